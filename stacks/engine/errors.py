@@ -1,0 +1,12 @@
+"""The root of every error that the embedded engine shows to a person."""
+
+
+class EngineError(Exception):
+    """What went wrong and where, in one or two sentences; `hint` says what to do about it.
+
+    A command shows the text and the hint without a traceback, so neither may hold a secret.
+    """
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
