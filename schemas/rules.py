@@ -1,0 +1,162 @@
+"""What can be said of a field beside its type: ``Annotated[int, GrowOnly, Field(...)]``.
+
+Diff, replacement, secrets and the documentation are all computed from these rules, so no resource
+writes its own diff. A rule of an object also holds for what is inside it (Immutable, Secret).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A rule that needs no value."""
+
+    name: str
+
+
+Immutable: Final = Flag("immutable")
+"""A change replaces the resource."""
+
+GrowOnly: Final = Flag("grow_only")
+"""A smaller value is refused, unless the resource is replaced anyway."""
+
+Secret: Final = Flag("secret")
+"""Shown nowhere, and encrypted in the state."""
+
+WriteOnly: Final = Flag("write_only")
+"""The platform never returns it: compared with the last input, kept by read."""
+
+Unordered: Final = Flag("unordered")
+"""A list whose order means nothing."""
+
+Spelling: Final = Flag("spelling")
+"""Another way to write other fields: ``InputModel.canonical`` removes it; never compared."""
+
+Computed: Final = Flag("computed")
+"""Set by the platform alone; never compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBy:
+    """A list whose items are matched by the field ``name``, in any order.
+
+    ``absent_when`` says of a declared item that the platform does not return it: then its absence
+    from an answer is what was declared.
+    """
+
+    name: str
+    absent_when: Callable[[Mapping[str, Any]], bool] | None = None
+
+    def is_off(self, item: Mapping[str, Any]) -> bool:
+        return self.absent_when is not None and self.absent_when(item)
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """The platform's documented value of a field that is not declared.
+
+    A field no longer declared goes back to it; an immutable one stays, since a removed line is no
+    reason to replace a resource. Declaring an immutable field's default is no change either.
+    """
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceIf:
+    """A change from ``before`` to ``after`` replaces the resource when the predicate says so.
+
+    The predicate gets known values only; a value not known yet counts as a replacement.
+    """
+
+    predicate: Callable[[Any, Any], bool]
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a fact about the field is documented."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRules:
+    """All rules of one field. ``nested`` is the model of its object, or of its list's items."""
+
+    immutable: bool = False
+    grow_only: bool = False
+    secret: bool = False
+    write_only: bool = False
+    unordered: bool = False
+    spelling: bool = False
+    computed: bool = False
+    keyed_by: KeyedBy | None = None
+    default: Default | None = None
+    replace_if: ReplaceIf | None = None
+    source: str = ""
+    nested: type[BaseModel] | None = None
+    whole: bool = False
+    """Numbers of this field are whole ones."""
+
+    def under(self, parent: "FieldRules") -> "FieldRules":
+        """These rules for a field inside ``parent``."""
+        return replace(
+            self,
+            immutable=self.immutable or parent.immutable,
+            secret=self.secret or parent.secret,
+        )
+
+    @property
+    def inner(self) -> "Mapping[str, FieldRules]":
+        """The rules of the fields inside; empty for anything but a modelled object."""
+        return rules_of(self.nested) if self.nested else _NO_FIELDS
+
+
+_NO_FIELDS: Mapping[str, FieldRules] = MappingProxyType({})
+
+
+@cache
+def rules_of(model: type[BaseModel]) -> Mapping[str, FieldRules]:
+    """The rules of every field of ``model``, in its order."""
+    found = {}
+    for name, field in model.model_fields.items():
+        leaves = _leaf_types(field.annotation)
+        found[name] = FieldRules(
+            nested=next((leaf for leaf in leaves if issubclass(leaf, BaseModel)), None),
+            whole=int in leaves and float not in leaves,
+            **_stated(field.metadata),
+        )
+    return MappingProxyType(found)
+
+
+def _stated(metadata: list[Any]) -> dict[str, Any]:
+    stated: dict[str, Any] = {}
+    for rule in metadata:
+        match rule:
+            case Flag(name):
+                stated[name] = True
+            case KeyedBy():
+                stated["keyed_by"] = rule
+            case Default():
+                stated["default"] = rule
+            case ReplaceIf():
+                stated["replace_if"] = rule
+            case Source(text):
+                stated["source"] = text
+    return stated
+
+
+def _leaf_types(annotation: Any) -> list[type]:
+    if get_origin(annotation) is Literal:
+        return []
+    arguments = get_args(annotation)
+    if arguments:
+        return [leaf for argument in arguments for leaf in _leaf_types(argument)]
+    return [annotation] if isinstance(annotation, type) else []
