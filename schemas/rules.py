@@ -104,6 +104,8 @@ class FieldRules:
     nested: type[BaseModel] | None = None
     whole: bool = False
     """Numbers of this field are whole ones."""
+    choices: tuple[str, ...] = ()
+    """The values that an enumeration allows."""
 
     def under(self, parent: "FieldRules") -> "FieldRules":
         """These rules for a field inside ``parent``."""
@@ -131,6 +133,7 @@ def rules_of(model: type[BaseModel]) -> Mapping[str, FieldRules]:
         found[name] = FieldRules(
             nested=next((leaf for leaf in leaves if issubclass(leaf, BaseModel)), None),
             whole=int in leaves and float not in leaves,
+            choices=_choices(field.annotation),
             **_stated(field.metadata),
         )
     return MappingProxyType(found)
@@ -160,3 +163,10 @@ def _leaf_types(annotation: Any) -> list[type]:
     if arguments:
         return [leaf for argument in arguments for leaf in _leaf_types(argument)]
     return [annotation] if isinstance(annotation, type) else []
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return tuple(str(argument) for argument in arguments)
+    return tuple(choice for argument in arguments for choice in _choices(argument))

@@ -1,0 +1,156 @@
+"""All that is wrong with a declaration, at once, in words that say what to do.
+
+Pydantic finds the errors of single fields, the model's own ``problems`` those over several; what is
+not known yet is skipped by both.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.reasons import nearest, plain, reason
+from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.values import UNKNOWN
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+Place = tuple[str | int, ...]
+"""Where a value is: names of fields and indexes of items, from the outside in."""
+
+
+def check(
+    model: type[InputModel], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Problem]]:
+    """The declared fields in canonical spelling and declared types, and everything wrong with them.
+
+    Values may be UNKNOWN at any depth: they stay, and nothing is said of them. None means not
+    declared. A whole double is an integer where the field wants one (Pulumi's wire knows only
+    doubles). With problems, the values are not canonical.
+    """
+    reader = _Reader()
+    typed = reader.read(model, values, ())
+    problems = reader.problems
+    masked = typed
+    for place in reader.assumed:
+        masked = _replaced(masked, place, UNKNOWN)
+    for error in _field_errors(model, masked):
+        place = error["loc"]
+        if not _is_unknown(masked, place):
+            problems.append(Problem(path_of(place), reason(model, error)))
+            masked = _replaced(masked, place, UNKNOWN)
+    problems.extend(_model_problems(model, masked, ()))
+    return (typed, problems) if problems else (model.canonical(typed), [])
+
+
+def path_of(place: Place) -> str:
+    """The property path of a place: ``add_ons[0].name``."""
+    path = ""
+    for step in place:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+class _Reader:
+    """Takes the declared fields out of raw values, and notes the names that no model knows."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.assumed: list[Place] = []
+        """Fields that were meant by a wrong name: not missing, and not known."""
+
+    def read(
+        self, model: type[InputModel], values: Mapping[str, Any], place: Place
+    ) -> dict[str, Any]:
+        rules = rules_of(model)
+        typed = {
+            name: self._value(rules[name], values[name], (*place, name))
+            for name in rules
+            if values.get(name) is not None
+        }
+        for name, value in values.items():
+            if name not in rules and value is not None:
+                meant, reason = _unknown_name(model, name, value)
+                self.problems.append(Problem(path_of((*place, name)), reason))
+                if meant and meant not in typed:
+                    self.assumed.append((*place, meant))
+        return typed
+
+    def _value(self, rules: FieldRules, value: Any, place: Place) -> Any:
+        if isinstance(value, list | tuple):
+            return [self._value(rules, item, (*place, at)) for at, item in enumerate(value)]
+        if isinstance(value, Mapping):
+            nested = rules.nested
+            if nested and issubclass(nested, InputModel):
+                return self.read(nested, value, place)
+            return dict(value)
+        if rules.whole and isinstance(value, float) and value.is_integer():
+            return int(value)
+        return value
+
+
+def _unknown_name(model: type[InputModel], name: str, value: Any) -> tuple[str | None, str]:
+    """The field that was meant, and what to say."""
+    rules = rules_of(model)
+    retired = model.retired_names.get(name)
+    if retired:
+        shown = not rules[retired].secret and isinstance(value, str | int | float)
+        example = f": {plain(model.converted(name, value))}" if shown else ""
+        return retired, f"is called {retired} here: write {retired}{example}"
+    near = nearest(name, rules)
+    if near:
+        return near, f"is not known: did you mean {near}?"
+    known = ", ".join(name for name, field in rules.items() if not field.computed)
+    return None, f"is not known: remove it, or use one of {known}"
+
+
+def _field_errors(model: type[InputModel], values: Mapping[str, Any]) -> Iterator[ErrorDetails]:
+    try:
+        model.model_validate(values, strict=True)
+    except ValidationError as error:
+        yield from error.errors(include_url=False)
+
+
+def _model_problems(
+    model: type[InputModel], values: Mapping[str, Any], place: Place
+) -> Iterator[Problem]:
+    """The rules over several fields, of the model and of what is inside it."""
+    for problem in model.problems(values):
+        yield Problem(_joined(path_of(place), problem.path), problem.reason)
+    for name, rules in rules_of(model).items():
+        nested, value = rules.nested, values.get(name)
+        if nested is None or not issubclass(nested, InputModel):
+            continue
+        if isinstance(value, Mapping):
+            yield from _model_problems(nested, value, (*place, name))
+        elif isinstance(value, list):
+            for at, item in enumerate(value):
+                if isinstance(item, Mapping):
+                    yield from _model_problems(nested, item, (*place, name, at))
+
+
+def _joined(outer: str, inner: str) -> str:
+    return f"{outer}.{inner}" if outer else inner
+
+
+def _is_unknown(values: Any, place: Place) -> bool:
+    """Whether the value at ``place``, or one around it, is UNKNOWN."""
+    for step in place:
+        if values is UNKNOWN:
+            return True
+        if isinstance(values, Mapping):
+            values = values.get(str(step))
+        elif isinstance(values, list) and isinstance(step, int):
+            values = values[step]
+    return values is UNKNOWN
+
+
+def _replaced(values: Any, place: Place, value: Any) -> Any:
+    """A copy of ``values`` with ``value`` at ``place``."""
+    if not place:
+        return value
+    step, rest = place[0], place[1:]
+    if isinstance(values, list) and isinstance(step, int):
+        return [_replaced(v, rest, value) if at == step else v for at, v in enumerate(values)]
+    if isinstance(values, Mapping):
+        return {**values, step: _replaced(values.get(str(step)), rest, value)}
+    return value
