@@ -1,0 +1,146 @@
+# ruff: noqa: N818 - the names say what happened; every one of them is an error
+"""The errors of gpuform's providers: one tree, each error one message for the user.
+
+GpuformError
+├── ApiError                  the platform answered with an error
+│   ├── AuthError             401: the key is not accepted
+│   ├── PermissionDenied      403: the key may not do this
+│   ├── NotFound              404
+│   ├── Conflict              409: the state of the object forbids it
+│   │   └── OutOfCapacity     the platform has no such GPUs at the moment
+│   ├── InvalidRequest        400, 422: the platform refuses the values
+│   ├── RateLimited           429
+│   └── ServerError           5xx, or an answer that cannot be understood
+├── Unreachable               the request certainly never left this machine
+├── UnknownOutcome            the request may have had its effect; no answer tells
+├── MissingCredentials        no key is configured
+├── NotReady                  waiting ended before the object was as wanted
+├── Cancelled                 the run was interrupted
+├── AmbiguousObject           several objects could be the one that was created
+├── NameTaken                 an object of that name exists and is not ours
+└── UnsupportedKind           the platform has no such resource
+
+Messages never contain credentials or whole bodies of answers. Library errors never cross this
+room: nothing that httpx, pydantic or tenacity raises reaches a caller.
+"""
+
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class GpuformError(Exception):
+    """An error that a user can meet; `str(error)` is the whole message, with the hint if any."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message if hint is None else f"{message}\n  {hint}")
+        self.message = message
+        self.hint = hint
+
+
+class ApiError(GpuformError):
+    """The platform answered with an error status.
+
+    `code` is the platform's own error code and `request_id` its name for the request, where the
+    answer has them.
+    """
+
+    def __init__(  # noqa: PLR0913 - the facts of one answer, all by keyword
+        self,
+        message: str,
+        *,
+        method: str,
+        path: str,
+        status: int,
+        code: str | None = None,
+        request_id: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.method = method
+        self.path = path
+        self.status = status
+        self.code = code
+        self.request_id = request_id
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether the request certainly had no effect (a 4xx other than a time-out)."""
+        return 400 <= self.status < 500 and self.status != 408
+
+
+class AuthError(ApiError):
+    """401: the platform does not accept the key."""
+
+
+class PermissionDenied(ApiError):
+    """403: the key is valid and may not do this."""
+
+
+class NotFound(ApiError):
+    """404: there is no such object."""
+
+
+class Conflict(ApiError):
+    """409: the state of the object, or of another one, forbids the request."""
+
+
+class OutOfCapacity(Conflict):
+    """The platform has no free GPUs of that kind at the moment; nothing was created."""
+
+
+class InvalidRequest(ApiError):
+    """400 or 422: the platform refuses the values."""
+
+
+class RateLimited(ApiError):
+    """429: too many requests, also after the retries. `retry_after` is in seconds."""
+
+    retry_after: float | None = None
+
+
+class ServerError(ApiError):
+    """5xx, or an answer that cannot be understood; the request may have had its effect."""
+
+
+class Unreachable(GpuformError):
+    """The platform could not be reached: the request certainly never left."""
+
+
+class UnknownOutcome(GpuformError):
+    """The request may have reached the platform, and no answer tells what became of it."""
+
+
+class MissingCredentials(GpuformError):
+    """No key for the platform is configured."""
+
+
+class NotReady(GpuformError, Generic[T]):
+    """Waiting ended before the object was as wanted.
+
+    `reason` is one line that fits into state; `last` is the last look at the object, if any.
+    """
+
+    def __init__(self, reason: str, *, last: T | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.last = last
+
+
+class Cancelled(NotReady[T]):
+    """The run was interrupted: no new request is sent, and waiting ends."""
+
+    def __init__(self, reason: str = "interrupted", *, last: T | None = None) -> None:
+        super().__init__(reason, last=last)
+
+
+class AmbiguousObject(GpuformError):
+    """Several objects could be the one that a lost request created; none is taken."""
+
+
+class NameTaken(GpuformError):
+    """An object of that name exists, and no record of this project says that it is ours."""
+
+
+class UnsupportedKind(GpuformError):
+    """The platform has no resource of that kind."""

@@ -1,0 +1,161 @@
+"""The record of creates that are under way, so that no object is ever lost or made twice.
+
+Before a create is sent, an intent is written to `.gpuform/intents/` in the project and made
+durable. When the answer is lost or the process dies, the next run reads the intent and finds the
+object again; `gpuform.providers.creating` holds that flow.
+"""
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from gpuform.providers.errors import NameTaken
+
+_under_way: set[tuple[Path, str]] = set()
+_under_way_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Target:
+    """The object that a create wants, as the platform's lists show it."""
+
+    platform: str
+    kind: str
+    name: str
+    region: str
+
+
+@dataclass(frozen=True)
+class Intent:
+    """One create that was about to be sent.
+
+    `started_at` is Unix time in seconds; `present_ids` are the objects of that name at that time;
+    `id` is the object, once known. `urn` is None under hosts that do not tell it.
+    """
+
+    urn: str | None
+    platform: str
+    kind: str
+    name: str
+    region: str
+    started_at: float
+    present_ids: tuple[str, ...] = ()
+    id: str | None = None
+
+    @property
+    def target(self) -> Target:
+        """The object wanted."""
+        return Target(self.platform, self.kind, self.name, self.region)
+
+
+class Intents:
+    """The intents of one project, a JSON file each; safe for many threads.
+
+    `directory` defaults to `.gpuform/intents` under the working directory, which both engines set
+    to the project's.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = Path.cwd() / ".gpuform" / "intents" if directory is None else directory
+
+    def record(self, intent: Intent) -> None:
+        """Writes an intent durably, in place of an earlier one of the same resource."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self._path(intent)
+        temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(asdict(intent), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        self._sync_directory()
+
+    def record_id(self, intent: Intent, id_: str) -> Intent:
+        """Adds the object's id to an intent, durably."""
+        known = replace(intent, id=id_)
+        self.record(known)
+        return known
+
+    def find(self, urn: str | None, target: Target) -> Intent | None:
+        """The intent of this resource for this object, left by an attempt that did not end.
+
+        A host that tells no URN, now or then, is matched by the object wanted.
+        """
+        ours = _digest(urn) if urn else "*"
+        found = self._read(f"{ours}-{_digest(target)}.json")
+        return next(iter(found or self._read(f"{_NO_URN}-{_digest(target)}.json")), None)
+
+    def of_urn(self, urn: str) -> list[Intent]:
+        """Every intent of one resource: more than one when it was renamed between attempts."""
+        return self._read(f"{_digest(urn)}-*.json")
+
+    def forget(
+        self, *, urn: str | None = None, id_: str | None = None, intent: Intent | None = None
+    ) -> None:
+        """Removes the intents of a URN or of an object's id, or one intent; none is no error.
+
+        With both a URN and an id, those of the URN and those without URN that name the id.
+        """
+        gone = [] if intent is None else [intent]
+        if urn:
+            gone += self.of_urn(urn)
+        if id_:
+            gone += [i for i in self._read(f"{_NO_URN if urn else '*'}-*.json") if i.id == id_]
+        for known in gone:
+            self._path(known).unlink(missing_ok=True)
+
+    def all(self) -> list[Intent]:
+        """Every intent of the project, oldest first."""
+        return self._read("*.json")
+
+    @contextmanager
+    def claim(self, target: Target) -> Iterator[None]:
+        """Holds a name while it is being created: two creates of it in one process are refused."""
+        key = (self.directory, repr(target))
+        with _under_way_lock:
+            if key in _under_way:
+                raise NameTaken(
+                    f"another resource of this program is creating the {target.kind} "
+                    f"{target.name!r} on {target.platform}",
+                    hint="give each of them a name of its own",
+                )
+            _under_way.add(key)
+        try:
+            yield
+        finally:
+            with _under_way_lock:
+                _under_way.discard(key)
+
+    def _read(self, pattern: str) -> list[Intent]:
+        found = []
+        for path in self.directory.glob(pattern):
+            with suppress(FileNotFoundError):
+                fields = json.loads(path.read_text(encoding="utf-8"))
+                found.append(Intent(**fields | {"present_ids": tuple(fields["present_ids"])}))
+        return sorted(found, key=lambda intent: intent.started_at)
+
+    def _path(self, intent: Intent) -> Path:
+        owner = _digest(intent.urn) if intent.urn else _NO_URN
+        return self.directory / f"{owner}-{_digest(intent.target)}.json"
+
+    def _sync_directory(self) -> None:
+        if os.name == "nt":
+            return  # Windows cannot open a directory, and needs no such call
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+_NO_URN = "no-urn"
+
+
+def _digest(value: str | Target) -> str:
+    text = value if isinstance(value, str) else json.dumps(asdict(value))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
