@@ -1,0 +1,45 @@
+"""The emulator as one WSGI application: platforms under their prefixes, controls beside them.
+
+It runs behind `server`, or in process (`httpx.WSGITransport(app)`). To add a platform, add its
+class to `create_app`.
+"""
+
+from collections.abc import Iterable
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+from flask import Flask
+from gpuform.providers.emulator.admin import Admin
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.faults import DroppedConnection, Faults
+from gpuform.providers.emulator.gate import DROPPED, Gate, Platform
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.together.routes import Together
+
+
+def create_app(store: Store, clock: Clock) -> Flask:
+    """The application over a store and the clock of that store. Threads may share it.
+
+    Calling it raises `DroppedConnection` where a fault loses the answer.
+    """
+    faults = Faults(store)
+    platforms: tuple[Platform, ...] = (Together(store, clock, faults),)
+    app = Flask("gpuform.emulator", static_folder=None)
+    app.config["PROPAGATE_EXCEPTIONS"] = True
+    Gate(store, clock, faults, platforms).guard(app)
+    for platform in platforms:
+        app.register_blueprint(platform.blueprint(), url_prefix=platform.prefix)
+    admin = Admin(store, clock, faults, platforms)
+    app.register_blueprint(admin.blueprint(), url_prefix="/_emulator")
+    # Flask's documented way to wrap an application.
+    app.wsgi_app = _dropping(app.wsgi_app)  # type: ignore[assignment, method-assign]
+    return app
+
+
+def _dropping(inner: WSGIApplication) -> WSGIApplication:
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        body = inner(environ, start_response)
+        if environ.get(DROPPED):
+            raise DroppedConnection("the emulator closed the connection without an answer")
+        return body
+
+    return application

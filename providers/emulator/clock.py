@@ -1,0 +1,33 @@
+"""The emulator's time. It stands still until somebody moves it, and never goes back."""
+
+import time
+
+from gpuform.providers.emulator.store import Store
+
+
+class Clock:
+    """Virtual time in unix seconds, kept in the store.
+
+    A new store starts at `start`, or at the real time; an old one goes on where it was.
+    """
+
+    def __init__(self, store: Store, *, start: float | None = None) -> None:
+        self._store = store
+        with store.transaction():
+            if store.setting("now") is None:
+                store.set("now", time.time() if start is None else start)
+
+    def now(self) -> float:
+        return float(self._store.setting("now") or 0.0)
+
+    def advance(self, seconds: float) -> float:
+        """Move on by `seconds` (a negative number moves nothing) and return the new time."""
+        with self._store.transaction():
+            return self.until(self.now() + seconds)
+
+    def until(self, moment: float) -> float:
+        """Move on to `moment` unless it is past, so that many sleepers move the clock once."""
+        with self._store.transaction():
+            moment = max(self.now(), moment)
+            self._store.set("now", moment)
+            return moment

@@ -1,0 +1,149 @@
+"""Faults that tests inject: which requests they meet, and how often.
+
+The gate in `app` applies those that replace or lose an answer; a platform's room applies the rest.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal, Self
+
+from gpuform.providers.emulator.store import Store
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    field_validator,
+    model_validator,
+)
+
+_EFFECTS = ("status", "drop", "capacity", "stuck", "status_override")
+
+
+class DroppedConnection(ConnectionError):  # noqa: N818 - it names what happened, like ConnectionReset
+    """The connection ended without an answer. An in-process caller sees it raised."""
+
+
+class Rule(BaseModel):
+    """One fault and the requests that it meets. Exactly one effect is set.
+
+    `path` is a regular expression (searched) on the path after the platform's prefix. The first
+    `skip` matching requests pass, the next `count` are met (None: until the rules are cleared).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str | None = None
+    path: str = ""
+    count: int | None = Field(default=1, ge=1)
+    skip: int = Field(default=0, ge=0)
+
+    status: int | None = Field(default=None, ge=400, le=599)
+    """Answer with this status, `headers` and `body` before any effect."""
+    headers: dict[str, str] = {}
+    body: JsonValue = None
+
+    drop: Literal["before", "after"] | None = None
+    """Close the connection without an answer, before or after the request took effect."""
+
+    capacity: bool = False
+    """The platform has no GPUs left."""
+
+    stuck: bool = False
+    """What the request starts never gets beyond its first state."""
+
+    status_override: str | None = None
+    """Objects show this status. Here the path meets the request's path or the object's own."""
+    phase: str | None = None
+    """With `status_override`: the last phase transition shown."""
+
+    @field_validator("path")
+    @classmethod
+    def _compiles(cls, path: str) -> str:
+        try:
+            re.compile(path)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from error
+        return path
+
+    @model_validator(mode="after")
+    def _one_effect(self) -> Self:
+        if sum(bool(getattr(self, effect)) for effect in _EFFECTS) != 1:
+            raise ValueError(f"a fault has exactly one effect of {', '.join(_EFFECTS)}")
+        return self
+
+    def meets(self, method: str, *paths: str) -> bool:
+        if self.method is not None and self.method.upper() != method:
+            return False
+        return any(re.search(self.path, path) for path in paths)
+
+    def counted(self) -> "list[Rule]":
+        """What is left of the rule after one more matching request: none when it is used up."""
+        if self.skip:
+            return [self.model_copy(update={"skip": self.skip - 1})]
+        if self.count is None:
+            return [self]
+        return [self.model_copy(update={"count": self.count - 1})] if self.count > 1 else []
+
+
+_SETTING = "faults"
+_RULES = TypeAdapter(list[Rule])
+
+
+class Faults:
+    """The live rules, oldest first, in the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def add(self, rule: Rule) -> None:
+        with self._store.transaction():
+            self._keep([*self.live(), rule])
+
+    def live(self) -> list[Rule]:
+        kept = self._store.setting(_SETTING)
+        return _RULES.validate_json(kept) if isinstance(kept, str) else []
+
+    def clear(self) -> None:
+        self._keep([])
+
+    def take(self, method: str, path: str) -> Rule | None:
+        """The first fault that meets this request, counted as used; status overrides apart."""
+        if not self.live():
+            return None
+        taken: Rule | None = None
+        with self._store.transaction():
+            kept: list[Rule] = []
+            for rule in self.live():
+                if taken or rule.status_override or not rule.meets(method, path):
+                    kept.append(rule)
+                    continue
+                taken = rule if rule.skip == 0 else None
+                kept += rule.counted()
+            self._keep(kept)
+        return taken
+
+    def take_overrides(self, method: str, path: str, objects: Sequence[str]) -> dict[str, Rule]:
+        """The status overrides of the objects in an answer, by the objects' own paths.
+
+        A rule is counted once for an answer, however many objects it meets there.
+        """
+        if not self.live():
+            return {}
+        overrides: dict[str, Rule] = {}
+        with self._store.transaction():
+            kept: list[Rule] = []
+            for rule in self.live():
+                met = [own for own in objects if rule.meets(method, path, own)]
+                if not rule.status_override or not met:
+                    kept.append(rule)
+                    continue
+                if rule.skip == 0:
+                    overrides |= dict.fromkeys(met, rule)
+                kept += rule.counted()
+            self._keep(kept)
+        return overrides
+
+    def _keep(self, rules: list[Rule]) -> None:
+        self._store.set(_SETTING, _RULES.dump_json(rules).decode())

@@ -1,0 +1,170 @@
+"""The emulator on a loopback port, for clients in other processes."""
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from flask import Flask
+from gpuform.providers.emulator.app import create_app
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.faults import DroppedConnection
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.together import ADMIN_KEY
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
+
+_HOST = "127.0.0.1"
+
+
+def environment(url: str) -> dict[str, str]:
+    """The variables that point clients at an emulator at `url` (as in `Server.url`)."""
+    return {
+        "TOGETHER_BASE_URL": f"{url}/together",
+        "TOGETHER_API_KEY": ADMIN_KEY,
+        "GPUFORM_CLOCK": url,
+    }
+
+
+def serve(
+    port: int = 0,
+    store_path: Path | None = None,
+    *,
+    seed: str | None = None,
+    start: float | None = None,
+) -> "Server":
+    """A running emulator; `port` 0 takes a free one, `store_path` None keeps state in memory.
+
+    `seed` (ids and tokens) and `start` (unix seconds of the clock) make a new store repeatable.
+    Raises `OSError` when the port cannot be bound, `StoreError` when the file is no store.
+    """
+    listener = socket.create_server((_HOST, port), backlog=128)
+    try:
+        store = Store(store_path, seed=seed)
+    except BaseException:
+        listener.close()
+        raise
+    return Server(listener, store, Clock(store, start=start))
+
+
+class Server:
+    """Serves from a thread of its own until `close`. `serve` makes it."""
+
+    def __init__(self, listener: socket.socket, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self.url = f"http://{_HOST}:{listener.getsockname()[1]}"
+        with listener:
+            self._http = _HttpServer(listener, create_app(store, clock))
+        self._thread = threading.Thread(
+            target=self._http.serve_forever,
+            kwargs={"poll_interval": 0.05},
+            name="gpuform-emulator",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close the port, every connection and the store. Calling it again does nothing."""
+        if self._thread.is_alive():
+            self._http.shutdown()
+            self._thread.join()
+        self._http.hang_up()
+        self.store.close()
+
+    def run_forever(self) -> None:
+        """Block until `close` or Ctrl-C, then be closed. Ctrl-C is not raised."""
+        with contextlib.suppress(KeyboardInterrupt):
+            self._thread.join()
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _HttpServer(ThreadedWSGIServer):
+    """Werkzeug's server; it remembers connections, which keep-alive lets outlive their request."""
+
+    def __init__(self, listener: socket.socket, app: Flask) -> None:
+        # By descriptor: werkzeug ends the process when it cannot bind.
+        super().__init__(_HOST, listener.getsockname()[1], app, _Handler, fd=listener.fileno())
+        self._connections: set[socket.socket] = set()
+        self._connections_lock = threading.Lock()
+        self._is_closing = False
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._connections_lock:
+            self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._connections_lock:
+            self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        self._is_closing = True
+        with self._connections_lock:
+            for connection in self._connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A request cut off by `close` is no news; any other error is a bug and is shown."""
+        if not self._is_closing and not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(WSGIRequestHandler):
+    """HTTP/1.1 with keep-alive, which werkzeug's handler refuses, and without a request line."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # one packet for head and body
+
+    def run_wsgi(self) -> None:
+        self.environ = environ = self.make_environ()
+        head: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def start_response(
+            status: str, headers: list[tuple[str, str]], _error: object = None
+        ) -> Any:
+            head.append((status, headers))
+            return None
+
+        try:
+            chunks = self.server.app(environ, start_response)
+            body = b"".join(chunks)
+            getattr(chunks, "close", lambda: None)()
+        except DroppedConnection:
+            self.close_connection = True
+            return
+        except Exception:
+            self.close_connection = True
+            self.send_error(500)
+            raise
+        self._respond(*head[-1], body)
+
+    def _respond(self, status: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+        code, _, reason = status.partition(" ")
+        self.send_response(int(code), reason)
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        self.wfile.flush()
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        pass

@@ -1,0 +1,200 @@
+"""What Together accepts: the documented rules for new and changed clusters.
+
+Sources: the platform document, 'Create a Cluster' and 'Update / Scale a Cluster', and the request
+types of the Python SDK 3.1.1. A broken rule is 400.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpuform.providers.emulator.together.catalogue import (
+    DEFAULT_PROJECT,
+    MACHINES,
+    DriverChoice,
+    DriverVersion,
+    driver_for,
+    region_named,
+)
+from gpuform.providers.emulator.together.clusters import AddOn, Settings
+from gpuform.providers.emulator.together.errors import ApiError
+from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER
+from gpuform.providers.emulator.together.requests import (
+    ChangedAddOn,
+    CreateCluster,
+    NewAddOn,
+    UpdateCluster,
+)
+
+_ADD_ON_TYPES = ("dashboard", "headlamp", "ingress", "slurm_web", "torchpass")
+# What the service fills in where nothing is asked for; the versions are the SDK's examples.
+_DEFAULT_CONFIG = {
+    "load_balancer": "NONE",
+    "gpu_operator_version": "v24.6.2",
+    "network_operator_version": "v24.7.0",
+}
+
+
+def check_new_cluster(body: CreateCluster, now: float) -> None:
+    _check_place(body)
+    _check_sizes(body.num_gpus, body)
+    if body.num_capacity_pool_gpus and body.capacity_pool_id is None:
+        raise ApiError(400, "num_capacity_pool_gpus needs a capacity_pool_id")
+    if body.num_reserved_gpus and body.billing_type != "RESERVED":
+        raise ApiError(400, "num_reserved_gpus applies only to billing_type RESERVED")
+    _check_reservation(body, now)
+    if body.cluster_type == "SLURM" and body.slurm_shm_size_gib is None:
+        raise ApiError(400, "slurm_shm_size_gib is required when cluster_type is SLURM")
+    _check_storage(body)
+    for add_on in body.add_ons or []:
+        if add_on.add_on_type not in _ADD_ON_TYPES:
+            raise ApiError(
+                400,
+                f"add_on_type {add_on.add_on_type!r} is unknown; known: {', '.join(_ADD_ON_TYPES)}",
+            )
+
+
+def check_change(body: UpdateCluster, settings: Settings) -> None:
+    num_gpus = settings.num_gpus if body.num_gpus is None else body.num_gpus
+    _check_sizes(num_gpus, body)
+    if body.num_capacity_pool_gpus is not None and settings.capacity_pool_id is None:
+        raise ApiError(400, "num_capacity_pool_gpus needs a cluster with a capacity_pool_id")
+    if body.num_reserved_gpus is not None and settings.billing_type != "RESERVED":
+        raise ApiError(400, "num_reserved_gpus applies only to billing_type RESERVED")
+    if body.reservation_end_time is not None and settings.billing_type == "ON_DEMAND":
+        raise ApiError(400, "reservation_end_time is only accepted for prepaid clusters")
+
+
+def _check_place(body: CreateCluster) -> None:
+    region = region_named(body.region)
+    if body.gpu_type not in MACHINES:
+        raise ApiError(400, f"gpu_type {body.gpu_type!r} is unknown; known: {', '.join(MACHINES)}")
+    if body.gpu_type not in region.gpu_types:
+        raise ApiError(
+            400,
+            f"gpu_type {body.gpu_type!r} is not offered in region {region.name!r}; "
+            f"offered: {', '.join(region.gpu_types)}",
+        )
+    driver_of(body)
+
+
+def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
+    if num_gpus <= 0 or num_gpus % GPUS_PER_WORKER:
+        raise ApiError(400, f"num_gpus must be a positive multiple of 8, not {num_gpus}")
+    parts = {
+        "num_capacity_pool_gpus": (body.num_capacity_pool_gpus, num_gpus),
+        "num_reserved_gpus": (body.num_reserved_gpus, num_gpus),
+        "num_preemptible_gpus": (body.num_preemptible_gpus, None),
+    }
+    for name, (value, limit) in parts.items():
+        if value is None:
+            continue
+        if value < 0 or value % GPUS_PER_WORKER:
+            raise ApiError(400, f"{name} must be a multiple of 8, not {value}")
+        if limit is not None and value > limit:
+            raise ApiError(400, f"{name} must not exceed num_gpus ({limit}), not {value}")
+
+
+def _check_reservation(body: CreateCluster, now: float) -> None:
+    if body.billing_type == "RESERVED":
+        if body.duration_days is None:
+            raise ApiError(400, "duration_days is required with billing_type RESERVED")
+        if not 1 <= body.duration_days <= 90:
+            raise ApiError(400, f"duration_days must be from 1 to 90, not {body.duration_days}")
+    elif body.duration_days is not None:
+        raise ApiError(400, "duration_days is only allowed with billing_type RESERVED")
+    start, end = body.reservation_start_time, body.reservation_end_time
+    if body.billing_type == "SCHEDULED_CAPACITY" and (start is None or end is None):
+        raise ApiError(
+            400,
+            "reservation_start_time and reservation_end_time are required "
+            "with billing_type SCHEDULED_CAPACITY",
+        )
+    if body.billing_type == "ON_DEMAND" and (start or end):
+        raise ApiError(400, "reservation times do not apply to billing_type ON_DEMAND")
+    if end is not None and end.timestamp() <= max(now, start.timestamp() if start else now):
+        raise ApiError(400, "reservation_end_time must be in the future and after the start")
+
+
+def _check_storage(body: CreateCluster) -> None:
+    if body.shared_volume is None:
+        return
+    if body.volume_id is not None:
+        raise ApiError(400, "volume_id and shared_volume exclude each other")
+    if body.shared_volume.region != body.region:
+        raise ApiError(400, "Shared volume does not exist in the datacenter")
+
+
+def driver_of(body: CreateCluster) -> DriverVersion:
+    choice = DriverChoice(
+        nvidia_version_id=body.nvidia_version_id,
+        driver_version=body.driver_version,
+        cuda_version=body.cuda_version,
+        nvidia_driver_version=body.nvidia_driver_version,
+    )
+    return driver_for(region_named(body.region), choice)
+
+
+def settings_of(body: CreateCluster) -> Settings:
+    """The settings of a new cluster, with the server's defaults."""
+    is_reserved = body.billing_type == "RESERVED"
+    reserved = body.num_gpus if body.num_reserved_gpus is None else body.num_reserved_gpus
+    config = body.cluster_config.model_dump(exclude_none=True) if body.cluster_config else {}
+    return Settings(
+        cluster_name=body.cluster_name,
+        cluster_type=body.cluster_type or "KUBERNETES",
+        region=body.region,
+        gpu_type=body.gpu_type,
+        num_gpus=body.num_gpus,
+        billing_type=body.billing_type,
+        project_id=body.project_id or DEFAULT_PROJECT,
+        num_reserved_gpus=reserved if is_reserved else 0,
+        num_capacity_pool_gpus=body.num_capacity_pool_gpus or 0,
+        desired_preemptible_gpus=body.num_preemptible_gpus or 0,
+        capacity_pool_id=body.capacity_pool_id,
+        duration_hours=None if body.duration_days is None else body.duration_days * 24,
+        cluster_config=merged(_DEFAULT_CONFIG, config),
+        oidc_config=body.oidc_config.model_dump(exclude_none=True) if body.oidc_config else None,
+        install_traefik=bool(body.install_traefik),
+        slurm_shm_size_gib=body.slurm_shm_size_gib,
+    )
+
+
+def new_add_ons(asked: Iterable[NewAddOn]) -> list[AddOn]:
+    """Enabled unless their configuration says otherwise."""
+    return [
+        AddOn(
+            add_on_type=each.add_on_type,
+            name=each.name,
+            config=merged({each.add_on_type: {"enabled": True}}, _config(each)),
+        )
+        for each in asked
+    ]
+
+
+def merged_add_ons(present: list[AddOn], changes: Iterable[ChangedAddOn]) -> list[AddOn]:
+    """The add-ons with each change merged into the one of its name."""
+    named = {add_on.name: add_on for add_on in present}
+    for change in changes:
+        if change.name not in named:
+            raise ApiError(400, f"add_ons: the cluster has no add-on named {change.name!r}")
+        add_on = named[change.name]
+        named[change.name] = add_on.model_copy(
+            update={"config": merged(add_on.config, _config(change))}
+        )
+    return list(named.values())
+
+
+def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """`new` over `old`, objects key by key."""
+    result = dict(old)
+    for name, given in new.items():
+        before = result.get(name)
+        if isinstance(before, Mapping) and isinstance(given, Mapping):
+            result[name] = merged(before, given)
+        else:
+            result[name] = given
+    return result
+
+
+def _config(add_on: NewAddOn | ChangedAddOn) -> dict[str, Any]:
+    return add_on.config.model_dump(exclude_none=True) if add_on.config else {}

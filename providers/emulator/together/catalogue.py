@@ -1,0 +1,160 @@
+"""What each region offers. Names and numbers are plausible, not a copy of the platform's stock."""
+
+from dataclasses import dataclass
+
+from gpuform.providers.emulator.together.errors import ApiError
+
+DEFAULT_PROJECT = "project-emulator"
+_UBUNTU_22 = "ubuntu-22.04"
+
+
+@dataclass(frozen=True)
+class DriverVersion:
+    """A CUDA and driver pair of one region; `key` is the platform's `nvidia_version_id`."""
+
+    key: str
+    cuda_version: str
+    nvidia_driver_version: str
+    os: str
+
+    @property
+    def legacy_name(self) -> str:
+        """The form of the platform document: `CUDA_12_6_560`."""
+        return f"CUDA_{self.cuda_version.replace('.', '_')}_{self.nvidia_driver_version}"
+
+    def view(self) -> dict[str, str]:
+        return {
+            "id": self.key,
+            "cuda_version": self.cuda_version,
+            "nvidia_driver_version": self.nvidia_driver_version,
+            "os": self.os,
+        }
+
+
+@dataclass(frozen=True)
+class Region:
+    name: str
+    gpu_types: tuple[str, ...]
+    drivers: tuple[DriverVersion, ...]
+
+    def view(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "supported_instance_types": list(self.gpu_types),
+            "driver_versions": [driver.view() for driver in self.drivers],
+        }
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The host that carries eight GPUs of a type."""
+
+    num_cpu_cores: int
+    memory_gib: float
+    ib_hca_type: str
+    nvswitch_type: str
+
+
+_HOPPER = Machine(96, 1800.0, "ConnectX-7", "NVSwitch3")
+_BLACKWELL = Machine(128, 2400.0, "ConnectX-7", "NVSwitch4")
+MACHINES = {
+    "H100_SXM": _HOPPER,
+    "H100_SXM_INF": _HOPPER,
+    "H200_SXM": _HOPPER,
+    "B200_SXM": _BLACKWELL,
+    "B300_SXM": _BLACKWELL,
+    "GB200_SXM": _BLACKWELL,
+    "RTX_6000_PCI": Machine(64, 900.0, "ConnectX-6", ""),
+    "L40_PCIE": Machine(64, 900.0, "ConnectX-6", ""),
+}
+
+
+def _region(name: str, gpu_types: tuple[str, ...], *drivers: tuple[str, str, str]) -> Region:
+    return Region(
+        name,
+        gpu_types,
+        tuple(
+            DriverVersion(f"{name}/cuda-{cuda}/driver-{driver}/{os}", cuda, driver, os)
+            for cuda, driver, os in drivers
+        ),
+    )
+
+
+REGIONS = {
+    region.name: region
+    for region in (
+        _region(
+            "us-central-8",
+            ("H100_SXM", "H100_SXM_INF", "H200_SXM"),
+            ("12.4", "550", _UBUNTU_22),
+            ("12.5", "555", _UBUNTU_22),
+            ("12.6", "560", _UBUNTU_22),
+            ("12.6", "565", _UBUNTU_22),
+            ("12.6", "560", "ubuntu-24.04"),
+        ),
+        _region(
+            "us-central-4",
+            ("H100_SXM", "B200_SXM"),
+            ("12.6", "560", _UBUNTU_22),
+            ("12.8", "570", _UBUNTU_22),
+        ),
+        _region(
+            "us-east-2",
+            ("H200_SXM", "B200_SXM", "B300_SXM"),
+            ("12.8", "570", _UBUNTU_22),
+            ("12.9", "575", _UBUNTU_22),
+        ),
+        _region("us-west-3", ("L40_PCIE", "RTX_6000_PCI"), ("12.6", "565", _UBUNTU_22)),
+        _region(
+            "eu-north-1",
+            ("H100_SXM", "GB200_SXM"),
+            ("12.6", "560", _UBUNTU_22),
+            ("12.9", "575", _UBUNTU_22),
+        ),
+    )
+}
+
+
+def region_named(name: str) -> Region:
+    region = REGIONS.get(name)
+    if region is None:
+        raise ApiError(400, f"region {name!r} is unknown; known: {', '.join(REGIONS)}")
+    return region
+
+
+@dataclass(frozen=True)
+class DriverChoice:
+    """The ways to name a driver in a create request; those given must agree."""
+
+    nvidia_version_id: str | None
+    driver_version: str | None
+    cuda_version: str | None
+    nvidia_driver_version: str | None
+
+
+def driver_for(region: Region, choice: DriverChoice) -> DriverVersion:
+    """The entry that every given way names (a bare pair means Ubuntu 22.04, SDK 3.1.1)."""
+    pair = (choice.cuda_version, choice.nvidia_driver_version)
+    by_name = choice.nvidia_version_id or choice.driver_version
+    # The message of the live API, also for half a pair.
+    if (None in pair and any(pair)) or (pair == (None, None) and not by_name):
+        raise ApiError(400, "cuda version and nvidia driver version are required")
+    matches = [driver for driver in region.drivers if _is_chosen(driver, choice)]
+    if not matches:
+        given = ", ".join(f"{name}={value}" for name, value in vars(choice).items() if value)
+        raise ApiError(
+            400,
+            f"no driver in region {region.name!r} is all of {given}; "
+            f"offered: {', '.join(driver.legacy_name for driver in region.drivers)}",
+        )
+    return matches[0]
+
+
+def _is_chosen(driver: DriverVersion, choice: DriverChoice) -> bool:
+    wanted = (
+        (choice.nvidia_version_id, driver.key),
+        (choice.driver_version, driver.legacy_name),
+        (choice.cuda_version, driver.cuda_version),
+        (choice.nvidia_driver_version, driver.nvidia_driver_version),
+    )
+    return all(value is None or value == offered for value, offered in wanted)

@@ -1,0 +1,257 @@
+"""A cluster: what is known of it, how it progresses, and what it looks like at a time.
+
+Nothing runs in the background: an operation writes down when which status comes, reading compares
+those times with the clock. The order of statuses follows the SDK's enumeration, the durations are
+ours: 20 minutes for a new cluster.
+"""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.together.catalogue import DriverVersion
+from gpuform.providers.emulator.together.nodes import (
+    CONTROL_PLANE_SIZE,
+    GPUS_PER_WORKER,
+    Node,
+    timestamp,
+)
+from gpuform.providers.emulator.together.volumes import Volume
+from pydantic import BaseModel
+
+SCHEDULING_SECONDS = 30.0
+_CONTROL_PLANE = ("WaitingForControlPlaneNodes", 180.0)
+_DATA_PLANE = ("WaitingForDataPlaneNodes", 420.0)
+_NETWORK_AND_STORAGE = (("WaitingForSubnet", 30.0), ("WaitingForSharedVolume", 60.0))
+_SOFTWARE = (("InstallingDrivers", 300.0), ("RunningAcceptanceTests", 180.0), ("Ready", 0.0))
+_DELETION_SECONDS = 180.0
+
+_PHASES = {
+    "Scheduled": "CLUSTER_PHASE_SCHEDULED",
+    "WaitingForControlPlaneNodes": "CLUSTER_PHASE_WAITING_FOR_CONTROL_PLANE_NODES",
+    "WaitingForDataPlaneNodes": "CLUSTER_PHASE_WAITING_FOR_DATA_PLANE_NODES",
+    "WaitingForSubnet": "CLUSTER_PHASE_WAITING_FOR_SUBNET",
+    "WaitingForSharedVolume": "CLUSTER_PHASE_WAITING_FOR_SHARED_VOLUME",
+    "InstallingDrivers": "CLUSTER_PHASE_INSTALLING_DRIVERS",
+    "RunningAcceptanceTests": "CLUSTER_PHASE_RUNNING_ACCEPTANCE_TESTS",
+    "Ready": "CLUSTER_PHASE_READY",
+    "Degraded": "CLUSTER_PHASE_DEGRADED",
+    "Paused": "CLUSTER_PHASE_PAUSED",
+    "OnDemandComputePaused": "CLUSTER_PHASE_ON_DEMAND_COMPUTE_PAUSED",
+    "Deleting": "CLUSTER_PHASE_DELETING",
+}
+
+
+def phase_of(status: str) -> str | None:
+    """The phase that the history names for a status."""
+    return _PHASES.get(status)
+
+
+class AddOn(BaseModel):
+    add_on_type: str
+    name: str
+    config: dict[str, dict[str, bool]]
+
+    @property
+    def is_enabled(self) -> bool:
+        return self.config.get(self.add_on_type, {}).get("enabled", False)
+
+    def view(self) -> dict[str, Any]:
+        return {
+            "add_on_type": self.add_on_type,
+            "name": self.name,
+            "config": self.config,
+            "state": {self.add_on_type: {}},
+        }
+
+
+class Settings(BaseModel):
+    """The part of a cluster that is shown as it was asked for."""
+
+    cluster_name: str
+    cluster_type: str
+    region: str
+    gpu_type: str
+    num_gpus: int
+    billing_type: str
+    project_id: str
+    num_reserved_gpus: int
+    num_capacity_pool_gpus: int
+    desired_preemptible_gpus: int
+    capacity_pool_id: str | None = None
+    duration_hours: int | None = None
+    cluster_config: dict[str, Any]
+    oidc_config: dict[str, Any] | None = None
+    install_traefik: bool = False
+    slurm_shm_size_gib: int | None = None
+
+
+class Cluster(BaseModel):
+    cluster_id: str
+    settings: Settings
+    driver: DriverVersion
+    add_ons: list[AddOn]
+    created_at: float
+    reservation_start: float | None = None
+    reservation_end: float | None = None
+    statuses: Timeline[str] = []
+    preemptible: Timeline[int] = []
+    control_plane: list[Node] = []
+    workers: list[Node] = []
+    gone_at: float | None = None
+
+    def status(self, now: float) -> str:
+        return value_at(self.statuses, now)
+
+    def has_control_plane(self, now: float) -> bool:
+        return bool(self.control_plane) and all(node.runs(now) for node in self.control_plane)
+
+    def is_progressing(self) -> bool:
+        """Whether what is planned ends in `Ready`."""
+        return bool(self.statuses) and self.statuses[-1][1] == "Ready"
+
+    def brought_up(
+        self, now: float, start: float, new_id: Callable[[], str], *, stuck: bool
+    ) -> Self:
+        """Planned from nothing: it leaves `Scheduled` at `start`, never if stuck."""
+        kept = until(self.statuses, now) if self.statuses else [(now, "Scheduled")]
+        if stuck:
+            return self.model_copy(update={"statuses": kept, "preemptible": [(now, 0)]})
+        plan = scheduled((_CONTROL_PLANE, _DATA_PLANE, *_NETWORK_AND_STORAGE, *_SOFTWARE), start)
+        control_plane_at, data_plane_at = plan[1][0], plan[2][0]
+        control_plane = [
+            Node.started(
+                (new_id(), new_id()),
+                f"{self.settings.cluster_name}-control-{index}",
+                index,
+                (start, control_plane_at),
+            )
+            for index in range(CONTROL_PLANE_SIZE)
+        ]
+        return self._with_workers(control_plane_at, data_plane_at, new_id).model_copy(
+            update={
+                "statuses": [*kept, *plan],
+                "preemptible": [(now, 0), (data_plane_at, self.settings.desired_preemptible_gpus)],
+                "control_plane": control_plane,
+            }
+        )
+
+    def scaled(self, now: float, new_id: Callable[[], str], *, stuck: bool) -> Self:
+        """Planned on towards the settings' numbers of GPUs, from a control plane that runs."""
+        plan = scheduled((_DATA_PLANE, *_SOFTWARE), now)
+        kept = until(self.statuses, now)
+        allocated = (now, value_at(self.preemptible, now))
+        if stuck:
+            return self.model_copy(
+                update={"statuses": [*kept, plan[0]], "preemptible": [allocated]}
+            )
+        data_plane_at = plan[1][0]
+        return self._with_workers(now, data_plane_at, new_id).model_copy(
+            update={
+                "statuses": [*kept, *plan],
+                "preemptible": [
+                    allocated,
+                    (data_plane_at, self.settings.desired_preemptible_gpus),
+                ],
+            }
+        )
+
+    def reinstalled(self, now: float, *, stuck: bool) -> Self:
+        """Planned for another cluster type: the software again, on the same nodes."""
+        plan = scheduled(_SOFTWARE, now)
+        statuses = [*until(self.statuses, now), *(plan[:1] if stuck else plan)]
+        return self.model_copy(update={"statuses": statuses})
+
+    def deleted(self, now: float, *, stuck: bool) -> Self:
+        return self.model_copy(
+            update={
+                "statuses": [*until(self.statuses, now), (now, "Deleting")],
+                "gone_at": None if stuck else now + _DELETION_SECONDS,
+            }
+        )
+
+    def _with_workers(self, now: float, then: float, new_id: Callable[[], str]) -> Self:
+        """Workers join or the newest leave at `then`; an earlier plan for them is dropped."""
+        left = [node for node in self.workers if node.has_left(now)]
+        running = [
+            node.model_copy(update={"removed_at": None}) for node in self.workers if node.runs(now)
+        ]
+        wanted = self.settings.num_gpus // GPUS_PER_WORKER
+        leaving = [node.model_copy(update={"removed_at": then}) for node in running[wanted:]]
+        first = 1 + max((node.index for node in (*left, *running)), default=-1)
+        name = self.settings.cluster_name
+        joining = [
+            Node.started((new_id(), new_id()), f"{name}-worker-{index}", index, (now, then))
+            for index in range(first, first + wanted - len(running))
+        ]
+        return self.model_copy(update={"workers": [*left, *running[:wanted], *leaving, *joining]})
+
+    def view(self, now: float, volumes: list[Volume], kube_config: str) -> dict[str, Any]:
+        """The SDK's Cluster; fields without a value are left out."""
+        ready = [moment for moment, status in until(self.statuses, now) if status == "Ready"]
+        optional = {
+            "first_ready_at": timestamp(ready[0]) if ready else None,
+            "reservation_start_time": _moment(self.reservation_start),
+            "reservation_end_time": _moment(self.reservation_end),
+        }
+        return {
+            "cluster_id": self.cluster_id,
+            **self.settings.model_dump(exclude_none=True),
+            "cuda_version": self.driver.cuda_version,
+            "nvidia_driver_version": self.driver.nvidia_driver_version,
+            "nvidia_driver_version_id": self.driver.key,
+            "os_image": self.driver.os,
+            "status": self.status(now),
+            "phase_transitions": [
+                {"phase": _PHASES[status], "transition_time": timestamp(moment)}
+                for moment, status in until(self.statuses, now)
+            ],
+            "kube_config": kube_config if self.has_control_plane(now) else "",
+            "control_plane_ready": self.has_control_plane(now),
+            "control_plane_nodes": [
+                node.control_plane_view(now)
+                for node in self.control_plane
+                if node.phases[0][0] <= now
+            ],
+            "num_cpu_workers": 0,
+            **self._workers_view(now),
+            "allocated_preemptible_gpus": value_at(self.preemptible, now),
+            "volumes": [volume.view(now) for volume in volumes],
+            "add_ons": [add_on.view() for add_on in self.add_ons if add_on.is_enabled],
+            "created_at": timestamp(self.created_at),
+            "is_in_substrate": True,
+            **{name: value for name, value in optional.items() if value is not None},
+        }
+
+    def _workers_view(self, now: float) -> dict[str, Any]:
+        gpu_type = self.settings.gpu_type
+        return {
+            "gpu_worker_nodes": [
+                node.worker_view(now, gpu_type) for node in self.workers if node.runs(now)
+            ],
+            "deleted_gpu_worker_nodes": [
+                node.worker_view(now, gpu_type) for node in self.workers if node.has_left(now)
+            ],
+            "node_lifecycle_events": [
+                event for node in self.workers for event in self._events(node, now)
+            ],
+        }
+
+    def _events(self, node: Node, now: float) -> list[dict[str, str]]:
+        """Joining counts as an event only after the cluster was first ready."""
+        moments = {"TogetherScaledUp": node.running_at, "TogetherScaledDown": node.removed_at}
+        first_ready = next((at for at, status in self.statuses if status == "Ready"), now)
+        return [
+            {
+                "node_id": node.node_id,
+                "reason": reason,
+                "message": f"{node.host_name} {'joined' if 'Up' in reason else 'left'}",
+                "timestamp": timestamp(moment),
+            }
+            for reason, moment in moments.items()
+            if moment is not None and first_ready < moment <= now
+        ]
+
+
+def _moment(moment: float | None) -> str | None:
+    return None if moment is None else timestamp(moment)

@@ -1,0 +1,108 @@
+"""The machines of a cluster: three control plane nodes, and one worker for every eight GPUs."""
+
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
+from gpuform.providers.emulator.together.catalogue import MACHINES
+from pydantic import BaseModel
+
+GPUS_PER_WORKER = 8
+CONTROL_PLANE_SIZE = 3
+# Shares of the time from the request to a running node; ours.
+_START = (
+    ("NODE_PHASE_PENDING", 0.1),
+    ("NODE_PHASE_SCHEDULING", 0.1),
+    ("NODE_PHASE_BOOTING", 0.5),
+    ("NODE_PHASE_BOOTSTRAPPING", 0.3),
+    ("NODE_PHASE_RUNNING", 0.0),
+)
+
+
+def timestamp(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
+
+
+class Node(BaseModel):
+    """`running_at` None: it never comes up. `removed_at` is when it leaves, if that is known."""
+
+    node_id: str
+    instance_id: str
+    host_name: str
+    index: int
+    phases: Timeline[str]
+    running_at: float | None
+    removed_at: float | None = None
+
+    @classmethod
+    def started(
+        cls, ids: tuple[str, str], host_name: str, index: int, span: tuple[float, float | None]
+    ) -> Self:
+        """A node asked for at `span[0]` that runs from `span[1]` on."""
+        start, running_at = span
+        length = 0.0 if running_at is None else running_at - start
+        stages = [(phase, share * length) for phase, share in _START]
+        phases = scheduled(stages[:1] if running_at is None else stages, start)
+        return cls(
+            node_id=ids[0],
+            instance_id=ids[1],
+            host_name=host_name,
+            index=index,
+            phases=phases,
+            running_at=running_at,
+        )
+
+    def runs(self, now: float) -> bool:
+        return self.has_joined(now) and not self.has_left(now)
+
+    def has_joined(self, now: float) -> bool:
+        return self.running_at is not None and self.running_at <= now
+
+    def has_left(self, now: float) -> bool:
+        return self.removed_at is not None and self.removed_at <= now
+
+    def control_plane_view(self, now: float) -> dict[str, Any]:
+        return {
+            "node_id": self.node_id,
+            "host_name": self.host_name,
+            "status": self._status(now),
+            "num_cpu_cores": 8,
+            "memory_gib": 32.0,
+            "network": f"10.0.0.{10 + self.index}",
+            "public_ipv4": f"203.0.113.{10 + self.index}",
+            "phase_transitions": self._transitions(now),
+        }
+
+    def worker_view(self, now: float, gpu_type: str) -> dict[str, Any]:
+        machine = MACHINES[gpu_type]
+        view: dict[str, Any] = {
+            "node_id": self.node_id,
+            "instance_id": self.instance_id,
+            "host_name": self.host_name,
+            "status": self._status(now),
+            "num_gpus": GPUS_PER_WORKER,
+            "num_cpu_cores": machine.num_cpu_cores,
+            "memory_gib": machine.memory_gib,
+            "networks": [f"10.1.{self.index // 250}.{1 + self.index % 250}"],
+            "phase_transitions": self._transitions(now),
+            "ephemeral_storage": "1Ti",
+            "ib_hca_count": 8,
+            "ib_hca_type": machine.ib_hca_type,
+            "nvswitch_count": 4 if machine.nvswitch_type else 0,
+            "nvswitch_type": machine.nvswitch_type,
+            "auto_remediation_enabled": False,
+            "marked_for_deletion": self.removed_at is not None,
+            "slurm_worker_hostname": f"slurm-worker-{self.index}",
+        }
+        if self.removed_at is not None and self.has_left(now):
+            view["deleted_at"] = timestamp(self.removed_at)
+        return view
+
+    def _status(self, now: float) -> str:
+        return value_at(self.phases, now).removeprefix("NODE_PHASE_").capitalize()
+
+    def _transitions(self, now: float) -> list[dict[str, str]]:
+        return [
+            {"phase": phase, "transition_time": timestamp(moment)}
+            for moment, phase in until(self.phases, now)
+        ]

@@ -1,0 +1,182 @@
+"""The bodies that Together's clients send, field by field as documented.
+
+Sources: the platform document, 'REST API', and the request types of the Python SDK 3.1.1.
+"""
+
+from typing import Any, Literal, TypeVar
+
+from gpuform.providers.emulator.together.errors import ApiError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+class Body(BaseModel):
+    """Strict and closed, so that a client's slip shows: no `"8"` or `8.0` for 8, no extra key."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Enabled(Body):
+    enabled: bool | None = None
+
+
+class AddOnConfig(Body):
+    dashboard: Enabled | None = None
+    headlamp: Enabled | None = None
+    ingress: Enabled | None = None
+    slurm_web: Enabled | None = None
+    torchpass: Enabled | None = None
+
+
+class NewAddOn(Body):
+    add_on_type: str
+    name: str
+    config: AddOnConfig | None = None
+
+
+class ChangedAddOn(Body):
+    """`name` is that of an add-on which the cluster has."""
+
+    name: str
+    config: AddOnConfig | None = None
+
+
+class SlurmStartupScripts(Body):
+    controller_epilog: str | None = None
+    controller_prolog: str | None = None
+    extra_slurm_conf: str | None = None
+    login_init_script: str | None = None
+    nodeset_init_script: str | None = None
+    worker_epilog: str | None = None
+    worker_prolog: str | None = None
+
+
+class ClusterConfig(Body):
+    load_balancer: Literal["NONE", "TRAEFIK", "NGINX", "ISTIO"]
+    gpu_operator_version: str | None = None
+    network_operator_version: str | None = None
+    ingress: Enabled | None = None
+    jumphost_enabled: bool | None = None
+    kubernetes_dashboard_enabled: bool | None = None
+    observability: Enabled | None = None
+    slurm_startup_scripts: SlurmStartupScripts | None = None
+    ssh_ca_enabled: bool | None = None
+
+
+class OidcConfig(Body):
+    client_id: str
+    group_claim: str
+    group_prefix: str
+    issuer_url: str
+    username_claim: str
+    username_prefix: str
+    ca_cert: str | None = None
+
+
+class AcceptanceTestsParams(Body):
+    enabled: bool | None = None
+    dcgm_diag_level: (
+        Literal[
+            "DCGM_DIAG_LEVEL_SHORT",
+            "DCGM_DIAG_LEVEL_MEDIUM",
+            "DCGM_DIAG_LEVEL_LONG",
+            "DCGM_DIAG_LEVEL_EXTENDED",
+        ]
+        | None
+    ) = None
+    dcgm_diag_skipped: bool | None = None
+    gpu_burn_duration: int | None = None
+    gpu_burn_skipped: bool | None = None
+    nccl_multi_node_skipped: bool | None = None
+    nccl_single_node_skipped: bool | None = None
+    storage_skipped: bool | None = None
+
+
+class CreateVolume(Body):
+    """Also the `shared_volume` of a new cluster."""
+
+    volume_name: str = Field(min_length=1)
+    size_tib: int = Field(ge=1)
+    region: str
+    instance_cluster_id: str | None = None
+    is_lifecycle_independent: bool | None = None
+    project_id: str | None = None
+
+
+class UpdateVolume(Body):
+    volume_id: str
+    size_tib: int | None = Field(default=None, ge=1)
+
+
+class CreateCluster(Body):
+    cluster_name: str = Field(min_length=1)
+    region: str
+    gpu_type: str
+    num_gpus: int
+    billing_type: Literal["ON_DEMAND", "RESERVED", "SCHEDULED_CAPACITY"]
+    cluster_type: Literal["KUBERNETES", "SLURM"] | None = None
+    driver_version: str | None = None
+    nvidia_version_id: str | None = None
+    cuda_version: str | None = None
+    nvidia_driver_version: str | None = None
+    duration_days: int | None = None
+    reservation_start_time: AwareDatetime | None = None
+    reservation_end_time: AwareDatetime | None = None
+    volume_id: str | None = None
+    shared_volume: CreateVolume | None = None
+    capacity_pool_id: str | None = None
+    num_capacity_pool_gpus: int | None = None
+    num_preemptible_gpus: int | None = None
+    num_reserved_gpus: int | None = None
+    auto_scale: bool | None = None
+    auto_scale_max_gpus: int | None = None
+    auto_scaled: bool | None = None
+    install_traefik: bool | None = None
+    oidc_config: OidcConfig | None = None
+    cluster_config: ClusterConfig | None = None
+    add_ons: list[NewAddOn] | None = None
+    acceptance_tests_params: AcceptanceTestsParams | None = None
+    slurm_image: str | None = None
+    slurm_shm_size_gib: int | None = Field(default=None, ge=1)
+    project_id: str | None = None
+
+
+class UpdateCluster(Body):
+    """What may change in place; a missing key keeps its value."""
+
+    num_gpus: int | None = None
+    cluster_type: Literal["KUBERNETES", "SLURM"] | None = None
+    num_capacity_pool_gpus: int | None = None
+    num_preemptible_gpus: int | None = None
+    num_reserved_gpus: int | None = None
+    reservation_end_time: AwareDatetime | None = None
+    add_ons: list[ChangedAddOn] | None = None
+    cluster_config: ClusterConfig | None = None
+
+
+def parse(model: type[_Body], data: bytes) -> _Body:
+    """The request body as `model`.
+
+    Raises `ApiError`: 400 for a key that has no place here, 422 for a missing or malformed value,
+    all problems in one message.
+    """
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+    status = 400 if any(problem["type"] == "extra_forbidden" for problem in problems) else 422
+    raise ApiError(status, "; ".join(_told(model, dict(problem)) for problem in problems))
+
+
+def _told(model: type[BaseModel], problem: dict[str, Any]) -> str:
+    path = ".".join(str(part) for part in problem["loc"]) or "body"
+    if problem["type"] == "missing":
+        return f"{path} is required"
+    if problem["type"] != "extra_forbidden":
+        return f"{path}: {problem['msg']}"
+    if model is UpdateCluster and path in CreateCluster.model_fields:
+        return f"{path} cannot be changed after the cluster is created"
+    if model is UpdateVolume and path in CreateVolume.model_fields:
+        return f"{path} cannot be changed after the volume is created"
+    return f"{path} is not a field of this request"

@@ -1,0 +1,177 @@
+"""Together's routes (platform document, 'REST API'), under `/together/v1`. Every success is 200."""
+
+from typing import Any
+
+from flask import Blueprint, Response, g, request
+from gpuform.providers.emulator.answers import answer
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
+from gpuform.providers.emulator.together.catalogue import REGIONS
+from gpuform.providers.emulator.together.clusters import Cluster, phase_of
+from gpuform.providers.emulator.together.errors import ApiError
+from gpuform.providers.emulator.together.nodes import timestamp
+from gpuform.providers.emulator.together.operations import Operations, Trouble
+from gpuform.providers.emulator.together.requests import (
+    CreateCluster,
+    CreateVolume,
+    UpdateCluster,
+    UpdateVolume,
+    parse,
+)
+from gpuform.providers.emulator.together.volumes import Volume
+
+_CLUSTERS = "/compute/clusters"
+_VOLUMES = "/compute/clusters/storage/volumes"
+_ERROR_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
+
+
+class Together:
+    """The platform as the app mounts it."""
+
+    name = "together"
+    prefix = "/together/v1"
+
+    def __init__(self, store: Store, clock: Clock, faults: Faults) -> None:
+        self._operations = Operations(store, clock)
+        self._faults = faults
+
+    def blueprint(self) -> Blueprint:
+        routes = Blueprint(self.name, __name__)
+        routes.register_error_handler(ApiError, self._refused)
+        # Werkzeug prefers the fixed `storage/volumes` to `<cluster_id>` whatever the order.
+        routes.get("/compute/regions")(self._list_regions)
+        routes.post(_VOLUMES)(self._create_volume)
+        routes.get(_VOLUMES)(self._list_volumes)
+        routes.put(_VOLUMES)(self._update_volume)
+        routes.get(f"{_VOLUMES}/<volume_id>")(self._get_volume)
+        routes.delete(f"{_VOLUMES}/<volume_id>")(self._delete_volume)
+        routes.post(_CLUSTERS)(self._create_cluster)
+        routes.get(_CLUSTERS)(self._list_clusters)
+        routes.get(f"{_CLUSTERS}/<cluster_id>")(self._get_cluster)
+        routes.put(f"{_CLUSTERS}/<cluster_id>")(self._update_cluster)
+        routes.delete(f"{_CLUSTERS}/<cluster_id>")(self._delete_cluster)
+        return routes
+
+    def refusal(self, method: str, authorization: str) -> Response | None:
+        """401 without a known key, 403 when a Member writes."""
+        scheme, _, key = authorization.partition(" ")
+        if scheme.lower() != "bearer" or key not in {ADMIN_KEY, MEMBER_KEY}:
+            return self.error(401, "Invalid API key provided")
+        if key == MEMBER_KEY and method != "GET":
+            return self.error(403, "A Member may only view GPU clusters; this needs an Admin key")
+        return None
+
+    def error(self, status: int, message: str) -> Response:
+        kind = _ERROR_TYPES.get(
+            status, "server_error" if status >= 500 else "invalid_request_error"
+        )
+        return answer({"error": {"message": message, "type": kind, "code": status}}, status)
+
+    def objects(self) -> dict[str, list[dict[str, Any]]]:
+        now = self._operations.now()
+        return {
+            "clusters": [
+                {
+                    "id": each.cluster_id,
+                    "name": each.settings.cluster_name,
+                    "status": each.status(now),
+                }
+                for each in self._operations.list_clusters()
+            ],
+            "volumes": [
+                {"id": each.volume_id, "name": each.volume_name, "status": each.status(now)}
+                for each in self._operations.list_volumes()
+            ],
+        }
+
+    def _refused(self, error: ApiError) -> Response:
+        return self.error(error.status, error.message)
+
+    def _list_regions(self) -> Response:
+        return answer({"regions": [region.view() for region in REGIONS.values()]})
+
+    def _create_cluster(self) -> Response:
+        body = parse(CreateCluster, request.get_data())
+        return answer(self._shown(self._operations.create_cluster(body, _trouble())))
+
+    def _list_clusters(self) -> Response:
+        found = self._operations.list_clusters(request.args.get("projectId"))
+        held: dict[str | None, list[Volume]] = {}
+        for volume in self._operations.list_volumes():
+            held.setdefault(volume.cluster_id, []).append(volume)
+        views = [
+            self._operations.cluster_view(each, held.get(each.cluster_id, [])) for each in found
+        ]
+        self._override(views, _CLUSTERS, "cluster_id")
+        return answer({"clusters": views})
+
+    def _get_cluster(self, cluster_id: str) -> Response:
+        return answer(self._shown(self._operations.cluster(cluster_id)))
+
+    def _update_cluster(self, cluster_id: str) -> Response:
+        body = parse(UpdateCluster, request.get_data())
+        return answer(self._shown(self._operations.update_cluster(cluster_id, body, _trouble())))
+
+    def _delete_cluster(self, cluster_id: str) -> Response:
+        self._operations.delete_cluster(cluster_id, _trouble())
+        return answer({"cluster_id": cluster_id})
+
+    def _create_volume(self) -> Response:
+        body = parse(CreateVolume, request.get_data())
+        return answer(self._volume_shown(self._operations.create_volume(body, _trouble())))
+
+    def _list_volumes(self) -> Response:
+        now = self._operations.now()
+        found = self._operations.list_volumes(request.args.get("projectId"))
+        views = [volume.view(now) for volume in found]
+        self._override(views, _VOLUMES, "volume_id")
+        return answer({"volumes": views})
+
+    def _get_volume(self, volume_id: str) -> Response:
+        return answer(self._volume_shown(self._operations.volume(volume_id)))
+
+    def _update_volume(self) -> Response:
+        body = parse(UpdateVolume, request.get_data())
+        return answer(self._volume_shown(self._operations.update_volume(body, _trouble())))
+
+    def _delete_volume(self, volume_id: str) -> Response:
+        self._operations.delete_volume(volume_id, _trouble())
+        return answer({"success": True})
+
+    def _shown(self, cluster: Cluster) -> dict[str, Any]:
+        held = self._operations.volumes_of(cluster.cluster_id)
+        view = self._operations.cluster_view(cluster, held)
+        self._override([view], _CLUSTERS, "cluster_id")
+        return view
+
+    def _volume_shown(self, volume: Volume) -> dict[str, Any]:
+        view = volume.view(self._operations.now())
+        self._override([view], _VOLUMES, "volume_id")
+        return view
+
+    def _override(self, views: list[dict[str, Any]], folder: str, key: str) -> None:
+        """Show the status that an injected fault imposes."""
+        by_path = {f"{folder}/{view[key]}": view for view in views}
+        path = request.path.removeprefix(self.prefix)
+        for own, rule in self._faults.take_overrides(request.method, path, list(by_path)).items():
+            view = by_path[own]
+            view["status"] = rule.status_override
+            phase = rule.phase or phase_of(str(rule.status_override))
+            if phase and "phase_transitions" in view:
+                moment = timestamp(self._operations.now())
+                view["phase_transitions"].append({"phase": phase, "transition_time": moment})
+
+
+def _trouble() -> Trouble:
+    rule: Rule | None = g.get("fault")
+    if rule is None:
+        return Trouble()
+    return Trouble(stuck=rule.stuck, out_of_stock=rule.capacity)

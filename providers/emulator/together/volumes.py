@@ -1,0 +1,76 @@
+"""A shared volume: what is known of it, and what it looks like at a time.
+
+Nothing runs in the background: an operation writes down when which status comes, reading compares
+those times with the clock.
+"""
+
+from typing import Any, Self
+
+from gpuform.providers.emulator.timeline import Timeline, scheduled, value_at
+from pydantic import BaseModel
+
+# Seconds; ours, for the platform documents none.
+_CREATION = (("scheduled", 10.0), ("provisioning", 50.0), ("available", 0.0))
+_RESIZE = 20.0
+_DELETION = 30.0
+
+
+class Volume(BaseModel):
+    """`cluster_id` holds the volume from the create call until `released_at`, if that is known.
+
+    `is_inline`: it was made with its cluster, and goes with it unless lifecycle independent.
+    """
+
+    volume_id: str
+    volume_name: str
+    region: str
+    project_id: str
+    is_lifecycle_independent: bool
+    is_inline: bool = False
+    created_at: float
+    statuses: Timeline[str]
+    sizes: Timeline[int]
+    cluster_id: str | None = None
+    released_at: float | None = None
+    gone_at: float | None = None
+
+    def status(self, now: float) -> str:
+        """One of the SDK's statuses; `bound` is an available volume that a cluster holds."""
+        status = value_at(self.statuses, now)
+        return "bound" if status == "available" and self.is_held(now) else status
+
+    def is_held(self, now: float) -> bool:
+        return self.cluster_id is not None and (self.released_at is None or now < self.released_at)
+
+    def is_settled(self, now: float) -> bool:
+        return value_at(self.statuses, now) == "available"
+
+    def attached(self, cluster_id: str) -> Self:
+        return self.model_copy(update={"cluster_id": cluster_id, "released_at": None})
+
+    def resized(self, size_tib: int, now: float, *, stuck: bool) -> Self:
+        sizes = [(now, value_at(self.sizes, now))]
+        if not stuck:
+            sizes.append((now + _RESIZE, size_tib))
+        return self.model_copy(update={"sizes": sizes})
+
+    def deleted(self, now: float, *, stuck: bool) -> Self:
+        return self.model_copy(
+            update={
+                "statuses": [(now, "deleting")],
+                "gone_at": None if stuck else now + _DELETION,
+            }
+        )
+
+    def view(self, now: float) -> dict[str, Any]:
+        """The SDK's ClusterStorage, which is also how a cluster shows it. It has no region."""
+        return {
+            "volume_id": self.volume_id,
+            "volume_name": self.volume_name,
+            "size_tib": value_at(self.sizes, now),
+            "status": self.status(now),
+        }
+
+
+def creation(now: float, *, stuck: bool) -> Timeline[str]:
+    return scheduled(_CREATION[:1] if stuck else _CREATION, now)
