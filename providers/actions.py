@@ -1,0 +1,88 @@
+"""What a platform writes for one kind of resource, and what its lifecycle hands to it."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from gpuform.providers.call import Call
+from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.models import InputModel, OutputModel, Problem
+
+In_contra = TypeVar("In_contra", bound=InputModel, contravariant=True)
+Out = TypeVar("Out", bound=OutputModel)
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """How long each verb may take by default, in seconds."""
+
+    create: float
+    update: float
+    delete: float
+
+
+@dataclass(frozen=True)
+class Observed(Generic[Out]):
+    """An object as the platform shows it.
+
+    `inputs` has the input fields that the platform returns, and only those whose value is to be
+    compared with what is declared.
+    """
+
+    inputs: Mapping[str, Any]
+    outputs: Out
+
+
+class Actions(Protocol[In_contra, Out]):
+    """The verbs of one kind of resource: typed, synchronous, safe for many threads.
+
+    They know nothing of Pulumi, raise only `GpuformError`s, and wait only through their call.
+    """
+
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterable[Problem]:
+        """What the platform says against declared values while planning.
+
+        `values` is canonical and may be UNKNOWN in places. A check that cannot be made is told to
+        `call.on_unchecked`; it is never an error.
+        """
+
+    def create(self, call: Call, want: In_contra) -> str:
+        """Makes the object and returns its id at once, without waiting.
+
+        Raises only when nothing exists, or when an intent is left for the next attempt.
+        """
+
+    def settle(self, call: Call, id_: str, want: In_contra) -> Observed[Out]:
+        """Waits until the object is as wanted. Raises NotReady with the last Observed."""
+
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Observed[Out] | None:
+        """The object now, from its id alone; None when it is gone.
+
+        `known` has the inputs declared last time, or nothing when the object is imported.
+        """
+
+    def update(self, call: Call, id_: str, want: In_contra, changes: Sequence[FieldChange]) -> None:
+        """Sends the changed fields, at least one, without waiting."""
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Deletes the object and waits until it is gone; one that is gone already is no error."""
+
+
+def _no_config(key: str) -> str | None:  # noqa: ARG001 - the shape of a look-up
+    return None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where credentials and addresses come from: the environment, then the stack's config."""
+
+    config: Callable[[str], str | None] = _no_config
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    def value(self, variable: str, config_key: str | None = None) -> str | None:
+        """The environment variable, else the value of the full config key; empty is absent."""
+        found = self.environ.get(variable)
+        if not found and config_key:
+            found = self.config(config_key)
+        return found or None

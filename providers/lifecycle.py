@@ -1,0 +1,297 @@
+"""The only Pulumi dynamic provider: owns the protocol, so that platforms write typed verbs.
+
+`Lifecycle` runs under gpuform's engine and under Pulumi's stock host alike. It alone knows
+`__provider`, Pulumi's unknowns and doubles; everything below works on models.
+"""
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Generic, TypeVar
+
+from gpuform.providers import stock_host
+from gpuform.providers.actions import Actions, Observed, Settings, Timeouts
+from gpuform.providers.call import Call, current_call, serving
+from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
+from gpuform.schemas.changes import changes as field_changes
+from gpuform.schemas.checking import check
+from gpuform.schemas.models import InputModel, OutputModel
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.values import UNKNOWN, same
+from pulumi.dynamic import (
+    CheckFailure,
+    CheckResult,
+    ConfigureRequest,
+    CreateResult,
+    DiffResult,
+    ReadResult,
+    ResourceProvider,
+    UpdateResult,
+)
+from pulumi.output import Unknown as PulumiUnknown
+
+logger = logging.getLogger("gpuform")
+
+PROVIDER_KEY = "__provider"
+
+In = TypeVar("In", bound=InputModel)
+Out = TypeVar("Out", bound=OutputModel)
+
+Properties = dict[str, Any]
+"""A property map as Pulumi's hosts pass it: plain values, doubles, `__provider` among them."""
+
+
+class Lifecycle(ResourceProvider, Generic[In, Out]):
+    """The lifecycle of one kind of resource of one platform.
+
+    Instances are stateless for pickle: a state file holds the class's dotted path, which is
+    therefore fixed for ever. Outputs are the declared inputs in their declared types, each with
+    the value last observed, and the computed outputs; `ready` alone says whether the resource can
+    be used. Methods are thread-safe, change nothing that they are given, and raise only
+    GpuformError.
+    """
+
+    serialize_as_secret_always = False  # there is no secret in a dotted path
+
+    platform: ClassVar[str]
+    kind: ClassVar[str]
+    inputs: ClassVar[type[InputModel]]
+    outputs: ClassVar[type[OutputModel]]
+    timeouts: ClassVar[Timeouts]
+    actions: ClassVar[Callable[[Settings], Actions[Any, Any]]]
+
+    _settings: Settings | None = None
+
+    def __getstate__(self) -> None:
+        """Nothing of an instance is pickled: what it was configured with stays in its process."""
+        return
+
+    def configure(self, req: ConfigureRequest) -> None:
+        """Takes the stack's configuration, where the environment says nothing."""
+        self._settings = Settings(config=req.config.get)
+        stock_host.adapt()
+
+    def check(self, _olds: Properties, news: Properties) -> CheckResult:
+        """Everything wrong with the inputs, with property paths; canonical inputs otherwise.
+
+        Unknown values are skipped. The platform is asked only when it can be, and only when the
+        inputs are right by themselves.
+        """
+        with self._serving("check") as call:
+            values, problems = check(self.inputs, _plain(news))
+            problems = problems or refusals(self.inputs, self._echo(_plain(_olds)), values)
+            problems = problems or list(self._actions().planning_problems(call, values))
+            failures = [CheckFailure(problem.path, problem.reason) for problem in problems]
+            return CheckResult(_to_pulumi(values), failures)
+
+    def changes(self, olds: Properties, news: Properties) -> list[FieldChange]:
+        """What `diff` decides on: old outputs against new inputs, field by field. Pure."""
+        old, new = _plain(olds), _plain(news)
+        found = field_changes(self.inputs, self._echo(old), new)
+        if PROVIDER_KEY in news and PROVIDER_KEY not in olds:
+            because = "the state does not say which program manages the resource"
+            found.append(FieldChange(PROVIDER_KEY, Action.ADD, None, None, because=because))
+        if old.get("ready") is False and not is_change(found):
+            because = f"resume waiting: {old.get('not_ready_reason') or 'not ready yet'}"
+            found.append(FieldChange("ready", Action.UPDATE, False, True, because=because))
+        return found
+
+    def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
+        """Whether to update or replace, from what is given alone: no client is built.
+
+        Refuses under gpuform's engine, outside a refresh, what the observed values show to be
+        impossible.
+        """
+        with self._serving("diff") as call:
+            found = self.changes(_olds, _news)
+            if call.urn is not None and not call.refreshing:
+                self._refuse(self._echo(_plain(_olds)), _plain(_news))
+            replaces = [change.path for change in found if change.replaces]
+            return DiffResult(
+                changes=is_change(found),
+                replaces=replaces,
+                delete_before_replace=bool(replaces),  # GPUs are scarce: free them first
+            )
+
+    def create(self, props: Properties) -> CreateResult:
+        """Makes the object and waits until it is ready.
+
+        Once an id exists it is returned, with `ready: false` and the reason when waiting fails.
+        """
+        with self._serving("create") as call:
+            call.begin(self.timeouts.create)
+            declared = self._declared(props)
+            actions, want = self._actions(), self.inputs.model_validate(declared)
+            with call.held:
+                id_ = actions.create(call, want)
+                outs = self._settled(call, id_, declared, {})
+            if call.urn is None:
+                # Without a URN nobody can tell later whose intent this was; the host stores the
+                # id that it is about to get.
+                call.intents.forget(id_=id_)
+            return CreateResult(id_, outs)
+
+    def read(self, id_: str, props: Properties) -> ReadResult:
+        """The object now, as outputs and as inputs; an empty id when it is gone.
+
+        Known inputs get the platform's values where it returns them. Without known inputs (an
+        import) the inputs are what the platform says, but for documented defaults.
+        """
+        with self._serving("read") as call:
+            known = self._typed(self._echo(_plain(props)))
+            observed = self._actions().read(call, id_, known)
+            call.intents.forget(urn=call.urn, id_=id_)
+            if observed is None:
+                return ReadResult("", {})
+            if known:
+                inputs = project(self.inputs, observed.inputs, known)
+            else:
+                inputs = self._importable(observed.inputs)
+            return ReadResult(id_, {**inputs, **_dump(observed)}, inputs)
+
+    def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
+        """Sends the changed fields, if any, and waits until the object is as wanted.
+
+        Safe to repeat: with nothing to change it only goes on waiting.
+        """
+        with self._serving("update") as call:
+            call.begin(self.timeouts.update)
+            declared, old = self._declared(_news), _plain(_olds)
+            call.intents.forget(urn=call.urn, id_=_id)
+            self._refuse(self._echo(old), declared)
+            found = field_changes(self.inputs, self._echo(old), declared)
+            found = [change for change in found if change.action is not Action.KEEP]
+            if found:
+                want = self.inputs.model_validate(declared)
+                self._actions().update(call, _id, want, found)
+            computed = {key: old[key] for key in self.outputs.model_fields if key in old}
+            return UpdateResult(self._settled(call, _id, declared, computed))
+
+    def delete(self, _id: str, _props: Properties) -> None:
+        """Deletes the object and waits until it is gone; it may be gone already."""
+        with self._serving("delete") as call:
+            call.begin(self.timeouts.delete)
+            self._actions().delete(call, _id, self._typed(self._echo(_plain(_props))))
+            call.intents.forget(urn=call.urn, id_=_id)
+
+    @classmethod
+    def property_names(cls) -> list[str]:
+        """Every property of the resource: inputs in canonical spelling, then computed outputs."""
+        rules = rules_of(cls.inputs)
+        declared = [name for name in rules if not rules[name].spelling]
+        return list(dict.fromkeys([*declared, *cls.outputs.model_fields]))
+
+    @classmethod
+    def secret_names(cls) -> list[str]:
+        """The properties that are secret, sorted."""
+        rules = rules_of(cls.inputs)
+        secret = {name for name in rules if rules[name].secret}
+        return sorted(secret | cls.outputs.secret_names())
+
+    def _actions(self) -> Actions[Any, Any]:
+        return type(self).actions(self._settings or Settings())
+
+    def _settled(
+        self, call: Call, id_: str, declared: Properties, computed: Properties
+    ) -> Properties:
+        """Waits, and makes the outputs whatever comes of it: the id must not be lost."""
+        observed: Observed[Any] | None = None
+        try:
+            want = self.inputs.model_validate(declared)
+            settled = self._actions().settle(call, id_, want)
+            observed, reason = settled, settled.outputs.not_ready_reason
+        except NotReady as error:
+            observed, reason = error.last, error.reason
+        except GpuformError as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - the object exists: say so, whatever happened
+            reason = _unexpected("waiting", error)
+        if observed is not None:
+            computed = _dump(observed)
+        computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
+        outs = {**computed, **declared, "ready": reason is None}
+        if reason is not None:
+            outs["not_ready_reason"] = reason
+            call.init_errors.append(reason)
+        return outs
+
+    def _echo(self, values: Mapping[str, Any]) -> Properties:
+        """The inputs among the values of a property map."""
+        rules = rules_of(self.inputs)
+        return {k: v for k, v in values.items() if k in rules and not rules[k].spelling}
+
+    def _declared(self, props: Properties) -> Properties:
+        """Inputs in declared types. Raises GpuformError when they are not valid."""
+        values, problems = check(self.inputs, _plain(props))
+        if problems:
+            raise GpuformError("; ".join(f"{p.path}: {p.reason}" for p in problems))
+        return values
+
+    def _typed(self, echo: Properties) -> Properties:
+        return check(self.inputs, echo)[0]
+
+    def _importable(self, observed: Mapping[str, Any]) -> Properties:
+        rules = rules_of(self.inputs)
+        return {
+            key: value
+            for key, value in observed.items()
+            if value is not None
+            and not ((default := rules[key].default) and same(default.value, value))
+        }
+
+    def _refuse(self, echo: Properties, declared: Properties) -> None:
+        problems = refusals(self.inputs, echo, declared)
+        if problems:
+            raise GpuformError("; ".join(f"{p.path} {p.reason}" for p in problems))
+
+    @contextmanager
+    def _serving(self, verb: str) -> Iterator[Call]:
+        """The edge to the host: the current call, and only gpuform's errors, without causes."""
+        call = current_call()
+        try:
+            with serving(call):
+                yield call
+        except GpuformError as error:
+            raise error.with_traceback(None) from None
+        except Exception as error:  # noqa: BLE001 - its text may hold values: none may pass
+            subject = call.urn or f"a {self.platform} {self.kind}"
+            raise GpuformError(f"{_unexpected(f'{verb} of {subject}', error)}") from None
+
+
+def _unexpected(what: str, error: Exception) -> str:
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    logger.debug("%s failed with %s:\n%s", what, type(error).__name__, frames)
+    return f"{what} failed: unexpected {type(error).__name__} (this is an error in gpuform)"
+
+
+def _dump(observed: Observed[Any]) -> Properties:
+    """Computed outputs as plain values, without those that have none."""
+    dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
+    return dumped
+
+
+def _plain(properties: Mapping[str, Any]) -> Properties:
+    """A property map without `__provider`, in gpuform's own unknowns."""
+    return {key: _value(value) for key, value in properties.items() if key != PROVIDER_KEY}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, PulumiUnknown):
+        return UNKNOWN
+    if isinstance(value, Mapping):
+        return {key: _value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_value(item) for item in value]
+    return value
+
+
+def _to_pulumi(value: Any) -> Any:
+    if value is UNKNOWN:
+        return PulumiUnknown()  # type: ignore[no-untyped-call] # as the SDK has it
+    if isinstance(value, Mapping):
+        return {key: _to_pulumi(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_pulumi(item) for item in value]
+    return value

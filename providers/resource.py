@@ -1,0 +1,60 @@
+"""The Pulumi resource class of a lifecycle: what a program writes `Cluster("train", ...)` with."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import pulumi
+import pulumi.dynamic
+from gpuform.providers.lifecycle import Lifecycle
+
+
+class PlatformResource(pulumi.dynamic.Resource):
+    """A resource of one platform.
+
+    Every argument is an input of the platform, in snake_case; one that is another gpuform resource
+    means its id. Names that the platform does not have are refused by check, with the nearest one.
+    """
+
+    _lifecycle: ClassVar[type[Lifecycle[Any, Any]]]
+
+    def __init__(
+        self, resource_name: str, opts: pulumi.ResourceOptions | None = None, **arguments: Any
+    ) -> None:
+        lifecycle = self._lifecycle
+        # A property without a value makes the attribute exist, with the provider's answer later.
+        properties = dict.fromkeys(lifecycle.property_names())
+        given = {name: _meant(value) for name, value in arguments.items()}
+        defaults = pulumi.ResourceOptions(
+            additional_secret_outputs=lifecycle.secret_names(),
+            aliases=[pulumi.Alias(type_=f"gpuform:{lifecycle.platform}:{lifecycle.kind}")],
+        )
+        super().__init__(
+            lifecycle(),
+            resource_name,
+            {**properties, **given},
+            pulumi.ResourceOptions.merge(defaults, opts),
+        )
+
+    @classmethod
+    def get(
+        cls,
+        resource_name: str,
+        id: pulumi.Input[str],  # noqa: A002 - Pulumi's name for it
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> Self:
+        """An object that exists and that this program does not manage, by its id."""
+        found = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(id=id))
+        resource = cls.__new__(cls)
+        PlatformResource.__init__(resource, resource_name, found)
+        return resource
+
+
+def _meant(value: Any) -> Any:
+    """The value of an argument: the id of a resource, at any depth of plain lists and objects."""
+    if isinstance(value, PlatformResource):
+        return value.id
+    if isinstance(value, Mapping):
+        return {key: _meant(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_meant(item) for item in value]
+    return value
