@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gpuform.schemas.models import Problem
 from gpuform.schemas.rules import FieldRules, KeyedBy, rules_of
-from gpuform.schemas.values import UNKNOWN, Unknown, contains_unknown, same
+from gpuform.schemas.values import UNKNOWN, Unknown, contains_unknown
 from pydantic import BaseModel
 
 __all__ = [
@@ -180,7 +180,7 @@ def _value(place: _Place, before: Any, after: Any) -> Iterator[FieldChange]:
         yield from _fields(place, place.rules.inner, before, after)
     elif (key := place.rules.keyed_by) and _is_keyed(key, before) and _is_keyed(key, after):
         yield from _items(place, key, before, after)
-    elif contains_unknown(after) or not same(before, after, unordered=place.rules.unordered):
+    elif contains_unknown(after) or not place.rules.is_same(before, after):
         yield place.change(Action.UPDATE, before, after)
 
 
@@ -189,7 +189,7 @@ def _newly_declared(place: _Place, after: Any) -> Iterator[FieldChange]:
         return
     default = place.rules.default
     # In place, the default is sent all the same: from then on the field is watched for drift.
-    if place.rules.immutable and default is not None and same(default.value, after):
+    if place.rules.immutable and default is not None and place.rules.is_same(default.value, after):
         return
     yield place.change(Action.ADD, None, after)
 
@@ -198,7 +198,7 @@ def _no_longer_declared(place: _Place, before: Any) -> Iterator[FieldChange]:
     default = place.rules.default
     if default is None or place.rules.immutable:
         yield place.keep(before)
-    elif not same(before, default.value, unordered=place.rules.unordered):
+    elif not place.rules.is_same(before, default.value):
         yield place.change(
             Action.UPDATE, before, default.value, "no longer declared: back to the default"
         )
@@ -248,9 +248,7 @@ def _project(rules: FieldRules, observed: Any, like: Any) -> Any:
         return _project_fields(rules.inner, observed, like)
     if (key := rules.keyed_by) and _is_keyed(key, observed) and _is_keyed(key, like):
         return list(_project_items(rules, key, observed, like))
-    if rules.unordered and same(observed, like, unordered=True):
-        return like
-    return observed
+    return like if rules.is_same(observed, like) else observed
 
 
 def _project_items(

@@ -10,6 +10,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args, get_origin
 
+from gpuform.schemas.values import same
 from pydantic import BaseModel
 
 
@@ -80,6 +81,13 @@ class ReplaceIf:
 
 
 @dataclass(frozen=True, slots=True)
+class SameIf:
+    """Two different values that mean the same, as when a server answers in another spelling."""
+
+    predicate: Callable[[Any, Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where a fact about the field is documented."""
 
@@ -100,6 +108,7 @@ class FieldRules:
     keyed_by: KeyedBy | None = None
     default: Default | None = None
     replace_if: ReplaceIf | None = None
+    same_if: SameIf | None = None
     source: str = ""
     nested: type[BaseModel] | None = None
     whole: bool = False
@@ -114,6 +123,12 @@ class FieldRules:
             immutable=self.immutable or parent.immutable,
             secret=self.secret or parent.secret,
         )
+
+    def is_same(self, one: Any, other: Any) -> bool:
+        """Whether two known values of this field are equal, or mean the same."""
+        if same(one, other, unordered=self.unordered):
+            return True
+        return self.same_if is not None and self.same_if.predicate(one, other)
 
     @property
     def inner(self) -> "Mapping[str, FieldRules]":
@@ -151,6 +166,8 @@ def _stated(metadata: list[Any]) -> dict[str, Any]:
                 stated["default"] = rule
             case ReplaceIf():
                 stated["replace_if"] = rule
+            case SameIf():
+                stated["same_if"] = rule
             case Source(text):
                 stated["source"] = text
     return stated

@@ -1,0 +1,133 @@
+"""The objects inside a cluster's declaration."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.rules import Immutable
+from pydantic import Field
+
+LoadBalancer = Literal["NONE", "TRAEFIK", "NGINX", "ISTIO"]
+DcgmDiagLevel = Literal[
+    "DCGM_DIAG_LEVEL_SHORT",
+    "DCGM_DIAG_LEVEL_MEDIUM",
+    "DCGM_DIAG_LEVEL_LONG",
+    "DCGM_DIAG_LEVEL_EXTENDED",
+]
+
+
+class OidcConfigInputs(InputModel):
+    """Sign-in to the cluster through an OpenID Connect issuer."""
+
+    client_id: str = Field(min_length=1, description="Client id registered with the issuer.")
+    group_claim: str = Field(description="Claim that holds a user's groups, such as groups.")
+    group_prefix: str = Field(description="Put before each group's name, such as oidc:.")
+    issuer_url: str = Field(min_length=1, description="URL of the issuer.")
+    username_claim: str = Field(description="Claim that names the user, such as sub or email.")
+    username_prefix: str = Field(description="Put before each user's name, such as oidc:.")
+    ca_cert: str | None = Field(
+        default=None, description="PEM certificate of the issuer's authority, when it is private."
+    )
+
+
+class SwitchInputs(InputModel):
+    """Something that is on or off."""
+
+    enabled: bool | None = Field(default=None, description="Whether it is on.")
+
+
+class SlurmStartupScriptsInputs(InputModel):
+    """Scripts that Slurm runs at the stages of nodes and jobs."""
+
+    controller_prolog: str | None = Field(default=None, description="Before a job, controller.")
+    controller_epilog: str | None = Field(default=None, description="After a job, controller.")
+    worker_prolog: str | None = Field(default=None, description="Before a job, each worker.")
+    worker_epilog: str | None = Field(default=None, description="After a job, each worker.")
+    login_init_script: str | None = Field(default=None, description="At the start of login nodes.")
+    nodeset_init_script: str | None = Field(default=None, description="At the start of node sets.")
+    extra_slurm_conf: str | None = Field(default=None, description="Lines added to slurm.conf.")
+
+
+class ClusterConfigInputs(InputModel):
+    """What the platform installs in the cluster."""
+
+    load_balancer: LoadBalancer = Field(description="Load balancer: NONE, TRAEFIK, NGINX, ISTIO.")
+    gpu_operator_version: str | None = Field(
+        default=None, description="NVIDIA GPU Operator version, such as v24.6.2."
+    )
+    network_operator_version: str | None = Field(
+        default=None, description="NVIDIA Network Operator version, such as v24.7.0."
+    )
+    ingress: SwitchInputs | None = Field(default=None, description="The ingress controller.")
+    jumphost_enabled: bool | None = Field(default=None, description="Whether there is a jump host.")
+    kubernetes_dashboard_enabled: bool | None = Field(
+        default=None, description="Whether the Kubernetes dashboard is installed."
+    )
+    observability: SwitchInputs | None = Field(default=None, description="Metrics and logs.")
+    slurm_startup_scripts: SlurmStartupScriptsInputs | None = Field(
+        default=None, description="Scripts of a SLURM cluster."
+    )
+    ssh_ca_enabled: bool | None = Field(
+        default=None, description="Whether SSH uses certificates of the cluster's own authority."
+    )
+
+
+class AddOnConfigInputs(InputModel):
+    """The settings of an add-on, under its type's name."""
+
+    dashboard: SwitchInputs | None = Field(default=None, description="Kubernetes dashboard.")
+    headlamp: SwitchInputs | None = Field(default=None, description="Headlamp dashboard.")
+    ingress: SwitchInputs | None = Field(default=None, description="Ingress.")
+    slurm_web: SwitchInputs | None = Field(default=None, description="Slurm web interface.")
+    torchpass: SwitchInputs | None = Field(default=None, description="Torchpass.")
+
+
+class AddOnInputs(InputModel):
+    """One add-on of a cluster, known by its name."""
+
+    # An update names an add-on and its new settings, never its type (SDK, ClusterUpdateParams).
+    add_on_type: Annotated[str, Immutable] = Field(
+        min_length=1,
+        description="Type: dashboard, headlamp, ingress, slurm_web or torchpass.",
+    )
+    name: str = Field(min_length=1, description="Name of the add-on in this cluster.")
+    config: AddOnConfigInputs | None = Field(default=None, description="Settings of the add-on.")
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        kind, config = values.get("add_on_type"), values.get("config")
+        if not (isinstance(kind, str) and isinstance(config, Mapping)):
+            return
+        for name in config:
+            if name != kind:
+                yield Problem(
+                    f"config.{name}", f"is not a setting of a {kind} add-on: write config.{kind}"
+                )
+
+
+def is_off(add_on: Mapping[str, Any]) -> bool:
+    """Whether a declared add-on is disabled; the platform returns enabled ones only."""
+    config = add_on.get("config")
+    switches = config.values() if isinstance(config, Mapping) else ()
+    return any(isinstance(one, Mapping) and one.get("enabled") is False for one in switches)
+
+
+class AcceptanceTestsInputs(InputModel):
+    """The tests that a new cluster has to pass."""
+
+    enabled: bool | None = Field(default=None, description="Whether the tests run.")
+    dcgm_diag_level: DcgmDiagLevel | None = Field(
+        default=None, description="Depth of the DCGM diagnostics; MEDIUM when not declared."
+    )
+    dcgm_diag_skipped: bool | None = Field(default=None, description="Skip DCGM diagnostics.")
+    gpu_burn_duration: int | None = Field(
+        default=None, ge=0, description="Duration of GPU burn in seconds; 0 is the default."
+    )
+    gpu_burn_skipped: bool | None = Field(default=None, description="Skip GPU burn.")
+    nccl_multi_node_skipped: bool | None = Field(
+        default=None, description="Skip NCCL over several nodes."
+    )
+    nccl_single_node_skipped: bool | None = Field(
+        default=None, description="Skip NCCL inside one node."
+    )
+    storage_skipped: bool | None = Field(default=None, description="Skip storage performance.")

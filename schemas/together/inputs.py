@@ -1,0 +1,187 @@
+"""What a person declares of a Together GPU cluster and of a shared volume.
+
+Names are the platform's own. Facts are from the Together reference ('Create a Cluster', 'Update /
+Scale a Cluster', 'Create a Shared Volume') and, where it has no such field, from the platform's
+SDK (ClusterCreateParams, ClusterUpdateParams). A field that the update request does not take is
+immutable.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.rules import (
+    Default,
+    GrowOnly,
+    Immutable,
+    KeyedBy,
+    SameIf,
+    Source,
+    Spelling,
+    WriteOnly,
+)
+from gpuform.schemas.together.cluster_parts import (
+    AcceptanceTestsInputs,
+    AddOnInputs,
+    ClusterConfigInputs,
+    OidcConfigInputs,
+    is_off,
+)
+from gpuform.schemas.together.cluster_rules import cluster_problems, in_one_spelling
+from gpuform.schemas.together.drivers import (
+    checked_cuda_version,
+    checked_driver_version,
+    checked_nvidia_driver_version,
+    is_same_version,
+)
+from gpuform.schemas.together.gpu_types import checked_gpu_type, nearest_gpu_type
+from gpuform.schemas.together.timestamps import checked_timestamp, is_same_moment
+from pydantic import AfterValidator, Field
+
+BillingType = Literal["ON_DEMAND", "RESERVED", "SCHEDULED_CAPACITY"]
+ClusterType = Literal["KUBERNETES", "SLURM"]
+
+DriverVersion = Annotated[str, AfterValidator(checked_driver_version)]
+CudaVersion = Annotated[str, AfterValidator(checked_cuda_version)]
+NvidiaDriverVersion = Annotated[str, AfterValidator(checked_nvidia_driver_version)]
+GpuType = Annotated[str, AfterValidator(checked_gpu_type)]
+Timestamp = Annotated[str, AfterValidator(checked_timestamp)]
+NodeGpus = Annotated[int, Field(ge=0, multiple_of=8)]
+"""A part of the cluster's GPUs, in whole nodes of 8."""
+
+
+class SharedVolumeInputs(InputModel):
+    """A volume that every node of a cluster mounts, and that outlives it."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {"name": "volume_name"}
+
+    volume_name: Annotated[str, Immutable] = Field(
+        min_length=1, description="Name of the volume; Kubernetes claims bind to it by this name."
+    )
+    size_tib: Annotated[int, GrowOnly] = Field(ge=1, description="Size in whole TiB; only grows.")
+    region: Annotated[str, Immutable, WriteOnly] = Field(
+        min_length=1, description="Region, such as us-central-8; its clusters are in the same one."
+    )
+    is_lifecycle_independent: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = Field(
+        default=None, description="Whether an inline volume outlives its cluster."
+    )
+    project_id: Annotated[str | None, Immutable, WriteOnly] = Field(
+        default=None, description="Project that owns the volume; the key's own when not declared."
+    )
+    instance_cluster_id: Annotated[str | None, Immutable, WriteOnly] = Field(
+        default=None, description="Cluster next to whose machines the volume is placed."
+    )
+
+
+class ClusterInputs(InputModel):
+    """A GPU cluster: one node for every 8 GPUs."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {
+        "instance_type": "gpu_type",
+        "name": "cluster_name",
+        "reservation_days": "duration_days",
+        "auto_scaled": "auto_scale",
+    }
+    retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "billing_type": {"prepaid": "RESERVED"}
+    }
+
+    cluster_name: Annotated[str, Immutable] = Field(
+        min_length=1, description="Name of the cluster."
+    )
+    region: Annotated[str, Immutable] = Field(
+        min_length=1, description="Region, such as us-central-8."
+    )
+    gpu_type: Annotated[GpuType, Immutable] = Field(description="Type of GPU, such as H100_SXM.")
+    num_gpus: int = Field(ge=8, multiple_of=8, description="Number of GPUs, a multiple of 8.")
+    driver_version: Annotated[DriverVersion | None, Spelling] = Field(
+        default=None,
+        description="CUDA and driver version in one, such as CUDA_12_6_560.",
+    )
+    cuda_version: Annotated[CudaVersion | None, Immutable, SameIf(is_same_version)] = Field(
+        default=None, description="CUDA version, such as 12.6; with nvidia_driver_version."
+    )
+    nvidia_driver_version: Annotated[
+        NvidiaDriverVersion | None, Immutable, SameIf(is_same_version)
+    ] = Field(default=None, description="NVIDIA driver version, such as 560; with cuda_version.")
+    nvidia_version_id: Annotated[str | None, Immutable, WriteOnly] = Field(
+        default=None, description="Id of a version in the region's list, instead of the pair."
+    )
+    billing_type: Annotated[BillingType, Immutable] = Field(
+        description="ON_DEMAND, RESERVED (with duration_days) or SCHEDULED_CAPACITY."
+    )
+    duration_days: Annotated[
+        int | None, Immutable, WriteOnly, Source("Together reference, 'Billing': 1-90 days")
+    ] = Field(default=None, ge=1, le=90, description="Days of a RESERVED cluster, 1 to 90.")
+    cluster_type: Annotated[ClusterType | None, Default("KUBERNETES")] = Field(
+        default=None, description="KUBERNETES, or SLURM on Kubernetes."
+    )
+    volume_id: Annotated[str | None, Immutable, WriteOnly] = Field(
+        default=None, description="Id of an existing shared volume of the same region to attach."
+    )
+    shared_volume: Annotated[SharedVolumeInputs | None, Immutable, WriteOnly] = Field(
+        default=None, description="A shared volume to make with the cluster, instead of volume_id."
+    )
+    auto_scale: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = Field(
+        default=None, description="Whether nodes follow the load, up to auto_scale_max_gpus."
+    )
+    auto_scale_max_gpus: Annotated[NodeGpus | None, Immutable, WriteOnly] = Field(
+        default=None, description="The most GPUs that automatic scaling may reach."
+    )
+    capacity_pool_id: Annotated[str | None, Immutable] = Field(
+        default=None, description="Capacity pool to draw GPUs from."
+    )
+    num_capacity_pool_gpus: NodeGpus | None = Field(
+        default=None, description="GPUs from the capacity pool, part of num_gpus."
+    )
+    num_preemptible_gpus: NodeGpus | None = Field(
+        default=None, description="Wanted GPUs that may be taken away again, part of num_gpus."
+    )
+    num_reserved_gpus: NodeGpus | None = Field(
+        default=None, description="Prepaid GPUs of a RESERVED cluster; all when not declared."
+    )
+    reservation_start_time: Annotated[Timestamp | None, Immutable, SameIf(is_same_moment)] = Field(
+        default=None, description="Start of SCHEDULED_CAPACITY, such as 2026-03-01T08:00:00Z."
+    )
+    reservation_end_time: Annotated[Timestamp | None, SameIf(is_same_moment)] = Field(
+        default=None, description="End of SCHEDULED_CAPACITY, or of a RESERVED cluster."
+    )
+    project_id: Annotated[str | None, Immutable] = Field(
+        default=None, description="Project of the cluster; the key's own when not declared."
+    )
+    install_traefik: Annotated[bool | None, Immutable, Default(False)] = Field(
+        default=None, description="Whether a KUBERNETES cluster gets the Traefik ingress."
+    )
+    oidc_config: Annotated[OidcConfigInputs | None, Immutable] = Field(
+        default=None, description="Sign-in through an OpenID Connect issuer."
+    )
+    cluster_config: ClusterConfigInputs | None = Field(
+        default=None, description="What the platform installs in the cluster."
+    )
+    add_ons: Annotated[list[AddOnInputs] | None, KeyedBy("name", absent_when=is_off)] = Field(
+        default=None, description="Add-ons, known by their names."
+    )
+    # Only a new cluster is tested, and the update request has no such field.
+    acceptance_tests_params: Annotated[AcceptanceTestsInputs | None, Immutable, WriteOnly] = Field(
+        default=None, description="The tests that the new cluster has to pass."
+    )
+    slurm_image: Annotated[str | None, Immutable, WriteOnly] = Field(
+        default=None, description="Image of a SLURM cluster."
+    )
+    slurm_shm_size_gib: Annotated[int | None, Immutable] = Field(
+        default=None, ge=1, description="Shared memory of a SLURM cluster in GiB; required there."
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        return cluster_problems(values)
+
+    @classmethod
+    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return in_one_spelling(values)
+
+    @classmethod
+    def converted(cls, name: str, value: Any) -> Any:
+        if name == "instance_type" and isinstance(value, str):
+            return nearest_gpu_type(value) or value
+        return value
