@@ -128,7 +128,7 @@ class _Place:
             before=before,
             after=after,
             replaces=replaces,
-            secret=self.rules.secret,
+            secret=self.rules.holds_secret,
             because=because or cause,
             shrinks=self.rules.grow_only and _is_smaller(after, before),
         )
@@ -139,7 +139,7 @@ class _Place:
             action=Action.KEEP,
             before=before,
             after=before,
-            secret=self.rules.secret,
+            secret=self.rules.holds_secret,
             because="no longer declared: the platform keeps its value",
         )
 

@@ -131,6 +131,11 @@ class FieldRules:
         return self.same_if is not None and self.same_if.predicate(one, other)
 
     @property
+    def holds_secret(self) -> bool:
+        """Whether a value of the field is secret, or has a secret part."""
+        return self.secret or any(rules.holds_secret for rules in self.inner.values())
+
+    @property
     def inner(self) -> "Mapping[str, FieldRules]":
         """The rules of the fields inside; empty for anything but a modelled object."""
         return rules_of(self.nested) if self.nested else _NO_FIELDS

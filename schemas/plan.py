@@ -1,0 +1,151 @@
+"""The plan as data: what would be done to which resource, why, and to which of its properties.
+
+The engine makes it, views show it; its JSON is for machines. It never holds a secret: secret values
+are masked before they get in. Action and reason are separate, and the reason decides nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.values import UNKNOWN, contains_unknown
+from pydantic import BaseModel, ConfigDict, Field
+
+FORMAT_VERSION: Final = "1"
+"""Grows when a reader of the old form would misread the new one."""
+
+SECRET: Final = "[secret]"  # noqa: S105 - what is shown in place of one
+"""What stands for a secret value."""
+
+
+class PlanAction(StrEnum):
+    """What happens to a resource."""
+
+    SAME = "same"
+    CREATE = "create"
+    UPDATE = "update"
+    REPLACE = "replace"
+    DELETE = "delete"
+    READ = "read"
+    REFRESH = "refresh"
+
+
+class PlanReason(StrEnum):
+    """Why it happens."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    FIELD_FORCES_REPLACEMENT = "field_forces_replacement"
+    DEPENDENCY_REPLACED = "dependency_replaced"
+    REPLACEMENT_REQUESTED = "replacement_requested"
+    NOT_READY = "not_ready"
+    NOT_IN_PROGRAM = "not_in_program"
+    DESTROYED = "destroyed"
+    DRIFT = "drift"
+    GONE = "gone"
+    READ_BY_PROGRAM = "read_by_program"
+
+
+class _PlanModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class PropertyChange(_PlanModel):
+    """One property's change. Values are plain JSON; a secret one is masked."""
+
+    path: str = Field(description="Property path, such as cluster_config.load_balancer.")
+    action: Action = Field(description="What happens to the property; keep is no change.")
+    before: Any = Field(default=None, description="The value last seen; null when there is none.")
+    after: Any = Field(default=None, description="The value afterwards; null when none or unknown.")
+    unknown: bool = Field(default=False, description="The value is known after apply only.")
+    secret: bool = Field(default=False, description="The values are masked.")
+    forces_replacement: bool = Field(default=False, description="It replaces the resource.")
+    because: str = Field(default="", description="Why, for people.")
+
+    @classmethod
+    def of(cls, change: FieldChange, *, secret: bool = False) -> Self:
+        """A field's change as the plan shows it; ``secret`` where the program says it is one."""
+        secret = secret or change.secret
+        return cls(
+            path=change.path,
+            action=change.action,
+            before=_shown(change.before, secret=secret),
+            after=_shown(change.after, secret=secret),
+            unknown=contains_unknown(change.after),
+            secret=secret,
+            forces_replacement=change.replaces,
+            because=change.because,
+        )
+
+
+class ResourceChange(_PlanModel):
+    """What happens to one resource; a replacement is one change."""
+
+    urn: str = Field(description="Pulumi's name of the resource.")
+    type: str = Field(description="Its type token.")
+    name: str = Field(description="Its name in the program.")
+    action: PlanAction = Field(description="What happens to it.")
+    reason: PlanReason = Field(description="Why.")
+    replace_paths: tuple[str, ...] = Field(
+        default=(), description="The properties that force its replacement."
+    )
+    changes: tuple[PropertyChange, ...] = Field(default=(), description="Its property changes.")
+    gpus_added: int | None = Field(default=None, ge=0, description="GPUs that come; null: unknown.")
+    gpus_removed: int | None = Field(default=None, ge=0, description="GPUs that go; null: unknown.")
+
+
+class Plan(_PlanModel):
+    """Everything that one operation would do to one stack."""
+
+    format_version: str = Field(default=FORMAT_VERSION, description="Version of this form.")
+    project: str = Field(description="Name of the Pulumi project.")
+    stack: str = Field(description="Name of the stack.")
+    changes: tuple[ResourceChange, ...] = Field(default=(), description="In the order planned.")
+    summary: Mapping[PlanAction, int] = Field(description="How many resources, by action.")
+    unchecked: tuple[str, ...] = Field(
+        default=(), description="Checks that could not be made while planning, and why."
+    )
+
+    @classmethod
+    def of(
+        cls,
+        project: str,
+        stack: str,
+        changes: Iterable[ResourceChange],
+        *,
+        unchecked: Iterable[str] = (),
+    ) -> Self:
+        """A plan of these changes, counted."""
+        changes = tuple(changes)
+        counts = Counter(change.action for change in changes)
+        return cls(
+            project=project,
+            stack=stack,
+            changes=changes,
+            summary={action: counts[action] for action in PlanAction if counts[action]},
+            unchecked=tuple(unchecked),
+        )
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether applying it would do anything; reads are no changes."""
+        idle = {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH}
+        return any(change.action not in idle for change in self.changes)
+
+
+def _shown(value: Any, *, secret: bool) -> Any:
+    if value is None or value is UNKNOWN:
+        return None
+    return SECRET if secret else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """JSON values; what is not known inside one is said as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return repr(value) if value is UNKNOWN else value
