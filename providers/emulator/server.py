@@ -127,14 +127,14 @@ class _HttpServer(ThreadedWSGIServer):
 
 
 class _Handler(WSGIRequestHandler):
-    """HTTP/1.1 with keep-alive, which werkzeug's handler refuses, and without a request line."""
+    """HTTP/1.1 with keep-alive, which werkzeug's handler refuses, and no lines on stderr."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1  # one packet for head and body
 
     def run_wsgi(self) -> None:
-        self.environ = environ = self.make_environ()
+        environ = self.make_environ()
         head: list[tuple[str, list[tuple[str, str]]]] = []
 
         def start_response(
@@ -166,5 +166,5 @@ class _Handler(WSGIRequestHandler):
             self.wfile.write(body)
         self.wfile.flush()
 
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        pass
+    def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's name
+        """Silent: requests are in the log of the app, and bugs go through `handle_error`."""

@@ -173,8 +173,9 @@ class Store:
 
     def log(self, body: str) -> None:
         """Append; only the last 100 000 entries are kept."""
-        self._rows("INSERT INTO log (body) VALUES (?)", body)
-        self._rows("DELETE FROM log WHERE seq <= (SELECT max(seq) FROM log) - ?", _LOG_LIMIT)
+        with self.transaction():
+            self._rows("INSERT INTO log (body) VALUES (?)", body)
+            self._rows("DELETE FROM log WHERE seq <= (SELECT max(seq) FROM log) - ?", _LOG_LIMIT)
 
     def logged(self) -> list[str]:
         return [str(body) for (body,) in self._rows("SELECT body FROM log ORDER BY seq")]

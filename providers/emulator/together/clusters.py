@@ -47,7 +47,7 @@ def phase_of(status: str) -> str | None:
     return _PHASES.get(status)
 
 
-class AddOn(BaseModel):
+class AddOn(BaseModel, frozen=True):
     add_on_type: str
     name: str
     config: dict[str, dict[str, bool]]
@@ -65,7 +65,7 @@ class AddOn(BaseModel):
         }
 
 
-class Settings(BaseModel):
+class Settings(BaseModel, frozen=True):
     """The part of a cluster that is shown as it was asked for."""
 
     cluster_name: str
@@ -86,12 +86,13 @@ class Settings(BaseModel):
     slurm_shm_size_gib: int | None = None
 
 
-class Cluster(BaseModel):
+class Cluster(BaseModel, frozen=True):
     cluster_id: str
     settings: Settings
     driver: DriverVersion
     add_ons: list[AddOn]
     created_at: float
+    volume_id: str | None = None
     reservation_start: float | None = None
     reservation_end: float | None = None
     statuses: Timeline[str] = []
@@ -186,7 +187,7 @@ class Cluster(BaseModel):
         ]
         return self.model_copy(update={"workers": [*left, *running[:wanted], *leaving, *joining]})
 
-    def view(self, now: float, volumes: list[Volume], kube_config: str) -> dict[str, Any]:
+    def view(self, now: float, volume: Volume | None, kube_config: str) -> dict[str, Any]:
         """The SDK's Cluster; fields without a value are left out."""
         ready = [moment for moment, status in until(self.statuses, now) if status == "Ready"]
         optional = {
@@ -216,7 +217,7 @@ class Cluster(BaseModel):
             "num_cpu_workers": 0,
             **self._workers_view(now),
             "allocated_preemptible_gpus": value_at(self.preemptible, now),
-            "volumes": [volume.view(now) for volume in volumes],
+            "volumes": [] if volume is None else [volume.view(now)],
             "add_ons": [add_on.view() for add_on in self.add_ons if add_on.is_enabled],
             "created_at": timestamp(self.created_at),
             "is_in_substrate": True,

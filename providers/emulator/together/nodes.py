@@ -1,6 +1,7 @@
 """The machines of a cluster: three control plane nodes, and one worker for every eight GPUs."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Self
 
 from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
@@ -19,11 +20,12 @@ _START = (
 )
 
 
+@lru_cache(maxsize=4096)  # a list of clusters repeats few moments very often
 def timestamp(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).isoformat().replace("+00:00", "Z")
 
 
-class Node(BaseModel):
+class Node(BaseModel, frozen=True):
     """`running_at` None: it never comes up. `removed_at` is when it leaves, if that is known."""
 
     node_id: str

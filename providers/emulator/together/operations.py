@@ -5,9 +5,9 @@ way) the choice is ours and said at the place.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.timeline import value_at
 from gpuform.providers.emulator.together.admission import (
@@ -44,71 +44,72 @@ class Trouble:
 
 
 class Operations:
-    """Together's clusters and volumes in a store. Methods raise `ApiError`."""
+    """Together's clusters and volumes in a store, at one moment.
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    One request's worth, within one transaction, on a store swept for `now`. Methods raise
+    `ApiError`.
+    """
+
+    def __init__(self, store: Store, now: float) -> None:
         self._store = store
-        self._clock = clock
+        self.now = now
 
     # Clusters.
 
     def create_cluster(self, body: CreateCluster, trouble: Trouble) -> Cluster:
-        with self._store.transaction():
-            now = self._swept()
-            check_new_cluster(body, now)
-            held = None if body.volume_id is None else self._free_volume(body)
-            if trouble.out_of_stock:
-                raise ApiError(409, "Out of stock")
-            start = body.reservation_start_time
-            planned = Cluster(
-                cluster_id=self._store.new_id(),
-                settings=settings_of(body),
-                driver=driver_of(body),
-                add_ons=new_add_ons(body.add_ons or []),
-                created_at=now,
-                **_reservation(body, now),
-            ).brought_up(
-                now,
-                max(now + SCHEDULING_SECONDS, start.timestamp() if start else 0.0),
-                self._store.new_id,
-                stuck=trouble.stuck,
-            )
-            if body.shared_volume is not None:
-                made = self.create_volume(body.shared_volume, trouble)
-                held = made.model_copy(update={"is_inline": True})
-            if held is not None:
-                self._keep_volume(held.attached(planned.cluster_id))
-            self._keep_cluster(planned)
-            return planned
+        now = self.now
+        check_new_cluster(body, now)
+        held = None if body.volume_id is None else self._free_volume(body)
+        if trouble.out_of_stock:
+            raise ApiError(409, "Out of stock")
+        start = body.reservation_start_time
+        planned = Cluster(
+            cluster_id=self._store.new_id(),
+            settings=settings_of(body),
+            driver=driver_of(body),
+            add_ons=new_add_ons(body.add_ons or []),
+            created_at=now,
+            **_reservation(body, now),
+        ).brought_up(
+            now,
+            max(now + SCHEDULING_SECONDS, start.timestamp() if start else 0.0),
+            self._store.new_id,
+            stuck=trouble.stuck,
+        )
+        if body.shared_volume is not None:
+            made = self.create_volume(body.shared_volume, Trouble())
+            held = made.model_copy(update={"is_inline": True})
+        if held is not None:
+            self._keep_volume(held.attached(planned.cluster_id))
+            planned = planned.model_copy(update={"volume_id": held.volume_id})
+        self._keep_cluster(planned)
+        return planned
 
     def cluster(self, cluster_id: str) -> Cluster:
-        self._swept()
         body = self._store.get(_CLUSTER, cluster_id)
         if body is None:
             raise not_found("cluster", cluster_id)
-        return Cluster.model_validate_json(body)
+        return _read_cluster(body)
 
     def list_clusters(self, project: str | None = None) -> list[Cluster]:
-        self._swept()
-        found = (Cluster.model_validate_json(body) for body in self._store.all(_CLUSTER))
+        found = (_read_cluster(body) for body in self._store.all(_CLUSTER))
         return [each for each in found if project in {None, each.settings.project_id}]
 
     def update_cluster(self, cluster_id: str, body: UpdateCluster, trouble: Trouble) -> Cluster:
         """Set the given fields; a change of size while one is under way starts that anew (ours)."""
-        with self._store.transaction():
-            now = self._swept()
-            old = self.cluster(cluster_id)
-            if old.status(now) == "Deleting":
-                raise ApiError(409, f"cluster {cluster_id!r} is being deleted")
-            check_change(body, old.settings)
-            new = _with_changes(old, body)
-            if trouble.out_of_stock and new.settings.num_gpus > old.settings.num_gpus:
-                raise ApiError(409, "Out of stock")
-            planned = self._planned(old, new, now, trouble)
-            self._keep_cluster(planned)
-            return planned
+        old = self.cluster(cluster_id)
+        if old.status(self.now) == "Deleting":
+            raise ApiError(409, f"cluster {cluster_id!r} is being deleted")
+        check_change(body, old.settings)
+        new = _with_changes(old, body)
+        if trouble.out_of_stock and new.settings.num_gpus > old.settings.num_gpus:
+            raise ApiError(409, "Out of stock")
+        planned = self._planned(old, new, trouble)
+        self._keep_cluster(planned)
+        return planned
 
-    def _planned(self, old: Cluster, new: Cluster, now: float, trouble: Trouble) -> Cluster:
+    def _planned(self, old: Cluster, new: Cluster, trouble: Trouble) -> Cluster:
+        now = self.now
         if _size(new) != _size(old) or not old.is_progressing():
             if new.has_control_plane(now):
                 return new.scaled(now, self._store.new_id, stuck=trouble.stuck)
@@ -121,103 +122,82 @@ class Operations:
 
     def delete_cluster(self, cluster_id: str, trouble: Trouble) -> None:
         """Its volume is free when it is gone; an inline one goes with it unless independent."""
-        with self._store.transaction():
-            now = self._swept()
-            cluster = self.cluster(cluster_id)
-            if cluster.gone_at is not None:
-                return
-            deleted = cluster.deleted(now, stuck=trouble.stuck)
-            self._keep_cluster(deleted)
-            for volume in self.volumes_of(cluster_id):
-                ends = {"released_at": deleted.gone_at}
-                if volume.is_inline and not volume.is_lifecycle_independent:
-                    ends["gone_at"] = deleted.gone_at
-                self._keep_volume(volume.model_copy(update=ends))
+        cluster = self.cluster(cluster_id)
+        if cluster.gone_at is not None:
+            return
+        deleted = cluster.deleted(self.now, stuck=trouble.stuck)
+        self._keep_cluster(deleted)
+        if cluster.volume_id is not None:
+            self._keep_volume(self.volume(cluster.volume_id).released(deleted.gone_at))
 
-    def cluster_view(self, cluster: Cluster, held: list[Volume]) -> dict[str, Any]:
+    def cluster_view(self, cluster: Cluster, volume: Volume | None) -> dict[str, Any]:
+        """What the API shows of a cluster, with the volume of its `volume_id`."""
         token = self._store.token_for(cluster.cluster_id)
         credential = kubeconfig(cluster.cluster_id, cluster.settings.cluster_name, token)
-        return cluster.view(self._clock.now(), held, credential)
+        return cluster.view(self.now, volume, credential)
 
     # Volumes.
 
     def create_volume(self, body: CreateVolume, trouble: Trouble) -> Volume:
-        with self._store.transaction():
-            now = self._swept()
-            region_named(body.region)
-            if body.instance_cluster_id is not None:
-                beside = self.cluster(body.instance_cluster_id)
-                if beside.settings.region != body.region:
-                    raise ApiError(400, "instance_cluster_id names a cluster of another region")
-            volume = Volume(
-                volume_id=self._store.new_id(),
-                volume_name=body.volume_name,
-                region=body.region,
-                project_id=body.project_id or DEFAULT_PROJECT,
-                is_lifecycle_independent=bool(body.is_lifecycle_independent),
-                created_at=now,
-                statuses=creation(now, stuck=trouble.stuck),
-                sizes=[(now, body.size_tib)],
-            )
-            self._keep_volume(volume)
-            return volume
+        now = self.now
+        region_named(body.region)
+        if body.instance_cluster_id is not None:
+            beside = self.cluster(body.instance_cluster_id)
+            if beside.settings.region != body.region:
+                raise ApiError(400, "instance_cluster_id names a cluster of another region")
+        volume = Volume(
+            volume_id=self._store.new_id(),
+            volume_name=body.volume_name,
+            region=body.region,
+            project_id=body.project_id or DEFAULT_PROJECT,
+            is_lifecycle_independent=bool(body.is_lifecycle_independent),
+            created_at=now,
+            statuses=creation(now, stuck=trouble.stuck),
+            sizes=[(now, body.size_tib)],
+        )
+        self._keep_volume(volume)
+        return volume
 
     def volume(self, volume_id: str) -> Volume:
-        self._swept()
         body = self._store.get(_VOLUME, volume_id)
         if body is None:
             raise not_found("volume", volume_id)
-        return Volume.model_validate_json(body)
+        return _read_volume(body)
 
     def list_volumes(self, project: str | None = None) -> list[Volume]:
-        self._swept()
-        found = (Volume.model_validate_json(body) for body in self._store.all(_VOLUME))
+        found = (_read_volume(body) for body in self._store.all(_VOLUME))
         return [each for each in found if project in {None, each.project_id}]
 
-    def volumes_of(self, cluster_id: str) -> list[Volume]:
-        return [volume for volume in self.list_volumes() if volume.cluster_id == cluster_id]
-
     def update_volume(self, body: UpdateVolume, trouble: Trouble) -> Volume:
-        with self._store.transaction():
-            now = self._swept()
-            volume = self.volume(body.volume_id)
-            size = value_at(volume.sizes, now)
-            if body.size_tib is None or body.size_tib == size:
-                return volume
-            if body.size_tib < size:
-                raise ApiError(400, f"a volume cannot shrink: {size} TiB to {body.size_tib} TiB")
-            if not volume.is_settled(now):
-                raise ApiError(409, f"volume is {volume.status(now)}: it cannot be resized now")
-            resized = volume.resized(body.size_tib, now, stuck=trouble.stuck)
-            self._keep_volume(resized)
-            return resized
+        now = self.now
+        volume = self.volume(body.volume_id)
+        size = value_at(volume.sizes, now)
+        if body.size_tib is None or body.size_tib == size:
+            return volume
+        if body.size_tib < size:
+            raise ApiError(400, f"a volume cannot shrink: {size} TiB to {body.size_tib} TiB")
+        if not volume.is_settled(now):
+            raise ApiError(409, f"volume is {volume.status(now)}: it cannot be resized now")
+        resized = volume.resized(body.size_tib, now, stuck=trouble.stuck)
+        self._keep_volume(resized)
+        return resized
 
     def delete_volume(self, volume_id: str, trouble: Trouble) -> None:
         """Refused with 409 while a cluster holds it (the platform documents no code)."""
-        with self._store.transaction():
-            now = self._swept()
-            volume = self.volume(volume_id)
-            if volume.is_held(now):
-                raise ApiError(409, f"volume {volume_id!r} is attached to a cluster")
-            if volume.gone_at is None:
-                self._keep_volume(volume.deleted(now, stuck=trouble.stuck))
-
-    def now(self) -> float:
-        return self._clock.now()
+        volume = self.volume(volume_id)
+        if volume.is_held(self.now):
+            raise ApiError(409, f"volume {volume_id!r} is attached to a cluster")
+        if volume.gone_at is None:
+            self._keep_volume(volume.deleted(self.now, stuck=trouble.stuck))
 
     def _free_volume(self, body: CreateCluster) -> Volume:
-        now = self._clock.now()
         volume = self.volume(str(body.volume_id))
         if volume.region != body.region:
             raise ApiError(400, "Shared volume does not exist in the datacenter")
-        if volume.status(now) != "available":
-            raise ApiError(409, f"volume {volume.volume_id!r} is {volume.status(now)}")
+        status = volume.status(self.now)
+        if status != "available":
+            raise ApiError(409, f"volume {volume.volume_id!r} is {status}, not available")
         return volume
-
-    def _swept(self) -> float:
-        now = self._clock.now()
-        self._store.sweep(now)
-        return now
 
     def _keep_cluster(self, cluster: Cluster) -> None:
         self._store.put(
@@ -226,6 +206,17 @@ class Operations:
 
     def _keep_volume(self, volume: Volume) -> None:
         self._store.put(_VOLUME, volume.volume_id, volume.model_dump_json(), gone_at=volume.gone_at)
+
+
+# Kept, for records are immutable and most requests read what others have read before.
+@lru_cache(maxsize=4096)
+def _read_cluster(body: str) -> Cluster:
+    return Cluster.model_validate_json(body)
+
+
+@lru_cache(maxsize=4096)
+def _read_volume(body: str) -> Volume:
+    return Volume.model_validate_json(body)
 
 
 def _size(cluster: Cluster) -> tuple[int, int]:

@@ -1,5 +1,7 @@
 """Together's routes (platform document, 'REST API'), under `/together/v1`. Every success is 200."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from flask import Blueprint, Response, g, request
@@ -40,24 +42,29 @@ class Together:
     prefix = "/together/v1"
 
     def __init__(self, store: Store, clock: Clock, faults: Faults) -> None:
-        self._operations = Operations(store, clock)
+        self._store = store
+        self._clock = clock
         self._faults = faults
 
     def blueprint(self) -> Blueprint:
         routes = Blueprint(self.name, __name__)
         routes.register_error_handler(ApiError, self._refused)
         # Werkzeug prefers the fixed `storage/volumes` to `<cluster_id>` whatever the order.
-        routes.get("/compute/regions")(self._list_regions)
-        routes.post(_VOLUMES)(self._create_volume)
-        routes.get(_VOLUMES)(self._list_volumes)
-        routes.put(_VOLUMES)(self._update_volume)
-        routes.get(f"{_VOLUMES}/<volume_id>")(self._get_volume)
-        routes.delete(f"{_VOLUMES}/<volume_id>")(self._delete_volume)
-        routes.post(_CLUSTERS)(self._create_cluster)
-        routes.get(_CLUSTERS)(self._list_clusters)
-        routes.get(f"{_CLUSTERS}/<cluster_id>")(self._get_cluster)
-        routes.put(f"{_CLUSTERS}/<cluster_id>")(self._update_cluster)
-        routes.delete(f"{_CLUSTERS}/<cluster_id>")(self._delete_cluster)
+        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+            ("GET", "/compute/regions", self._list_regions),
+            ("POST", _VOLUMES, self._create_volume),
+            ("GET", _VOLUMES, self._list_volumes),
+            ("PUT", _VOLUMES, self._update_volume),
+            ("GET", f"{_VOLUMES}/<volume_id>", self._get_volume),
+            ("DELETE", f"{_VOLUMES}/<volume_id>", self._delete_volume),
+            ("POST", _CLUSTERS, self._create_cluster),
+            ("GET", _CLUSTERS, self._list_clusters),
+            ("GET", f"{_CLUSTERS}/<cluster_id>", self._get_cluster),
+            ("PUT", f"{_CLUSTERS}/<cluster_id>", self._update_cluster),
+            ("DELETE", f"{_CLUSTERS}/<cluster_id>", self._delete_cluster),
+        )
+        for method, path, view in table:
+            routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
         return routes
 
     def refusal(self, method: str, authorization: str) -> Response | None:
@@ -76,88 +83,103 @@ class Together:
         return answer({"error": {"message": message, "type": kind, "code": status}}, status)
 
     def objects(self) -> dict[str, list[dict[str, Any]]]:
-        now = self._operations.now()
-        return {
-            "clusters": [
-                {
-                    "id": each.cluster_id,
-                    "name": each.settings.cluster_name,
-                    "status": each.status(now),
-                }
-                for each in self._operations.list_clusters()
-            ],
-            "volumes": [
-                {"id": each.volume_id, "name": each.volume_name, "status": each.status(now)}
-                for each in self._operations.list_volumes()
-            ],
-        }
+        with self._operations() as operations:
+            now = operations.now
+            return {
+                "clusters": [
+                    {
+                        "id": each.cluster_id,
+                        "name": each.settings.cluster_name,
+                        "status": each.status(now),
+                    }
+                    for each in operations.list_clusters()
+                ],
+                "volumes": [
+                    {"id": each.volume_id, "name": each.volume_name, "status": each.status(now)}
+                    for each in operations.list_volumes()
+                ],
+            }
+
+    def _in_one_moment(self, view: Callable[..., Response]) -> Callable[..., Response]:
+        """The view as Flask calls it: alone, and undone as a whole when it raises."""
+
+        def whole(**keys: str) -> Response:
+            with self._operations() as operations:
+                return view(operations, **keys)
+
+        return whole
+
+    @contextmanager
+    def _operations(self) -> Iterator[Operations]:
+        with self._store.transaction():
+            now = self._clock.now()
+            self._store.sweep(now)
+            yield Operations(self._store, now)
 
     def _refused(self, error: ApiError) -> Response:
         return self.error(error.status, error.message)
 
-    def _list_regions(self) -> Response:
+    def _list_regions(self, _: Operations) -> Response:
         return answer({"regions": [region.view() for region in REGIONS.values()]})
 
-    def _create_cluster(self) -> Response:
+    def _create_cluster(self, operations: Operations) -> Response:
         body = parse(CreateCluster, request.get_data())
-        return answer(self._shown(self._operations.create_cluster(body, _trouble())))
+        return self._cluster(operations, operations.create_cluster(body, _trouble()))
 
-    def _list_clusters(self) -> Response:
-        found = self._operations.list_clusters(request.args.get("projectId"))
-        held: dict[str | None, list[Volume]] = {}
-        for volume in self._operations.list_volumes():
-            held.setdefault(volume.cluster_id, []).append(volume)
-        views = [
-            self._operations.cluster_view(each, held.get(each.cluster_id, [])) for each in found
-        ]
-        self._override(views, _CLUSTERS, "cluster_id")
+    def _list_clusters(self, operations: Operations) -> Response:
+        found = operations.list_clusters(request.args.get("projectId"))
+        volumes = {each.volume_id: each for each in operations.list_volumes()}
+        views = [operations.cluster_view(each, volumes.get(each.volume_id or "")) for each in found]
+        self._override(operations, views, _CLUSTERS, "cluster_id")
         return answer({"clusters": views})
 
-    def _get_cluster(self, cluster_id: str) -> Response:
-        return answer(self._shown(self._operations.cluster(cluster_id)))
+    def _get_cluster(self, operations: Operations, cluster_id: str) -> Response:
+        return self._cluster(operations, operations.cluster(cluster_id))
 
-    def _update_cluster(self, cluster_id: str) -> Response:
+    def _update_cluster(self, operations: Operations, cluster_id: str) -> Response:
         body = parse(UpdateCluster, request.get_data())
-        return answer(self._shown(self._operations.update_cluster(cluster_id, body, _trouble())))
+        return self._cluster(operations, operations.update_cluster(cluster_id, body, _trouble()))
 
-    def _delete_cluster(self, cluster_id: str) -> Response:
-        self._operations.delete_cluster(cluster_id, _trouble())
+    def _delete_cluster(self, operations: Operations, cluster_id: str) -> Response:
+        operations.delete_cluster(cluster_id, _trouble())
         return answer({"cluster_id": cluster_id})
 
-    def _create_volume(self) -> Response:
+    def _create_volume(self, operations: Operations) -> Response:
         body = parse(CreateVolume, request.get_data())
-        return answer(self._volume_shown(self._operations.create_volume(body, _trouble())))
+        return self._volume(operations, operations.create_volume(body, _trouble()))
 
-    def _list_volumes(self) -> Response:
-        now = self._operations.now()
-        found = self._operations.list_volumes(request.args.get("projectId"))
-        views = [volume.view(now) for volume in found]
-        self._override(views, _VOLUMES, "volume_id")
+    def _list_volumes(self, operations: Operations) -> Response:
+        found = operations.list_volumes(request.args.get("projectId"))
+        views = [volume.view(operations.now) for volume in found]
+        self._override(operations, views, _VOLUMES, "volume_id")
         return answer({"volumes": views})
 
-    def _get_volume(self, volume_id: str) -> Response:
-        return answer(self._volume_shown(self._operations.volume(volume_id)))
+    def _get_volume(self, operations: Operations, volume_id: str) -> Response:
+        return self._volume(operations, operations.volume(volume_id))
 
-    def _update_volume(self) -> Response:
+    def _update_volume(self, operations: Operations) -> Response:
         body = parse(UpdateVolume, request.get_data())
-        return answer(self._volume_shown(self._operations.update_volume(body, _trouble())))
+        return self._volume(operations, operations.update_volume(body, _trouble()))
 
-    def _delete_volume(self, volume_id: str) -> Response:
-        self._operations.delete_volume(volume_id, _trouble())
+    def _delete_volume(self, operations: Operations, volume_id: str) -> Response:
+        operations.delete_volume(volume_id, _trouble())
         return answer({"success": True})
 
-    def _shown(self, cluster: Cluster) -> dict[str, Any]:
-        held = self._operations.volumes_of(cluster.cluster_id)
-        view = self._operations.cluster_view(cluster, held)
-        self._override([view], _CLUSTERS, "cluster_id")
-        return view
+    def _cluster(self, operations: Operations, cluster: Cluster) -> Response:
+        volume_id = cluster.volume_id
+        volume = None if volume_id is None else operations.volume(volume_id)
+        view = operations.cluster_view(cluster, volume)
+        self._override(operations, [view], _CLUSTERS, "cluster_id")
+        return answer(view)
 
-    def _volume_shown(self, volume: Volume) -> dict[str, Any]:
-        view = volume.view(self._operations.now())
-        self._override([view], _VOLUMES, "volume_id")
-        return view
+    def _volume(self, operations: Operations, volume: Volume) -> Response:
+        view = volume.view(operations.now)
+        self._override(operations, [view], _VOLUMES, "volume_id")
+        return answer(view)
 
-    def _override(self, views: list[dict[str, Any]], folder: str, key: str) -> None:
+    def _override(
+        self, operations: Operations, views: list[dict[str, Any]], folder: str, key: str
+    ) -> None:
         """Show the status that an injected fault imposes."""
         by_path = {f"{folder}/{view[key]}": view for view in views}
         path = request.path.removeprefix(self.prefix)
@@ -166,7 +188,7 @@ class Together:
             view["status"] = rule.status_override
             phase = rule.phase or phase_of(str(rule.status_override))
             if phase and "phase_transitions" in view:
-                moment = timestamp(self._operations.now())
+                moment = timestamp(operations.now)
                 view["phase_transitions"].append({"phase": phase, "transition_time": moment})
 
 

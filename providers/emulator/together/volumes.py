@@ -15,7 +15,7 @@ _RESIZE = 20.0
 _DELETION = 30.0
 
 
-class Volume(BaseModel):
+class Volume(BaseModel, frozen=True):
     """`cluster_id` holds the volume from the create call until `released_at`, if that is known.
 
     `is_inline`: it was made with its cluster, and goes with it unless lifecycle independent.
@@ -47,6 +47,13 @@ class Volume(BaseModel):
 
     def attached(self, cluster_id: str) -> Self:
         return self.model_copy(update={"cluster_id": cluster_id, "released_at": None})
+
+    def released(self, moment: float | None) -> Self:
+        """Free, or gone with its cluster, from `moment` on (None: never)."""
+        goes_along = self.is_inline and not self.is_lifecycle_independent
+        return self.model_copy(
+            update={"released_at": moment, "gone_at": moment if goes_along else self.gone_at}
+        )
 
     def resized(self, size_tib: int, now: float, *, stuck: bool) -> Self:
         sizes = [(now, value_at(self.sizes, now))]
