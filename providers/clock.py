@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from gpuform.providers.errors import Unreachable
+from gpuform.providers.transport import mounted
 
 if TYPE_CHECKING:
     import httpx
@@ -43,13 +44,11 @@ class EmulatorClock:
     """The virtual clock of an emulator: sleeping moves it forward and returns at once.
 
     `now` is the time of the last answer. A sleep asks for a point in time, not for a step, so
-    that many waiters that sleep alike move the clock once. `transport` serves an emulator that
-    runs in this process.
+    that many waiters that sleep alike move the clock once.
     """
 
-    def __init__(self, url: str, transport: "httpx.BaseTransport | None" = None) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url.rstrip("/") + "/_emulator/clock"
-        self._transport = transport
         self._lock = threading.Lock()
         self._client: httpx.Client | None = None
         self._now: float | None = None
@@ -87,12 +86,12 @@ class EmulatorClock:
         with self._lock:
             if self._client is None:
                 self._client = httpx.Client(
-                    transport=self._transport, timeout=30.0, trust_env=False
+                    transport=mounted(self._url), timeout=30.0, trust_env=False
                 )
             return self._client
 
 
-_clocks: dict[str, EmulatorClock] = {}
+_clocks: "dict[tuple[str, httpx.BaseTransport | None], EmulatorClock]" = {}
 _clocks_lock = threading.Lock()
 
 
@@ -102,4 +101,4 @@ def clock_from(environ: Mapping[str, str]) -> Clock:
     if not url:
         return SystemClock()
     with _clocks_lock:
-        return _clocks.setdefault(url, EmulatorClock(url))
+        return _clocks.setdefault((url, mounted(url)), EmulatorClock(url))

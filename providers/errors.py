@@ -100,7 +100,12 @@ class RateLimited(ApiError):
 
 
 class ServerError(ApiError):
-    """5xx, or an answer that cannot be understood; the request may have had its effect."""
+    """5xx, or an answer that cannot be understood; the request may have had its effect.
+
+    `retry_after` is in seconds.
+    """
+
+    retry_after: float | None = None
 
 
 class Unreachable(GpuformError):

@@ -1,0 +1,180 @@
+"""Create exactly once: the flow that neither loses an object nor takes one that is not ours.
+
+1. List the objects of that name. An intent of an earlier attempt of this resource: its object is
+   the id it recorded, else the only new one; that one is adopted and nothing is sent.
+2. Without such an intent, an object of that name is somebody's: NameTaken.
+3. Write the intent, send once. A definite refusal removes the intent. After an unknown outcome
+   list again: the only new object is ours; otherwise the intent stays for the next attempt.
+4. The id goes into the intent before anybody waits.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from gpuform.providers.call import Call
+from gpuform.providers.errors import (
+    AmbiguousObject,
+    ApiError,
+    GpuformError,
+    MissingCredentials,
+    NameTaken,
+    UnknownOutcome,
+    Unreachable,
+)
+from gpuform.providers.intents import Intent, Target
+
+CLOCK_SKEW = 300.0
+"""Seconds that the platform's clock may be behind ours when an object's age is judged."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An object of the wanted name, as a list shows it.
+
+    `created_at` is Unix time in seconds, None where the platform does not tell. An object that is
+    `leaving` is being deleted: it is neither adopted nor in the way.
+    """
+
+    id: str
+    created_at: float | None = None
+    leaving: bool = False
+
+
+@dataclass(frozen=True)
+class Creation:
+    """How one object is found and made.
+
+    `candidates` lists the objects of the target's name (and region, where the platform tells it);
+    `send` sends the create once and returns the id from its answer.
+    """
+
+    target: Target
+    candidates: Callable[[], Sequence[Candidate]]
+    send: Callable[[], str]
+
+
+def create_once(call: Call, creation: Creation) -> str:
+    """The id of the object: created now, or found again from an earlier attempt.
+
+    Raises NameTaken, AmbiguousObject, UnknownOutcome (the intent stays), or what the platform
+    refused (nothing exists).
+    """
+    target = creation.target
+    call.held.enter_context(call.intents.claim(target))
+    present = creation.candidates()
+    earlier = call.intents.find(call.urn, target)
+    if earlier is not None:
+        found = _of_earlier_attempt(call, earlier, present)
+        if found is not None:
+            call.on_progress(f"found {found} again, created by an earlier attempt")
+            call.intents.record_id(earlier, found)
+            return found
+    elif taken := [each for each in present if not each.leaving]:
+        raise _name_taken(call, target, taken)
+    _warn_of_renamed(call, target)
+    intent = Intent(
+        urn=call.urn,
+        platform=target.platform,
+        kind=target.kind,
+        name=target.name,
+        region=target.region,
+        started_at=call.clock.now(),
+        present_ids=tuple(each.id for each in present),
+    )
+    call.raise_if_cancelled()
+    call.intents.record(intent)
+    id_ = _send(call, creation, intent)
+    call.intents.record_id(intent, id_)
+    return id_
+
+
+def _send(call: Call, creation: Creation, intent: Intent) -> str:
+    try:
+        return creation.send()
+    except (MissingCredentials, Unreachable):
+        call.intents.forget(intent=intent)
+        raise
+    except ApiError as error:
+        if error.is_definite:
+            call.intents.forget(intent=intent)
+            raise
+        reason = error.message
+    except UnknownOutcome as error:
+        reason = error.message
+    return _find_after_unknown_outcome(call, creation, intent, reason)
+
+
+def _find_after_unknown_outcome(call: Call, creation: Creation, intent: Intent, reason: str) -> str:
+    target = creation.target
+    try:
+        new = _new_since(call, intent, creation.candidates())
+    except GpuformError as error:
+        reason, new = f"{reason}; {error.message}", []
+    if len(new) == 1:
+        call.on_warning(f"the answer to the create was lost ({reason}); found {new[0].id} again")
+        return new[0].id
+    if new:
+        raise _ambiguous(target, new)
+    raise UnknownOutcome(
+        f"it is not known whether the {target.kind} {target.name!r} was created: {reason}",
+        hint="run it again: an object that appeared meanwhile is found by its name",
+    )
+
+
+def _of_earlier_attempt(call: Call, intent: Intent, present: Iterable[Candidate]) -> str | None:
+    """The object of an earlier attempt of this resource, None when it never came to be."""
+    present = [each for each in present if not each.leaving]
+    if intent.id is not None:
+        return next((each.id for each in present if each.id == intent.id), None)
+    new = _new_since(call, intent, present)
+    if len(new) > 1:
+        raise _ambiguous(intent.target, new)
+    older = [each for each in present if each.id in intent.present_ids]
+    if older and not new:
+        raise _name_taken(call, intent.target, older)
+    return new[0].id if new else None
+
+
+def _new_since(call: Call, intent: Intent, present: Iterable[Candidate]) -> list[Candidate]:
+    """Objects that can be the intent's: not there before, not older, and nobody else's."""
+    others = {other.id for other in call.intents.all() if other.urn != intent.urn}
+    return [
+        each
+        for each in present
+        if not each.leaving
+        and each.id not in intent.present_ids
+        and each.id not in others
+        and (each.created_at is None or each.created_at >= intent.started_at - CLOCK_SKEW)
+    ]
+
+
+def _name_taken(call: Call, target: Target, taken: Sequence[Candidate]) -> NameTaken:
+    token = f"pulumi-python:dynamic/gpuform.{target.platform}:{target.kind}"
+    name = call.urn.rpartition("::")[2] if call.urn else "NAME"
+    ids = ", ".join(each.id for each in taken)
+    return NameTaken(
+        f"{target.platform} already has a {target.kind} named {target.name!r} ({ids}), and no "
+        "record says that this project made it",
+        hint=f"to manage it: gpuform import {token} {name} {taken[0].id}; otherwise give this "
+        "resource another name",
+    )
+
+
+def _ambiguous(target: Target, new: Sequence[Candidate]) -> AmbiguousObject:
+    ids = ", ".join(each.id for each in new)
+    return AmbiguousObject(
+        f"several new {target.kind}s on {target.platform} are named {target.name!r} ({ids}): it "
+        "is not known which one this project made",
+        hint="delete the ones that are not wanted, then run it again",
+    )
+
+
+def _warn_of_renamed(call: Call, target: Target) -> None:
+    """An attempt under another name may have left an object that nobody will look for again."""
+    for other in call.intents.of_urn(call.urn) if call.urn else ():
+        if other.target != target:
+            which = f"{other.name!r} in {other.region}" + (f" ({other.id})" if other.id else "")
+            call.on_warning(
+                f"an earlier attempt may have created the {other.kind} {which}: look whether it "
+                "exists and delete it if so"
+            )

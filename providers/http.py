@@ -1,0 +1,225 @@
+"""The one HTTP client of all platforms: retries, deadlines, and one policy for errors."""
+
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from gpuform.providers.answers import ErrorAnswers
+from gpuform.providers.call import current_call
+from gpuform.providers.errors import (
+    GpuformError,
+    RateLimited,
+    ServerError,
+    UnknownOutcome,
+    Unreachable,
+)
+from gpuform.providers.transport import mounted
+
+if TYPE_CHECKING:
+    import httpx
+    import tenacity
+
+logger = logging.getLogger("gpuform.http")
+
+CONNECT_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 60.0
+POOL_TIMEOUT = 120.0
+CONNECTIONS = 256
+
+
+class Retry(Enum):
+    """What may be sent again; see `ApiClient`."""
+
+    SAFE = "safe"
+    CREATE = "create"
+    NEVER = "never"
+
+
+class ApiClient:
+    """One platform's API for one set of credentials; safe for many threads, built lazily.
+
+    What is tried again, at most `ATTEMPTS` times and never past the deadline of the current call:
+
+    | what happened                           | SAFE (GET, PUT, DELETE) | CREATE (POST)       |
+    |-----------------------------------------|-------------------------|---------------------|
+    | could not connect                       | again                   | again               |
+    | no answer: time-out, broken connection  | again                   | UnknownOutcome      |
+    | 429                                     | again                   | with Retry-After    |
+    | 502, 503, 504                           | again                   | ServerError         |
+    | other 5xx                               | ServerError             | ServerError         |
+    | other 4xx                               | its error               | its error           |
+
+    NEVER sends once. The pause is Retry-After (seconds or a date, at most `LONGEST_PAUSE`), else
+    full jitter under 0.5 s, 1 s, 2 s, ... up to `LONGEST_BACKOFF`. A pause goes through the
+    current call, so that it ends when the run is interrupted.
+
+    `headers` gives the headers of a request when it is sent, credentials included; it may raise
+    MissingCredentials. `errors` turns the platform's error answers into ours. `jitter` takes the
+    longest pause and returns the pause, in seconds; `transport` replaces the network.
+    """
+
+    ATTEMPTS = 5
+    LONGEST_PAUSE = 60.0
+    LONGEST_BACKOFF = 8.0
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        errors: ErrorAnswers,
+        headers: Callable[[], Mapping[str, str]] = dict,
+        transport: "httpx.BaseTransport | None" = None,
+        jitter: Callable[[float], float] = lambda longest: random.uniform(0, longest),  # noqa: S311 - spreads load
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.platform = errors.platform
+        self._errors = errors
+        self._headers = headers
+        self._transport = transport
+        self._jitter = jitter
+        self._lock = threading.Lock()
+        self._http: httpx.Client | None = None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, str] | None = None,
+        retry: Retry = Retry.SAFE,
+    ) -> Any:
+        """The JSON of the platform's answer (None when it is empty).
+
+        `path` follows the base URL. Any method may have a body. Raises the errors of
+        `gpuform.providers.errors`, and Cancelled instead of a pause when the run is interrupted.
+        """
+        import tenacity  # noqa: PLC0415 - only who sends requests pays for it
+
+        headers = self._headers()
+        retrying = tenacity.Retrying(
+            sleep=lambda seconds: current_call().sleep(seconds),
+            wait=self._pause,
+            stop=self._is_enough,
+            retry=tenacity.retry_if_exception(lambda error: _may_repeat(error, retry)),
+            reraise=True,
+        )
+        return retrying(self._send, method, path, body=body, params=params, headers=headers)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None,
+        params: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+    ) -> Any:
+        started = time.monotonic()
+        content = None if body is None else json.dumps(body).encode()
+        typed = {} if body is None else {"Content-Type": "application/json"}
+        with _httpx_errors(f"{self.platform}: {method} {path}", self.base_url):
+            response = self._client().request(
+                method,
+                self.base_url + path,
+                content=content,
+                params=params,
+                headers={**headers, **typed},
+            )
+        took = (time.monotonic() - started) * 1000
+        logger.debug("%s %s -> %d in %.0f ms", method, path, response.status_code, took)
+        if response.is_success:
+            return self._json(method, path, response)
+        raise self._errors.error_of(response, method, path)
+
+    def _json(self, method: str, path: str, response: "httpx.Response") -> Any:
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError:
+            raise ServerError(
+                f"{self.platform}: {method} {path} answered with something that is not JSON",
+                method=method,
+                path=path,
+                status=response.status_code,
+            ) from None
+
+    def _client(self) -> "httpx.Client":
+        import httpx  # noqa: PLC0415 - only who sends requests pays for it
+
+        with self._lock:
+            if self._http is None:
+                self._http = httpx.Client(
+                    transport=self._transport or mounted(self.base_url),
+                    timeout=httpx.Timeout(
+                        ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT
+                    ),
+                    limits=httpx.Limits(
+                        max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS
+                    ),
+                )
+            return self._http
+
+    def _pause(self, state: "tenacity.RetryCallState") -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked = error.retry_after if isinstance(error, RateLimited | ServerError) else None
+        if asked is not None:
+            return min(asked, self.LONGEST_PAUSE)
+        return self._jitter(min(0.5 * 2 ** (state.attempt_number - 1), self.LONGEST_BACKOFF))
+
+    def _is_enough(self, state: "tenacity.RetryCallState") -> bool:
+        remaining = current_call().remaining()
+        too_late = remaining is not None and state.upcoming_sleep >= remaining
+        return state.attempt_number >= self.ATTEMPTS or too_late
+
+
+def _may_repeat(error: BaseException, retry: Retry) -> bool:
+    if retry is Retry.NEVER:
+        return False
+    if isinstance(error, Unreachable):
+        return True
+    if isinstance(error, RateLimited):
+        return retry is Retry.SAFE or error.retry_after is not None
+    if retry is Retry.CREATE:
+        return False
+    if isinstance(error, ServerError):
+        return error.status in {502, 503, 504}
+    return isinstance(error, UnknownOutcome)
+
+
+@contextmanager
+def _httpx_errors(what: str, base_url: str) -> Iterator[None]:
+    """httpx's errors as ours: those before anything was sent, and those after."""
+    import httpx  # noqa: PLC0415 - only who sends requests pays for it
+
+    try:
+        yield
+    except (
+        httpx.ConnectError,
+        httpx.ConnectTimeout,
+        httpx.PoolTimeout,
+        httpx.ProxyError,
+        httpx.UnsupportedProtocol,
+        httpx.InvalidURL,
+    ) as error:
+        raise Unreachable(
+            f"{what}: no connection to {_host(base_url)} ({type(error).__name__})",
+            hint="check the network and the address",
+        ) from None
+    except httpx.TransportError as error:
+        raise UnknownOutcome(f"{what}: no answer ({type(error).__name__})") from None
+    except httpx.HTTPError as error:
+        raise GpuformError(f"{what}: {type(error).__name__}") from None
+
+
+def _host(url: str) -> str:
+    """The address without path and without what may be a credential."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"
