@@ -1,0 +1,209 @@
+"""Pulumi's passphrase secrets: AES-256-GCM under a key derived from the stack's passphrase.
+
+The same text, `encryptionsalt` in the stack file and `salt` in the checkpoint, holds the salt and
+a sample by which a wrong passphrase is noticed. Other providers (KMS, service) are refused.
+"""
+
+import base64
+import binascii
+import os
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.state import SecretsProvider
+
+PASSPHRASE_PROVIDER: Final = "passphrase"  # noqa: S105 - the name of the scheme
+"""Pulumi's name of this scheme, in the checkpoint's `secrets_providers.type`."""
+
+_ITERATIONS: Final = 1_000_000
+_KEY_BYTES: Final = 32
+_SALT_BYTES: Final = 8
+_NONCE_BYTES: Final = 12
+_SAMPLE: Final = "pulumi"  # what the salt text encrypts to recognise the passphrase
+
+_TWO_WAYS: Final = (
+    "Set PULUMI_CONFIG_PASSPHRASE to it (it may be empty), "
+    "or PULUMI_CONFIG_PASSPHRASE_FILE to the path of a file that holds it."
+)
+
+
+class SecretsError(EngineError):
+    """Secrets that cannot be read or written."""
+
+
+class WrongPassphrase(SecretsError):  # noqa: N818 - it reads as what it is
+    """The passphrase is not the one that the stack was made with."""
+
+    def __init__(self) -> None:
+        super().__init__("incorrect passphrase for this stack", hint=_TWO_WAYS)
+
+
+class PassphraseCrypter:
+    """Encrypts and decrypts the secrets of one stack; safe to share between threads.
+
+    `salt_state` is the stack's text `v1:SALT:v1:NONCE:SAMPLE`. The key is derived when it is first
+    needed (0.3 s), once in a process for each passphrase and salt; only then WrongPassphrase is
+    raised.
+    """
+
+    def __init__(self, passphrase: str, salt_state: str) -> None:
+        self._passphrase = passphrase
+        self._salt, self._sample = _parse_salt_state(salt_state)
+        self._known: dict[str, str] = {}
+        self._checked = False
+        self.salt_state = salt_state
+
+    @classmethod
+    def new(cls, passphrase: str) -> "PassphraseCrypter":
+        """A crypter for a new stack, with a random salt: keep its `salt_state`."""
+        salt = os.urandom(_SALT_BYTES)
+        sample = _seal(_key(passphrase, salt), _SAMPLE)
+        return cls(passphrase, f"v1:{base64.b64encode(salt).decode()}:{sample}")
+
+    def __repr__(self) -> str:
+        return "PassphraseCrypter()"
+
+    @property
+    def provider(self) -> SecretsProvider:
+        """What the checkpoint says of these secrets."""
+        return SecretsProvider(PASSPHRASE_PROVIDER, {"salt": self.salt_state})
+
+    def check(self) -> None:
+        """Raise WrongPassphrase when the passphrase is not the stack's."""
+        if not self._checked:
+            try:
+                fits = _open(_key(self._passphrase, self._salt), self._sample) == _SAMPLE
+            except ValueError:
+                fits = False
+            if not fits:
+                raise WrongPassphrase
+            self._checked = True
+
+    def encrypt(self, plaintext: str, previous: str | None = None) -> str:
+        """The ciphertext, `v1:NONCE:TEXT`; `previous` again when it says the same.
+
+        Each call uses a new nonce, so only `previous` keeps an unchanged secret's text.
+        """
+        if previous is not None and self._known.get(previous) == plaintext:
+            return previous
+        self.check()
+        ciphertext = _seal(_key(self._passphrase, self._salt), plaintext)
+        self._known[ciphertext] = plaintext
+        return ciphertext
+
+    def decrypt(self, ciphertext: str) -> str:
+        """The plaintext; SecretsError when the text is damaged or another stack's."""
+        if ciphertext not in self._known:
+            self.check()
+            try:
+                plaintext = _open(_key(self._passphrase, self._salt), ciphertext)
+            except ValueError as error:
+                raise SecretsError(
+                    f"a secret cannot be decrypted: {error}",
+                    hint="It was encrypted for another stack or the file is damaged: "
+                    "set the value again, or restore the file.",
+                ) from None
+            self._known[ciphertext] = plaintext
+        return self._known[ciphertext]
+
+
+def crypter_for(provider: SecretsProvider, passphrase: Callable[[], str]) -> PassphraseCrypter:
+    """The crypter for what a checkpoint or stack file says; SecretsError for other providers.
+
+    `passphrase` is asked only when the provider is the passphrase one.
+    """
+    salt = provider.state.get("salt")
+    if provider.type != PASSPHRASE_PROVIDER or not isinstance(salt, str):
+        raise SecretsError(
+            f"the stack's secrets use the provider {provider.type!r}; "
+            f"gpuform reads {PASSPHRASE_PROVIDER!r} only",
+            hint="Use the Pulumi CLI for this stack, or change it with "
+            "`pulumi stack change-secrets-provider passphrase`.",
+        )
+    return PassphraseCrypter(passphrase(), salt)
+
+
+def find_passphrase(
+    environ: Mapping[str, str], project_dir: Path, ask: Callable[[str], str] | None
+) -> str:
+    """The passphrase: PULUMI_CONFIG_PASSPHRASE, else the file that PULUMI_CONFIG_PASSPHRASE_FILE
+    names (relative to `project_dir`, blanks around it dropped), else what `ask` returns.
+
+    `ask` gets the prompt; it is None where nobody can answer, and then SecretsError says how.
+    """
+    given = environ.get("PULUMI_CONFIG_PASSPHRASE")
+    if given is not None:
+        return given
+    name = environ.get("PULUMI_CONFIG_PASSPHRASE_FILE")
+    if name:
+        path = project_dir / Path(name).expanduser()
+        try:
+            return path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise SecretsError(
+                f"PULUMI_CONFIG_PASSPHRASE_FILE names {path}, which cannot be read: {reason}",
+                hint=_TWO_WAYS,
+            ) from error
+    if ask is not None:
+        return ask("Enter the passphrase that protects the stack's secrets")
+    raise SecretsError("the stack's secrets need a passphrase", hint=_TWO_WAYS)
+
+
+def _parse_salt_state(text: str) -> tuple[bytes, str]:
+    version, _, rest = text.partition(":")
+    salt_text, _, sample = rest.partition(":")
+    try:
+        salt = base64.b64decode(salt_text, validate=True)
+    except binascii.Error:
+        salt = b""
+    if version != "v1" or not salt or not sample:
+        raise SecretsError(
+            "the stack's encryption salt is malformed",
+            hint="Restore `encryptionsalt` in Pulumi.<stack>.yaml, from the salt in the state.",
+        )
+    return salt, sample
+
+
+_KEY_LOCK = threading.Lock()
+
+
+def _key(passphrase: str, salt: bytes) -> bytes:
+    with _KEY_LOCK:  # so that threads that start together derive it once
+        return _derive(passphrase, salt)
+
+
+@cache
+def _derive(passphrase: str, salt: bytes) -> bytes:
+    import hashlib  # noqa: PLC0415 - loads OpenSSL; most commands read no secret
+
+    return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, _ITERATIONS, _KEY_BYTES)
+
+
+def _seal(key: bytes, plaintext: str) -> str:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
+
+    nonce = os.urandom(_NONCE_BYTES)
+    sealed = AESGCM(key).encrypt(nonce, plaintext.encode(), None)
+    return f"v1:{base64.b64encode(nonce).decode()}:{base64.b64encode(sealed).decode()}"
+
+
+def _open(key: bytes, ciphertext: str) -> str:
+    """The plaintext; ValueError says what is wrong with the ciphertext."""
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
+
+    parts = ciphertext.split(":")
+    if len(parts) != 3 or parts[0] != "v1":
+        raise ValueError("it has not the form v1:NONCE:TEXT")
+    nonce, sealed = (base64.b64decode(part, validate=True) for part in parts[1:])
+    if len(nonce) != _NONCE_BYTES:
+        raise ValueError("its nonce is not 12 bytes long")
+    try:
+        return AESGCM(key).decrypt(nonce, sealed, None).decode()
+    except InvalidTag:
+        raise ValueError("it does not fit the stack's key") from None
