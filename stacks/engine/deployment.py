@@ -1,0 +1,304 @@
+"""One run over one stack: preview, update, refresh or destroy, from the last state to the next.
+
+The program registers resources with the monitor, the generator decides, the executor does; when
+the program has ended well, what it no longer has is deleted. A run that fails keeps everything
+that it did.
+"""
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from gpuform.providers.call import Call
+from gpuform.providers.clock import clock_from
+from gpuform.providers.intents import Intents
+from gpuform.schemas.plan import ResourceChange
+from gpuform.stacks.engine import language, refreshing
+from gpuform.stacks.engine.deletions import plan_deletions
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.events import (
+    Diagnostic,
+    EventBus,
+    Prelude,
+    Progress,
+    StepDone,
+    Summary,
+    Unchecked,
+)
+from gpuform.stacks.engine.monitor import Engine, Monitor, Target
+from gpuform.stacks.engine.provider_host import ProviderHost
+from gpuform.stacks.engine.provider_resource import DefaultProvider
+from gpuform.stacks.engine.rules import Rule
+from gpuform.stacks.engine.snapshot import SnapshotManager
+from gpuform.stacks.engine.state import ResourceState, Snapshot
+from gpuform.stacks.engine.step_executor import StepExecutor
+from gpuform.stacks.engine.step_generator import StepGenerator
+from gpuform.stacks.engine.steps import Op
+from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.engine.value_json import Crypter
+from gpuform.stacks.engine.values import PropertyMap
+
+Operation = Literal["update", "refresh", "destroy"]
+
+DEFAULT_PARALLEL = 256
+"""Provider calls at a time: waiting is cheap, and requests are limited per platform."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run is to be done. `refresh` reads every resource first; `rules` span resources."""
+
+    operation: Operation
+    preview: bool
+    refresh: bool = False
+    parallel: int = DEFAULT_PARALLEL
+    rules: Sequence[Rule] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a run is about: a stack with its state, program and secrets.
+
+    `provider_config` is the configuration as the default provider's properties hold it; `write`
+    puts a checkpoint on disk.
+    """
+
+    program: language.Program
+    snapshot: Snapshot
+    crypter: Crypter | None
+    provider_config: PropertyMap
+    write: Callable[[bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    `changes` counts logical operations by Pulumi's names; `planned` says what changes, one entry
+    for each of them; `outputs` are the stack's, those before and those after.
+    """
+
+    succeeded: bool
+    cancelled: bool
+    changes: Mapping[str, int]
+    planned: Sequence[ResourceChange]
+    outputs_before: PropertyMap
+    outputs: PropertyMap
+    snapshot: Snapshot
+    seconds: float
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything but `same` was done or planned."""
+        return any(n for op, n in self.changes.items() if op != Op.SAME)
+
+
+@dataclass(slots=True)
+class Deployment:
+    """A run, from `run()` to its outcome. `cancel()` may come from any thread."""
+
+    subject: Subject
+    options: Options
+    events: EventBus
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _executor: StepExecutor = field(init=False)
+    _monitor: Monitor | None = None
+    _provider: DefaultProvider = field(init=False)
+    _intents: Intents = field(init=False)
+    _unchecked: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        program = self.subject.program
+        self._intents = Intents(program.root / ".gpuform" / "intents")
+        host = ProviderHost(program.project, program.config, self._new_call)
+        write = None if self.options.preview else self.subject.write
+        self._executor = StepExecutor(
+            host=host,
+            snapshot=SnapshotManager(self.subject.snapshot, self.subject.crypter, write),
+            events=self.events,
+            preview=self.options.preview,
+            parallel=self.options.parallel,
+        )
+        self._provider = DefaultProvider(
+            program.stack,
+            program.project,
+            self.subject.provider_config,
+            {r.urn: r for r in self.subject.snapshot.resources if not r.delete},
+        )
+
+    def cancel(self) -> None:
+        """Starts nothing new and ends all waiting now; requests on the wire finish."""
+        self._cancelled.set()
+        self._executor.stop()
+
+    def run(self) -> Outcome:
+        """Does the run. Raises EngineError only when the state could not be written."""
+        with language.project_modules(self.subject.program.directory):
+            return self._run()
+
+    def _run(self) -> Outcome:
+        began = time.monotonic()
+        options = self.options
+        self.events.emit(
+            Prelude(options.operation, options.preview, _blinded(self.subject.provider_config))
+        )
+        self._warn_of_pending_operations()
+        base = list(self.subject.snapshot.resources)
+        if options.refresh or options.operation == "refresh":
+            base = refreshing.run(self._executor, base, counted=options.operation == "refresh")
+        if options.operation == "update" and not self._executor.stopping:
+            self._update(base)
+        elif options.operation == "destroy" and not self._executor.stopping:
+            self._delete(base)
+        return self._finish(began)
+
+    def _update(self, base: Sequence[ResourceState]) -> None:
+        generator = StepGenerator(base, self._executor.host)
+        program = self.subject.program
+        monitor = Monitor(
+            target=Target(program.project, program.stack, str(program.root)),
+            generator=generator,
+            executor=self._executor,
+            provider=self._provider,
+            events=self.events,
+            preview=self.options.preview,
+            rules=self.options.rules,
+        )
+        self._monitor = monitor
+        finished = self._run_program(monitor)
+        self._executor.snapshot.renamed(generator.renamed)
+        if finished and not self._executor.failed and not self._executor.stopping:
+            kept = {*generator.seen, *generator.renamed}
+            kept |= {self._provider.urn} if self._provider.is_registered else set()
+            self._delete(base, kept, {entry.urn for entry in generator.doomed})
+        self._keep_stack_outputs(monitor)
+
+    def _run_program(self, monitor: Monitor) -> bool:
+        try:
+            language.run(
+                self.subject.program,
+                monitor,
+                Engine(self.events),
+                self.events,
+                preview=self.options.preview,
+                stopped=lambda: self._executor.stopping,
+            )
+        except language.ProgramError as error:
+            self._executor.fail(monitor.stack.urn if monitor.stack else "", error)
+            return False
+        return not self._executor.stopping
+
+    def _keep_stack_outputs(self, monitor: Monitor) -> None:
+        step = monitor.stack
+        if step is None:
+            return
+        outputs = dict(monitor.stack_outputs or {})
+        if self._executor.failed or self._executor.stopping:
+            # What a failed run did not come to say is still true.
+            outputs = {**self._outputs_before(), **outputs}
+        if self.options.preview:
+            step.state.outputs = outputs
+        else:
+            self._executor.snapshot.outputs(step.state, outputs)
+        self.events.emit(StepDone(step, self.options.preview))
+
+    def _delete(
+        self,
+        base: Sequence[ResourceState],
+        kept: AbstractSet[str] = frozenset(),
+        replaced: AbstractSet[str] = frozenset(),
+    ) -> None:
+        if self.options.preview:
+            # Nothing was done, so the replaced entries do not carry their mark yet.
+            leftovers = [
+                replace(entry, delete=True) if entry.urn in replaced else entry for entry in base
+            ]
+        else:
+            leftovers = self._executor.snapshot.leftovers()
+        deletions = plan_deletions(self._executor.host, leftovers, kept)
+        for entry in deletions.protected:
+            self._executor.fail(
+                entry.urn,
+                EngineError(
+                    f"{entry.urn} is protected and cannot be deleted",
+                    hint="remove `protect` from its options first, in an `up` of its own",
+                ),
+            )
+        for layer in deletions.layers:
+            self._executor.run_layer(list(layer))
+
+    def _finish(self, began: float) -> Outcome:
+        executor = self._executor
+        snapshot = executor.snapshot.close()
+        if not self.options.preview:
+            self._forget_settled_intents(snapshot)
+        succeeded = not executor.failed and not self._cancelled.is_set()
+        seconds = time.monotonic() - began
+        changes = Counter({str(op): count for op, count in executor.changes.items()})
+        self.events.emit(
+            Summary(self.options.preview, "succeeded" if succeeded else "failed", changes, seconds)
+        )
+        stack = self._monitor.stack if self._monitor else None
+        return Outcome(
+            succeeded=succeeded,
+            cancelled=self._cancelled.is_set(),
+            changes=changes,
+            planned=list(executor.planned),
+            outputs_before=self._outputs_before(),
+            outputs=stack.state.outputs if stack else {},
+            snapshot=snapshot,
+            seconds=seconds,
+        )
+
+    def _outputs_before(self) -> PropertyMap:
+        for resource in self.subject.snapshot.resources:
+            if resource.type == STACK_TYPE:
+                return resource.outputs
+        return {}
+
+    def _forget_settled_intents(self, snapshot: Snapshot) -> None:
+        """An object whose id is in the state on disk needs no intent any more."""
+        known = {r.id for r in snapshot.resources if r.custom}
+        for intent in self._intents.all():
+            if intent.id in known:
+                self._intents.forget(intent=intent)
+
+    def _new_call(self, urn: str, timeout: float | None) -> Call:
+        return Call(
+            urn=urn,
+            preview=self.options.preview,
+            timeout=timeout,
+            clock=clock_from(os.environ),
+            cancelled=self._cancelled,
+            intents=self._intents,
+            on_progress=lambda text: self.events.emit(Progress(urn, text)),
+            on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
+            on_unchecked=self._tell_unchecked,
+        )
+
+    def _tell_unchecked(self, text: str) -> None:
+        if text not in self._unchecked:
+            self._unchecked.add(text)
+            self.events.emit(Unchecked(text))
+
+    def _warn_of_pending_operations(self) -> None:
+        pending = self.subject.snapshot.pending_operations
+        if not pending:
+            return
+        names = "\n".join(f"  {o.type} {o.resource.urn}" for o in pending)
+        self.events.emit(
+            Diagnostic(
+                "warning",
+                f"the last run was interrupted with {len(pending)} pending operations; what they "
+                f"made may exist on the platform:\n{names}",
+            )
+        )
+
+
+def _blinded(config: PropertyMap) -> dict[str, str]:
+    return {key: value if isinstance(value, str) else "[secret]" for key, value in config.items()}

@@ -1,0 +1,248 @@
+"""The resource monitor and the engine interface that an in-process Pulumi program talks to.
+
+The SDK calls these methods as it would call gRPC stubs, each on a thread of its own, which waits
+until the resource is done.
+"""
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, Protocol
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import engine_pb2, resource_pb2
+
+from gpuform.stacks.engine import values
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.events import Diagnostic, EventBus, Severity, StepDone
+from gpuform.stacks.engine.provider_resource import DefaultProvider
+from gpuform.stacks.engine.registration import Registration, from_request
+from gpuform.stacks.engine.rules import Rule
+from gpuform.stacks.engine.step_executor import StepError, StepExecutor, Stopped
+from gpuform.stacks.engine.step_generator import CheckFailed, StepGenerator
+from gpuform.stacks.engine.steps import Step
+from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.engine.values import PropertyMap
+
+_FEATURES = (
+    resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
+)
+
+
+class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
+    """What a gRPC stub would raise."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self._code = code
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return self._details
+
+
+def _unavailable() -> NoReturn:
+    """How a program learns that the run has ended: the SDK stops quietly."""
+    raise RpcError(grpc.StatusCode.UNAVAILABLE, "the run has ended")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The stack that a program runs for."""
+
+    project: str
+    stack: str
+    root: str
+
+
+@dataclass(slots=True)
+class Monitor:
+    """Serves one run of one program."""
+
+    target: Target
+    generator: StepGenerator
+    executor: StepExecutor
+    provider: DefaultProvider
+    events: EventBus
+    preview: bool
+    rules: Iterable[Rule] = ()
+    checked: dict[str, Registration] = field(default_factory=dict)
+    stack_outputs: PropertyMap | None = None
+    _steps: dict[str, Step] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def GetDeploymentInfo(self, _request: empty_pb2.Empty) -> Any:  # noqa: N802
+        return resource_pb2.DeploymentInfo(
+            project=self.target.project,
+            stack=self.target.stack,
+            organization="organization",
+            dryRun=self.preview,
+            supportedFeatures=_FEATURES,
+        )
+
+    def RegisterResource(  # noqa: N802 - the protocol's name
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse:
+        if self.executor.stopping:
+            _unavailable()
+        registration: Registration | None = None
+        try:
+            registration = from_request(
+                request,
+                stack=self.target.stack,
+                project=self.target.project,
+                root=self.target.root,
+            )
+            return self._register(registration)
+        except Stopped:
+            _unavailable()
+        except StepError:
+            return self._failed(registration)
+        except EngineError as error:
+            self._tell(registration, error)
+            return self._failed(registration)
+
+    def _register(self, registration: Registration) -> resource_pb2.RegisterResourceResponse:
+        with self._lock:
+            if self._needs_a_failure(registration):
+                self.executor.failed.add(registration.urn)
+                return resource_pb2.RegisterResourceResponse(
+                    urn=registration.urn, result=resource_pb2.FAIL
+                )
+            provider = ""
+            if registration.custom:
+                provider = self.provider.reference(self.executor)
+            steps = self.generator.generate(registration, provider)
+            self._apply_rules(registration, steps)
+        self.executor.run(steps)
+        state = steps[-1].state
+        with self._lock:
+            self._steps[registration.urn] = steps[-1]
+        return resource_pb2.RegisterResourceResponse(
+            urn=registration.urn,
+            id=state.id,
+            object=values.to_struct(state.outputs) if registration.custom else None,
+        )
+
+    def _needs_a_failure(self, registration: Registration) -> bool:
+        urns = {registration.parent, *registration.dependencies}
+        return bool(urns & self.executor.failed)
+
+    def _apply_rules(self, registration: Registration, steps: list[Step]) -> None:
+        checked = next((step.new for step in steps if step.new), None)
+        if checked is None:
+            return
+        self.checked[registration.urn] = replace(registration, inputs=checked.inputs)
+        problems = [
+            f"{registration.type} resource '{registration.name}': property {problem.path} "
+            f"has a problem: {problem.reason}"
+            for rule in self.rules
+            for problem in rule(self.checked[registration.urn], self.checked)
+        ]
+        if problems:
+            raise CheckFailed(problems)
+
+    def _tell(self, registration: Registration | None, error: EngineError) -> None:
+        urn = registration.urn if registration else ""
+        messages = error.messages if isinstance(error, CheckFailed) else [str(error)]
+        for message in messages:
+            self.executor.fail(urn, EngineError(message, error.hint))
+
+    def _failed(self, registration: Registration | None) -> resource_pb2.RegisterResourceResponse:
+        """In a preview the program goes on, so that all problems are found at once."""
+        if registration is None or not self.preview:
+            _unavailable()
+        return resource_pb2.RegisterResourceResponse(urn=registration.urn, result=resource_pb2.FAIL)
+
+    def RegisterResourceOutputs(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceOutputsRequest
+    ) -> empty_pb2.Empty:
+        outputs = values.from_struct(request.outputs)
+        with self._lock:
+            step = self._steps.get(request.urn)
+        if step is None:
+            return empty_pb2.Empty()
+        if step.state.type == STACK_TYPE:
+            self.stack_outputs = outputs
+        else:
+            self.executor.snapshot.outputs(step.state, outputs)
+            self.events.emit(StepDone(step, self.preview))
+        return empty_pb2.Empty()
+
+    @property
+    def stack(self) -> Step | None:
+        """The root stack's step, once the program has registered it."""
+        with self._lock:
+            return next((s for s in self._steps.values() if s.state.type == STACK_TYPE), None)
+
+    def ReadResource(self, request: resource_pb2.ReadResourceRequest) -> NoReturn:  # noqa: N802
+        self._refuse(f"resource '{request.name}' is read with `.get` or is a stack reference")
+
+    def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> NoReturn:  # noqa: N802
+        self._refuse(f"the program calls the function {request.tok}")
+
+    def Call(self, request: resource_pb2.ResourceCallRequest) -> NoReturn:  # noqa: N802
+        self._refuse(f"the program calls the method {request.tok}")
+
+    def RegisterPackage(  # noqa: N802
+        self, request: resource_pb2.RegisterPackageRequest
+    ) -> NoReturn:
+        self._refuse(f"the program uses the package {request.name}")
+
+    def SignalAndWaitForShutdown(self, _request: empty_pb2.Empty) -> empty_pb2.Empty:  # noqa: N802
+        return empty_pb2.Empty()
+
+    def SupportsFeature(  # noqa: N802
+        self, _request: resource_pb2.SupportsFeatureRequest
+    ) -> resource_pb2.SupportsFeatureResponse:
+        return resource_pb2.SupportsFeatureResponse(hasSupport=False)
+
+    def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
+        """Every other method of the protocol, as a server without it would answer."""
+        if not name[:1].isupper():
+            raise AttributeError(name)
+
+        def unimplemented(_request: object) -> NoReturn:
+            raise RpcError(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name}")
+
+        return unimplemented
+
+    def _refuse(self, what: str) -> NoReturn:
+        hint = "run this stack with the Pulumi CLI (`pulumi up`): the state is the same"
+        message = f"{what}, which the embedded engine cannot do"
+        self.executor.fail("", EngineError(message, hint))
+        raise RpcError(grpc.StatusCode.UNKNOWN, message)
+
+
+_SEVERITIES: dict[int, Severity] = {
+    engine_pb2.DEBUG: "debug",
+    engine_pb2.INFO: "info",
+    engine_pb2.WARNING: "warning",
+    engine_pb2.ERROR: "error",
+}
+
+
+class _Logged(Protocol):
+    severity: int
+    message: str
+    urn: str
+
+
+@dataclass(slots=True)
+class Engine:
+    """The part of the protocol by which a program logs. Never waits: the loop's thread calls it."""
+
+    events: EventBus
+
+    def Log(self, request: _Logged) -> empty_pb2.Empty:  # noqa: N802
+        severity = _SEVERITIES.get(request.severity, "info")
+        self.events.emit(Diagnostic(severity, request.message, request.urn))
+        return empty_pb2.Empty()
+
+    def RequirePulumiVersion(self, _request: object) -> Any:  # noqa: N802
+        return engine_pb2.RequirePulumiVersionResponse()

@@ -1,0 +1,284 @@
+"""Runs dynamic providers in the engine's process, as Pulumi's own host runs them in theirs.
+
+A provider is the pickled object in a resource's `__provider` property. It sees what it would see
+under the Pulumi CLI: plain values (no secrets), doubles for numbers, `pulumi.output.Unknown` for
+what is not known yet; its answers get their secrets marked again by Pulumi's rules. What the stock
+host drops (the URN, the timeout, cancellation, progress, partial success) reaches gpuform's
+lifecycles through `Call`.
+"""
+
+import base64
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import dill
+import pulumi
+from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
+from pulumi.runtime._serialization import _deserialize
+
+from gpuform.providers.call import Call, serving
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.schemas.changes import FieldChange
+from gpuform.stacks.engine import values
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, Unknown
+
+PROVIDER_KEY = "__provider"
+
+
+class ProviderError(EngineError):
+    """A provider refused or failed; the message is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One property that the provider's check refuses."""
+
+    property: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """A provider's answer: `changes` is None when it leaves the comparison to the engine.
+
+    `fields` holds the property-level changes where the provider is one of gpuform's.
+    """
+
+    changes: bool | None
+    replaces: Sequence[str]
+    delete_before_replace: bool
+    fields: Sequence[FieldChange] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What a create or update left behind; `init_errors` say why it is not ready yet."""
+
+    id: str
+    outputs: PropertyMap
+    init_errors: Sequence[str] = ()
+
+
+CallFactory = Callable[[str, float | None], Call]
+
+
+@dataclass(slots=True)
+class ProviderHost:
+    """Providers of one run, each made and configured once.
+
+    `config` is the stack's whole configuration in plain text under full keys; `new_call` makes the
+    context of a provider call from a URN and a timeout in seconds.
+    """
+
+    project: str
+    config: Mapping[str, str]
+    new_call: CallFactory
+    _providers: dict[str, ResourceProvider] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def check(
+        self, urn: str, olds: PropertyMap, news: PropertyMap
+    ) -> tuple[PropertyMap, list[Failure]]:
+        """The inputs to use, and what is wrong with those given."""
+        provider = self._provider(news, olds)
+        with self._calling(urn):
+            result = provider.check(_to_provider(olds), _to_provider(news))
+        failures = [Failure(f.property, f.reason) for f in result.failures]
+        inputs = _from_provider({k: v for k, v in result.inputs.items() if k != PROVIDER_KEY})
+        inputs[PROVIDER_KEY] = news[PROVIDER_KEY]
+        return values.annotate_secrets(inputs, news), failures
+
+    def diff(
+        self,
+        urn: str,
+        id_: str,
+        olds: PropertyMap,
+        news: PropertyMap,
+        *,
+        refreshing: bool = False,
+    ) -> Diff:
+        """Compares the last outputs with new inputs; `refreshing`: only to say what drifted."""
+        provider = self._provider(news, olds)
+        plain_olds, plain_news = _to_provider(olds), _to_provider(news)
+        with self._calling(urn) as call:
+            call.refreshing = refreshing
+            result = provider.diff(id_, plain_olds, plain_news)
+            fields = (
+                provider.changes(plain_olds, plain_news)
+                if isinstance(provider, Lifecycle)
+                else None
+            )
+        return Diff(
+            changes=result.changes,
+            replaces=list(result.replaces or ()),
+            delete_before_replace=bool(result.delete_before_replace),
+            fields=fields,
+        )
+
+    def create(self, urn: str, inputs: PropertyMap, timeout: float | None) -> Created:
+        """Creates the object. Raises ProviderError when nothing exists afterwards."""
+        provider = self._provider(inputs)
+        with self._calling(urn, timeout) as call:
+            result = provider.create(_to_provider(inputs))
+        if not result.id:
+            raise ProviderError("the provider did not return an ID from create")
+        outputs = self._outputs(result.outs, inputs)
+        return Created(result.id, outputs, tuple(call.init_errors))
+
+    def update(
+        self, urn: str, id_: str, olds: PropertyMap, news: PropertyMap, timeout: float | None
+    ) -> Created:
+        """Changes the object in place."""
+        provider = self._provider(news)
+        with self._calling(urn, timeout) as call:
+            result = provider.update(id_, _to_provider(olds), _to_provider(news))
+        return Created(id_, self._outputs(result.outs, news), tuple(call.init_errors))
+
+    def delete(self, urn: str, id_: str, outputs: PropertyMap, timeout: float | None) -> None:
+        """Deletes the object."""
+        provider = self._provider(outputs)
+        with self._calling(urn, timeout):
+            provider.delete(id_, _to_provider(outputs))
+
+    def read(
+        self, urn: str, id_: str, inputs: PropertyMap, outputs: PropertyMap
+    ) -> tuple[Created, PropertyMap | None] | None:
+        """The object as it is now, with new inputs where the provider gives them; None: gone."""
+        provider = self._provider(outputs, inputs)
+        with self._calling(urn) as call:
+            result = provider.read(id_, _to_provider(outputs))
+        if not result.id:
+            return None
+        read = self._outputs(result.outs, inputs, provider_of=outputs)
+        read_inputs = None
+        if result.inputs is not None:
+            read_inputs = self._outputs(result.inputs, inputs, provider_of=outputs)
+        return Created(result.id, read, tuple(call.init_errors)), read_inputs
+
+    def gpus(self, resource: ResourceState) -> int | None:
+        """How many GPUs the resource holds by its inputs; None when they are not known yet."""
+        if not resource.custom or PROVIDER_KEY not in resource.inputs:
+            return 0
+        try:
+            provider = self._provider(resource.inputs)
+        except EngineError:
+            return 0
+        name = getattr(provider, "gpus_field", "")
+        count = values.unwrap_secrets(resource.inputs.get(name)) if name else 0.0
+        if isinstance(count, Unknown):
+            return None
+        return int(count) if isinstance(count, int | float) else 0
+
+    def _outputs(
+        self,
+        outs: Mapping[str, Any] | None,
+        inputs: PropertyMap,
+        provider_of: PropertyMap | None = None,
+    ) -> PropertyMap:
+        outputs = _from_provider({k: v for k, v in (outs or {}).items() if k != PROVIDER_KEY})
+        outputs[PROVIDER_KEY] = (inputs if provider_of is None else provider_of)[PROVIDER_KEY]
+        return values.annotate_secrets(outputs, inputs)
+
+    def _provider(self, *holders: PropertyMap) -> ResourceProvider:
+        pickled = next(
+            (
+                text
+                for holder in holders
+                if isinstance(text := values.unwrap_secrets(holder.get(PROVIDER_KEY)), str)
+            ),
+            None,
+        )
+        if pickled is None:
+            raise ProviderError("the resource has no provider in its state (`__provider`)")
+        with self._lock:
+            if pickled not in self._providers:
+                self._providers[pickled] = self._load(pickled)
+            return self._providers[pickled]
+
+    def _load(self, pickled: str) -> ResourceProvider:
+        try:
+            provider: ResourceProvider = _deserialize(
+                lambda: dill.loads(base64.b64decode(pickled))  # noqa: S301 - Pulumi's own format
+            )
+        except (ImportError, AttributeError) as error:
+            raise ProviderError(
+                f"the provider of this resource cannot be loaded: {error}",
+                hint="the module that defines it must be importable from the project",
+            ) from None
+        with _user_errors():
+            provider.configure(ConfigureRequest(Config(dict(self.config), self.project)))
+        return provider
+
+    @contextmanager
+    def _calling(self, urn: str, timeout: float | None = None) -> Iterator[Call]:
+        call = self.new_call(urn, timeout)
+        with serving(call), _user_errors():
+            yield call
+
+
+@contextmanager
+def _user_errors() -> Iterator[None]:
+    """Turns what a provider raises into a ProviderError.
+
+    gpuform's lifecycles raise messages; of a program's own provider the traceback is what helps.
+    """
+    try:
+        yield
+    except (ProviderError, GeneratorExit):
+        raise
+    except GpuformError as error:
+        raise ProviderError(str(error)) from None
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if frame.filename != __file__]
+        told = traceback.format_list(own) + traceback.format_exception_only(error)
+        raise ProviderError(
+            "Traceback (most recent call last):\n" + "".join(told).rstrip()
+        ) from None
+
+
+def _to_provider(properties: PropertyMap) -> dict[str, Any]:
+    return {key: _plain(value) for key, value in properties.items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value as the stock host hands it to a provider."""
+    if isinstance(value, values.Secret):
+        return _plain(value.value)
+    if isinstance(value, Unknown):
+        return pulumi.output.Unknown()  # type: ignore[no-untyped-call]  # as the SDK has it
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return float(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def _from_provider(properties: Mapping[str, Any]) -> PropertyMap:
+    """A provider's answer as properties: nulls at the top level are dropped, as on the wire."""
+    return {key: _property(value) for key, value in properties.items() if value is not None}
+
+
+def _property(value: Any) -> Any:
+    if isinstance(value, pulumi.output.Unknown):
+        return UNKNOWN
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [_property(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _property(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,105 @@
+"""Refresh: what the platforms say of every resource in the state."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from gpuform.stacks.engine import input_diff, values
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.events import StepDone, StepFailed, StepStarted
+from gpuform.stacks.engine.presentation import describe_drift
+from gpuform.stacks.engine.provider_host import Diff
+from gpuform.stacks.engine.state import ResourceState, timestamp
+from gpuform.stacks.engine.step_executor import StepExecutor
+from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.urn import is_provider
+
+
+def run(
+    executor: StepExecutor, base: Sequence[ResourceState], *, counted: bool
+) -> list[ResourceState]:
+    """Reads every resource and keeps what it finds; the state to go on with.
+
+    With `counted`, each result (same, update, delete) counts as a change of the run.
+    """
+    refresh = _Refresh(executor, counted)
+    if not base:
+        return []
+    workers = max(1, min(executor.parallel, len(base)))
+    with ThreadPoolExecutor(workers, thread_name_prefix="refresh") as pool:
+        found = list(pool.map(refresh.one, base))
+    return [entry for entry in found if entry is not None]
+
+
+class _Refresh:
+    def __init__(self, executor: StepExecutor, counted: bool) -> None:
+        self._executor = executor
+        self._counted = counted
+
+    def one(self, old: ResourceState) -> ResourceState | None:
+        """The entry as the platform has it; None when the object is gone."""
+        if self._executor.stopping:
+            return old
+        step = Step(Op.REFRESH, old.urn, old, old, result_op=Op.SAME)
+        began = time.monotonic()
+        if not old.custom or is_provider(old.type) or old.pending_replacement or old.delete:
+            self._tell(step, began, quiet=old.pending_replacement or old.delete)
+            return old
+        self._executor.events.emit(StepStarted(step, self._executor.preview))
+        try:
+            new = self._read(step, old)
+        except EngineError as error:
+            self._executor.fail(old.urn, error)
+            self._executor.events.emit(StepFailed(step, time.monotonic() - began))
+            return old
+        self._tell(step, began)
+        return new
+
+    def _tell(self, step: Step, began: float, *, quiet: bool = False) -> None:
+        if quiet:
+            return
+        if self._counted:
+            self._executor.count(step)
+        self._executor.events.emit(StepDone(step, self._executor.preview, time.monotonic() - began))
+
+    def _read(self, step: Step, old: ResourceState) -> ResourceState | None:
+        read = self._executor.host.read(old.urn, old.id, old.inputs, old.outputs)
+        if read is None:
+            step.new, step.result_op = None, Op.DELETE
+            step.change = describe_drift(self._executor.host, old, None, None)
+            if not self._executor.preview:
+                self._executor.snapshot.removed(old)
+            return None
+        found, inputs = read
+        outputs = values.mark_secret_outputs(
+            found.outputs, old.inputs, old.additional_secret_outputs
+        )
+        new = replace(
+            old,
+            id=found.id,
+            outputs=outputs,
+            inputs=old.inputs if inputs is None else inputs,
+            init_errors=list(found.init_errors),
+        )
+        if (new.inputs, new.outputs) != (old.inputs, old.outputs):
+            new.modified = timestamp()
+        diff = self._drift(old, new)
+        step.new, step.diffs = new, self._keys(diff, old, new)
+        step.result_op = Op.UPDATE if diff.changes else Op.SAME
+        step.change = describe_drift(self._executor.host, old, new, diff)
+        if not self._executor.preview:
+            self._executor.snapshot.refreshed(old, new)
+        return new
+
+    def _drift(self, old: ResourceState, new: ResourceState) -> Diff:
+        inputs = input_diff.ignoring(new.outputs, old.inputs, old.ignore_changes)
+        diff = self._executor.host.diff(old.urn, new.id, new.outputs, inputs, refreshing=True)
+        if diff.changes is None:
+            diff = replace(diff, changes=bool(input_diff.changed_keys(old.outputs, new.outputs)))
+        return diff
+
+    def _keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
+        if diff.fields is not None:
+            return list(dict.fromkeys(input_diff.split_path(f.path)[0] for f in diff.fields))
+        return input_diff.changed_keys(old.outputs, new.outputs) if diff.changes else []

@@ -1,0 +1,130 @@
+"""What a program says of one resource: the monitor's request as data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pulumi.runtime.proto import resource_pb2
+
+from gpuform.stacks.engine import durations, values
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.urn import is_provider, make_urn
+from gpuform.stacks.engine.values import PropertyMap
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One `RegisterResource` request, with the URN that it makes.
+
+    `delete_before_replace` is None when the program leaves the order to the provider.
+    """
+
+    urn: str
+    type: str
+    name: str
+    custom: bool
+    inputs: PropertyMap
+    parent: str = ""
+    dependencies: Sequence[str] = ()
+    property_dependencies: Mapping[str, Sequence[str]] | None = None
+    protect: bool | None = None
+    retain_on_delete: bool | None = None
+    delete_before_replace: bool | None = None
+    ignore_changes: Sequence[str] = ()
+    replace_on_changes: Sequence[str] = ()
+    additional_secret_outputs: Sequence[str] = ()
+    custom_timeouts: Mapping[str, float] | None = None
+    aliases: Sequence[str] = ()
+    source_position: str = ""
+    stack_trace: Sequence[str] = ()
+    hide_diff: Sequence[str] = ()
+
+
+def from_request(
+    request: resource_pb2.RegisterResourceRequest, *, stack: str, project: str, root: str
+) -> Registration:
+    """The registration of a request.
+
+    Raises EngineError for what only the Pulumi CLI can do, before anything is changed.
+    """
+    _refuse_what_needs_the_cli(request)
+    return Registration(
+        urn=make_urn(stack, project, request.parent, request.type, request.name),
+        type=request.type,
+        name=request.name,
+        custom=request.custom,
+        inputs=values.from_struct(request.object),
+        parent=request.parent,
+        dependencies=sorted(request.dependencies),
+        property_dependencies={
+            key: sorted(deps.urns) for key, deps in request.propertyDependencies.items()
+        },
+        protect=request.protect if request.HasField("protect") else None,
+        retain_on_delete=request.retainOnDelete if request.HasField("retainOnDelete") else None,
+        delete_before_replace=(
+            request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None
+        ),
+        ignore_changes=list(request.ignoreChanges),
+        replace_on_changes=list(request.replaceOnChanges),
+        additional_secret_outputs=list(request.additionalSecretOutputs),
+        custom_timeouts=_timeouts(request),
+        aliases=list(request.aliasURNs),
+        source_position=_position(request.sourcePosition, root),
+        stack_trace=[_position(frame.pc, root) for frame in request.stackTrace.frames],
+        hide_diff=list(request.hideDiffs),
+    )
+
+
+def _refuse_what_needs_the_cli(request: resource_pb2.RegisterResourceRequest) -> None:
+    refused = {
+        "import_": bool(request.importId),
+        "a remote component": request.remote,
+        "an explicit provider": bool(request.provider),
+        "replacement_trigger": request.HasField("replacement_trigger")
+        and request.replacement_trigger.WhichOneof("kind") not in (None, "null_value"),
+        "deleted_with": bool(request.deletedWith),
+        "replace_with": bool(request.replace_with),
+    }
+    for option, present in refused.items():
+        if present:
+            raise EngineError(
+                f"resource '{request.name}' uses {option}, which the embedded engine cannot do",
+                hint="run this stack with the Pulumi CLI (`pulumi up`): the state is the same",
+            )
+    package = request.type.split(":", 1)[0]
+    if request.custom and package != "pulumi-python" and not is_provider(request.type):
+        raise EngineError(
+            f"resource '{request.name}' is of package '{package}' ({request.type}); "
+            "the embedded engine runs dynamic providers only",
+            hint="run this stack with the Pulumi CLI (`pulumi up`): the state is the same",
+        )
+    if is_provider(request.type):
+        raise EngineError(
+            f"provider resource '{request.name}' ({request.type}) cannot be run by the "
+            "embedded engine",
+            hint="run this stack with the Pulumi CLI (`pulumi up`): the state is the same",
+        )
+
+
+def _timeouts(request: resource_pb2.RegisterResourceRequest) -> dict[str, float]:
+    given = request.customTimeouts
+    try:
+        parsed = {
+            "create": durations.seconds(given.create),
+            "update": durations.seconds(given.update),
+            "delete": durations.seconds(given.delete),
+            "read": durations.seconds(given.read),
+        }
+    except ValueError as error:
+        raise EngineError(f"resource '{request.name}': custom_timeouts: {error}") from None
+    return {verb: value for verb, value in parsed.items() if value}
+
+
+def _position(position: object, root: str) -> str:
+    uri = str(getattr(position, "uri", ""))
+    line = getattr(position, "line", 0)
+    if not uri:
+        return ""
+    prefix = f"file://{root.rstrip('/')}/"
+    if uri.startswith(prefix):
+        uri = "project:///" + uri.removeprefix(prefix)
+    return f"{uri}#{line}"

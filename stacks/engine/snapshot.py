@@ -1,0 +1,276 @@
+"""The one writer of a stack's state while it changes.
+
+Steps tell it what they begin and what they end; it keeps the list of entries in Pulumi's order
+(those of this run as they completed, then the untouched old ones) and writes whole checkpoints,
+each checked against the integrity rules first. One write serves all that wait for it, and writes
+are spaced so that they take a tenth of the time at most: the cost of a run stays linear.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from gpuform.stacks.engine import integrity
+from gpuform.stacks.engine.state import (
+    Manifest,
+    PendingOperation,
+    ResourceState,
+    Snapshot,
+    encode_operation,
+    encode_resource,
+    join_checkpoint,
+)
+from gpuform.stacks.engine.value_json import Crypter
+from gpuform.stacks.engine.values import PropertyMap, keep_ciphertexts
+
+_WRITING_SHARE = 9.0  # after a write of d seconds the next one waits 9 d
+
+
+@dataclass(slots=True)
+class SnapshotManager:
+    """State of one stack during one run.
+
+    `write` puts a checkpoint on disk; None keeps nothing (previews). Raises whatever `write`
+    raised, at `begin("creating", ...)` and at `close()`.
+    """
+
+    base: Snapshot
+    crypter: Crypter | None
+    write: Callable[[bytes], None] | None
+    _done: list[ResourceState] = field(default_factory=list)
+    _old: dict[int, ResourceState] = field(default_factory=dict)  # by place in the old state
+    _places: dict[int, int] = field(default_factory=dict)  # id() of an entry -> its place
+    _replacing: dict[str, int] = field(default_factory=dict)  # URN -> place, already deleted
+    _gone: dict[str, ResourceState] = field(default_factory=dict)
+    _renamed: dict[str, str] = field(default_factory=dict)
+    _pending: dict[int, PendingOperation] = field(default_factory=dict)
+    _texts: dict[int, tuple[ResourceState, bytes]] = field(default_factory=dict)
+    _tokens: int = 0
+    _changed: int = 0
+    _written: int = 0
+    _error: Exception | None = None
+    _closing: bool = False
+    _condition: threading.Condition = field(default_factory=threading.Condition)
+    _writer: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        for place, resource in enumerate(self.base.resources):
+            self._put(place, resource)
+            if resource.pending_replacement:
+                self._replacing[resource.urn] = place
+        # Other kinds of pending operations end with the run that began them.
+        for operation in self.base.pending_operations:
+            if operation.type == "creating":
+                self._tokens += 1
+                self._pending[self._tokens] = operation
+        if self.write is not None:
+            self._writer = threading.Thread(target=self._write_loop, name="state", daemon=True)
+            self._writer.start()
+
+    def begin(self, kind: str, resource: ResourceState) -> int:
+        """Notes an operation on its way to a provider; a create waits until it is on disk."""
+        operation = PendingOperation(replace(resource, outputs={}), kind)
+        with self._condition:
+            self._tokens += 1
+            token = self._tokens
+            self._pending[token] = operation
+            self._touch()
+            if kind == "creating":
+                self._wait_written(self._changed)
+        return token
+
+    def end(self, token: int) -> None:
+        """The operation has ended, well or not."""
+        with self._condition:
+            del self._pending[token]
+            self._touch()
+
+    def added(self, new: ResourceState) -> None:
+        """A resource was created."""
+        with self._condition:
+            self._done.append(new)
+            self._touch()
+
+    def replaced(self, old: ResourceState, new: ResourceState) -> None:
+        """`new` stands for what `old` stood for. Secrets that are the same keep their text."""
+        new.inputs = _kept(new.inputs, old.inputs)
+        new.outputs = _kept(new.outputs, old.outputs)
+        with self._condition:
+            self._take(old)
+            self._done.append(new)
+            if new != old:
+                self._touch()
+
+    def replaced_keeping_old(self, old: ResourceState, new: ResourceState) -> None:
+        """`new` was created first; the old object is still there and must be deleted."""
+        with self._condition:
+            self._put(self._places[id(old)], replace(old, delete=True))
+            self._done.append(new)
+            self._touch()
+
+    def pending_replacement(self, old: ResourceState) -> None:
+        """The old object was deleted to be replaced; its entry stays until the new one exists."""
+        with self._condition:
+            place = self._places[id(old)]
+            self._put(place, replace(old, pending_replacement=True))
+            self._replacing[old.urn] = place
+            self._touch()
+
+    def is_pending_replacement(self, old: ResourceState) -> bool:
+        """Whether the old object of a replacement is deleted already."""
+        with self._condition:
+            return old.urn in self._replacing
+
+    def refreshed(self, old: ResourceState, new: ResourceState) -> None:
+        """`new` is what the platform says of `old`; it keeps its place."""
+        new.outputs = _kept(new.outputs, old.outputs)
+        with self._condition:
+            self._put(self._places[id(old)], new)
+            if new != old:
+                self._touch()
+
+    def leftovers(self) -> list[ResourceState]:
+        """The entries of the old state that no step of this run has dealt with, in their order."""
+        with self._condition:
+            return list(self._old.values())
+
+    def removed(self, old: ResourceState) -> None:
+        """The object is gone."""
+        with self._condition:
+            self._take(old)
+            self._gone[old.urn] = old
+            self._touch()
+
+    def outputs(self, resource: ResourceState, outputs: PropertyMap) -> None:
+        """A component's or the stack's outputs."""
+        with self._condition:
+            kept = _kept(outputs, resource.outputs)
+            if kept != resource.outputs:
+                self._touch()
+            resource.outputs = kept
+            self._texts.pop(id(resource), None)
+
+    def renamed(self, names: Mapping[str, str]) -> None:
+        """Entries found by an alias: old URN -> new URN, in every reference."""
+        with self._condition:
+            if names and dict(names) != self._renamed:
+                self._renamed = dict(names)
+                self._touch()
+
+    def snapshot(self) -> Snapshot:
+        """The state as it is now."""
+        with self._condition:
+            resources = [*self._done, *self._old.values()]
+            pending = list(self._pending.values())
+        live = {resource.urn for resource in resources}
+        gone = {urn: entry for urn, entry in self._gone.items() if urn not in live}
+        if gone or self._renamed:
+            resources = [_rewired(resource, gone, self._renamed) for resource in resources]
+        return replace(
+            self.base, resources=resources, pending_operations=pending, manifest=Manifest()
+        )
+
+    def close(self) -> Snapshot:
+        """Writes what is not written yet and ends the writer; the final state."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify_all()
+        if self._writer is not None:
+            self._writer.join()
+        if self._error is not None:
+            raise self._error
+        return self.snapshot()
+
+    @property
+    def has_written(self) -> bool:
+        """Whether this run changed the checkpoint on disk."""
+        return self._written > 0
+
+    def _put(self, place: int, resource: ResourceState) -> None:
+        self._old[place] = resource
+        self._places[id(resource)] = place
+
+    def _take(self, old: ResourceState) -> None:
+        self._old.pop(self._places[id(old)], None)
+        self._old.pop(self._replacing.pop(old.urn, -1), None)
+
+    def _touch(self) -> None:
+        self._changed += 1
+        self._condition.notify_all()
+
+    def _wait_written(self, version: int) -> None:
+        if self.write is None:
+            return
+        self._condition.wait_for(lambda: self._written >= version or self._error is not None)
+        if self._error is not None:
+            raise self._error
+
+    def _write_loop(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._changed > self._written or self._closing)
+                if self._changed == self._written:
+                    return
+                version = self._changed
+            began = time.monotonic()
+            try:
+                self._write_once()
+            except Exception as error:  # noqa: BLE001 - it is raised again where someone waits
+                with self._condition:
+                    self._error = error
+                    self._condition.notify_all()
+                return
+            with self._condition:
+                self._written = version
+                self._condition.notify_all()
+                pause = (time.monotonic() - began) * _WRITING_SHARE
+                self._condition.wait_for(lambda: self._closing, timeout=pause)
+
+    def _write_once(self) -> None:
+        if self.write is None:
+            return
+        snapshot = self.snapshot()
+        integrity.check(snapshot)
+        texts = [self._text(resource) for resource in snapshot.resources]
+        operations = [encode_operation(o, self.crypter) for o in snapshot.pending_operations]
+        self.write(join_checkpoint(snapshot, texts, operations))
+
+    def _text(self, resource: ResourceState) -> bytes:
+        cached = self._texts.get(id(resource))
+        if cached is not None and cached[0] is resource:
+            return cached[1]
+        text = encode_resource(resource, self.crypter)
+        self._texts[id(resource)] = (resource, text)
+        return text
+
+
+def _kept(new: PropertyMap, old: PropertyMap) -> PropertyMap:
+    return {key: keep_ciphertexts(value, old.get(key)) for key, value in new.items()}
+
+
+def _rewired(
+    resource: ResourceState, gone: Mapping[str, ResourceState], renamed: Mapping[str, str]
+) -> ResourceState:
+    """The entry with references to missing resources dropped and renamed ones brought up to date.
+
+    Keys of property dependencies stay, as the Pulumi CLI keeps them.
+    """
+
+    def current(urns: Iterable[str]) -> list[str]:
+        return [renamed.get(urn, urn) for urn in urns if urn not in gone]
+
+    parent = resource.parent
+    while parent in gone:
+        parent = gone[parent].parent
+    rewired = replace(
+        resource,
+        parent=renamed.get(parent, parent),
+        dependencies=current(resource.dependencies),
+        property_dependencies={
+            key: current(urns) for key, urns in resource.property_dependencies.items()
+        },
+        deleted_with=next(iter(current([resource.deleted_with])), ""),
+        replace_with=current(resource.replace_with),
+    )
+    return resource if rewired == resource else rewired

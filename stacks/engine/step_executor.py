@@ -1,0 +1,264 @@
+"""Does the steps: calls providers, keeps the state of each in the snapshot, tells the events.
+
+In a preview nothing is called and nothing kept; the values that the program goes on with are the
+checked inputs, as under the Pulumi CLI.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from gpuform.schemas.plan import ResourceChange
+from gpuform.stacks.engine import values
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.events import Diagnostic, EventBus, StepDone, StepFailed, StepStarted
+from gpuform.stacks.engine.provider_host import Created, ProviderHost
+from gpuform.stacks.engine.snapshot import SnapshotManager
+from gpuform.stacks.engine.state import ResourceState, timestamp
+from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.urn import is_provider
+
+
+class Stopped(Exception):
+    """No step may start any more: an earlier one failed, or the user cancelled."""
+
+
+class StepError(Exception):
+    """A step failed; everything that there is to say has been told as events."""
+
+
+@dataclass(slots=True)
+class StepExecutor:
+    """Runs chains of steps, at most `parallel` provider calls at a time.
+
+    `failed` holds the URNs whose registration or deletion did not succeed.
+    """
+
+    host: ProviderHost
+    snapshot: SnapshotManager
+    events: EventBus
+    preview: bool
+    parallel: int
+    failed: set[str] = field(default_factory=set)
+    changes: Counter[str] = field(default_factory=Counter)
+    planned: list[ResourceChange] = field(default_factory=list)
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _slots: threading.BoundedSemaphore = field(init=False)
+    _how: dict[Op, Callable[[Step], list[str]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._slots = threading.BoundedSemaphore(self.parallel)
+        self._how = {
+            Op.SAME: self._same,
+            Op.CREATE: self._create,
+            Op.CREATE_REPLACEMENT: self._create,
+            Op.UPDATE: self._update,
+            Op.DELETE: self._delete,
+            Op.DELETE_REPLACED: self._delete,
+            Op.REPLACE: self._nothing,
+            Op.REMOVE_PENDING_REPLACE: self._forget,
+        }
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no new step may start."""
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """No new step starts; running ones finish."""
+        self._stopping.set()
+
+    def fail(self, urn: str, error: EngineError) -> None:
+        """Tells why a resource failed. In a preview the others are still planned."""
+        message = f"{error}\n{error.hint}" if error.hint else str(error)
+        self.events.emit(Diagnostic("error", message, urn))
+        with self._lock:
+            self.failed.add(urn)
+        if not self.preview:
+            self.stop()
+
+    def run(self, steps: Iterable[Step]) -> None:
+        """Does one resource's steps in order.
+
+        Raises Stopped before a step that may not start any more, StepError after one that failed.
+        """
+        for step in steps:
+            if self.stopping:
+                raise Stopped
+            self._run_one(step)
+
+    def run_layer(self, steps: list[Step]) -> None:
+        """Does independent steps side by side; returns when all have ended."""
+        if len(steps) == 1 or self.parallel == 1:
+            for step in steps:
+                self._run_quietly(step)
+            return
+        with ThreadPoolExecutor(min(self.parallel, len(steps))) as pool:
+            list(pool.map(self._run_quietly, steps))
+
+    def _run_quietly(self, step: Step) -> None:
+        try:
+            self.run([step])
+        except (Stopped, StepError):
+            return
+
+    def _run_one(self, step: Step) -> None:
+        planning = self.preview
+        self.events.emit(StepStarted(step, planning))
+        began = time.monotonic()
+        try:
+            with self._slots:
+                warnings = [] if planning else self._apply(step)
+        except EngineError as error:
+            self.fail(step.urn, error)
+            self.events.emit(StepFailed(step, time.monotonic() - began))
+            raise StepError from None
+        if planning:
+            self._plan(step)
+        if warnings:
+            # The object exists, and the state knows it; the step has failed all the same.
+            self.fail(step.urn, EngineError("; ".join(warnings)))
+            self.events.emit(StepFailed(step, time.monotonic() - began))
+            raise StepError
+        self.count(step)
+        # A component is done when the program has registered its outputs.
+        if planning or step.state.custom or step.new is None:
+            self.events.emit(StepDone(step, planning, time.monotonic() - began))
+
+    def count(self, step: Step) -> None:
+        """Adds a step to the run's summary and plan."""
+        shown = step.shown_op
+        if not shown.is_logical or is_provider(step.state.type):
+            return
+        with self._lock:
+            self.changes[shown] += 1
+            if step.change is not None:
+                self.planned.append(step.change)
+
+    def _plan(self, step: Step) -> None:
+        new, old = step.new, step.old
+        if new is None:
+            return
+        if step.op is Op.SAME and old is not None:
+            new.id, new.outputs = old.id, old.outputs
+        elif step.op is Op.UPDATE and old is not None:
+            new.id, new.outputs = old.id, dict(new.inputs)
+        elif step.op in (Op.CREATE, Op.CREATE_REPLACEMENT):
+            new.outputs = dict(new.inputs)
+
+    def _apply(self, step: Step) -> list[str]:
+        """Does the step; the reasons why its object exists but is not ready are returned."""
+        return self._how[step.op](step)
+
+    def _same(self, step: Step) -> list[str]:
+        old, new = _both(step)
+        new.id, new.outputs = old.id, old.outputs
+        new.created, new.modified = old.created, old.modified
+        new.init_errors = old.init_errors
+        self.snapshot.replaced(old, new)
+        return []
+
+    def _create(self, step: Step) -> list[str]:
+        new = _new(step)
+        new.created = new.modified = timestamp()
+        if not new.custom or is_provider(new.type):
+            new.outputs = dict(new.inputs) if new.custom else {}
+            self.snapshot.added(new)
+            return []
+        with self._pending("creating", new):
+            created = self.host.create(new.urn, new.inputs, _timeout(new, "create"))
+            new.id = created.id
+            self._take(new, created)
+            self._keep_created(step, new)
+        return list(created.init_errors)
+
+    def _keep_created(self, step: Step, new: ResourceState) -> None:
+        old = step.old
+        if old is None or step.op is not Op.CREATE_REPLACEMENT:
+            self.snapshot.added(new)
+        elif self.snapshot.is_pending_replacement(old):
+            self.snapshot.replaced(old, new)
+        else:
+            self.snapshot.replaced_keeping_old(old, new)
+
+    def _update(self, step: Step) -> list[str]:
+        old, new = _both(step)
+        new.id, new.created, new.modified = old.id, old.created, timestamp()
+        if not new.custom or is_provider(new.type):
+            if new.custom:
+                new.outputs = dict(new.inputs)
+            else:
+                new.outputs, new.modified = old.outputs, old.modified
+            self.snapshot.replaced(old, new)
+            return []
+        with self._pending("updating", new):
+            updated = self.host.update(
+                new.urn, old.id, old.outputs, new.inputs, _timeout(new, "update")
+            )
+            self._take(new, updated)
+            if updated.init_errors:
+                # The old inputs stay, so that the next run compares with them and tries again.
+                new.inputs = old.inputs
+            self.snapshot.replaced(old, new)
+        return list(updated.init_errors)
+
+    def _take(self, new: ResourceState, created: Created) -> None:
+        new.outputs = values.mark_secret_outputs(
+            created.outputs, new.inputs, new.additional_secret_outputs
+        )
+        new.init_errors = list(created.init_errors)
+
+    def _delete(self, step: Step) -> list[str]:
+        old = _old(step)
+        with self._pending("deleting", old):
+            self._delete_object(old)
+            if step.op is Op.DELETE_REPLACED and not old.delete:
+                self.snapshot.pending_replacement(old)
+            else:
+                self.snapshot.removed(old)
+        return []
+
+    def _delete_object(self, old: ResourceState) -> None:
+        spared = old.external or old.retain_on_delete or not old.custom or is_provider(old.type)
+        if not spared:
+            self.host.delete(old.urn, old.id, old.outputs, _timeout(old, "delete"))
+
+    def _forget(self, step: Step) -> list[str]:
+        self.snapshot.removed(_old(step))
+        return []
+
+    def _nothing(self, step: Step) -> list[str]:  # noqa: ARG002 - the marker of a replacement
+        return []
+
+    @contextmanager
+    def _pending(self, kind: str, resource: ResourceState) -> Iterator[None]:
+        token = self.snapshot.begin(kind, resource)
+        try:
+            yield
+        finally:
+            self.snapshot.end(token)
+
+
+def _new(step: Step) -> ResourceState:
+    if step.new is None:
+        raise AssertionError(f"{step.op} of {step.urn} has no new state")
+    return step.new
+
+
+def _old(step: Step) -> ResourceState:
+    if step.old is None:
+        raise AssertionError(f"{step.op} of {step.urn} has no old state")
+    return step.old
+
+
+def _both(step: Step) -> tuple[ResourceState, ResourceState]:
+    return _old(step), _new(step)
+
+
+def _timeout(resource: ResourceState, verb: str) -> float | None:
+    return resource.custom_timeouts.get(verb)

@@ -1,0 +1,64 @@
+"""What the engine does to one resource, decided by the step generator and done by the executor."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpuform.schemas.plan import ResourceChange
+from gpuform.stacks.engine.state import ResourceState
+
+
+class Op(StrEnum):
+    """Pulumi's names of the operations."""
+
+    SAME = "same"
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    REPLACE = "replace"
+    CREATE_REPLACEMENT = "create-replacement"
+    DELETE_REPLACED = "delete-replaced"
+    REFRESH = "refresh"
+    REMOVE_PENDING_REPLACE = "remove-pending-replace"
+
+    @property
+    def is_logical(self) -> bool:
+        """Whether people count it: a replacement is one change, not three."""
+        return self not in _PHYSICAL_ONLY
+
+
+_PHYSICAL_ONLY = frozenset({Op.CREATE_REPLACEMENT, Op.DELETE_REPLACED, Op.REMOVE_PENDING_REPLACE})
+
+
+@dataclass(slots=True)
+class Step:
+    """One operation on one resource.
+
+    `old` is its entry in the last state, `new` the entry that the step will leave; a delete has no
+    `new`, a create no `old`. `keys` are the properties that force a replacement, `diffs` those
+    that change, both top-level. `change` is what people are shown. `result_op` is what a refresh
+    turned out to be (same, update or delete).
+    """
+
+    op: Op
+    urn: str
+    old: ResourceState | None = None
+    new: ResourceState | None = None
+    keys: Sequence[str] = ()
+    diffs: Sequence[str] = ()
+    change: ResourceChange | None = None
+    result_op: Op | None = None
+    retain: bool = False
+
+    @property
+    def state(self) -> ResourceState:
+        """The entry that stands for the resource: the new one where there is one."""
+        state = self.new or self.old
+        if state is None:
+            raise AssertionError("a step has an old or a new state")
+        return state
+
+    @property
+    def shown_op(self) -> Op:
+        """The operation that people are told and that is counted."""
+        return self.result_op or self.op

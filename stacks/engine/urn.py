@@ -1,0 +1,40 @@
+"""Pulumi's resource names.
+
+`urn:pulumi:<stack>::<project>::<qualified type>::<name>`: the qualified type is the chain of the
+parents' types, joined with `$`, without the root stack's.
+"""
+
+STACK_TYPE = "pulumi:pulumi:Stack"
+PROVIDER_TYPE_PREFIX = "pulumi:providers:"
+DYNAMIC_PACKAGE = "pulumi-python"
+
+
+def make_urn(stack: str, project: str, parent: str, type_: str, name: str) -> str:
+    """The URN of a resource; `parent` is its parent's URN, or empty."""
+    if parent and type_of(parent) != STACK_TYPE:
+        type_ = f"{qualified_type_of(parent)}${type_}"
+    return f"urn:pulumi:{stack}::{project}::{type_}::{name}"
+
+
+def _parts(urn: str) -> list[str]:
+    return urn.split("::", 3)
+
+
+def qualified_type_of(urn: str) -> str:
+    """The chain of types in a URN, the resource's own last."""
+    return _parts(urn)[2]
+
+
+def type_of(urn: str) -> str:
+    """The resource's own type."""
+    return qualified_type_of(urn).rsplit("$", 1)[-1]
+
+
+def name_of(urn: str) -> str:
+    """The resource's name in the program."""
+    return _parts(urn)[3]
+
+
+def is_provider(type_: str) -> bool:
+    """Whether a type is a provider's: such entries are the engine's own, hidden from people."""
+    return type_.startswith(PROVIDER_TYPE_PREFIX)
