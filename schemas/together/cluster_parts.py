@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import Immutable
-from pydantic import Field
 
 LoadBalancer = Literal["NONE", "TRAEFIK", "NGINX", "ISTIO"]
 DcgmDiagLevel = Literal[

@@ -9,6 +9,8 @@ immutable.
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import AfterValidator, Field
+
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import (
     Default,
@@ -36,7 +38,6 @@ from gpuform.schemas.together.drivers import (
 )
 from gpuform.schemas.together.gpu_types import checked_gpu_type, nearest_gpu_type
 from gpuform.schemas.together.timestamps import checked_timestamp, is_same_moment
-from pydantic import AfterValidator, Field
 
 BillingType = Literal["ON_DEMAND", "RESERVED", "SCHEDULED_CAPACITY"]
 ClusterType = Literal["KUBERNETES", "SLURM"]

@@ -1,0 +1,74 @@
+"""What a Together cluster and a shared volume give out beside their inputs.
+
+None of it is ever compared: nodes, statuses and times change by themselves.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuform.schemas.models import OutputModel
+from gpuform.schemas.rules import Secret
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ControlPlaneNodeOutputs(_Part):
+    node_id: str = Field(description="Id of the node.")
+    host_name: str = Field(description="Its host name.")
+    status: str = Field(description="Its status, in the platform's words.")
+    network: str = Field(default="", description="Its address inside the cluster.")
+    public_ipv4: str | None = Field(default=None, description="Its public address.")
+
+
+class GpuWorkerNodeOutputs(_Part):
+    node_id: str = Field(description="Id of the node.")
+    host_name: str = Field(description="Its host name; also `<it>.cloud.together.ai` for SSH.")
+    status: str = Field(description="Its status, in the platform's words.")
+    num_gpus: int = Field(description="Its GPUs.")
+    networks: list[str] = Field(default=[], description="Its addresses inside the cluster.")
+    instance_id: str | None = Field(default=None, description="Its machine, for remediations.")
+    public_ipv4: str | None = Field(default=None, description="Its public address.")
+    slurm_worker_hostname: str | None = Field(default=None, description="Its name in Slurm.")
+
+
+class AttachedVolumeOutputs(_Part):
+    volume_id: str = Field(description="Id of the volume.")
+    volume_name: str = Field(description="Name for Kubernetes claims.")
+    size_tib: int = Field(description="Size in TiB.")
+    status: str = Field(description="Its status, in the platform's words.")
+
+
+class ClusterOutputs(OutputModel):
+    """A cluster as the platform shows it. Times are the platform's own text."""
+
+    status: str = Field(description="Status, in the platform's words.")
+    kube_config: Annotated[str | None, Secret] = Field(
+        default=None,
+        repr=False,
+        description="Kubeconfig (YAML) of an administrator; absent until there is one.",
+    )
+    control_plane_nodes: list[ControlPlaneNodeOutputs] = Field(
+        default=[], description="The nodes that run Kubernetes."
+    )
+    gpu_worker_nodes: list[GpuWorkerNodeOutputs] = Field(
+        default=[], description="The nodes with GPUs, 8 in each."
+    )
+    volumes: list[AttachedVolumeOutputs] = Field(default=[], description="The attached volumes.")
+    driver_version: str | None = Field(
+        default=None, description="CUDA and driver version in one, such as CUDA_12_6_560."
+    )
+    allocated_preemptible_gpus: int = Field(
+        default=0, description="GPUs at work that may be taken away again."
+    )
+    duration_hours: int | None = Field(default=None, description="Length of the reservation.")
+    created_at: str | None = Field(default=None, description="When it was made.")
+    first_ready_at: str | None = Field(default=None, description="When it was first Ready.")
+
+
+class SharedVolumeOutputs(OutputModel):
+    """A shared volume as the platform shows it."""
+
+    status: str = Field(description="Status, in the platform's words.")

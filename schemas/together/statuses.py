@@ -1,0 +1,66 @@
+"""The statuses and phases of clusters and volumes, and what they mean to somebody who waits.
+
+A status that is in none of these sets is a newer one: it counts as pending.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+
+class ClusterStatus(StrEnum):
+    """The SDK's enumeration, and Scheduled, which the service sends first."""
+
+    SCHEDULED = "Scheduled"
+    WAITING_FOR_CONTROL_PLANE_NODES = "WaitingForControlPlaneNodes"
+    WAITING_FOR_DATA_PLANE_NODES = "WaitingForDataPlaneNodes"
+    WAITING_FOR_SUBNET = "WaitingForSubnet"
+    WAITING_FOR_SHARED_VOLUME = "WaitingForSharedVolume"
+    INSTALLING_DRIVERS = "InstallingDrivers"
+    RUNNING_ACCEPTANCE_TESTS = "RunningAcceptanceTests"
+    READY = "Ready"
+    DEGRADED = "Degraded"
+    PAUSED = "Paused"
+    ON_DEMAND_COMPUTE_PAUSED = "OnDemandComputePaused"
+    DELETING = "Deleting"
+
+
+CLUSTER_READY: Final = frozenset({ClusterStatus.READY})
+
+CLUSTER_FAILED: Final = frozenset(
+    {
+        ClusterStatus.DEGRADED,
+        ClusterStatus.PAUSED,
+        ClusterStatus.ON_DEMAND_COMPUTE_PAUSED,
+        ClusterStatus.DELETING,
+    }
+)
+"""There is no "Failed": these do not lead to Ready by themselves."""
+
+CLUSTER_PENDING: Final = frozenset(ClusterStatus) - CLUSTER_READY - CLUSTER_FAILED
+
+FAILED_CLUSTER_PHASES: Final = frozenset(
+    {"CLUSTER_PHASE_ACCEPTANCE_TESTS_FAILED", "CLUSTER_PHASE_NCCL_TESTS_FAILED"}
+)
+FAILED_NODE_PHASES: Final = frozenset({"NODE_PHASE_FAILED"})
+
+
+class VolumeStatus(StrEnum):
+    """The SDK's enumeration."""
+
+    SCHEDULED = "scheduled"
+    PROVISIONING = "provisioning"
+    AVAILABLE = "available"
+    BOUND = "bound"
+    DELETING = "deleting"
+    FAILED = "failed"
+    ACCESS_REVOKED = "access_revoked"
+    UNKNOWN = "unknown"
+
+
+VOLUME_READY: Final = frozenset({VolumeStatus.AVAILABLE, VolumeStatus.BOUND})
+
+VOLUME_FAILED: Final = frozenset(
+    {VolumeStatus.FAILED, VolumeStatus.ACCESS_REVOKED, VolumeStatus.DELETING}
+)
+
+VOLUME_PENDING: Final = frozenset(VolumeStatus) - VOLUME_READY - VOLUME_FAILED

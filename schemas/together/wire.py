@@ -1,0 +1,225 @@
+"""What Together's GPU cluster API sends (SDK types Cluster, ClusterStorage, Region).
+
+Only ids are required: older and newer servers leave other fields out. Statuses are text, since
+servers send values that no enumeration has ("Scheduled"); the known ones are in ``statuses.py``.
+"""
+
+from pydantic import Field, SecretStr
+
+from gpuform.schemas.models import WireModel
+
+
+class PhaseTransition(WireModel):
+    phase: str = ""
+    transition_time: str = ""
+
+
+class Remediation(WireModel):
+    """A repair of a node's machine."""
+
+    id: str = ""
+    cluster_id: str = ""
+    instance_id: str = ""
+    instance_name: str | None = None
+    mode: str = ""
+    state: str = ""
+    trigger: str = ""
+    reason: str | None = None
+    error_message: str | None = None
+    requested_by: str | None = None
+    reviewed_by: str | None = None
+    review_comment: str | None = None
+    review_time: str | None = None
+    create_time: str | None = None
+    update_time: str | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+
+
+class ControlPlaneNode(WireModel):
+    node_id: str = ""
+    host_name: str = ""
+    status: str = ""
+    num_cpu_cores: int = 0
+    memory_gib: float = 0
+    network: str = ""
+    public_ipv4: str | None = None
+    phase_transitions: tuple[PhaseTransition, ...] = ()
+
+
+class GpuWorkerNode(WireModel):
+    """A machine with GPUs; ``deleted_at`` is set for those that have left only."""
+
+    node_id: str = ""
+    node_name: str | None = None
+    host_name: str = ""
+    status: str = ""
+    num_gpus: int = 0
+    num_cpu_cores: int = 0
+    memory_gib: float = 0
+    networks: tuple[str, ...] = ()
+    phase_transitions: tuple[PhaseTransition, ...] = ()
+    instance_id: str | None = None
+    public_ipv4: str | None = None
+    marked_for_deletion: bool | None = None
+    auto_remediation_enabled: bool | None = None
+    latest_remediation: Remediation | None = None
+    ephemeral_storage: str | None = None
+    ib_hca_count: int | None = None
+    ib_hca_type: str | None = None
+    nvswitch_count: int | None = None
+    nvswitch_type: str | None = None
+    slurm_worker_hostname: str | None = None
+    deleted_at: str | None = None
+
+
+class NodeLifecycleEvent(WireModel):
+    message: str = ""
+    node_id: str = ""
+    reason: str = ""
+    timestamp: str = ""
+
+
+class Volume(WireModel):
+    """A shared volume; the API never says in which region it is."""
+
+    volume_id: str
+    volume_name: str = ""
+    size_tib: int = 0
+    status: str = ""
+
+
+class Switch(WireModel):
+    enabled: bool | None = None
+
+
+class AddOnConfig(WireModel):
+    dashboard: Switch | None = None
+    headlamp: Switch | None = None
+    ingress: Switch | None = None
+    slurm_web: Switch | None = None
+    torchpass: Switch | None = None
+
+
+class AddOn(WireModel):
+    """An enabled add-on; disabled ones are not sent."""
+
+    add_on_type: str = ""
+    name: str = ""
+    config: AddOnConfig = AddOnConfig()
+
+
+class SlurmStartupScripts(WireModel):
+    controller_prolog: str | None = None
+    controller_epilog: str | None = None
+    worker_prolog: str | None = None
+    worker_epilog: str | None = None
+    login_init_script: str | None = None
+    nodeset_init_script: str | None = None
+    extra_slurm_conf: str | None = None
+
+
+class ClusterConfig(WireModel):
+    load_balancer: str | None = None
+    gpu_operator_version: str | None = None
+    network_operator_version: str | None = None
+    ingress: Switch | None = None
+    jumphost_enabled: bool | None = None
+    kubernetes_dashboard_enabled: bool | None = None
+    observability: Switch | None = None
+    slurm_startup_scripts: SlurmStartupScripts | None = None
+    ssh_ca_enabled: bool | None = None
+
+
+class OidcConfig(WireModel):
+    client_id: str | None = None
+    group_claim: str | None = None
+    group_prefix: str | None = None
+    issuer_url: str | None = None
+    username_claim: str | None = None
+    username_prefix: str | None = None
+    ca_cert: str | None = None
+
+
+class Cluster(WireModel):
+    """A GPU cluster. ``kube_config`` is base64, and empty until the control plane exists."""
+
+    cluster_id: str
+    cluster_name: str = ""
+    cluster_type: str = ""
+    region: str = ""
+    gpu_type: str = ""
+    num_gpus: int = 0
+    billing_type: str = ""
+    cuda_version: str = ""
+    nvidia_driver_version: str = ""
+    driver_version: str = Field(default="", description="The pair as older servers send it.")
+    nvidia_driver_version_id: str | None = None
+    status: str = ""
+    project_id: str = ""
+    kube_config: SecretStr = SecretStr("")
+    control_plane_nodes: tuple[ControlPlaneNode, ...] = ()
+    gpu_worker_nodes: tuple[GpuWorkerNode, ...] = ()
+    deleted_gpu_worker_nodes: tuple[GpuWorkerNode, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    add_ons: tuple[AddOn, ...] = ()
+    phase_transitions: tuple[PhaseTransition, ...] = ()
+    node_lifecycle_events: tuple[NodeLifecycleEvent, ...] = ()
+    num_cpu_workers: int = 0
+    num_reserved_gpus: int | None = None
+    num_capacity_pool_gpus: int | None = None
+    desired_preemptible_gpus: int | None = None
+    allocated_preemptible_gpus: int = 0
+    capacity_pool_id: str | None = None
+    control_plane_ready: bool | None = None
+    duration_hours: int | None = None
+    created_at: str | None = None
+    first_ready_at: str | None = None
+    reservation_start_time: str | None = None
+    reservation_end_time: str | None = None
+    cluster_config: ClusterConfig | None = None
+    oidc_config: OidcConfig | None = None
+    install_traefik: bool | None = None
+    slurm_shm_size_gib: int | None = None
+    os_image: str | None = None
+    machine_cluster_id: str | None = None
+    is_in_substrate: bool | None = None
+    ums_org_id: str | None = None
+    ums_project_id: str | None = None
+
+
+class DriverVersion(WireModel):
+    """A supported pair; newer servers add the id and the operating system."""
+
+    cuda_version: str = ""
+    nvidia_driver_version: str = ""
+    id: str | None = None
+    os: str | None = None
+
+
+class Region(WireModel):
+    """What a region supports, which says nothing about what is free there."""
+
+    name: str
+    supported_instance_types: tuple[str, ...] = ()
+    driver_versions: tuple[DriverVersion, ...] = ()
+
+
+class ClusterList(WireModel):
+    clusters: tuple[Cluster, ...] = ()
+
+
+class VolumeList(WireModel):
+    volumes: tuple[Volume, ...] = ()
+
+
+class RegionList(WireModel):
+    regions: tuple[Region, ...] = ()
+
+
+class ClusterDeleted(WireModel):
+    cluster_id: str = ""
+
+
+class VolumeDeleted(WireModel):
+    success: bool = True
