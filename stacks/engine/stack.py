@@ -1,0 +1,202 @@
+"""A project's stacks: found, made, opened, removed; and what an operation needs of one of them."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuform.stacks.engine import integrity
+from gpuform.stacks.engine.backend import Backend, HistoryEntry, backend_url, full_name
+from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, Subject
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.language import Program
+from gpuform.stacks.engine.lock import StackLock
+from gpuform.stacks.engine.project import Project, find_project
+from gpuform.stacks.engine.secrets import PASSPHRASE_PROVIDER, PassphraseCrypter, crypter_for
+from gpuform.stacks.engine.stack_settings import StackSettings
+from gpuform.stacks.engine.state import Checkpoint, SecretsProvider, Snapshot, load_checkpoint
+from gpuform.stacks.engine.urn import is_provider
+from gpuform.stacks.engine.workspace import select_stack, selected_stack
+
+
+class StackNotFound(EngineError):
+    """There is no such stack, or none is selected."""
+
+
+class StackNotEmpty(EngineError):
+    """A stack that still has resources may not be forgotten."""
+
+
+@dataclass(slots=True)
+class Stack:
+    """An open stack: its settings, its secrets and its last state."""
+
+    project: Project
+    backend: Backend
+    name: str
+    settings: StackSettings
+    crypter: PassphraseCrypter
+    snapshot: Snapshot
+
+    def subject(self, parallel: int = DEFAULT_PARALLEL) -> Subject:
+        """What a run needs of this stack. Raises WrongPassphrase before anything is done."""
+        self.crypter.check()
+        config, secret_keys = self.settings.program_config(self.crypter)
+        return Subject(
+            program=Program(
+                project=self.project.name,
+                stack=self.name,
+                directory=self.project.program,
+                root=self.project.directory,
+                config=config,
+                secret_keys=secret_keys,
+                parallel=parallel,
+            ),
+            snapshot=self.snapshot,
+            crypter=self.crypter,
+            provider_config=self.settings.provider_inputs(self.crypter),
+            write=lambda data: self.backend.write(self.project.name, self.name, data),
+        )
+
+    def lock(self) -> StackLock:
+        """Held by every operation that changes the stack; opened stacks are read under it."""
+        return self.backend.lock(self.project.name, self.name)
+
+    def finish(self, kind: str, outcome: Outcome, started: float) -> None:
+        """Keeps a backup and an entry of the history. `kind` is update, refresh or destroy."""
+        self.backend.backup(self.project.name, self.name)
+        entry = HistoryEntry(
+            kind=kind,
+            result="succeeded" if outcome.succeeded else "failed",
+            start_time=int(started),
+            end_time=int(time.time()),
+            resource_changes=outcome.changes,
+            config=self.settings.config,
+        )
+        self.backend.add_history(self.project.name, self.name, entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A project's folder and the backend where its stacks are."""
+
+    project: Project
+    backend: Backend
+    environ: Mapping[str, str]
+
+    @classmethod
+    def find(cls, directory: Path, environ: Mapping[str, str]) -> "Workspace":
+        """The project of a folder or of one above it, with its backend."""
+        project = find_project(directory)
+        return cls(project, Backend.open(backend_url(environ, project), environ), environ)
+
+    def stacks(self) -> list[str]:
+        """The names of the project's stacks."""
+        return [name.rsplit("/", 1)[-1] for name in self.backend.stacks(self.project.name)]
+
+    def selected(self) -> str | None:
+        """The selected stack, whether or not it exists still."""
+        return selected_stack(self.project, self.environ)
+
+    def resolve(self, name: str | None) -> str:
+        """The stack to work on: the one named, else the selected one. Raises StackNotFound."""
+        name = name.rsplit("/", 1)[-1] if name else self.selected()
+        stacks = self.stacks()
+        known = f"stacks of this project: {', '.join(stacks)}" if stacks else ""
+        if name is None:
+            choose = "choose one with --stack NAME or `gpuform stack select NAME`"
+            hint = f"{known}; {choose}" if stacks else "make one: `gpuform stack init NAME`"
+            raise StackNotFound("no stack is selected", hint=hint)
+        if name not in stacks:
+            make = f"make it: `gpuform stack init {name}`"
+            raise StackNotFound(
+                f"no stack named '{name}' in {self.backend.url}",
+                hint=f"{known}; or {make}" if stacks else make,
+            )
+        return name
+
+    def select(self, name: str) -> None:
+        """Makes a stack the selected one. Raises StackNotFound."""
+        select_stack(self.project, self.resolve(name), self.environ)
+
+    def init(self, name: str, passphrase: Callable[[], str]) -> None:
+        """Makes an empty stack, its secrets under a passphrase, and selects it."""
+        if self.backend.exists(self.project.name, name):
+            raise EngineError(
+                f"a stack named '{name}' exists already",
+                hint=f"select it: `gpuform stack select {name}`",
+            )
+        settings = StackSettings.load(self.project, name)
+        if settings.encryption_salt:
+            crypter = PassphraseCrypter(passphrase(), settings.encryption_salt)
+            crypter.check()
+        else:
+            crypter = PassphraseCrypter.new(passphrase())
+            settings.set_encryption_salt(crypter.salt_state)
+        snapshot = Snapshot(full_name(self.project.name, name), secrets_provider=crypter.provider)
+        self.backend.write(self.project.name, name, snapshot.to_json(crypter))
+        settings.save()
+        select_stack(self.project, name, self.environ)
+
+    def remove(self, name: str, *, force: bool) -> None:
+        """Forgets a stack, its settings and its history. Raises StackNotEmpty without `force`."""
+        name = self.resolve(name)
+        with self.backend.lock(self.project.name, name):
+            latest = self._checkpoint(name).latest
+            resources = latest.get("resources") or []
+            count = sum(
+                1 for entry in resources if entry.get("custom") and not is_provider(entry["type"])
+            )
+            if count and not force:
+                raise StackNotEmpty(
+                    f"stack '{name}' still has {count} resources",
+                    hint="destroy them first: `gpuform destroy`; with --force they are forgotten, "
+                    "not deleted, and go on costing",
+                )
+            self.backend.remove(self.project.name, name)
+        self.project.settings_path(name).unlink(missing_ok=True)
+        if self.selected() == name:
+            select_stack(self.project, None, self.environ)
+
+    def open(self, name: str | None, passphrase: Callable[[], str]) -> Stack:
+        """A stack with its settings and its last state, which is checked.
+
+        `passphrase` is asked once, when there is a secret to read or a run to begin.
+        """
+        name = self.resolve(name)
+        settings = StackSettings.load(self.project, name)
+        checkpoint = self._checkpoint(name)
+        crypter = _crypter(settings, checkpoint, passphrase)
+        stored = checkpoint.secrets_provider
+        if stored is None or stored == crypter.provider:
+            reader = crypter
+        else:
+            reader = crypter_for(stored, passphrase)
+        snapshot = Snapshot.from_json(checkpoint, reader)
+        integrity.check(snapshot)
+        snapshot.secrets_provider = crypter.provider
+        return Stack(self.project, self.backend, name, settings, crypter, snapshot)
+
+    def _checkpoint(self, name: str) -> Checkpoint:
+        data = self.backend.read(self.project.name, name)
+        if data is None:
+            raise StackNotFound(f"no stack named '{name}' in {self.backend.url}")
+        return load_checkpoint(data)
+
+
+def _crypter(
+    settings: StackSettings, checkpoint: Checkpoint, passphrase: Callable[[], str]
+) -> PassphraseCrypter:
+    """The crypter that the settings name, else the state's."""
+    if settings.secrets_provider not in ("", PASSPHRASE_PROVIDER):
+        return crypter_for(SecretsProvider(settings.secrets_provider), passphrase)
+    if settings.encryption_salt:
+        return PassphraseCrypter(passphrase(), settings.encryption_salt)
+    if checkpoint.secrets_provider is not None:
+        crypter = crypter_for(checkpoint.secrets_provider, passphrase)
+    else:
+        crypter = PassphraseCrypter.new(passphrase())
+    # A stack file without the salt (it may not be committed) gets it back for the Pulumi CLI.
+    settings.set_encryption_salt(crypter.salt_state)
+    settings.save()
+    return crypter
