@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from gpuform.schemas.models import Problem
 from gpuform.schemas.rules import FieldRules, KeyedBy, rules_of
 from gpuform.schemas.values import UNKNOWN, Unknown, contains_unknown
-from pydantic import BaseModel
 
 __all__ = [
     "UNKNOWN",
@@ -149,7 +150,8 @@ class _Place:
             return self.rules.immutable or rule is not None, KNOWN_AFTER_APPLY
         if self.rules.immutable:
             return True, "cannot be changed in place"
-        if rule is not None and rule.predicate(before, after):
+        has_both = before is not None and after is not None
+        if rule is not None and has_both and rule.predicate(before, after):
             return True, rule.because
         return False, ""
 

@@ -10,8 +10,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args, get_origin
 
-from gpuform.schemas.values import same
 from pydantic import BaseModel
+
+from gpuform.schemas.values import same
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Default:
 class ReplaceIf:
     """A change from ``before`` to ``after`` replaces the resource when the predicate says so.
 
-    The predicate gets known values only; a value not known yet counts as a replacement.
+    The predicate gets values that are there and known; one not known yet counts as a replacement.
     """
 
     predicate: Callable[[Any, Any], bool]

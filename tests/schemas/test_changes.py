@@ -1,0 +1,435 @@
+"""The pure diff, on a model that has every rule."""
+
+import copy
+import pickle
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from gpuform.schemas.changes import (
+    UNKNOWN,
+    Action,
+    FieldChange,
+    changes,
+    contains_unknown,
+    is_change,
+    project,
+    refusals,
+)
+from gpuform.schemas.models import InputModel, OutputModel
+from gpuform.schemas.rules import (
+    Computed,
+    Default,
+    GrowOnly,
+    Immutable,
+    KeyedBy,
+    ReplaceIf,
+    SameIf,
+    Secret,
+    Source,
+    Spelling,
+    Unordered,
+    WriteOnly,
+    rules_of,
+)
+
+
+class Disk(InputModel):
+    name: str = Field(description="Name.")
+    size: Annotated[int | None, GrowOnly] = Field(default=None, description="Size.")
+    kind: Annotated[str | None, Immutable] = Field(default=None, description="Kind.")
+    enabled: bool | None = Field(default=None, description="Whether it is there.")
+
+
+class Login(InputModel):
+    user: str | None = Field(default=None, description="User.")
+    password: Annotated[str | None, Secret] = Field(default=None, description="Password.")
+
+
+class Machine(InputModel):
+    name: Annotated[str, Immutable, Source("the reference")] = Field(description="Name.")
+    cpus: int | None = Field(default=None, description="CPUs.")
+    share: float | None = Field(default=None, description="Share.")
+    size: Annotated[int | None, GrowOnly] = Field(default=None, description="Size.")
+    mode: Annotated[str | None, Default("slow")] = Field(default=None, description="Mode.")
+    fixed: Annotated[bool | None, Immutable, Default(False)] = Field(
+        default=None, description="Fixed."
+    )
+    tier: Annotated[
+        int | None, ReplaceIf(lambda before, after: after < before, "a lower tier is another one")
+    ] = Field(default=None, description="Tier.")
+    zones: Annotated[list[str] | None, Unordered] = Field(default=None, description="Zones.")
+    steps: list[str] | None = Field(default=None, description="Steps, in order.")
+    disks: Annotated[
+        list[Disk] | None, KeyedBy("name", absent_when=lambda disk: disk.get("enabled") is False)
+    ] = Field(default=None, description="Disks.")
+    login: Login | None = Field(default=None, description="Login.")
+    origin: Annotated[Login | None, Immutable] = Field(default=None, description="Origin.")
+    token: Annotated[str | None, Secret, WriteOnly] = Field(default=None, description="Token.")
+    labels: dict[str, str] | None = Field(default=None, description="Labels.")
+    version: Annotated[
+        str | None, Immutable, SameIf(lambda one, other: one.lower() == other.lower())
+    ] = Field(default=None, description="Version.")
+    short: Annotated[str | None, Spelling] = Field(default=None, description="A spelling.")
+    address: Annotated[str | None, Computed] = Field(default=None, description="Address.")
+
+
+def only(observed: Mapping[str, Any], declared: Mapping[str, Any]) -> FieldChange:
+    (change,) = changes(Machine, observed, declared)
+    return change
+
+
+def test_rules_are_read_from_annotations():
+    rules = rules_of(Machine)
+    assert rules["name"].immutable
+    assert rules["name"].source == "the reference"
+    assert rules["disks"].nested is Disk
+    assert rules["size"].whole
+    assert not rules["share"].whole
+    assert rules["token"].secret
+    assert rules["token"].write_only
+    assert list(rules) == list(Machine.model_fields)
+
+
+def test_equal_numbers_are_no_change():
+    assert changes(Machine, {"cpus": 16, "share": 1.0}, {"cpus": 16.0, "share": 1}) == []
+
+
+def test_true_is_not_one():
+    assert only({"fixed": 1}, {"fixed": True}).replaces
+
+
+def test_an_update_in_place():
+    change = only({"name": "a", "cpus": 1}, {"name": "a", "cpus": 2})
+    assert change == FieldChange("cpus", Action.UPDATE, 1, 2)
+
+
+def test_an_immutable_change_replaces():
+    change = only({"name": "a"}, {"name": "b"})
+    assert (change.replaces, change.because) == (True, "cannot be changed in place")
+
+
+def test_immutability_holds_inside():
+    change = only({"origin": {"user": "a"}}, {"origin": {"user": "b"}})
+    assert (change.path, change.replaces) == ("origin.user", True)
+
+
+def test_an_unknown_value_of_an_immutable_field_replaces():
+    change = only({"name": "a"}, {"name": UNKNOWN})
+    assert (change.replaces, change.because) == (True, "known after apply")
+
+
+@pytest.mark.parametrize("declared", [UNKNOWN, ["a", UNKNOWN]])
+def test_an_unknown_value_elsewhere_updates(declared: Any):
+    change = only({"steps": ["a", "b"]}, {"steps": declared})
+    assert (change.action, change.replaces) == (Action.UPDATE, False)
+    assert contains_unknown(change.after)
+
+
+def test_replacement_by_predicate():
+    assert not only({"tier": 1}, {"tier": 2}).replaces
+    lower = only({"tier": 2}, {"tier": 1})
+    assert (lower.replaces, lower.because) == (True, "a lower tier is another one")
+    assert only({"tier": 2}, {"tier": UNKNOWN}).replaces
+
+
+def test_a_field_never_declared_is_never_compared():
+    assert changes(Machine, {}, {"name": "a"}) == [
+        FieldChange(
+            "name", Action.ADD, None, "a", replaces=True, because="cannot be changed in place"
+        )
+    ]
+    assert changes(Machine, {"login": {"user": "a"}}, {"login": {"user": "a"}}) == []
+
+
+def test_a_field_no_longer_declared_goes_back_to_its_default():
+    change = only({"mode": "fast"}, {})
+    assert (change.action, change.before, change.after) == (Action.UPDATE, "fast", "slow")
+    assert change.because == "no longer declared: back to the default"
+    assert changes(Machine, {"mode": "slow"}, {}) == []
+
+
+def test_a_field_without_default_stays():
+    found = changes(Machine, {"cpus": 4}, {"cpus": None})
+    assert [(change.action, change.after) for change in found] == [(Action.KEEP, 4)]
+    assert not is_change(found)
+
+
+def test_a_removed_immutable_field_stays_and_its_default_may_be_declared():
+    assert only({"fixed": True}, {}).action is Action.KEEP
+    assert changes(Machine, {}, {"fixed": False}) == []
+    assert only({}, {"fixed": True}).replaces
+
+
+def test_unordered_lists_count_their_items():
+    assert changes(Machine, {"zones": ["a", "b"]}, {"zones": ["b", "a"]}) == []
+    assert is_change(changes(Machine, {"zones": ["a", "a"]}, {"zones": ["a", "b"]}))
+
+
+def test_the_order_of_other_lists_matters():
+    assert only({"steps": ["a", "b"]}, {"steps": ["b", "a"]}).path == "steps"
+
+
+def test_keyed_items_are_matched_by_their_key():
+    observed = {"disks": [{"name": "a", "size": 1}, {"name": "b"}, {"name": "c"}]}
+    declared = {"disks": [{"name": "d"}, {"name": "c"}, {"name": "a", "size": 2}]}
+    found = [(change.action, change.path) for change in changes(Machine, observed, declared)]
+    assert found == [
+        (Action.ADD, 'disks["d"]'),
+        (Action.UPDATE, 'disks["a"].size'),
+        (Action.DELETE, 'disks["b"]'),
+    ]
+
+
+def test_removing_an_item_that_is_off_is_no_change():
+    assert changes(Machine, {"disks": [{"name": "a", "enabled": False}]}, {"disks": []}) == []
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        [UNKNOWN],
+        [{"name": UNKNOWN}],
+        [{"name": "a"}, {"name": "a"}],
+    ],
+)
+def test_items_that_cannot_be_told_apart_are_one_change(declared: Any):
+    assert only({"disks": [{"name": "a"}]}, {"disks": declared}).path == "disks"
+
+
+def test_free_mappings_are_compared_by_key():
+    found = changes(Machine, {"labels": {"a": "1", "b": "2"}}, {"labels": {"a": "3", "c": "4"}})
+    assert [(change.action, change.path) for change in found] == [
+        (Action.UPDATE, "labels.a"),
+        (Action.ADD, "labels.c"),
+        (Action.DELETE, "labels.b"),
+    ]
+
+
+def test_another_spelling_is_no_change():
+    assert changes(Machine, {"version": "V1"}, {"version": "v1"}) == []
+    assert only({"version": "V1"}, {"version": "v2"}).replaces
+
+
+def test_spellings_and_computed_fields_are_never_compared():
+    assert changes(Machine, {"short": "a", "address": "x"}, {"short": "b", "address": "y"}) == []
+
+
+@pytest.mark.parametrize(
+    ("observed", "declared"),
+    [
+        ({"token": "hunter1"}, {"token": "hunter2"}),
+        ({"login": {"password": "hunter1"}}, {"login": {"password": "hunter2"}}),
+        ({}, {"login": {"user": "me", "password": "hunter2"}}),
+        ({"token": "hunter1"}, {}),
+    ],
+)
+def test_secrets_are_not_shown(observed: dict[str, Any], declared: dict[str, Any]):
+    change = only(observed, declared)
+    assert change.secret
+    assert "hunter" not in f"{change!r} {change}"
+
+
+def test_shrinking_is_refused():
+    (problem,) = refusals(Machine, {"size": 3}, {"size": 2.0})
+    assert problem.path == "size"
+    assert "cannot shrink from 3 to 2" in problem.reason
+    assert refusals(Machine, {"size": 2}, {"size": 3}) == []
+    assert refusals(Machine, {"size": 2}, {"size": UNKNOWN}) == []
+
+
+def test_shrinking_inside_an_item_is_refused_with_its_path():
+    observed = {"disks": [{"name": "a", "size": 3}]}
+    (problem,) = refusals(Machine, observed, {"disks": [{"name": "a", "size": 1}]})
+    assert problem.path == 'disks["a"].size'
+
+
+def test_a_replacement_may_shrink():
+    assert refusals(Machine, {"name": "a", "size": 3}, {"name": "b", "size": 2}) == []
+
+
+def test_project_leaves_out_what_the_platform_fills_in():
+    observed = {
+        "cpus": 8,
+        "mode": "fast",
+        "login": {"user": "b", "password": "filled"},
+        "zones": ["b", "a"],
+        "disks": [
+            {"name": "other"},
+            {"name": "b", "size": 9, "kind": "ssd"},
+            {"name": "a", "size": 1},
+        ],
+        "token": "rotated",
+        "version": "V1",
+    }
+    like = {
+        "cpus": 4,
+        "login": {"user": "a"},
+        "zones": ["a", "b"],
+        "disks": [
+            {"name": "a"},
+            {"name": "gone"},
+            {"name": "off", "enabled": False},
+            {"name": "b", "size": 2},
+        ],
+        "token": "mine",
+        "steps": ["kept"],
+        "version": "v1",
+    }
+    assert project(Machine, observed, like) == {
+        "cpus": 8,
+        "login": {"user": "b"},
+        "zones": ["a", "b"],
+        "disks": [{"name": "a"}, {"name": "off", "enabled": False}, {"name": "b", "size": 9}],
+        "token": "mine",
+        "steps": ["kept"],
+        "version": "v1",
+    }
+
+
+def test_unknown_is_one_object_that_is_false():
+    assert not UNKNOWN
+    assert repr(UNKNOWN) == "[unknown]"
+    assert copy.deepcopy({"a": [UNKNOWN]})["a"][0] is UNKNOWN
+    assert pickle.loads(pickle.dumps(UNKNOWN)) is UNKNOWN
+
+
+def test_outputs_name_their_secrets():
+    class Outputs(OutputModel):
+        key: Annotated[str, Secret] = Field(repr=False, description="Key.")
+
+    assert Outputs.secret_names() == {"key"}
+
+
+# Invariants
+
+
+def _optional(fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def _machines(words: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    numbers = words if words is UNKNOWNS else st.integers(0, 4) | st.sampled_from([1.0, 2.0])
+    disk = st.fixed_dictionaries(
+        {"name": st.sampled_from("abc")}, optional={"size": numbers, "kind": words}
+    )
+    login = _optional({"user": words, "password": words})
+    return _optional(
+        {
+            "name": words,
+            "cpus": numbers,
+            "size": numbers,
+            "mode": words,
+            "fixed": st.booleans(),
+            "tier": numbers,
+            "zones": st.lists(words, max_size=4),
+            "steps": st.lists(words, max_size=3),
+            "disks": st.lists(disk, max_size=3, unique_by=lambda disk: disk["name"]),
+            "login": login,
+            "origin": login,
+            "token": words,
+            "labels": st.dictionaries(st.sampled_from("xyz"), words),
+        }
+    )
+
+
+WORDS = st.sampled_from(["slow", "a", "b", "c"])
+UNKNOWNS = st.just(UNKNOWN)
+KNOWN = _machines(WORDS)
+
+
+@given(KNOWN)
+def test_nothing_differs_from_itself(values: dict[str, Any]):
+    assert changes(Machine, values, values) == []
+
+
+@given(KNOWN, KNOWN)
+def test_applying_ends_in_no_change(observed: dict[str, Any], declared: dict[str, Any]):
+    applied = copy.deepcopy(observed)
+    for change in changes(Machine, observed, declared):
+        if change.action is not Action.KEEP:
+            _apply(applied, change)
+    assert not is_change(changes(Machine, applied, declared))
+
+
+def _apply(values: Any, change: FieldChange) -> None:
+    *outer, last = _steps(change.path)
+    place = _at(values, outer)
+    if not isinstance(place, list):
+        place[last] = change.after
+        if change.after is None:
+            del place[last]
+    elif change.action is Action.ADD:
+        place.append(change.after)
+    else:
+        place.remove(change.before)
+
+
+@given(KNOWN, KNOWN)
+def test_no_change_means_the_platform_has_what_is_declared(
+    observed: dict[str, Any], declared: dict[str, Any]
+):
+    if not is_change(changes(Machine, observed, declared)):
+        seen = {**observed, "fixed": observed.get("fixed", False)}
+        for name in ("name", "cpus", "size", "fixed", "tier", "steps", "token"):
+            if name in declared:
+                assert seen[name] == declared[name]
+
+
+@given(KNOWN, st.permutations(["a", "b", "b", "c"]), st.permutations(["a", "b", "b", "c"]))
+def test_order_never_matters_where_there_is_none(
+    values: dict[str, Any], one: list[str], other: list[str]
+):
+    disks = [{"name": name} for name in dict.fromkeys(one)]
+    left = {**values, "zones": one, "disks": disks}
+    right = {**values, "zones": other, "disks": disks[::-1]}
+    assert changes(Machine, left, right) == []
+
+
+@given(KNOWN, _machines(UNKNOWNS))
+def test_unknown_values_never_raise(observed: dict[str, Any], declared: dict[str, Any]):
+    found = changes(Machine, observed, declared)
+    assert all(repr(change) for change in found)
+    assert refusals(Machine, observed, declared) == []
+
+
+@given(KNOWN, KNOWN)
+def test_paths_exist(observed: dict[str, Any], declared: dict[str, Any]):
+    for change in changes(Machine, observed, declared):
+        side = observed if change.action in (Action.DELETE, Action.KEEP) else declared
+        if change.because == "no longer declared: back to the default":
+            side = observed
+        wanted = change.before if side is observed else change.after
+        assert _at(side, _steps(change.path)) == wanted
+
+
+def _steps(path: str) -> list[str]:
+    return path.replace('["', ".").replace('"]', "").split(".")
+
+
+def _at(values: Any, steps: list[str]) -> Any:
+    for step in steps:
+        if isinstance(values, list):
+            values = next(item for item in values if item["name"] == step)
+        else:
+            values = values[step]
+    return values
+
+
+@given(KNOWN, KNOWN)
+def test_projecting_on_itself_is_what_was_declared(observed: dict[str, Any], like: dict[str, Any]):
+    assert project(Machine, like, like) == like
+    assert set(project(Machine, observed, like)) == set(like)
+
+
+@given(KNOWN, KNOWN)
+def test_what_a_platform_fills_in_is_no_change(filled_in: dict[str, Any], declared: dict[str, Any]):
+    answer = {**filled_in, **declared}
+    if "login" in declared:
+        answer["login"] = {**filled_in.get("login", {}), **declared["login"]}
+    echo = project(Machine, answer, declared)
+    assert changes(Machine, echo, declared) == []
