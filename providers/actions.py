@@ -34,11 +34,33 @@ class Observed(Generic[Out]):
     outputs: Out
 
 
+def _no_config(key: str) -> str | None:  # noqa: ARG001 - the shape of a look-up
+    return None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where credentials and addresses come from: the environment, then the stack's config."""
+
+    config: Callable[[str], str | None] = _no_config
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    def value(self, variable: str, config_key: str | None = None) -> str | None:
+        """The environment variable, else the value of the full config key; empty is absent."""
+        found = self.environ.get(variable)
+        if not found and config_key:
+            found = self.config(config_key)
+        return found or None
+
+
 class Actions(Protocol[In_contra, Out]):
     """The verbs of one kind of resource: typed, synchronous, safe for many threads.
 
     They know nothing of Pulumi, raise only `GpuformError`s, and wait only through their call.
     """
+
+    def __init__(self, settings: Settings) -> None:
+        """Sends nothing: a client is made, at most."""
 
     def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterable[Problem]:
         """What the platform says against declared values while planning.
@@ -67,22 +89,3 @@ class Actions(Protocol[In_contra, Out]):
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """Deletes the object and waits until it is gone; one that is gone already is no error."""
-
-
-def _no_config(key: str) -> str | None:  # noqa: ARG001 - the shape of a look-up
-    return None
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Where credentials and addresses come from: the environment, then the stack's config."""
-
-    config: Callable[[str], str | None] = _no_config
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-
-    def value(self, variable: str, config_key: str | None = None) -> str | None:
-        """The environment variable, else the value of the full config key; empty is absent."""
-        found = self.environ.get(variable)
-        if not found and config_key:
-            found = self.config(config_key)
-        return found or None

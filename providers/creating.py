@@ -45,12 +45,14 @@ class Creation:
     """How one object is found and made.
 
     `candidates` lists the objects of the target's name (and region, where the platform tells it);
-    `send` sends the create once and returns the id from its answer.
+    `send` sends the create once and returns the id from its answer. `before` runs when it is sure
+    that something will be sent, and raises when that would be wrong.
     """
 
     target: Target
     candidates: Callable[[], Sequence[Candidate]]
     send: Callable[[], str]
+    before: Callable[[], None] = lambda: None
 
 
 def create_once(call: Call, creation: Creation) -> str:
@@ -71,6 +73,7 @@ def create_once(call: Call, creation: Creation) -> str:
             return found
     elif taken := [each for each in present if not each.leaving]:
         raise _name_taken(call, target, taken)
+    creation.before()
     _warn_of_renamed(call, target)
     intent = Intent(
         urn=call.urn,

@@ -1,4 +1,3 @@
-# ruff: noqa: N818 - the names say what happened; every one of them is an error
 """The errors of gpuform's providers: one tree, each error one message for the user.
 
 GpuformError

@@ -6,20 +6,10 @@
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar
 
-from gpuform.providers import stock_host
-from gpuform.providers.actions import Actions, Observed, Settings, Timeouts
-from gpuform.providers.call import Call, current_call, serving
-from gpuform.providers.errors import GpuformError, NotReady
-from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
-from gpuform.schemas.changes import changes as field_changes
-from gpuform.schemas.checking import check
-from gpuform.schemas.models import InputModel, OutputModel
-from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import UNKNOWN, same
 from pulumi.dynamic import (
     CheckFailure,
     CheckResult,
@@ -31,6 +21,17 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 from pulumi.output import Unknown as PulumiUnknown
+
+from gpuform.providers import stock_host
+from gpuform.providers.actions import Actions, Observed, Settings, Timeouts
+from gpuform.providers.call import Call, current_call, serving
+from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
+from gpuform.schemas.changes import changes as field_changes
+from gpuform.schemas.checking import check
+from gpuform.schemas.models import InputModel, OutputModel
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.values import UNKNOWN, same
 
 logger = logging.getLogger("gpuform")
 
@@ -60,7 +61,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     inputs: ClassVar[type[InputModel]]
     outputs: ClassVar[type[OutputModel]]
     timeouts: ClassVar[Timeouts]
-    actions: ClassVar[Callable[[Settings], Actions[Any, Any]]]
+    actions: ClassVar[type[Actions[Any, Any]]]
 
     _settings: Settings | None = None
 

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self
 
 import pulumi
 import pulumi.dynamic
+
 from gpuform.providers.lifecycle import Lifecycle
 
 

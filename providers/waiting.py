@@ -1,5 +1,6 @@
 """Waiting for a platform: the one loop behind every create, update and delete."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -35,41 +36,45 @@ class Look(Generic[T]):
     failed: str | None = None
 
 
-def wait_until(call: Call, probe: Callable[[], Look[T]], *, what: str, interval: float = 10.0) -> T:
+def wait_until(
+    call: Call,
+    probe: Callable[[], Look[T]],
+    *,
+    what: str,
+    interval: float = 10.0,
+    limit: float = math.inf,
+) -> T:
     """Probes every `interval` seconds until a look is done, and returns its value.
 
-    Tells `call.on_progress` the phase and the time waited whenever the phase changes. Raises
-    NotReady when a look failed or the call's deadline has passed, Cancelled when the run was
-    interrupted, both with the last look; other errors of `probe` pass, but for `PASSING` ones.
+    Waits `limit` seconds at most, and never past the call's deadline. Tells `call.on_progress` the
+    phase and the time waited whenever the phase changes. Raises NotReady when a look failed or the
+    time is over, Cancelled when the run was interrupted, both with the last look; of the errors of
+    `probe` those of `PASSING` are waited out, others pass.
     """
     started = call.clock.now()
     last: Look[T] | None = None
-    told = ""
+    phase = told = ""
     while True:
         looked_at = call.clock.now()
-        phase = ""
-        try:
-            last = probe()
-            phase = last.phase
-        except PASSING as error:
-            phase = f"no answer: {error.message}"
         waited = duration(looked_at - started)
-        if last is not None and phase == last.phase:
-            if last.done:
-                return last.value
-            if last.failed is not None:
-                raise NotReady(f"{what}: {last.failed}", last=last.value)
-        if phase != told:
-            call.on_progress(f"{phase} ({waited})")
-            told = phase
-        if call.remaining() == 0:
-            raise NotReady(f"{what}: not done after {waited}; last seen: {phase}", last=_of(last))
         try:
+            seen, phase = _look(probe)
+            last = seen or last
+            if seen is not None and seen.done:
+                return seen.value
+            if seen is not None and seen.failed is not None:
+                raise NotReady(f"{what}: {seen.failed}", last=seen.value)
+            if phase != told:
+                call.on_progress(f"{phase} ({waited})")
+                told = phase
+            if call.remaining() == 0 or looked_at - started >= limit:
+                reason = f"{what}: not done after {waited}; last seen: {phase}"
+                raise NotReady(reason, last=_of(last))
             call.sleep(looked_at + interval - call.clock.now())
         except Cancelled:
-            raise Cancelled(
-                f"{what}: interrupted after {waited}; last seen: {phase}", last=_of(last)
-            ) from None
+            reason = f"{what}: interrupted after {waited}"
+            reason += f"; last seen: {phase}" if phase else ""
+            raise Cancelled(reason, last=_of(last)) from None
 
 
 def wait_until_gone(
@@ -101,3 +106,12 @@ def duration(seconds: float) -> str:
 
 def _of(look: Look[T] | None) -> T | None:
     return None if look is None else look.value
+
+
+def _look(probe: Callable[[], Look[T]]) -> tuple[Look[T] | None, str]:
+    """A look and its phase; no look, and why, when the platform did not answer."""
+    try:
+        look = probe()
+    except PASSING as error:
+        return None, f"no answer: {error.message}"
+    return look, look.phase

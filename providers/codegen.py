@@ -1,0 +1,249 @@
+"""Writes the typed resource classes from the input models: `python -m gpuform.providers.codegen`.
+
+The models are the one source of truth. `--check` writes nothing and fails when a file is not
+current; `--readme` prints the table of fields for the README.
+"""
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.schemas.rules import FieldRules, rules_of
+
+REFERENCES = {"volume_id", "instance_cluster_id"}
+"""Fields that hold the id of another resource: a program may give the resource itself."""
+
+_WIDTH = 100
+_HEAD = '''"""{platform}'s resources for programs.
+
+Generated from the input models: python -m gpuform.providers.codegen
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NotRequired, TypedDict, Unpack
+
+import pulumi
+
+{imports}
+
+__all__ = [{exports}]
+'''
+_CLASS = '''
+
+class {kind}(PlatformResource, module="gpuform.{platform}", name="{kind}"):
+    """{doc}"""
+
+    _lifecycle = {lifecycle}
+
+{outputs}
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[{kind}Arguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
+'''
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes, checks or prints; 1 when `--check` found a file that is not current."""
+    parser = argparse.ArgumentParser(
+        prog="python -m gpuform.providers.codegen", description=__doc__
+    )
+    parser.add_argument("--check", action="store_true", help="only say whether files are current")
+    parser.add_argument("--readme", action="store_true", help="print the table of fields")
+    options = parser.parse_args(arguments)
+    if options.readme:
+        sys.stdout.write(field_table())
+        return 0
+    stale = [(path, text) for path, text in generated() if _written(path) != text]
+    for path, text in stale:
+        if not options.check:
+            path.write_text(text)
+        state = "is not current" if options.check else "written"
+        sys.stderr.write(f"{path.parent.name}/{path.name} {state}\n")
+    return 1 if options.check and stale else 0
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Each generated file and its text, formatted as ruff would."""
+    for platform, kinds in LIFECYCLES.items():
+        path = Path(__file__).parent / platform / "resources.py"
+        yield path, _module(platform, {kind: lifecycle_class(platform, kind) for kind in kinds})
+
+
+def _written(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def field_table() -> str:
+    """Every input of every resource, in Markdown: what a change does, and the default."""
+    parts = []
+    for platform, kinds in LIFECYCLES.items():
+        for kind in kinds:
+            model = lifecycle_class(platform, kind).inputs
+            parts.append(f"### {kind} on {platform}\n\n")
+            parts.append("| field | meaning | a change | default |\n| --- | --- | --- | --- |\n")
+            for name, rules in rules_of(model).items():
+                field = model.model_fields[name]
+                meaning = (field.description or "").replace("|", "\\|")
+                cells = (f"`{name}`", meaning, _change(rules), _default(field, rules))
+                parts.append(f"| {' | '.join(cells)} |\n")
+            parts.append("\n")
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def _change(rules: FieldRules) -> str:
+    if rules.spelling:
+        return "as the fields it stands for"
+    effect = "replaces" if rules.immutable else "in place"
+    if rules.replace_if:
+        effect = f"in place, or replaces: {rules.replace_if.because}"
+    notes = {"grow-only": rules.grow_only, "write-only": rules.write_only, "secret": rules.secret}
+    return ", ".join([effect, *(note for note, holds in notes.items() if holds)])
+
+
+def _default(field: FieldInfo, rules: FieldRules) -> str:
+    if field.is_required():
+        return "required"
+    if rules.default is None:
+        return ""
+    value = rules.default.value
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _module(platform: str, lifecycles: dict[str, type[Lifecycle[Any, Any]]]) -> str:
+    imports = sorted(
+        [
+            "from gpuform.providers.resource import PlatformResource",
+            *(f"from {each.__module__} import {each.__name__}" for each in lifecycles.values()),
+        ]
+    )
+    exports = ", ".join(f'"{kind}"' for kind in sorted(lifecycles))
+    named = platform.capitalize()
+    parts = [_HEAD.format(platform=named, imports="\n".join(imports), exports=exports)]
+    models: dict[str, type[BaseModel]] = {}
+    for lifecycle in lifecycles.values():
+        _collect(lifecycle.inputs, models)
+    choices: dict[str, tuple[str, ...]] = {}
+    dicts = [_typed_dict(model, choices) for model in models.values()]
+    parts.extend(_alias(name, values) for name, values in choices.items())
+    parts.extend(dicts)
+    for kind, lifecycle in lifecycles.items():
+        parts.append(_class(platform, kind, lifecycle))
+    return "".join(parts)
+
+
+def _collect(model: type[BaseModel], found: dict[str, type[BaseModel]]) -> None:
+    """The models inside a model, innermost first, then itself."""
+    for rules in rules_of(model).values():
+        if rules.nested:
+            _collect(rules.nested, found)
+    found.setdefault(_arguments_name(model), model)
+
+
+def _typed_dict(model: type[BaseModel], choices: dict[str, tuple[str, ...]]) -> str:
+    lines = [f'\n\nclass {_arguments_name(model)}(TypedDict):\n    """{_doc(model)}"""\n\n']
+    for name, rules in rules_of(model).items():
+        field = model.model_fields[name]
+        note = "" if _change(rules) == "in place" else f" ({_change(rules)})"
+        lines.extend(_comment(f"{field.description or name}{note}"))
+        wanted = f"pulumi.Input[{_argument(name, field.annotation, choices)}]"
+        if name in REFERENCES:
+            wanted += " | PlatformResource"
+        if not field.is_required():
+            wanted = f"NotRequired[{wanted} | None]"
+        lines.append(f"    {name}: {wanted}\n")
+    return "".join(lines)
+
+
+def _class(platform: str, kind: str, lifecycle: type[Lifecycle[Any, Any]]) -> str:
+    lines = []
+    for name in lifecycle.property_names():
+        computed = lifecycle.outputs.model_fields.get(name)
+        field = computed or lifecycle.inputs.model_fields[name]
+        optional = " | None" if _is_optional(field.annotation) else ""
+        lines.append(f"    {name}: pulumi.Output[{_output(field.annotation)}{optional}]")
+    return _CLASS.format(
+        kind=kind,
+        platform=platform,
+        doc=_doc(lifecycle.inputs),
+        lifecycle=lifecycle.__name__,
+        outputs="\n".join(lines),
+    )
+
+
+def _argument(name: str, annotation: Any, choices: dict[str, tuple[str, ...]]) -> str:
+    """The type of an argument; closed enumerations get a name of their own."""
+    kind = _bare(annotation)
+    if get_origin(kind) is Literal:
+        alias = "".join(word.capitalize() for word in name.split("_"))
+        choices[alias] = tuple(map(str, get_args(kind)))
+        return alias
+    if get_origin(kind) in (list, tuple):
+        return f"Sequence[pulumi.Input[{_argument(name, get_args(kind)[0], choices)}]]"
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return _arguments_name(kind)
+    return _plain(kind)
+
+
+def _output(annotation: Any) -> str:
+    kind = _bare(annotation)
+    if get_origin(kind) is Literal:
+        return "str"
+    if get_origin(kind) in (list, tuple):
+        return f"list[{_output(get_args(kind)[0])}]"
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return "dict[str, Any]"
+    return _plain(kind)
+
+
+def _plain(kind: Any) -> str:
+    return kind.__name__ if kind in (str, int, float, bool) else "Any"
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without None and without rules."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _bare(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return _bare(next(each for each in get_args(annotation) if each is not NoneType))
+    return annotation
+
+
+def _is_optional(annotation: Any) -> bool:
+    return NoneType in get_args(annotation)
+
+
+def _arguments_name(model: type[BaseModel]) -> str:
+    return model.__name__.removesuffix("Inputs") + "Arguments"
+
+
+def _doc(model: type[BaseModel]) -> str:
+    return (model.__doc__ or model.__name__).strip().partition("\n")[0]
+
+
+def _alias(name: str, values: Sequence[str]) -> str:
+    listed = "".join(f'    "{value}",\n' for value in values)
+    return f"\n{name} = Literal[\n{listed}]\n"
+
+
+def _comment(text: str) -> list[str]:
+    wrapped = textwrap.wrap(text, _WIDTH - 6, break_on_hyphens=False)
+    return [f"    # {line}\n" for line in wrapped]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,312 @@
+"""Together's GPU cluster: what it takes to make, change and delete one.
+
+Statuses and the meaning of Ready are from the Together reference and the platform's SDK; there is
+no "Failed" status, so failure is read from phases and nodes.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from gpuform.providers.actions import Observed, Settings, Timeouts
+from gpuform.providers.call import Call
+from gpuform.providers.creating import Candidate, Creation, create_once
+from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
+from gpuform.providers.intents import Target
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.together import regions
+from gpuform.providers.together.client import client_for
+from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.models import Problem, WireModel
+from gpuform.schemas.together import wire
+from gpuform.schemas.together.drivers import driver_name, driver_pair
+from gpuform.schemas.together.inputs import ClusterInputs
+from gpuform.schemas.together.outputs import ClusterOutputs
+from gpuform.schemas.together.statuses import (
+    CLUSTER_FAILED,
+    CLUSTER_READY,
+    FAILED_CLUSTER_PHASES,
+    FAILED_NODE_PHASES,
+    ClusterStatus,
+    VolumeStatus,
+)
+
+GPUS_PER_NODE = 8
+INTERVAL = 15.0
+VOLUME_RELEASE = 600.0
+"""Seconds to wait for the volume of a deleted cluster."""
+
+Seen = Observed[ClusterOutputs]
+
+
+class ClusterActions:
+    """The verbs of a cluster."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._client = client_for(settings)
+
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """The region, its GPU types and its drivers."""
+        return regions.problems(self._client, call, values)
+
+    def create(self, call: Call, want: ClusterInputs) -> str:
+        """Its shared volume has to be free; OutOfCapacity names what was asked for."""
+
+        def candidates() -> list[Candidate]:
+            return [
+                Candidate(
+                    each.cluster_id,
+                    _unix_time(each.created_at),
+                    leaving=each.status == ClusterStatus.DELETING,
+                )
+                for each in self._client.clusters(want.project_id)
+                if (each.cluster_name, each.region) == (want.cluster_name, want.region)
+            ]
+
+        target = Target("together", "Cluster", want.cluster_name, want.region)
+        return create_once(
+            call,
+            Creation(
+                target,
+                candidates,
+                send=lambda: self._send(want),
+                before=lambda: self._refuse_volume_in_use(want.volume_id),
+            ),
+        )
+
+    def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
+        """Ready, with a live worker for every 8 GPUs."""
+
+        def probe() -> Look[Seen]:
+            cluster = self._find(id_)
+            if cluster is None:
+                raise NotReady(f"cluster {id_} is gone from the platform")
+            gpus = cluster.num_gpus if _platform_scales(want, cluster) else want.num_gpus
+            return look_at(cluster, gpus)
+
+        return wait_until(call, probe, what=f"cluster {want.cluster_name}", interval=INTERVAL)
+
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
+        """The platform's GPU count is not compared while the platform itself changes it."""
+        cluster = self._find(id_)
+        if cluster is None:
+            return None
+        seen = look_at(cluster, cluster.num_gpus).value
+        inputs = dict(seen.inputs)
+        if known.get("auto_scale") or known.get("num_preemptible_gpus"):
+            del inputs["num_gpus"]
+        return Observed(inputs, seen.outputs)
+
+    def update(
+        self,
+        call: Call,  # noqa: ARG002 - the shape of Actions
+        id_: str,
+        want: ClusterInputs,
+        changes: Sequence[FieldChange],
+    ) -> None:
+        """One request with the changed fields."""
+        self._client.update_cluster(id_, want, changes)
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Done when the cluster answers 404 and its volumes are free."""
+        volumes = {known["volume_id"]} if known.get("volume_id") else set()
+
+        def probe() -> Look[object] | None:
+            cluster = self._find(id_)
+            if cluster is None:
+                return None
+            volumes.update(volume.volume_id for volume in cluster.volumes)
+            return Look(None, cluster.status)
+
+        what = f"cluster {known.get('cluster_name') or id_}"
+        try:
+            self._client.delete_cluster(id_)
+        except NotFound:
+            pass
+        else:
+            wait_until_gone(call, probe, what=what, interval=INTERVAL)
+        for volume_id in sorted(volumes):
+            self._wait_until_free(call, volume_id)
+
+    def _find(self, id_: str) -> wire.Cluster | None:
+        try:
+            return self._client.cluster(id_)
+        except NotFound:
+            return None
+
+    def _send(self, want: ClusterInputs) -> str:
+        try:
+            return self._client.create_cluster(want).cluster_id
+        except OutOfCapacity as error:
+            raise OutOfCapacity(
+                f"Together has no {want.num_gpus} {want.gpu_type} GPUs free in {want.region} now; "
+                "nothing was created",
+                method=error.method,
+                path=error.path,
+                status=error.status,
+                code=error.code,
+                request_id=error.request_id,
+                hint="try again later, or declare another region, gpu_type or fewer num_gpus",
+            ) from None
+
+    def _refuse_volume_in_use(self, volume_id: str | None) -> None:
+        if volume_id is None:
+            return
+        try:
+            status = self._client.volume(volume_id).status
+        except NotFound:
+            raise GpuformError(
+                f"volume_id: there is no shared volume {volume_id}",
+                hint="declare the id of a volume that exists, in the cluster's region",
+            ) from None
+        if status != VolumeStatus.AVAILABLE:
+            raise GpuformError(
+                f"volume_id: the shared volume {volume_id} cannot be attached now: it is {status}",
+                hint="a volume is free when it is available: detach it from its cluster, or wait",
+            )
+
+    def _wait_until_free(self, call: Call, volume_id: str) -> None:
+        def probe() -> Look[object]:
+            try:
+                status = self._client.volume(volume_id).status
+            except NotFound:
+                return Look(None, "gone", done=True)
+            return Look(None, f"volume {status}", done=status != VolumeStatus.BOUND)
+
+        what = f"release of volume {volume_id}"
+        try:
+            wait_until(call, probe, what=what, interval=INTERVAL, limit=VOLUME_RELEASE)
+        except NotReady as error:
+            # The cluster is gone; deleting the volume waits again.
+            call.on_warning(error.reason)
+
+
+class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
+    """A GPU cluster of Together."""
+
+    platform = "together"
+    kind = "Cluster"
+    inputs = ClusterInputs
+    outputs = ClusterOutputs
+    timeouts = Timeouts(create=5400, update=5400, delete=3600)
+    actions = ClusterActions
+
+
+def look_at(cluster: wire.Cluster, num_gpus: int) -> Look[Seen]:
+    """A cluster as seen by somebody who waits for `num_gpus` GPUs."""
+    nodes, wanted = _live_nodes(cluster), num_gpus // GPUS_PER_NODE
+    is_ready = cluster.status in CLUSTER_READY
+    done = is_ready and nodes == wanted and cluster.num_gpus == num_gpus
+    phase = cluster.status or "no status"
+    if is_ready and not done:
+        phase = f"{phase} with {nodes} of {wanted} nodes"
+    failed = None if done else _failure(cluster)
+    outputs = ClusterOutputs(
+        ready=done,
+        not_ready_reason=None if done else (failed or phase),
+        status=cluster.status,
+        kube_config=decoded_kube_config(cluster.kube_config.get_secret_value()),
+        control_plane_nodes=[each.model_dump() for each in cluster.control_plane_nodes],
+        gpu_worker_nodes=[each.model_dump() for each in cluster.gpu_worker_nodes],
+        volumes=[each.model_dump() for each in cluster.volumes],
+        driver_version=_driver_version(cluster),
+        allocated_preemptible_gpus=cluster.allocated_preemptible_gpus,
+        duration_hours=cluster.duration_hours,
+        created_at=cluster.created_at,
+        first_ready_at=cluster.first_ready_at,
+    )
+    return Look(Observed(_inputs(cluster), outputs), phase, done=done, failed=failed)
+
+
+def decoded_kube_config(text: str) -> str | None:
+    """The kubeconfig's YAML; the platform sends base64, and "" until there is one."""
+    if not text:
+        return None
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return text
+
+
+def _inputs(cluster: wire.Cluster) -> dict[str, Any]:
+    """What the platform returns of a declaration; "" is what it does not say."""
+    cuda, driver = cluster.cuda_version, cluster.nvidia_driver_version
+    if cluster.driver_version and not (cuda and driver):
+        cuda, driver = driver_pair(cluster.driver_version)
+    days = cluster.duration_hours
+    found = {
+        "cluster_name": cluster.cluster_name,
+        "region": cluster.region,
+        "gpu_type": cluster.gpu_type,
+        "num_gpus": cluster.num_gpus,
+        "cuda_version": cuda,
+        "nvidia_driver_version": driver,
+        "billing_type": cluster.billing_type,
+        "duration_days": days // 24 if days and cluster.billing_type == "RESERVED" else None,
+        "cluster_type": cluster.cluster_type,
+        "volume_id": cluster.volumes[0].volume_id if cluster.volumes else None,
+        "capacity_pool_id": cluster.capacity_pool_id,
+        "num_capacity_pool_gpus": cluster.num_capacity_pool_gpus,
+        "num_preemptible_gpus": cluster.desired_preemptible_gpus,
+        "num_reserved_gpus": cluster.num_reserved_gpus,
+        "reservation_start_time": cluster.reservation_start_time,
+        "reservation_end_time": cluster.reservation_end_time,
+        "project_id": cluster.project_id,
+        "install_traefik": cluster.install_traefik,
+        "oidc_config": _dumped(cluster.oidc_config),
+        "cluster_config": _dumped(cluster.cluster_config),
+        "add_ons": [_dumped(each) for each in cluster.add_ons],
+        "slurm_shm_size_gib": cluster.slurm_shm_size_gib,
+    }
+    return {name: None if value == "" else value for name, value in found.items()}
+
+
+def _dumped(part: WireModel | None) -> dict[str, Any] | None:
+    return None if part is None else part.model_dump(exclude_none=True)
+
+
+def _platform_scales(want: ClusterInputs, cluster: wire.Cluster) -> bool:
+    """Whether the platform changes the GPU count by itself."""
+    return bool(want.auto_scale or want.num_preemptible_gpus or cluster.desired_preemptible_gpus)
+
+
+def _live_nodes(cluster: wire.Cluster) -> int:
+    return sum(
+        not (node.deleted_at or node.marked_for_deletion) for node in cluster.gpu_worker_nodes
+    )
+
+
+def _failure(cluster: wire.Cluster) -> str | None:
+    """Why the cluster will not become Ready by itself, if so."""
+    if cluster.status in CLUSTER_FAILED:
+        return f"its status is {cluster.status}"
+    if _last_phase(cluster.phase_transitions) in FAILED_CLUSTER_PHASES:
+        return f"it is in {_last_phase(cluster.phase_transitions)}"
+    nodes: tuple[wire.ControlPlaneNode | wire.GpuWorkerNode, ...]
+    nodes = (*cluster.control_plane_nodes, *cluster.gpu_worker_nodes)
+    for node in nodes:
+        if _last_phase(node.phase_transitions) in FAILED_NODE_PHASES:
+            return f"its node {node.host_name or node.node_id} failed"
+    return None
+
+
+def _last_phase(transitions: Sequence[wire.PhaseTransition]) -> str:
+    last = max(transitions, key=lambda each: _unix_time(each.transition_time) or 0, default=None)
+    return last.phase if last else ""
+
+
+def _driver_version(cluster: wire.Cluster) -> str | None:
+    try:
+        return driver_name(cluster.cuda_version, cluster.nvidia_driver_version)
+    except ValueError:
+        return cluster.driver_version or None
+
+
+def _unix_time(text: str | None) -> float | None:
+    try:
+        return datetime.fromisoformat(text or "").timestamp()
+    except ValueError:
+        return None

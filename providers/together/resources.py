@@ -1,0 +1,314 @@
+"""Together's resources for programs.
+
+Generated from the input models: python -m gpuform.providers.codegen
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NotRequired, TypedDict, Unpack
+
+import pulumi
+
+from gpuform.providers.resource import PlatformResource
+from gpuform.providers.together.cluster import ClusterLifecycle
+from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
+
+__all__ = ["Cluster", "SharedVolume"]
+
+LoadBalancer = Literal[
+    "NONE",
+    "TRAEFIK",
+    "NGINX",
+    "ISTIO",
+]
+
+DcgmDiagLevel = Literal[
+    "DCGM_DIAG_LEVEL_SHORT",
+    "DCGM_DIAG_LEVEL_MEDIUM",
+    "DCGM_DIAG_LEVEL_LONG",
+    "DCGM_DIAG_LEVEL_EXTENDED",
+]
+
+BillingType = Literal[
+    "ON_DEMAND",
+    "RESERVED",
+    "SCHEDULED_CAPACITY",
+]
+
+ClusterType = Literal[
+    "KUBERNETES",
+    "SLURM",
+]
+
+
+class SharedVolumeArguments(TypedDict):
+    """A volume that every node of a cluster mounts, and that outlives it."""
+
+    # Name of the volume; Kubernetes claims bind to it by this name. (replaces)
+    volume_name: pulumi.Input[str]
+    # Size in whole TiB; only grows. (in place, grow-only)
+    size_tib: pulumi.Input[int]
+    # Region, such as us-central-8; its clusters are in the same one. (replaces, write-only)
+    region: pulumi.Input[str]
+    # Whether an inline volume outlives its cluster. (replaces, write-only)
+    is_lifecycle_independent: NotRequired[pulumi.Input[bool] | None]
+    # Project that owns the volume; the key's own when not declared. (replaces, write-only)
+    project_id: NotRequired[pulumi.Input[str] | None]
+    # Cluster next to whose machines the volume is placed. (replaces, write-only)
+    instance_cluster_id: NotRequired[pulumi.Input[str] | PlatformResource | None]
+
+
+class OidcConfigArguments(TypedDict):
+    """Sign-in to the cluster through an OpenID Connect issuer."""
+
+    # Client id registered with the issuer.
+    client_id: pulumi.Input[str]
+    # Claim that holds a user's groups, such as groups.
+    group_claim: pulumi.Input[str]
+    # Put before each group's name, such as oidc:.
+    group_prefix: pulumi.Input[str]
+    # URL of the issuer.
+    issuer_url: pulumi.Input[str]
+    # Claim that names the user, such as sub or email.
+    username_claim: pulumi.Input[str]
+    # Put before each user's name, such as oidc:.
+    username_prefix: pulumi.Input[str]
+    # PEM certificate of the issuer's authority, when it is private.
+    ca_cert: NotRequired[pulumi.Input[str] | None]
+
+
+class SwitchArguments(TypedDict):
+    """Something that is on or off."""
+
+    # Whether it is on.
+    enabled: NotRequired[pulumi.Input[bool] | None]
+
+
+class SlurmStartupScriptsArguments(TypedDict):
+    """Scripts that Slurm runs at the stages of nodes and jobs."""
+
+    # Before a job, controller.
+    controller_prolog: NotRequired[pulumi.Input[str] | None]
+    # After a job, controller.
+    controller_epilog: NotRequired[pulumi.Input[str] | None]
+    # Before a job, each worker.
+    worker_prolog: NotRequired[pulumi.Input[str] | None]
+    # After a job, each worker.
+    worker_epilog: NotRequired[pulumi.Input[str] | None]
+    # At the start of login nodes.
+    login_init_script: NotRequired[pulumi.Input[str] | None]
+    # At the start of node sets.
+    nodeset_init_script: NotRequired[pulumi.Input[str] | None]
+    # Lines added to slurm.conf.
+    extra_slurm_conf: NotRequired[pulumi.Input[str] | None]
+
+
+class ClusterConfigArguments(TypedDict):
+    """What the platform installs in the cluster."""
+
+    # Load balancer: NONE, TRAEFIK, NGINX, ISTIO.
+    load_balancer: pulumi.Input[LoadBalancer]
+    # NVIDIA GPU Operator version, such as v24.6.2.
+    gpu_operator_version: NotRequired[pulumi.Input[str] | None]
+    # NVIDIA Network Operator version, such as v24.7.0.
+    network_operator_version: NotRequired[pulumi.Input[str] | None]
+    # The ingress controller.
+    ingress: NotRequired[pulumi.Input[SwitchArguments] | None]
+    # Whether there is a jump host.
+    jumphost_enabled: NotRequired[pulumi.Input[bool] | None]
+    # Whether the Kubernetes dashboard is installed.
+    kubernetes_dashboard_enabled: NotRequired[pulumi.Input[bool] | None]
+    # Metrics and logs.
+    observability: NotRequired[pulumi.Input[SwitchArguments] | None]
+    # Scripts of a SLURM cluster.
+    slurm_startup_scripts: NotRequired[pulumi.Input[SlurmStartupScriptsArguments] | None]
+    # Whether SSH uses certificates of the cluster's own authority.
+    ssh_ca_enabled: NotRequired[pulumi.Input[bool] | None]
+
+
+class AddOnConfigArguments(TypedDict):
+    """The settings of an add-on, under its type's name."""
+
+    # Kubernetes dashboard.
+    dashboard: NotRequired[pulumi.Input[SwitchArguments] | None]
+    # Headlamp dashboard.
+    headlamp: NotRequired[pulumi.Input[SwitchArguments] | None]
+    # Ingress.
+    ingress: NotRequired[pulumi.Input[SwitchArguments] | None]
+    # Slurm web interface.
+    slurm_web: NotRequired[pulumi.Input[SwitchArguments] | None]
+    # Torchpass.
+    torchpass: NotRequired[pulumi.Input[SwitchArguments] | None]
+
+
+class AddOnArguments(TypedDict):
+    """One add-on of a cluster, known by its name."""
+
+    # Type: dashboard, headlamp, ingress, slurm_web or torchpass. (replaces)
+    add_on_type: pulumi.Input[str]
+    # Name of the add-on in this cluster.
+    name: pulumi.Input[str]
+    # Settings of the add-on.
+    config: NotRequired[pulumi.Input[AddOnConfigArguments] | None]
+
+
+class AcceptanceTestsArguments(TypedDict):
+    """The tests that a new cluster has to pass."""
+
+    # Whether the tests run.
+    enabled: NotRequired[pulumi.Input[bool] | None]
+    # Depth of the DCGM diagnostics; MEDIUM when not declared.
+    dcgm_diag_level: NotRequired[pulumi.Input[DcgmDiagLevel] | None]
+    # Skip DCGM diagnostics.
+    dcgm_diag_skipped: NotRequired[pulumi.Input[bool] | None]
+    # Duration of GPU burn in seconds; 0 is the default.
+    gpu_burn_duration: NotRequired[pulumi.Input[int] | None]
+    # Skip GPU burn.
+    gpu_burn_skipped: NotRequired[pulumi.Input[bool] | None]
+    # Skip NCCL over several nodes.
+    nccl_multi_node_skipped: NotRequired[pulumi.Input[bool] | None]
+    # Skip NCCL inside one node.
+    nccl_single_node_skipped: NotRequired[pulumi.Input[bool] | None]
+    # Skip storage performance.
+    storage_skipped: NotRequired[pulumi.Input[bool] | None]
+
+
+class ClusterArguments(TypedDict):
+    """A GPU cluster: one node for every 8 GPUs."""
+
+    # Name of the cluster. (replaces)
+    cluster_name: pulumi.Input[str]
+    # Region, such as us-central-8. (replaces)
+    region: pulumi.Input[str]
+    # Type of GPU, such as H100_SXM. (replaces)
+    gpu_type: pulumi.Input[str]
+    # Number of GPUs, a multiple of 8.
+    num_gpus: pulumi.Input[int]
+    # CUDA and driver version in one, such as CUDA_12_6_560. (as the fields it stands for)
+    driver_version: NotRequired[pulumi.Input[str] | None]
+    # CUDA version, such as 12.6; with nvidia_driver_version. (replaces)
+    cuda_version: NotRequired[pulumi.Input[str] | None]
+    # NVIDIA driver version, such as 560; with cuda_version. (replaces)
+    nvidia_driver_version: NotRequired[pulumi.Input[str] | None]
+    # Id of a version in the region's list, instead of the pair. (replaces, write-only)
+    nvidia_version_id: NotRequired[pulumi.Input[str] | None]
+    # ON_DEMAND, RESERVED (with duration_days) or SCHEDULED_CAPACITY. (replaces)
+    billing_type: pulumi.Input[BillingType]
+    # Days of a RESERVED cluster, 1 to 90. (replaces, write-only)
+    duration_days: NotRequired[pulumi.Input[int] | None]
+    # KUBERNETES, or SLURM on Kubernetes.
+    cluster_type: NotRequired[pulumi.Input[ClusterType] | None]
+    # Id of an existing shared volume of the same region to attach. (replaces, write-only)
+    volume_id: NotRequired[pulumi.Input[str] | PlatformResource | None]
+    # A shared volume to make with the cluster, instead of volume_id. (replaces, write-only)
+    shared_volume: NotRequired[pulumi.Input[SharedVolumeArguments] | None]
+    # Whether nodes follow the load, up to auto_scale_max_gpus. (replaces, write-only)
+    auto_scale: NotRequired[pulumi.Input[bool] | None]
+    # The most GPUs that automatic scaling may reach. (replaces, write-only)
+    auto_scale_max_gpus: NotRequired[pulumi.Input[int] | None]
+    # Capacity pool to draw GPUs from. (replaces)
+    capacity_pool_id: NotRequired[pulumi.Input[str] | None]
+    # GPUs from the capacity pool, part of num_gpus.
+    num_capacity_pool_gpus: NotRequired[pulumi.Input[int] | None]
+    # Wanted GPUs that may be taken away again, part of num_gpus.
+    num_preemptible_gpus: NotRequired[pulumi.Input[int] | None]
+    # Prepaid GPUs of a RESERVED cluster; all when not declared.
+    num_reserved_gpus: NotRequired[pulumi.Input[int] | None]
+    # Start of SCHEDULED_CAPACITY, such as 2026-03-01T08:00:00Z. (replaces)
+    reservation_start_time: NotRequired[pulumi.Input[str] | None]
+    # End of SCHEDULED_CAPACITY, or of a RESERVED cluster.
+    reservation_end_time: NotRequired[pulumi.Input[str] | None]
+    # Project of the cluster; the key's own when not declared. (replaces)
+    project_id: NotRequired[pulumi.Input[str] | None]
+    # Whether a KUBERNETES cluster gets the Traefik ingress. (replaces)
+    install_traefik: NotRequired[pulumi.Input[bool] | None]
+    # Sign-in through an OpenID Connect issuer. (replaces)
+    oidc_config: NotRequired[pulumi.Input[OidcConfigArguments] | None]
+    # What the platform installs in the cluster.
+    cluster_config: NotRequired[pulumi.Input[ClusterConfigArguments] | None]
+    # Add-ons, known by their names.
+    add_ons: NotRequired[pulumi.Input[Sequence[pulumi.Input[AddOnArguments]]] | None]
+    # The tests that the new cluster has to pass. (replaces, write-only)
+    acceptance_tests_params: NotRequired[pulumi.Input[AcceptanceTestsArguments] | None]
+    # Image of a SLURM cluster. (replaces, write-only)
+    slurm_image: NotRequired[pulumi.Input[str] | None]
+    # Shared memory of a SLURM cluster in GiB; required there. (replaces)
+    slurm_shm_size_gib: NotRequired[pulumi.Input[int] | None]
+
+
+class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
+    """A GPU cluster: one node for every 8 GPUs."""
+
+    _lifecycle = ClusterLifecycle
+
+    cluster_name: pulumi.Output[str]
+    region: pulumi.Output[str]
+    gpu_type: pulumi.Output[str]
+    num_gpus: pulumi.Output[int]
+    cuda_version: pulumi.Output[str | None]
+    nvidia_driver_version: pulumi.Output[str | None]
+    nvidia_version_id: pulumi.Output[str | None]
+    billing_type: pulumi.Output[str]
+    duration_days: pulumi.Output[int | None]
+    cluster_type: pulumi.Output[str | None]
+    volume_id: pulumi.Output[str | None]
+    shared_volume: pulumi.Output[dict[str, Any] | None]
+    auto_scale: pulumi.Output[bool | None]
+    auto_scale_max_gpus: pulumi.Output[int | None]
+    capacity_pool_id: pulumi.Output[str | None]
+    num_capacity_pool_gpus: pulumi.Output[int | None]
+    num_preemptible_gpus: pulumi.Output[int | None]
+    num_reserved_gpus: pulumi.Output[int | None]
+    reservation_start_time: pulumi.Output[str | None]
+    reservation_end_time: pulumi.Output[str | None]
+    project_id: pulumi.Output[str | None]
+    install_traefik: pulumi.Output[bool | None]
+    oidc_config: pulumi.Output[dict[str, Any] | None]
+    cluster_config: pulumi.Output[dict[str, Any] | None]
+    add_ons: pulumi.Output[list[dict[str, Any]] | None]
+    acceptance_tests_params: pulumi.Output[dict[str, Any] | None]
+    slurm_image: pulumi.Output[str | None]
+    slurm_shm_size_gib: pulumi.Output[int | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    status: pulumi.Output[str]
+    kube_config: pulumi.Output[str | None]
+    control_plane_nodes: pulumi.Output[list[dict[str, Any]]]
+    gpu_worker_nodes: pulumi.Output[list[dict[str, Any]]]
+    volumes: pulumi.Output[list[dict[str, Any]]]
+    driver_version: pulumi.Output[str | None]
+    allocated_preemptible_gpus: pulumi.Output[int]
+    duration_hours: pulumi.Output[int | None]
+    created_at: pulumi.Output[str | None]
+    first_ready_at: pulumi.Output[str | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[ClusterArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
+
+
+class SharedVolume(PlatformResource, module="gpuform.together", name="SharedVolume"):
+    """A volume that every node of a cluster mounts, and that outlives it."""
+
+    _lifecycle = SharedVolumeLifecycle
+
+    volume_name: pulumi.Output[str]
+    size_tib: pulumi.Output[int]
+    region: pulumi.Output[str]
+    is_lifecycle_independent: pulumi.Output[bool | None]
+    project_id: pulumi.Output[str | None]
+    instance_cluster_id: pulumi.Output[str | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    status: pulumi.Output[str]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[SharedVolumeArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
