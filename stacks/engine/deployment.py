@@ -171,7 +171,6 @@ class Deployment:
         )
         self._monitor = monitor
         finished = self._run_program(monitor)
-        self._executor.snapshot.renamed(generator.renamed)
         if finished and not self._executor.failed and not self._executor.stopping:
             kept = {*generator.seen, *generator.renamed}
             kept |= {self._provider.urn} if self._provider.is_registered else set()

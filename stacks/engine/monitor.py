@@ -118,6 +118,8 @@ class Monitor:
             if registration.custom:
                 provider = self.provider.reference(self.executor)
             steps = self.generator.generate(registration, provider)
+            if not self.preview:
+                self.executor.snapshot.renamed(self.generator.renamed)
             self._apply_rules(registration, steps)
         self.executor.run(steps)
         state = steps[-1].state
@@ -181,7 +183,9 @@ class Monitor:
             return next((s for s in self._steps.values() if s.state.type == STACK_TYPE), None)
 
     def ReadResource(self, request: resource_pb2.ReadResourceRequest) -> NoReturn:  # noqa: N802
-        self._refuse(f"resource '{request.name}' is read with `.get` or is a stack reference")
+        if request.type == "pulumi:pulumi:StackReference":
+            self._refuse(f"the program has the StackReference '{request.name}'")
+        self._refuse(f"the program reads resource '{request.name}' with `.get`")
 
     def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> NoReturn:  # noqa: N802
         self._refuse(f"the program calls the function {request.tok}")

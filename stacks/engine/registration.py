@@ -38,6 +38,12 @@ class Registration:
     stack_trace: Sequence[str] = ()
     hide_diff: Sequence[str] = ()
 
+    @property
+    def place(self) -> str:
+        """Where the program declares it, `project:///file.py#line`: the outermost known line."""
+        frames = [frame for frame in self.stack_trace if frame.startswith("project://")]
+        return (frames or [self.source_position or "an unknown place"])[-1]
+
 
 def from_request(
     request: resource_pb2.RegisterResourceRequest, *, stack: str, project: str, root: str

@@ -265,6 +265,7 @@ def _rewired(
         parent = gone[parent].parent
     rewired = replace(
         resource,
+        urn=renamed.get(resource.urn, resource.urn),
         parent=renamed.get(parent, parent),
         dependencies=current(resource.dependencies),
         property_dependencies={

@@ -63,9 +63,8 @@ class StepGenerator:
         first = self.seen.get(registration.urn)
         if first is not None:
             raise EngineError(
-                f"two resources have the URN {registration.urn}: one from "
-                f"{first.source_position or 'unknown'}, one from "
-                f"{registration.source_position or 'unknown'}",
+                f"two resources have the URN {registration.urn}: one from {first.place}, one from "
+                f"{registration.place}",
                 hint="give one of them another name",
             )
         self.seen[registration.urn] = registration

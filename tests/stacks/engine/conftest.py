@@ -1,0 +1,232 @@
+"""A stack in a temporary folder, run by the embedded engine, over a provider that tests steer."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from gpuform.stacks.engine import integrity
+from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject
+from gpuform.stacks.engine.events import Diagnostic, Event, EventBus, StepDone, StepFailed
+from gpuform.stacks.engine.language import Program
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.values import PropertyMap
+
+# The platform is a JSON file: id -> properties. A property named `refuse` makes the verbs that it
+# names fail; `rack` forces a replacement, `slot` one that deletes first.
+PROVIDER = """
+import json
+import pathlib
+import threading
+
+from pulumi import Output
+from pulumi.dynamic import (
+    CheckFailure, CheckResult, CreateResult, DiffResult, ReadResult, Resource, ResourceProvider,
+    UpdateResult,
+)
+
+HERE = pathlib.Path(__file__).parent
+LOCK = threading.Lock()
+
+
+def world(change=None):
+    with LOCK:
+        path = HERE / "world.json"
+        objects = json.loads(path.read_text()) if path.exists() else {}
+        if change:
+            change(objects)
+            path.write_text(json.dumps(objects))
+        return objects
+
+
+def note(verb, **facts):
+    with LOCK, open(HERE / "calls.jsonl", "a") as log:
+        log.write(json.dumps({"verb": verb, **facts}, default=lambda value: "<unknown>") + "\\n")
+
+
+def own(props):
+    return {key: value for key, value in props.items() if key != "__provider"}
+
+
+class Machines(ResourceProvider):
+    def check(self, olds, news):
+        note("check", news=own(news))
+        refused = [CheckFailure("size", "must not be negative")] if news.get("size") == -1 else []
+        return CheckResult(news, refused)
+
+    def diff(self, id, olds, news):
+        changed = [k for k in own(news) if olds.get(k) != news[k]]
+        if any(k.startswith("lazy") for k in news):
+            return DiffResult()
+        return DiffResult(
+            changes=bool(changed),
+            replaces=[k for k in changed if k in ("rack", "slot")],
+            delete_before_replace="slot" in changed,
+        )
+
+    def create(self, props):
+        note("create", props=own(props))
+        if "create" in props.get("refuse", ""):
+            raise RuntimeError("no machine today")
+        made = {}
+
+        def add(objects):
+            made["id"] = f"m-{sum(1 for _ in objects.get('_made', [])) + 1}"
+            objects.setdefault("_made", []).append(made["id"])
+            objects[made["id"]] = own(props)
+
+        world(add)
+        return CreateResult(made["id"], {**own(props), "address": f"10.0.0.{made['id'][2:]}"})
+
+    def read(self, id, props):
+        objects = world()
+        if id not in objects:
+            return ReadResult("", {})
+        return ReadResult(id, {**own(props), **objects[id]})
+
+    def update(self, id, olds, news):
+        note("update", id=id, news=own(news))
+        if "update" in news.get("refuse", ""):
+            raise RuntimeError("it will not change")
+        world(lambda objects: objects.__setitem__(id, own(news)))
+        return UpdateResult({**own(news), "address": olds["address"]})
+
+    def delete(self, id, props):
+        note("delete", id=id)
+        if "delete" in props.get("refuse", ""):
+            raise RuntimeError("it stays")
+        world(lambda objects: objects.pop(id, None))
+
+
+class Machine(Resource, module="lab", name="Machine"):
+    address: Output[str]
+    size: Output[float]
+
+    def __init__(self, name, opts=None, **props):
+        super().__init__(Machines(), name, {"address": None, "size": None, **props}, opts)
+"""
+
+HEAD = "import pulumi\nfrom pulumi import ResourceOptions\nfrom lab import Machine\n"
+
+
+@dataclass
+class Lab:
+    """A stack, its last state and everything that its last run told."""
+
+    directory: Path
+    crypter: PassphraseCrypter
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot("organization/lab/dev"))
+    config: dict[str, str] = field(default_factory=dict)
+    secret_keys: list[str] = field(default_factory=list)
+    written: list[bytes] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def up(self, program: str = "", **options: Any) -> Outcome:
+        return self.run("update", program, **options)
+
+    def preview(self, program: str = "", **options: Any) -> Outcome:
+        return self.run("update", program, preview=True, **options)
+
+    def run(
+        self, operation: Any, program: str = "", *, preview: bool = False, **options: Any
+    ) -> Outcome:
+        """Runs the program; keeps the state, which must pass the integrity rules."""
+        (self.directory / "__main__.py").write_text(HEAD + dedent(program))
+        (self.directory / "calls.jsonl").unlink(missing_ok=True)
+        self.events.clear()
+        deployment = Deployment(
+            self.subject(), Options(operation, preview, **options), EventBus([self.events.append])
+        )
+        outcome = deployment.run()
+        assert integrity.verify(outcome.snapshot) == []
+        if not preview:
+            self.snapshot = outcome.snapshot
+            if self.written:
+                data = self.written[-1]
+                assert integrity.verify(Snapshot.from_json(data, self.crypter)) == []
+        return outcome
+
+    def subject(self) -> Subject:
+        config: PropertyMap = dict(self.config)
+        return Subject(
+            program=Program(
+                "lab", "dev", self.directory, self.directory, self.config, self.secret_keys, 16
+            ),
+            snapshot=self.snapshot,
+            crypter=self.crypter,
+            provider_config=config,
+            write=self.written.append,
+        )
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """What was done (or planned) to which resource, without the engine's own entries."""
+        done = [e.step for e in self.events if isinstance(e, StepDone)]
+        return [
+            (str(s.op), s.urn.rsplit("::", 1)[1])
+            for s in done
+            if s.state.custom and "Machine" in s.urn
+        ]
+
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        done = [e.step for e in self.events if isinstance(e, StepFailed)]
+        return [(str(s.op), s.urn.rsplit("::", 1)[1]) for s in done]
+
+    @property
+    def errors(self) -> list[str]:
+        return [
+            e.message for e in self.events if isinstance(e, Diagnostic) and e.severity == "error"
+        ]
+
+    def told(self, severity: str) -> list[str]:
+        return [
+            e.message for e in self.events if isinstance(e, Diagnostic) and e.severity == severity
+        ]
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        path = self.directory / "calls.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def world(self) -> dict[str, Any]:
+        path = self.directory / "world.json"
+        objects = json.loads(path.read_text()) if path.exists() else {}
+        return {key: value for key, value in objects.items() if key != "_made"}
+
+    def change_world(self, id_: str, properties: dict[str, Any] | None) -> None:
+        """Someone else changes or removes an object behind the stack's back."""
+        path = self.directory / "world.json"
+        objects = json.loads(path.read_text())
+        if properties is None:
+            del objects[id_]
+        else:
+            objects[id_].update(properties)
+        path.write_text(json.dumps(objects))
+
+    def state(self, name: str) -> Any:
+        """The one live entry of that name."""
+        (found,) = [
+            r for r in self.snapshot.resources if r.urn.endswith(f"::{name}") and not r.delete
+        ]
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        return [r.urn.rsplit("::", 1)[1] for r in self.snapshot.resources if "Machine" in r.urn]
+
+
+@pytest.fixture(scope="session")
+def crypter() -> PassphraseCrypter:
+    return PassphraseCrypter.new("test only")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, crypter: PassphraseCrypter) -> Lab:
+    (tmp_path / "lab.py").write_text(PROVIDER)
+    return Lab(tmp_path, crypter)

@@ -1,0 +1,364 @@
+"""The step rules, one behaviour at a time: real programs, and a provider that keeps books."""
+
+import pytest
+
+from gpuform.schemas.plan import PlanReason
+from gpuform.stacks.engine.values import UNKNOWN, Secret
+
+
+def test_a_new_resource_is_created_and_then_stays_the_same(lab):
+    program = "a = Machine('a', size=1)\npulumi.export('address', a.address)\n"
+    preview = lab.preview(program)
+    assert lab.steps == [("create", "a")]
+    assert preview.outputs["address"] is UNKNOWN
+    assert lab.world == {}
+    created = lab.up(program)
+    assert created.succeeded
+    assert created.outputs == {"address": "10.0.0.1"}
+    assert lab.world == {"m-1": {"size": 1}}
+    assert not lab.preview(program).has_changes
+    again = lab.up(program)
+    assert lab.steps == [("same", "a")]
+    assert again.changes == {"same": 2}
+
+
+def test_a_changed_property_is_updated_in_place_with_what_changes(lab):
+    lab.up("Machine('a', size=1)")
+    preview = lab.preview("Machine('a', size=2)")
+    (change,) = [c for c in preview.planned if c.name == "a"]
+    assert [(c.path, c.before, c.after) for c in change.changes] == [("size", 1, 2)]
+    lab.up("Machine('a', size=2)")
+    assert lab.steps == [("update", "a")]
+    assert lab.world == {"m-1": {"size": 2}}
+    assert lab.state("a").id == "m-1"
+
+
+def test_replacement_creates_first_unless_the_provider_says_otherwise(lab):
+    program = "a = Machine('a', rack={!r})\nMachine('b', uses=a.address)\n"
+    lab.up(program.format("x"))
+    lab.preview(program.format("y"))
+    assert lab.steps == [
+        ("create-replacement", "a"),
+        ("replace", "a"),
+        ("update", "b"),
+        ("delete-replaced", "a"),
+    ]
+    outcome = lab.up(program.format("y"))
+    assert [c["verb"] for c in lab.calls if c["verb"] != "check"] == ["create", "update", "delete"]
+    assert outcome.changes == {"same": 1, "replace": 1, "update": 1}
+    assert sorted(lab.world) == ["m-2", "m-3"]
+    assert sorted(lab.names) == ["a", "b"]
+
+
+def test_delete_first_replacement_takes_along_dependents_that_it_would_replace(lab):
+    program = (
+        "a = Machine('a', slot={!r})\n"
+        "Machine('replaced', rack=a.address)\n"
+        "Machine('updated', uses=a.address)\n"
+        "Machine('ordered', opts=ResourceOptions(depends_on=[a]))\n"
+    )
+    lab.up(program.format("x"))
+    lab.preview(program.format("y"))
+    planned = lab.steps
+    lab.up(program.format("y"))
+    assert sorted(lab.steps) == sorted(planned)
+    assert lab.steps[:4] == [
+        ("delete-replaced", "replaced"),
+        ("delete-replaced", "a"),
+        ("replace", "a"),
+        ("create-replacement", "a"),
+    ]
+    assert ("create-replacement", "replaced") in lab.steps
+    assert ("update", "updated") in lab.steps
+    assert ("same", "ordered") in lab.steps
+    assert len(lab.world) == 4
+
+
+def test_the_plan_says_why_a_resource_is_replaced(lab):
+    program = "a = Machine('a', slot={!r})\nMachine('b', rack=a.address)\n"
+    lab.up(program.format("x"))
+    planned = {c.name: c for c in lab.preview(program.format("y")).planned}
+    assert planned["a"].reason is PlanReason.FIELD_FORCES_REPLACEMENT
+    assert planned["a"].replace_paths == ("slot",)
+    assert planned["b"].reason is PlanReason.DEPENDENCY_REPLACED
+
+
+def test_an_option_of_the_program_overrides_the_order_of_a_replacement(lab):
+    program = "Machine('a', rack={!r}, opts=ResourceOptions(delete_before_replace=True))"
+    lab.up(program.format("x"))
+    lab.up(program.format("y"))
+    assert [c["verb"] for c in lab.calls if c["verb"] != "check"] == ["delete", "create"]
+
+
+def test_a_replacement_whose_create_fails_is_finished_by_the_next_run(lab):
+    lab.up("Machine('a', slot='x')")
+    failed = lab.up("Machine('a', slot='y', refuse='create')")
+    assert not failed.succeeded
+    assert lab.state("a").pending_replacement
+    lab.up("Machine('a', slot='y')")
+    assert lab.steps == [("replace", "a"), ("create-replacement", "a")]
+    assert [c["verb"] for c in lab.calls if c["verb"] != "check"] == ["create"]
+    assert not lab.state("a").pending_replacement
+    assert list(lab.world) == ["m-2"]
+
+
+def test_a_half_replaced_resource_that_leaves_the_program_is_forgotten_without_a_call(lab):
+    lab.up("Machine('a', slot='x')")
+    lab.up("Machine('a', slot='y', refuse='create')")
+    assert lab.up("").succeeded
+    assert lab.names == []
+    assert [c for c in lab.calls if c["verb"] == "delete"] == []
+
+
+def test_what_left_the_program_is_deleted_dependents_first(lab):
+    lab.up("a = Machine('a')\nb = Machine('b', uses=a.address)\nMachine('c', uses=b.address)\n")
+    outcome = lab.up("Machine('d')")
+    assert lab.steps == [("create", "d"), ("delete", "c"), ("delete", "b"), ("delete", "a")]
+    assert outcome.changes == {"same": 1, "create": 1, "delete": 3}
+    assert list(lab.world) == ["m-4"]
+
+
+def test_destroy_deletes_everything_without_running_the_program(lab):
+    lab.up("a = Machine('a')\nMachine('b', uses=a.address)\n")
+    outcome = lab.run("destroy", "raise Exception('not run')")
+    assert outcome.succeeded
+    assert lab.steps == [("delete", "b"), ("delete", "a")]
+    assert lab.snapshot.resources == []
+    assert lab.world == {}
+
+
+def test_a_failed_delete_is_tried_again(lab):
+    lab.up("Machine('a', rack='x', refuse='delete')")
+    assert not lab.up("Machine('a', rack='y')").succeeded
+    assert [r.delete for r in lab.snapshot.resources if "Machine" in r.urn] == [False, True]
+    assert not lab.up("Machine('a', rack='y')").succeeded
+    assert ("delete-replaced", "a") in lab.failures
+    assert sorted(lab.world) == ["m-1", "m-2"]
+
+
+def test_a_failed_create_leaves_nothing_and_starts_nothing_after_it(lab):
+    program = "a = Machine('a')\nb = Machine('b', uses=a.address{})\nMachine('c', uses=b.address)\n"
+    outcome = lab.up(program.format(", refuse='create'"))
+    assert not outcome.succeeded
+    assert lab.names == ["a"]
+    assert outcome.snapshot.pending_operations == []
+    assert "no machine today" in lab.errors[0]
+    assert lab.up(program.format("")).succeeded
+    assert sorted(lab.names) == ["a", "b", "c"]
+
+
+def test_a_failed_update_keeps_the_old_state(lab):
+    lab.up("Machine('a', size=1)")
+    assert not lab.up("Machine('a', size=2, refuse='update')").succeeded
+    assert lab.state("a").inputs["size"] == 1
+    lab.up("Machine('a', size=2)")
+    assert lab.steps == [("update", "a")]
+
+
+def test_a_program_that_raises_deletes_nothing_and_keeps_outputs(lab):
+    lab.up("Machine('a')\nMachine('b')\npulumi.export('x', 1)\n")
+    outcome = lab.up("Machine('c')\nraise ValueError('stop here')\n")
+    assert not outcome.succeeded
+    assert {"a", "b"} <= set(lab.names)
+    assert outcome.outputs["x"] == 1
+    assert "ValueError: stop here" in lab.errors[-1]
+    assert "step_executor" not in lab.errors[-1]
+
+
+def test_all_check_failures_are_told_at_once_and_their_dependents_left_alone(lab):
+    program = "a = Machine('a', size=-1)\nMachine('b', size=-1)\nMachine('c', uses=a.address)\n"
+    outcome = lab.preview(program)
+    assert not outcome.succeeded
+    assert len(lab.errors) == 2
+    assert all(
+        "property size value {-1} has a problem: must not be negative" in e for e in lab.errors
+    )
+    assert [c["news"].get("uses") for c in lab.calls if c["verb"] == "check"] == [None, None]
+
+
+def test_protect_keeps_a_resource(lab):
+    lab.up("Machine('a', opts=ResourceOptions(protect=True))")
+    assert not lab.up("").succeeded
+    assert "protect" in lab.errors[0]
+    assert not lab.run("destroy").succeeded
+    assert not lab.preview("Machine('a', rack='z', opts=ResourceOptions(protect=True))").succeeded
+    assert list(lab.world) == ["m-1"]
+    assert lab.up("Machine('a')").succeeded
+    assert lab.up("").succeeded
+    assert lab.world == {}
+
+
+def test_protect_is_inherited_from_a_component(lab):
+    program = (
+        "protected = ResourceOptions(protect=True)\n"
+        "group = pulumi.ComponentResource('lab:index:Group', 'g', {}, protected)\n"
+        "Machine('a', opts=ResourceOptions(parent=group))\n"
+    )
+    lab.up(program)
+    assert lab.state("a").protect
+
+
+def test_retain_on_delete_forgets_the_object(lab):
+    lab.up("Machine('a', opts=ResourceOptions(retain_on_delete=True))")
+    assert lab.up("").succeeded
+    assert lab.names == []
+    assert list(lab.world) == ["m-1"]
+
+
+def test_ignored_changes_keep_the_old_input(lab):
+    lab.up("Machine('a', size=1, labels={'x': 1, 'y': 1})")
+    options = "opts=ResourceOptions(ignore_changes=['size', 'labels.x'])"
+    lab.up(f"Machine('a', size=2, labels={{'x': 2, 'y': 2}}, {options})")
+    assert lab.world["m-1"] == {"size": 1, "labels": {"x": 1, "y": 2}}
+
+
+def test_the_engine_compares_inputs_where_the_provider_does_not(lab):
+    lab.up("Machine('a', lazy=True, size=1)")
+    assert not lab.preview("Machine('a', lazy=True, size=1)").has_changes
+    lab.up("Machine('a', lazy=True, size=2)")
+    assert lab.steps == [("update", "a")]
+    options = "opts=ResourceOptions(replace_on_changes=['size'])"
+    lab.preview(f"Machine('a', lazy=True, size=3, {options})")
+    assert ("replace", "a") in lab.steps
+
+
+def test_an_alias_renames_without_a_change(lab):
+    lab.up("a = Machine('a')\nMachine('b', uses=a.address)\n")
+    program = (
+        "a = Machine('new', opts=ResourceOptions(aliases=[pulumi.Alias(name='a')]))\n"
+        "Machine('b', uses=a.address)\n"
+    )
+    assert not lab.preview(program).has_changes
+    assert not lab.up(program).has_changes
+    assert sorted(lab.names) == ["b", "new"]
+    assert lab.state("b").dependencies == [lab.state("new").urn]
+
+
+def test_a_resource_moves_from_the_plugin_form_by_its_type_alias(lab):
+    lab.up("Machine('a')")
+    state = lab.state("a")
+    state.urn = state.urn.replace("pulumi-python:dynamic/lab:Machine", "lab:index:Machine")
+    state.type = "lab:index:Machine"
+    alias = "opts=ResourceOptions(aliases=[pulumi.Alias(type_='lab:index:Machine')])"
+    assert not lab.up(f"Machine('a', {alias})").has_changes
+    assert lab.state("a").id == "m-1"
+
+
+def test_two_resources_of_one_urn_are_refused_with_both_places(lab):
+    outcome = lab.preview("Machine('a')\nMachine('a')\n")
+    assert not outcome.succeeded
+    assert "__main__.py#4" in lab.errors[0]
+    assert "__main__.py#5" in lab.errors[0]
+
+
+def test_components_parents_and_outputs(lab):
+    program = """
+        class Group(pulumi.ComponentResource):
+            def __init__(self, name, size):
+                super().__init__("lab:index:Group", name, {})
+                self.machine = Machine("inner", size=size, opts=ResourceOptions(parent=self))
+                self.register_outputs({"address": self.machine.address})
+
+        group = Group("g", 1)
+        pulumi.export("address", group.machine.address)
+        """
+    outcome = lab.up(program)
+    assert outcome.outputs == {"address": "10.0.0.1"}
+    assert lab.state("g").outputs == {"address": "10.0.0.1"}
+    assert lab.state("inner").parent == lab.state("g").urn
+    assert "lab:index:Group$pulumi-python:dynamic/lab:Machine::inner" in lab.state("inner").urn
+    assert not lab.up(program).has_changes
+
+
+def test_secret_values_stay_secret_and_reach_the_provider_in_the_clear(lab):
+    lab.config, lab.secret_keys = {"lab:token": "hush-hush"}, ["lab:token"]
+    program = """
+        token = pulumi.Config().require_secret("token")
+        a = Machine("a", token=token, labels={"t": token}, size=1)
+        pulumi.export("token", a.token if hasattr(a, "token") else token)
+        """
+    outcome = lab.up(program)
+    assert lab.world["m-1"]["token"] == "hush-hush"
+    assert outcome.outputs["token"] == Secret("hush-hush")
+    assert lab.state("a").outputs["token"] == Secret("hush-hush")
+    assert b"hush-hush" not in lab.written[-1].replace(b'"lab:token":"hush-hush"', b"")
+    written = len(lab.written)
+    assert not lab.up(program).has_changes
+    assert len(lab.written) == written, "an unchanged stack is not written again"
+
+
+def test_additional_secret_outputs(lab):
+    lab.up("Machine('a', opts=ResourceOptions(additional_secret_outputs=['address']))")
+    assert lab.state("a").outputs["address"] == Secret("10.0.0.1")
+
+
+def test_numbers_reach_providers_as_doubles_and_missing_values_not_at_all(lab):
+    lab.up("Machine('a', size=1, nested={'n': 2, 'none': None}, nothing=None)")
+    (create,) = [c for c in lab.calls if c["verb"] == "create"]
+    assert create["props"] == {"size": 1, "nested": {"n": 2, "none": None}}
+    assert isinstance(create["props"]["size"], float)
+    assert isinstance(create["props"]["nested"]["n"], float)
+
+
+def test_what_the_program_prints_and_logs_is_told(lab):
+    lab.up("print('hello')\npulumi.log.warn('careful')\npulumi.log.error('only words')\n")
+    assert "hello" in lab.told("info")
+    assert "careful" in lab.told("warning")
+    assert lab.events[-1].result == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        ("Machine('a', opts=ResourceOptions(import_='m-9'))", "import_"),
+        ("Machine('a', opts=ResourceOptions(replacement_trigger='x'))", "replacement_trigger"),
+        ("pulumi.StackReference('organization/x/y')", "StackReference"),
+        ("pulumi.CustomResource('aws:s3/bucket:Bucket', 'b', {})", "aws"),
+        ("pulumi.runtime.invoke('aws:index:getRegion', {})", "aws:index:getRegion"),
+        ("Machine('a', opts=ResourceOptions(id='m-1'))", "'a'"),
+    ],
+)
+def test_what_needs_the_pulumi_cli_is_refused_by_name_before_any_change(lab, program, named):
+    outcome = lab.up(program)
+    assert not outcome.succeeded
+    assert any(named in e and "Pulumi CLI" in e for e in lab.errors), lab.errors
+    assert lab.world == {}
+
+
+def test_refresh_takes_over_what_the_platform_says(lab):
+    program = "Machine('a', size=1)\nMachine('b', size=1)\n"
+    lab.up(program)
+    lab.change_world("m-1", {"size": 7})
+    outcome = lab.run("refresh")
+    drifted = [c for c in outcome.planned if c.changes]
+    assert [[(p.path, p.before, p.after) for p in c.changes] for c in drifted] == [[("size", 1, 7)]]
+    assert outcome.changes == {"same": 2, "update": 1}
+    lab.up(program)
+    assert lab.world["m-1"] == {"size": 1}
+
+
+def test_refresh_drops_what_is_gone_and_references_to_it(lab):
+    program = "a = Machine('a')\nMachine('b', uses=a.address)\n"
+    lab.up(program)
+    lab.change_world("m-1", None)
+    assert lab.run("refresh").changes == {"same": 2, "delete": 1}
+    assert lab.names == ["b"]
+    assert lab.state("b").property_dependencies["uses"] == []
+    lab.up(program)
+    assert ("create", "a") in lab.steps
+
+
+def test_update_with_refresh_sees_drift_in_one_run(lab):
+    lab.up("Machine('a', size=1)")
+    lab.change_world("m-1", {"size": 7})
+    assert lab.preview("Machine('a', size=1)", refresh=True).has_changes
+    assert lab.up("Machine('a', size=1)", refresh=True).changes == {"same": 1, "update": 1}
+    assert lab.world["m-1"] == {"size": 1}
+
+
+def test_a_provider_whose_module_is_gone_is_an_error_that_names_it(lab):
+    lab.up("Machine('a')")
+    (lab.directory / "lab.py").unlink()
+    assert not lab.run("destroy").succeeded
+    assert "No module named 'lab'" in lab.errors[0]
+    assert lab.names == ["a"]
