@@ -7,12 +7,13 @@ not known yet is skipped by both.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.reasons import nearest, plain, reason
 from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.values import UNKNOWN
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 Place = tuple[str | int, ...]
 """Where a value is: names of fields and indexes of items, from the outside in."""

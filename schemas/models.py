@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from gpuform.schemas.rules import rules_of
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gpuform.schemas.rules import rules_of
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, Self
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.values import UNKNOWN, contains_unknown
-from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT_VERSION: Final = "1"
 """Grows when a reader of the old form would misread the new one."""

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+from pydantic_core import ErrorDetails
+
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import FieldRules, rules_of
-from pydantic_core import ErrorDetails
 
 _LONGEST_VALUE: Final = 60
 

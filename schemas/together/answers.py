@@ -46,8 +46,9 @@ def cluster_inputs(cluster: Cluster, known: Mapping[str, Any]) -> dict[str, Any]
     values["num_preemptible_gpus"] = cluster.desired_preemptible_gpus
     values["oidc_config"] = _declared_part(cluster.oidc_config)
     values["cluster_config"] = _declared_part(cluster.cluster_config)
-    values["add_ons"] = [_declared_part(add_on) for add_on in cluster.add_ons]
-    if _was_scaled_automatically(cluster.num_gpus, known):
+    if cluster.add_ons is not None:
+        values["add_ons"] = [_declared_part(add_on) for add_on in cluster.add_ons]
+    if not cluster.num_gpus or _was_scaled_automatically(cluster.num_gpus, known):
         del values["num_gpus"]
     return {name: value for name, value in values.items() if value not in (None, "")}
 

@@ -93,7 +93,9 @@ class ClusterInputs(InputModel):
     region: Annotated[str, Immutable] = Field(
         min_length=1, description="Region, such as us-central-8."
     )
-    gpu_type: Annotated[GpuType, Immutable] = Field(description="Type of GPU, such as H100_SXM.")
+    gpu_type: Annotated[GpuType, Immutable] = Field(
+        min_length=1, description="Type of GPU, such as H100_SXM."
+    )
     num_gpus: int = Field(ge=8, multiple_of=8, description="Number of GPUs, a multiple of 8.")
     driver_version: Annotated[DriverVersion | None, Spelling] = Field(
         default=None,

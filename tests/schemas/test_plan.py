@@ -1,0 +1,98 @@
+"""The plan's form is for machines too: its JSON is fixed here, character by character."""
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from pydantic import Field, ValidationError
+
+from gpuform.schemas.changes import UNKNOWN, Action, FieldChange, changes
+from gpuform.schemas.models import InputModel
+from gpuform.schemas.plan import (
+    FORMAT_VERSION,
+    Plan,
+    PlanAction,
+    PlanReason,
+    PropertyChange,
+    ResourceChange,
+)
+from gpuform.schemas.rules import Secret
+
+GOLDEN = Path(__file__).parent / "golden" / "plan.json"
+TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
+
+
+def _change(action: PlanAction, reason: PlanReason, *found: FieldChange) -> ResourceChange:
+    return ResourceChange(
+        urn=f"urn:pulumi:dev::training::{TYPE}::{action}",
+        type=TYPE,
+        name=str(action),
+        action=action,
+        reason=reason,
+        replace_paths=tuple(change.path for change in found if change.replaces),
+        changes=tuple(PropertyChange.of(change) for change in found),
+    )
+
+
+def _plan() -> Plan:
+    region = FieldChange(
+        "region", Action.UPDATE, "a", "b", replaces=True, because="cannot be changed in place"
+    )
+    token = FieldChange("token", Action.UPDATE, "hunter1", "hunter2", secret=True)
+    volume = FieldChange("volume_id", Action.ADD, None, UNKNOWN, because="known after apply")
+    part = FieldChange("config", Action.ADD, None, {"names": ["a", UNKNOWN], "size": 2.5})
+    return Plan.of(
+        "training",
+        "dev",
+        [
+            _change(PlanAction.CREATE, PlanReason.NEW, volume, part),
+            _change(PlanAction.REPLACE, PlanReason.FIELD_FORCES_REPLACEMENT, region, token),
+            _change(PlanAction.SAME, PlanReason.UNCHANGED),
+            _change(PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM).model_copy(
+                update={"gpus_removed": 16}
+            ),
+        ],
+        unchecked=["GPU types: there is no API key"],
+    )
+
+
+def test_json_round_trip():
+    assert _plan().model_dump_json(indent=2) + "\n" == GOLDEN.read_text()
+    assert Plan.model_validate_json(GOLDEN.read_text()) == _plan()
+
+
+def test_counts():
+    plan = _plan()
+    assert plan.format_version == FORMAT_VERSION
+    assert plan.summary == {"create": 1, "replace": 1, "same": 1, "delete": 1}
+    assert plan.has_changes
+    assert not Plan.of("p", "s", [_change(PlanAction.SAME, PlanReason.UNCHANGED)]).has_changes
+
+
+def test_secrets_are_masked():
+    assert "hunter" not in _plan().model_dump_json()
+    change = FieldChange("name", Action.DELETE, "hunter2", None)
+    shown = PropertyChange.of(change, secret=True)
+    assert (shown.before, shown.after, shown.secret) == ("[secret]", None, True)
+
+
+def test_an_object_with_a_secret_inside_is_masked():
+    class Login(InputModel):
+        password: Annotated[str, Secret] = Field(description="Password.")
+
+    class Server(InputModel):
+        logins: list[Login] | None = Field(default=None, description="Logins.")
+
+    (change,) = changes(Server, {}, {"logins": [{"password": "hunter2"}]})
+    assert PropertyChange.of(change).after == "[secret]"
+
+
+def test_unknown_values_are_said_to_be_unknown():
+    shown = PropertyChange.of(FieldChange("a", Action.UPDATE, 1, UNKNOWN))
+    assert (shown.after, shown.unknown) == (None, True)
+    assert not PropertyChange.of(FieldChange("a", Action.UPDATE, 1, 2)).unknown
+
+
+def test_a_plan_of_another_form_is_refused():
+    with pytest.raises(ValidationError):
+        Plan.model_validate({**_plan().model_dump(), "newer": 1})

@@ -1,0 +1,519 @@
+"""Every rule of Together's declarations, with good and bad input beside each other."""
+
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from together.types.cluster_create_params import (
+    GPUClusterCreateRequestLegacyNvidia,
+    GPUClusterCreateRequestLegacyNvidiaAcceptanceTestsParams,
+    GPUClusterCreateRequestLegacyNvidiaClusterConfig,
+    GPUClusterCreateRequestLegacyNvidiaOidcConfig,
+    GPUClusterCreateRequestLegacyNvidiaSharedVolume,
+)
+from together.types.cluster_update_params import ClusterUpdateParams
+
+from gpuform.schemas.changes import UNKNOWN, Action, changes, is_change, refusals
+from gpuform.schemas.checking import check
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.together.cluster_parts import AddOnInputs
+from gpuform.schemas.together.drivers import driver_name, driver_pair, is_same_version
+from gpuform.schemas.together.gpu_types import GPU_TYPES, nearest_gpu_type, unknown_gpu_type
+from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
+from gpuform.schemas.together.timestamps import is_same_moment
+
+TIMES = {
+    "reservation_start_time": "2026-03-01T08:00:00Z",
+    "reservation_end_time": "2026-03-08T08:00:00Z",
+}
+RESERVED = {"billing_type": "RESERVED", "duration_days": 30}
+SCHEDULED = {"billing_type": "SCHEDULED_CAPACITY", **TIMES}
+SLURM = {"cluster_type": "SLURM", "slurm_shm_size_gib": 64}
+INLINE = {"volume_name": "data", "size_tib": 5, "region": "us-central-8"}
+ADD_ON = {"add_on_type": "ingress", "name": "in", "config": {"ingress": {"enabled": True}}}
+OIDC = {
+    "client_id": "id",
+    "group_claim": "groups",
+    "group_prefix": "oidc:",
+    "issuer_url": "https://accounts.example.com",
+    "username_claim": "sub",
+    "username_prefix": "oidc:",
+}
+
+
+def found(cluster: dict[str, Any], **values: Any) -> dict[str, str]:
+    """The problems by path; None takes a field away."""
+    return {p.path: p.reason for p in check(ClusterInputs, {**cluster, **values})[1]}
+
+
+def test_the_documented_cluster_is_right_and_gets_one_spelling(cluster: dict[str, Any]):
+    assert check(ClusterInputs, cluster) == (
+        {
+            "cluster_name": "my-gpu-cluster",
+            "region": "us-central-8",
+            "gpu_type": "H100_SXM",
+            "num_gpus": 8,
+            "cuda_version": "12.6",
+            "nvidia_driver_version": "560",
+            "billing_type": "ON_DEMAND",
+        },
+        [],
+    )
+
+
+def test_the_documented_volume_is_right(volume: dict[str, Any]):
+    assert check(SharedVolumeInputs, volume) == ({**volume, "size_tib": 2}, [])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"num_gpus": 1024},
+        RESERVED,
+        {**RESERVED, "duration_days": 1},
+        {**RESERVED, "duration_days": 90, "num_reserved_gpus": 8},
+        {**RESERVED, "reservation_end_time": "2026-03-08T08:00:00+01:00"},
+        SCHEDULED,
+        SLURM,
+        {**SLURM, "slurm_image": "image:1"},
+        {"driver_version": None, "cuda_version": "12.8", "nvidia_driver_version": "570"},
+        {"cuda_version": "12.6", "nvidia_driver_version": "560"},
+        {"cuda_version": "12.6-ubuntu-22.04", "nvidia_driver_version": "560.35.03"},
+        {"cuda_version": "12.6"},
+        {"driver_version": None, "nvidia_version_id": "v-1"},
+        {"volume_id": "v-1"},
+        {"shared_volume": INLINE},
+        {"auto_scale": True, "auto_scale_max_gpus": 64},
+        {"num_gpus": 16, "num_capacity_pool_gpus": 8, "capacity_pool_id": "pool"},
+        {"num_preemptible_gpus": 0},
+        {"gpu_type": "B400_SXM"},
+        {"oidc_config": OIDC},
+        {"add_ons": [ADD_ON, {**ADD_ON, "name": "other"}]},
+        {"cluster_config": {"load_balancer": "TRAEFIK", "ingress": {"enabled": True}}},
+        {"acceptance_tests_params": {"enabled": True, "dcgm_diag_level": "DCGM_DIAG_LEVEL_LONG"}},
+        {"install_traefik": True, "project_id": "p"},
+    ],
+)
+def test_right_values(cluster: dict[str, Any], values: dict[str, Any]):
+    assert found(cluster, **values) == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "reason"),
+    [
+        ({"num_gpus": 12}, "num_gpus", "12 is not a multiple of 8: use 8 or 16"),
+        ({"num_gpus": 0}, "num_gpus", "0 is too small: the least is 8"),
+        ({"num_gpus": 16.5}, "num_gpus", "must be a whole number, not 16.5"),
+        ({"region": ""}, "region", "is too short"),
+        ({"billing_type": "RESERVED"}, "duration_days", "is required with billing_type RESERVED"),
+        ({**RESERVED, "duration_days": 0}, "duration_days", "0 is too small: the least is 1"),
+        ({**RESERVED, "duration_days": 91}, "duration_days", "91 is too large: the most is 90"),
+        ({"duration_days": 30}, "duration_days", "goes with billing_type RESERVED only"),
+        ({**SCHEDULED, "duration_days": 30}, "duration_days", "not SCHEDULED_CAPACITY"),
+        ({"num_reserved_gpus": 8}, "num_reserved_gpus", "goes with billing_type RESERVED only"),
+        (
+            {**SCHEDULED, "reservation_start_time": None},
+            "reservation_start_time",
+            "is required with billing_type SCHEDULED_CAPACITY",
+        ),
+        (
+            {**SCHEDULED, "reservation_end_time": None},
+            "reservation_end_time",
+            "is required with billing_type SCHEDULED_CAPACITY",
+        ),
+        (
+            {**SCHEDULED, "reservation_end_time": "2026-03-01T07:00:00Z"},
+            "reservation_end_time",
+            "is not after reservation_start_time",
+        ),
+        (
+            {"reservation_end_time": "2026-03-08T08:00:00Z"},
+            "reservation_end_time",
+            "does not go with billing_type ON_DEMAND",
+        ),
+        ({**SCHEDULED, "reservation_end_time": "soon"}, "reservation_end_time", "not a moment"),
+        (
+            {**SCHEDULED, "reservation_end_time": "2026-03-08T08:00:00"},
+            "reservation_end_time",
+            "is not a moment: write it like 2026-03-01T08:00:00Z",
+        ),
+        ({"driver_version": "12.6"}, "driver_version", "write CUDA_<major>_<minor>_<driver>"),
+        ({"driver_version": "cuda_12_6_560"}, "driver_version", "is not a driver version"),
+        ({"driver_version": None}, "driver_version", "is required: declare driver_version"),
+        (
+            {"driver_version": None, "cuda_version": "12.6"},
+            "nvidia_driver_version",
+            "is required with cuda_version",
+        ),
+        (
+            {"driver_version": None, "nvidia_driver_version": "560"},
+            "cuda_version",
+            "is required with nvidia_driver_version",
+        ),
+        ({"cuda_version": "12.5"}, "cuda_version", "CUDA_12_6_560 means 12.6, not 12.5"),
+        ({"nvidia_driver_version": "565"}, "nvidia_driver_version", "means 560, not 565"),
+        ({"cuda_version": "12"}, "cuda_version", "12 is not a CUDA version: write it like 12.6"),
+        ({"cuda_version": 12.6}, "cuda_version", "must be text, not 12.6: write it in quotes"),
+        ({"nvidia_driver_version": "v560"}, "nvidia_driver_version", "write it like 560"),
+        (
+            {"volume_id": "v", "shared_volume": INLINE},
+            "volume_id",
+            "does not go with shared_volume",
+        ),
+        (
+            {"shared_volume": {**INLINE, "region": "eu-north-1"}},
+            "shared_volume.region",
+            "eu-north-1 is not the cluster's region",
+        ),
+        ({"shared_volume": {**INLINE, "size_tib": 0}}, "shared_volume.size_tib", "the least is 1"),
+        ({"cluster_type": "SLURM"}, "slurm_shm_size_gib", "is required with cluster_type SLURM"),
+        ({**SLURM, "install_traefik": True}, "install_traefik", "cluster_type KUBERNETES only"),
+        ({"slurm_image": "image"}, "slurm_image", "goes with cluster_type SLURM only"),
+        (
+            {"cluster_type": "KUBERNETES", "slurm_shm_size_gib": 1},
+            "slurm_shm_size_gib",
+            "goes with cluster_type SLURM only",
+        ),
+        (
+            {"cluster_config": {"load_balancer": "NONE", "slurm_startup_scripts": {}}},
+            "cluster_config.slurm_startup_scripts",
+            "goes with cluster_type SLURM only",
+        ),
+        ({"auto_scale_max_gpus": 64}, "auto_scale_max_gpus", "goes with auto_scale only"),
+        (
+            {"auto_scale": True, "auto_scale_max_gpus": 16, "num_gpus": 24},
+            "auto_scale_max_gpus",
+            "16 is less than num_gpus: declare at least 24",
+        ),
+        ({"auto_scale": True, "auto_scale_max_gpus": 12}, "auto_scale_max_gpus", "use 8 or 16"),
+        ({"num_preemptible_gpus": 4}, "num_preemptible_gpus", "not a multiple of 8"),
+        ({"num_preemptible_gpus": 16}, "num_preemptible_gpus", "declare at most 8"),
+        ({**RESERVED, "num_reserved_gpus": 16}, "num_reserved_gpus", "declare at most 8"),
+        ({"num_capacity_pool_gpus": 8}, "capacity_pool_id", "is required"),
+        ({"gpu_type": "H100_SMX"}, "gpu_type", "did you mean H100_SXM?"),
+        ({"gpu_type": ""}, "gpu_type", "is too short"),
+        ({"gpu_type": "h100_sxm"}, "gpu_type", "did you mean H100_SXM?"),
+        ({"cluster_type": "Kubernetes"}, "cluster_type", "did you mean KUBERNETES?"),
+        ({"billing_type": "on-demand"}, "billing_type", "did you mean ON_DEMAND?"),
+        ({"billing_type": "prepaid"}, "billing_type", "did you mean RESERVED?"),
+        ({"oidc_config": {**OIDC, "issuer_url": None}}, "oidc_config.issuer_url", "is required"),
+        (
+            {"cluster_config": {"load_balancer": "traefik"}},
+            "cluster_config.load_balancer",
+            "did you mean TRAEFIK?",
+        ),
+        ({"cluster_config": {}}, "cluster_config.load_balancer", "is required"),
+        ({"add_ons": [ADD_ON, ADD_ON]}, "add_ons[1].name", "in is there twice"),
+        ({"add_ons": [{**ADD_ON, "name": None}]}, "add_ons[0].name", "is required"),
+        (
+            {"add_ons": [{**ADD_ON, "config": {"dashboard": {"enabled": True}}}]},
+            "add_ons[0].config.dashboard",
+            "write config.ingress",
+        ),
+        (
+            {"acceptance_tests_params": {"gpu_burn_duration": -1}},
+            "acceptance_tests_params.gpu_burn_duration",
+            "the least is 0",
+        ),
+        ({"node_count": 2}, "node_count", "is not known"),
+        ({"num_gpu": 8}, "num_gpu", "did you mean num_gpus?"),
+    ],
+)
+def test_wrong_values(cluster: dict[str, Any], values: dict[str, Any], path: str, reason: str):
+    problems = found(cluster, **values)
+    assert list(problems) == [path]
+    assert reason in problems[path]
+
+
+def test_the_terraform_block_is_answered_in_our_names():
+    """Together reference, 'Terraform'."""
+    _, problems = check(
+        ClusterInputs,
+        {
+            "name": "training-cluster",
+            "num_gpus": 8,
+            "instance_type": "H100-SXM",
+            "region": "us-central-8",
+            "billing_type": "prepaid",
+            "reservation_days": 30,
+            "shared_volume": {"name": "training-data", "size_tib": 5},
+            "driver_version": "CUDA_12_6_560",
+        },
+    )
+    assert {problem.path: problem.reason for problem in problems} == {
+        "name": "is called cluster_name here: write cluster_name: training-cluster",
+        "instance_type": "is called gpu_type here: write gpu_type: H100_SXM",
+        "billing_type": "prepaid is not one of ON_DEMAND, RESERVED, SCHEDULED_CAPACITY: "
+        "did you mean RESERVED?",
+        "reservation_days": "is called duration_days here: write duration_days: 30",
+        "shared_volume.name": "is called volume_name here: write volume_name: training-data",
+        "shared_volume.region": "is required: Region, such as us-central-8; "
+        "its clusters are in the same one.",
+    }
+
+
+def test_everything_wrong_is_said_at_once(cluster: dict[str, Any]):
+    problems = found(
+        cluster, num_gpus=12, gpu_type="H100-SXM", duration_days=3, cluster_type="SLURM"
+    )
+    assert set(problems) == {"num_gpus", "gpu_type", "duration_days", "slurm_shm_size_gib"}
+
+
+@pytest.mark.parametrize("name", list(ClusterInputs.model_fields))
+def test_any_field_may_be_unknown(cluster: dict[str, Any], name: str):
+    values, problems = check(ClusterInputs, {**cluster, **SLURM, name: UNKNOWN})
+    assert problems == []
+    if name != "driver_version":
+        assert values[name] is UNKNOWN
+
+
+def test_an_unknown_driver_version_makes_an_unknown_pair(cluster: dict[str, Any]):
+    values, _ = check(ClusterInputs, {**cluster, "driver_version": UNKNOWN})
+    assert values["cuda_version"] is values["nvidia_driver_version"] is UNKNOWN
+    values, _ = check(ClusterInputs, {**cluster, "driver_version": UNKNOWN, "cuda_version": "12.6"})
+    assert values["cuda_version"] == "12.6"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cluster_name", "other"),
+        ("region", "eu-north-1"),
+        ("gpu_type", "H200_SXM"),
+        ("cuda_version", "12.8"),
+        ("nvidia_driver_version", "570"),
+        ("nvidia_version_id", "v-2"),
+        ("billing_type", "RESERVED"),
+        ("duration_days", 60),
+        ("volume_id", "v-2"),
+        ("shared_volume", {**INLINE, "size_tib": 6}),
+        ("auto_scale", True),
+        ("auto_scale_max_gpus", 32),
+        ("capacity_pool_id", "other"),
+        ("project_id", "other"),
+        ("install_traefik", True),
+        ("oidc_config", {**OIDC, "client_id": "other"}),
+        ("slurm_image", "other"),
+        ("slurm_shm_size_gib", 128),
+        ("reservation_start_time", "2026-04-01T08:00:00Z"),
+    ],
+)
+def test_what_replaces_a_cluster(field: str, value: Any):
+    (change,) = changes(ClusterInputs, {field: _BEFORE.get(field, "before")}, {field: value})
+    assert change.replaces
+    assert change.path.split(".")[0] == field
+
+
+_BEFORE: dict[str, Any] = {
+    "shared_volume": INLINE,
+    "oidc_config": OIDC,
+    "auto_scale": False,
+    "install_traefik": False,
+    "duration_days": 30,
+    "auto_scale_max_gpus": 16,
+    "slurm_shm_size_gib": 64,
+    "reservation_start_time": TIMES["reservation_start_time"],
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "after"),
+    [
+        ("num_gpus", 16, 24),
+        ("num_gpus", 24, 16),
+        ("cluster_type", "KUBERNETES", "SLURM"),
+        ("num_capacity_pool_gpus", 8, 16),
+        ("num_preemptible_gpus", 8, 0),
+        ("num_reserved_gpus", 8, 16),
+        ("reservation_end_time", "2026-03-08T08:00:00Z", "2026-03-09T08:00:00Z"),
+        ("add_ons", [ADD_ON], [{**ADD_ON, "config": {"ingress": {"enabled": False}}}]),
+        ("cluster_config", {"load_balancer": "NONE"}, {"load_balancer": "NGINX"}),
+    ],
+)
+def test_what_changes_in_place(field: str, before: Any, after: Any):
+    (change,) = changes(ClusterInputs, {field: before}, {field: after})
+    assert (change.action, change.replaces) == (Action.UPDATE, False)
+    assert refusals(ClusterInputs, {field: before}, {field: after}) == []
+
+
+def test_cluster_type_goes_back_to_its_default():
+    (change,) = changes(ClusterInputs, {"cluster_type": "SLURM"}, {})
+    assert (change.action, change.after) == (Action.UPDATE, "KUBERNETES")
+
+
+def test_the_same_moment_and_version_in_another_spelling_are_no_change():
+    observed = {
+        "reservation_start_time": "2026-03-01T09:00:00+01:00",
+        "cuda_version": "12.6-ubuntu-22.04",
+        "nvidia_driver_version": "560.35.03",
+    }
+    declared = {
+        "reservation_start_time": "2026-03-01T08:00:00Z",
+        "cuda_version": "12.6",
+        "nvidia_driver_version": "560",
+    }
+    assert changes(ClusterInputs, observed, declared) == []
+
+
+def test_a_volume_grows_in_place_and_never_shrinks(volume: dict[str, Any]):
+    grown, shrunk = {**volume, "size_tib": 3}, {**volume, "size_tib": 1}
+    (change,) = changes(SharedVolumeInputs, volume, grown)
+    assert not change.replaces
+    assert refusals(SharedVolumeInputs, volume, grown) == []
+    (problem,) = refusals(SharedVolumeInputs, volume, shrunk)
+    assert problem.path == "size_tib"
+
+
+@pytest.mark.parametrize("field", ["volume_name", "region", "project_id", "instance_cluster_id"])
+def test_what_replaces_a_volume(volume: dict[str, Any], field: str):
+    (change,) = changes(SharedVolumeInputs, {field: "a"}, {field: "b"})
+    assert change.replaces
+
+
+def test_declaring_the_default_of_a_volume_does_not_replace_it(volume: dict[str, Any]):
+    declared = {**volume, "is_lifecycle_independent": False}
+    assert not is_change(changes(SharedVolumeInputs, volume, declared))
+    declared["is_lifecycle_independent"] = True
+    assert changes(SharedVolumeInputs, volume, declared)[0].replaces
+
+
+# The SDK as a second witness
+
+
+def test_every_field_of_the_sdk_can_be_declared():
+    assert set(ClusterInputs.model_fields) == {
+        *GPUClusterCreateRequestLegacyNvidia.__annotations__,
+        "driver_version",
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "params"),
+    [
+        ("shared_volume", GPUClusterCreateRequestLegacyNvidiaSharedVolume),
+        ("oidc_config", GPUClusterCreateRequestLegacyNvidiaOidcConfig),
+        ("cluster_config", GPUClusterCreateRequestLegacyNvidiaClusterConfig),
+        ("acceptance_tests_params", GPUClusterCreateRequestLegacyNvidiaAcceptanceTestsParams),
+    ],
+)
+def test_every_inner_field_of_the_sdk_can_be_declared(field: str, params: Any):
+    nested = rules_of(ClusterInputs)[field].nested
+    assert nested is not None
+    assert set(nested.model_fields) == set(params.__annotations__)
+
+
+def test_what_the_update_request_takes_is_what_changes_in_place():
+    rules = rules_of(ClusterInputs)
+    in_place = {name for name in rules if not (rules[name].immutable or rules[name].spelling)}
+    assert in_place == set(ClusterUpdateParams.__annotations__)
+
+
+def test_every_field_is_described():
+    models = [ClusterInputs, SharedVolumeInputs, AddOnInputs]
+    while models:
+        model = models.pop()
+        for name, field in model.model_fields.items():
+            assert field.description, f"{model.__name__}.{name}"
+        models += [rules.nested for rules in rules_of(model).values() if rules.nested is not None]
+
+
+# Drivers, GPU types, moments
+
+
+@pytest.mark.parametrize(
+    ("name", "pair"),
+    [
+        ("CUDA_12_4_550", ("12.4", "550")),
+        ("CUDA_12_6_560", ("12.6", "560")),
+        ("CUDA_12_6_565", ("12.6", "565")),
+        ("CUDA_12_9_575", ("12.9", "575")),
+        ("CUDA_13_0_580_65_06", ("13.0", "580.65.06")),
+    ],
+)
+def test_driver_names_and_pairs(name: str, pair: tuple[str, str]):
+    assert driver_pair(name) == pair
+    assert driver_name(*pair) == name
+
+
+def test_the_system_after_a_cuda_version_is_not_in_the_name():
+    assert driver_name("12.5-ubuntu-22.04", "555") == "CUDA_12_5_555"
+
+
+@pytest.mark.parametrize("name", ["", "CUDA", "CUDA_12_6", "CUDA_12.6_560", "CUDA_12_6_560 "])
+def test_wrong_driver_names(name: str):
+    with pytest.raises(ValueError, match="is not a driver version"):
+        driver_pair(name)
+
+
+@given(st.integers(1, 99), st.integers(0, 99), st.lists(st.integers(0, 999), min_size=1))
+def test_pairs_survive_their_name(major: int, minor: int, driver: list[int]):
+    pair = (f"{major}.{minor}", ".".join(map(str, driver)))
+    assert driver_pair(driver_name(*pair)) == pair
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("560", "560", True),
+        ("560", "560.35", True),
+        ("560.35", "560", True),
+        ("56", "560", False),
+        ("12.1", "12.10", False),
+        ("12.6-ubuntu-22.04", "12.6-ubuntu-24.04", False),
+    ],
+)
+def test_versions_in_more_detail(one: str, other: str, same: bool):
+    assert is_same_version(one, other) is same
+
+
+@pytest.mark.parametrize("name", GPU_TYPES)
+def test_known_types(name: str):
+    assert not unknown_gpu_type(name)
+    for misspelt in (name.lower(), name.replace("_", "-"), name.replace("_", "")):
+        assert nearest_gpu_type(misspelt) == name
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "name"),
+    [
+        ("H100-SXM", "H100_SXM"),
+        ("H100_SMX", "H100_SXM"),
+        ("H100", "H100_SXM"),
+        ("h200 sxm", "H200_SXM"),
+        ("L40_PCI", "L40_PCIE"),
+        ("RTX_6000_PCIE", "RTX_6000_PCI"),
+        ("H100_SXM_IFN", "H100_SXM_INF"),
+    ],
+)
+def test_misspelt_types(misspelt: str, name: str):
+    assert nearest_gpu_type(misspelt) == name
+    assert not unknown_gpu_type(misspelt)
+
+
+@pytest.mark.parametrize(
+    "value", ["B400_SXM", "A100_SXM", "L40S_PCIE", "H100_PCIE", "MI300X", "TPU", "_"]
+)
+def test_other_hardware_is_unknown_and_not_refused(cluster: dict[str, Any], value: str):
+    assert unknown_gpu_type(value)
+    assert found(cluster, gpu_type=value) == {}
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_known_near_or_unknown(value: str):
+    near = nearest_gpu_type(value)
+    assert near is None or near in GPU_TYPES
+    assert unknown_gpu_type(value) is (value not in GPU_TYPES and near is None)
+
+
+def test_moments():
+    assert is_same_moment("2026-03-01T08:00:00Z", "2026-03-01T08:00:00.000+00:00")
+    assert not is_same_moment("2026-03-01T08:00:00Z", "2026-03-01T08:00:01Z")
+    assert is_same_moment("soon", "soon")
+    assert not is_same_moment("soon", "2026-03-01T08:00:00Z")
+
+
+@pytest.mark.parametrize("name", ["billing_type", "cluster_type"])
+def test_choices_are_the_sdks(name: str):
+    hints = get_type_hints(GPUClusterCreateRequestLegacyNvidia)
+    assert set(rules_of(ClusterInputs)[name].choices) == set(get_args(hints[name]))

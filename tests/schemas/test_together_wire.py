@@ -1,0 +1,423 @@
+"""Answers and requests against the documented bodies and the platform's own SDK."""
+
+import base64
+import json
+import traceback
+from typing import Any, get_args
+
+import pytest
+from pydantic import ValidationError
+from together.types import Cluster as SdkCluster
+from together.types.cluster import ControlPlaneNode as SdkControlPlaneNode
+from together.types.cluster import GPUWorkerNode as SdkGpuWorkerNode
+from together.types.clusters import ClusterStorage
+
+from gpuform.schemas.changes import changes, is_change, project
+from gpuform.schemas.checking import check
+from gpuform.schemas.together import requests, statuses
+from gpuform.schemas.together.answers import (
+    cluster_inputs,
+    cluster_outputs,
+    kube_config_text,
+    volume_inputs,
+    volume_outputs,
+)
+from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
+from gpuform.schemas.together.outputs import ClusterOutputs, SharedVolumeOutputs
+from gpuform.schemas.together.wire import (
+    Cluster,
+    ClusterDeleted,
+    ClusterList,
+    ControlPlaneNode,
+    GpuWorkerNode,
+    NodeLifecycleEvent,
+    RegionList,
+    Volume,
+    VolumeDeleted,
+    VolumeList,
+)
+
+KUBECONFIG = "apiVersion: v1\nkind: Config\nusers:\n- name: admin\n  user:\n    token: hunter2\n"
+ENCODED = base64.b64encode(KUBECONFIG.encode()).decode()
+
+PHASES = [{"phase": "CLUSTER_PHASE_READY", "transition_time": "2026-03-01T08:20:00Z"}]
+WORKER: dict[str, Any] = {
+    "node_id": "n-1",
+    "host_name": "my-gpu-cluster-worker-0",
+    "status": "Running",
+    "num_gpus": 8,
+    "num_cpu_cores": 192,
+    "memory_gib": 2048.0,
+    "networks": ["10.0.1.10"],
+    "phase_transitions": [
+        {"phase": "NODE_PHASE_RUNNING", "transition_time": "2026-03-01T08:10:00Z"}
+    ],
+    "instance_id": "i-1",
+    "public_ipv4": "203.0.113.7",
+    "ephemeral_storage": "1Ti",
+    "ib_hca_count": 8,
+    "latest_remediation": {
+        "id": "r-1",
+        "cluster_id": "c-1",
+        "instance_id": "i-1",
+        "mode": "REMEDIATION_MODE_REBOOT_VM",
+        "state": "SUCCEEDED",
+        "trigger": "REMEDIATION_TRIGGER_MANUAL",
+    },
+}
+CLUSTER: dict[str, Any] = {
+    "cluster_id": "c-1",
+    "cluster_name": "my-gpu-cluster",
+    "cluster_type": "KUBERNETES",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 8,
+    "billing_type": "ON_DEMAND",
+    "cuda_version": "12.6",
+    "nvidia_driver_version": "560",
+    "status": "Ready",
+    "project_id": "p-1",
+    "kube_config": ENCODED,
+    "control_plane_nodes": [
+        {
+            "node_id": "cp-1",
+            "host_name": "my-gpu-cluster-control-0",
+            "status": "Running",
+            "num_cpu_cores": 8,
+            "memory_gib": 32.0,
+            "network": "10.0.0.10",
+            "phase_transitions": [],
+            "public_ipv4": "203.0.113.1",
+        }
+    ],
+    "gpu_worker_nodes": [WORKER],
+    "deleted_gpu_worker_nodes": [{**WORKER, "deleted_at": "2026-03-02T08:00:00Z"}],
+    "volumes": [
+        {"volume_id": "v-1", "volume_name": "data", "size_tib": 2, "status": "bound"},
+    ],
+    "add_ons": [
+        {
+            "add_on_type": "ingress",
+            "name": "in",
+            "config": {"ingress": {"enabled": True}},
+            "state": {"ingress": {}},
+        }
+    ],
+    "phase_transitions": PHASES,
+    "node_lifecycle_events": [
+        {
+            "message": "joined",
+            "node_id": "n-1",
+            "reason": "TogetherScaledUp",
+            "timestamp": "2026-03-01T09:00:00Z",
+        }
+    ],
+    "num_cpu_workers": 0,
+    "num_reserved_gpus": 0,
+    "num_capacity_pool_gpus": 0,
+    "desired_preemptible_gpus": 0,
+    "allocated_preemptible_gpus": 0,
+    "created_at": "2026-03-01T08:00:00Z",
+    "first_ready_at": "2026-03-01T08:20:00Z",
+    "cluster_config": {"load_balancer": "NONE", "gpu_operator_version": "v24.6.2"},
+    "install_traefik": False,
+    "a_newer_field": {"x": 1},
+}
+
+
+def cluster_of(**values: Any) -> Cluster:
+    return Cluster.model_validate({**CLUSTER, **values})
+
+
+@pytest.fixture
+def declared(cluster: dict[str, Any]) -> dict[str, Any]:
+    return check(ClusterInputs, cluster)[0]
+
+
+# Answers
+
+
+def test_a_cluster_is_read_whole():
+    read = cluster_of()
+    assert read.gpu_worker_nodes[0].latest_remediation is not None
+    assert read.gpu_worker_nodes[0].latest_remediation.state == "SUCCEEDED"
+    assert read.control_plane_nodes[0].network == "10.0.0.10"
+    assert read.deleted_gpu_worker_nodes[0].deleted_at == "2026-03-02T08:00:00Z"
+    assert read.node_lifecycle_events == (
+        NodeLifecycleEvent(
+            message="joined",
+            node_id="n-1",
+            reason="TogetherScaledUp",
+            timestamp="2026-03-01T09:00:00Z",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "sdk"),
+    [
+        (Cluster, SdkCluster),
+        (ControlPlaneNode, SdkControlPlaneNode),
+        (GpuWorkerNode, SdkGpuWorkerNode),
+        (Volume, ClusterStorage),
+    ],
+)
+def test_every_field_of_the_sdk_is_read(ours: Any, sdk: Any):
+    assert set(sdk.model_fields) <= set(ours.model_fields)
+
+
+def test_an_old_or_poor_answer_is_read():
+    read = Cluster.model_validate(
+        {"cluster_id": "c-1", "driver_version": "CUDA_12_6_560", "gpu_worker_nodes": None}
+    )
+    assert read.gpu_worker_nodes == ()
+    assert cluster_outputs(read, ready=False).driver_version == "CUDA_12_6_560"
+    assert cluster_inputs(read, {}) == {
+        "cuda_version": "12.6",
+        "nvidia_driver_version": "560",
+    }
+
+
+def test_an_answer_without_id_is_refused():
+    with pytest.raises(ValidationError, match="cluster_id"):
+        Cluster.model_validate({"cluster_name": "a"})
+
+
+def test_a_newer_status_is_kept():
+    assert cluster_of(status="Hibernating").status == "Hibernating"
+
+
+def test_lists_and_deletions():
+    assert ClusterList.model_validate({"clusters": [CLUSTER]}).clusters[0].cluster_id == "c-1"
+    assert ClusterList.model_validate({"clusters": None}).clusters == ()
+    volumes = VolumeList.model_validate({"volumes": [{"volume_id": "v-1"}]}).volumes
+    assert volumes[0].volume_id == "v-1"
+    assert ClusterDeleted.model_validate({"cluster_id": "c-1"}).cluster_id == "c-1"
+    assert not VolumeDeleted.model_validate({"success": False}).success
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        {"cuda_version": "12.6", "nvidia_driver_version": "560"},
+        {"cuda_version": "12.6", "nvidia_driver_version": "560", "id": "x", "os": "ubuntu-22.04"},
+    ],
+)
+def test_regions_in_both_shapes(version: dict[str, str]):
+    (region,) = RegionList.model_validate(
+        {
+            "regions": [
+                {
+                    "name": "us-central-8",
+                    "supported_instance_types": ["H100_SXM"],
+                    "driver_versions": [version],
+                }
+            ]
+        }
+    ).regions
+    assert region.driver_versions[0].cuda_version == "12.6"
+    assert region.driver_versions[0].id == version.get("id")
+
+
+def test_outputs_of_a_ready_cluster():
+    outputs = cluster_outputs(cluster_of(), ready=True)
+    assert outputs.kube_config == KUBECONFIG
+    assert outputs.driver_version == "CUDA_12_6_560"
+    assert outputs.gpu_worker_nodes[0].host_name == "my-gpu-cluster-worker-0"
+    assert outputs.volumes[0].volume_id == "v-1"
+    assert json.loads(outputs.model_dump_json())["status"] == "Ready"
+    assert ClusterOutputs.model_validate_json(outputs.model_dump_json()) == outputs
+
+
+def test_outputs_of_a_young_cluster():
+    outputs = cluster_outputs(
+        Cluster(cluster_id="c-1", status="Scheduled"), ready=False, not_ready_reason="Scheduled"
+    )
+    assert (outputs.kube_config, outputs.driver_version) == (None, None)
+    assert (outputs.ready, outputs.not_ready_reason) == (False, "Scheduled")
+
+
+@pytest.mark.parametrize("sent", [ENCODED, KUBECONFIG])
+def test_kube_config_is_readable_text(sent: str):
+    assert kube_config_text(cluster_of(kube_config=sent)) == KUBECONFIG
+
+
+def test_kube_config_is_shown_nowhere():
+    read = cluster_of()
+    outputs = cluster_outputs(read, ready=True)
+    assert ClusterOutputs.secret_names() == {"kube_config"}
+    shown = f"{read} {read!r} {read.model_dump()} {read.model_dump_json()} {outputs} {outputs!r}"
+    assert "hunter2" not in shown
+    assert ENCODED not in shown
+    try:
+        Cluster.model_validate({**CLUSTER, "kube_config": [ENCODED]})
+    except ValidationError:
+        assert ENCODED not in traceback.format_exc()
+    else:
+        pytest.fail("a list is no kube_config")
+
+
+def test_inputs_and_outputs_have_no_name_in_common():
+    common = set(ClusterInputs.model_fields) & set(ClusterOutputs.model_fields)
+    assert common == {"driver_version"}  # a spelling of the pair as input, computed as output
+    assert not set(SharedVolumeInputs.model_fields) & set(SharedVolumeOutputs.model_fields)
+
+
+def test_what_was_created_is_no_change_when_read_back(declared: dict[str, Any]):
+    echo = project(ClusterInputs, cluster_inputs(cluster_of(), declared), declared)
+    assert echo == declared
+    assert changes(ClusterInputs, echo, declared) == []
+
+
+def test_somebody_elses_change_is_drift_of_that_field_alone(declared: dict[str, Any]):
+    answer = cluster_of(num_gpus=32, volumes=[], project_id="other")
+    echo = project(ClusterInputs, cluster_inputs(answer, declared), declared)
+    assert [change.path for change in changes(ClusterInputs, echo, declared)] == ["num_gpus"]
+
+
+def test_disabled_add_ons_are_not_missed(declared: dict[str, Any]):
+    off = {"add_on_type": "dashboard", "name": "d", "config": {"dashboard": {"enabled": False}}}
+    on = {"add_on_type": "ingress", "name": "in", "config": {"ingress": {"enabled": True}}}
+    declared = {**declared, "add_ons": [off, on]}
+    echo = project(ClusterInputs, cluster_inputs(cluster_of(), declared), declared)
+    assert not is_change(changes(ClusterInputs, echo, declared))
+    gone = project(ClusterInputs, cluster_inputs(cluster_of(add_ons=[]), declared), declared)
+    unsaid = project(ClusterInputs, cluster_inputs(cluster_of(add_ons=None), declared), declared)
+    assert changes(ClusterInputs, unsaid, declared) == []
+    assert [change.path for change in changes(ClusterInputs, gone, declared)] == ['add_ons["in"]']
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "is_drift"), [(8, False), (24, False), (32, False), (40, True)]
+)
+def test_automatic_scaling_is_no_drift(declared: dict[str, Any], num_gpus: int, is_drift: bool):
+    declared = {**declared, "auto_scale": True, "auto_scale_max_gpus": 32}
+    answer = cluster_of(num_gpus=num_gpus)
+    echo = project(ClusterInputs, cluster_inputs(answer, declared), declared)
+    assert is_change(changes(ClusterInputs, echo, declared)) is is_drift
+
+
+def test_wanted_preemptible_gpus_are_compared_and_allocated_ones_given_out():
+    answer = cluster_of(desired_preemptible_gpus=16, allocated_preemptible_gpus=8)
+    assert cluster_inputs(answer, {})["num_preemptible_gpus"] == 16
+    assert cluster_outputs(answer, ready=True).allocated_preemptible_gpus == 8
+
+
+def test_everything_read_can_be_declared():
+    values = cluster_inputs(cluster_of(), {})
+    del values["num_reserved_gpus"]  # sent for every billing type, declared for one
+    del values["num_capacity_pool_gpus"]
+    assert check(ClusterInputs, values) == (values, [])
+
+
+def test_a_volume():
+    volume = Volume(volume_id="v-1", volume_name="data", size_tib=2, status="available")
+    assert volume_inputs(volume) == {"volume_name": "data", "size_tib": 2}
+    outputs = volume_outputs(volume, ready=True)
+    assert outputs.model_dump(exclude_none=True) == {"ready": True, "status": "available"}
+
+
+# Requests
+
+
+def test_the_documented_create_request(cluster: dict[str, Any], declared: dict[str, Any]):
+    """Together reference, 'Create a Cluster', with the pair in place of the name."""
+    expected = {
+        "cluster_name": "my-gpu-cluster",
+        "region": "us-central-8",
+        "gpu_type": "H100_SXM",
+        "num_gpus": 8,
+        "cuda_version": "12.6",
+        "nvidia_driver_version": "560",
+        "billing_type": "ON_DEMAND",
+    }
+    assert requests.cluster_create(ClusterInputs.model_validate(declared)) == expected
+    assert requests.cluster_create(ClusterInputs.model_validate(cluster)) == expected
+
+
+def update(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    return requests.cluster_update(
+        ClusterInputs.model_validate(after), changes(ClusterInputs, before, after)
+    )
+
+
+def test_an_update_has_the_changed_field_alone(declared: dict[str, Any]):
+    assert update(declared, {**declared, "num_gpus": 24}) == {"num_gpus": 24}
+
+
+def test_the_documented_update_request(declared: dict[str, Any]):
+    """Together reference, 'Update / Scale a Cluster'."""
+    after = {**declared, "num_gpus": 24, "cluster_type": "KUBERNETES"}
+    assert update({**declared, "cluster_type": "SLURM"}, after) == {
+        "num_gpus": 24,
+        "cluster_type": "KUBERNETES",
+    }
+
+
+def test_a_field_no_longer_declared_is_sent_with_its_default(declared: dict[str, Any]):
+    assert update({**declared, "cluster_type": "SLURM"}, declared) == {"cluster_type": "KUBERNETES"}
+
+
+def test_what_the_platform_keeps_and_what_replaces_is_not_sent(declared: dict[str, Any]):
+    before = {**declared, "num_preemptible_gpus": 8, "region": "elsewhere"}
+    assert update(before, declared) == {}
+
+
+def test_an_object_is_sent_with_all_that_is_declared_of_it(declared: dict[str, Any]):
+    config = {"load_balancer": "NGINX", "ingress": {"enabled": True}}
+    before = {**declared, "cluster_config": {**config, "ingress": {"enabled": False}}}
+    after = {**declared, "cluster_config": config}
+    assert update(before, after) == {"cluster_config": config}
+
+
+def test_add_ons_are_merged_by_name_and_switched_off(declared: dict[str, Any]):
+    old = {"add_on_type": "dashboard", "name": "d"}
+    new = {"add_on_type": "ingress", "name": "in"}
+    assert update({**declared, "add_ons": [old]}, {**declared, "add_ons": [new]}) == {
+        "add_ons": [
+            {**new, "config": {"ingress": {"enabled": True}}},
+            {"name": "d", "config": {"dashboard": {"enabled": False}}},
+        ]
+    }
+
+
+def test_volume_requests(volume: dict[str, Any]):
+    """Together reference, 'Create a Shared Volume' and 'Update a Shared Volume'."""
+    inputs = SharedVolumeInputs.model_validate(volume)
+    assert requests.volume_create(inputs) == {
+        "volume_name": "my-shared-volume",
+        "size_tib": 2,
+        "region": "us-central-8",
+    }
+    assert requests.volume_update("12345-67890-12345-67890", inputs) == {
+        "volume_id": "12345-67890-12345-67890",
+        "size_tib": 2,
+    }
+
+
+# Statuses
+
+
+def test_statuses_are_the_sdks():
+    sdk = set(get_args(SdkCluster.model_fields["status"].annotation))
+    assert set(statuses.ClusterStatus) == {*sdk, "Scheduled"}
+    sdk = set(get_args(ClusterStorage.model_fields["status"].annotation))
+    assert set(statuses.VolumeStatus) == sdk
+
+
+def test_every_status_has_one_meaning():
+    for known, sets in (
+        (
+            statuses.ClusterStatus,
+            (statuses.CLUSTER_READY, statuses.CLUSTER_FAILED, statuses.CLUSTER_PENDING),
+        ),
+        (
+            statuses.VolumeStatus,
+            (statuses.VOLUME_READY, statuses.VOLUME_FAILED, statuses.VOLUME_PENDING),
+        ),
+    ):
+        assert sum(len(one) for one in sets) == len(known)
+        assert frozenset().union(*sets) == frozenset(known)
+    assert "WaitingForSubnet" in statuses.CLUSTER_PENDING
+    assert "OnDemandComputePaused" in statuses.CLUSTER_FAILED
+    assert "bound" in statuses.VOLUME_READY
