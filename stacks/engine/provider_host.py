@@ -235,7 +235,7 @@ def _user_errors() -> Iterator[None]:
         raise
     except GpuformError as error:
         raise ProviderError(str(error)) from None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a provider may raise anything
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if frame.filename != __file__]
         told = traceback.format_list(own) + traceback.format_exception_only(error)
