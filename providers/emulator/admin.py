@@ -4,12 +4,13 @@ import json
 from typing import Annotated
 
 from flask import Blueprint, Response, request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
 from gpuform.providers.emulator.gate import Platform
 from gpuform.providers.emulator.store import Store
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 _Moment = Annotated[float, Field(allow_inf_nan=False)]
 

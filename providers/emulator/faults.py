@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import Literal, Self
 
-from gpuform.providers.emulator.store import Store
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -18,10 +17,12 @@ from pydantic import (
     model_validator,
 )
 
+from gpuform.providers.emulator.store import Store
+
 _EFFECTS = ("status", "drop", "capacity", "stuck", "status_override")
 
 
-class DroppedConnection(ConnectionError):  # noqa: N818 - it names what happened, like ConnectionReset
+class DroppedConnection(ConnectionError):
     """The connection ended without an answer. An in-process caller sees it raised."""
 
 

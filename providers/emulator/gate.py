@@ -4,11 +4,12 @@ import json
 from typing import Any, Protocol
 
 from flask import Blueprint, Flask, Response, g, request
+from werkzeug.exceptions import HTTPException
+
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
 from gpuform.providers.emulator.store import Store
-from werkzeug.exceptions import HTTPException
 
 # In the WSGI environment: the server or the in-process caller gets no answer.
 DROPPED = "gpuform.emulator.dropped"

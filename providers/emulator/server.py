@@ -10,12 +10,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from flask import Flask
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
+
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY
-from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 _HOST = "127.0.0.1"
 

@@ -44,9 +44,9 @@ class Store:
     def __init__(self, path: Path | None, *, seed: str | None = None) -> None:
         self._lock = threading.RLock()
         self._depth = 0
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
             # One connection behind one lock: within a process nothing can be "locked".
             self._db = sqlite3.connect(
                 ":memory:" if path is None else path,
@@ -54,8 +54,10 @@ class Store:
                 isolation_level=None,
                 check_same_thread=False,
             )
-        except sqlite3.OperationalError as error:
-            raise StoreError(f"cannot open the emulator's store {path}: {error}") from error
+        except (OSError, sqlite3.OperationalError) as error:
+            raise StoreError(
+                f"cannot open {path} as the emulator's store ({error}): use another file"
+            ) from error
         try:
             self._prepare(path, seed)
         except BaseException:

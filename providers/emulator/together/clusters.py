@@ -8,6 +8,8 @@ ours: 20 minutes for a new cluster.
 from collections.abc import Callable
 from typing import Any, Self
 
+from pydantic import BaseModel
+
 from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
 from gpuform.providers.emulator.together.catalogue import DriverVersion
 from gpuform.providers.emulator.together.nodes import (
@@ -17,7 +19,6 @@ from gpuform.providers.emulator.together.nodes import (
     timestamp,
 )
 from gpuform.providers.emulator.together.volumes import Volume
-from pydantic import BaseModel
 
 SCHEDULING_SECONDS = 30.0
 _CONTROL_PLANE = ("WaitingForControlPlaneNodes", 180.0)

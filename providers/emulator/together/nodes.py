@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Self
 
+from pydantic import BaseModel
+
 from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
 from gpuform.providers.emulator.together.catalogue import MACHINES
-from pydantic import BaseModel
 
 GPUS_PER_WORKER = 8
 CONTROL_PLANE_SIZE = 3

@@ -5,8 +5,9 @@ Sources: the platform document, 'REST API', and the request types of the Python 
 
 from typing import Any, Literal, TypeVar
 
-from gpuform.providers.emulator.together.errors import ApiError
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from gpuform.providers.emulator.together.errors import ApiError
 
 _Body = TypeVar("_Body", bound=BaseModel)
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flask import Blueprint, Response, g, request
+
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule

@@ -6,8 +6,9 @@ those times with the clock.
 
 from typing import Any, Self
 
-from gpuform.providers.emulator.timeline import Timeline, scheduled, value_at
 from pydantic import BaseModel
+
+from gpuform.providers.emulator.timeline import Timeline, scheduled, value_at
 
 # Seconds; ours, for the platform documents none.
 _CREATION = (("scheduled", 10.0), ("provisioning", 50.0), ("available", 0.0))
