@@ -1,0 +1,148 @@
+"""Clock, reset, objects and the request log."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from together import AuthenticationError, Together
+
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.server import Server
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
+
+VOLUME = {"volume_name": "data", "size_tib": 1, "region": "us-central-8"}
+
+
+def test_health_needs_no_key(control: Any) -> None:
+    assert control.call("GET", "/health") == {"status": "ok"}
+
+
+def test_the_clock_stands_still_between_calls(control: Any) -> None:
+    first = control.call("GET", "/clock")["now"]
+    assert control.call("GET", "/clock")["now"] == first
+    assert control.advance(1.5) == first + 1.5
+
+
+def test_many_sleepers_of_one_interval_move_the_clock_once(control: Any) -> None:
+    now = control.call("GET", "/clock")["now"]
+    for _ in range(10):
+        assert control.call("POST", "/clock", {"until": now + 15}) == {"now": now + 15}
+    assert control.call("POST", "/clock", {"until": now}) == {"now": now + 15}
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["{}", '{"advance": -1}', '{"advance": NaN}', '{"until": "x"}', "", "[]", '{"advance": 1e999}'],
+)
+def test_a_clock_body_that_makes_no_sense_is_refused(emulator: Server, body: str) -> None:
+    before = emulator.clock.now()
+    answer = httpx.post(f"{emulator.url}/_emulator/clock", content=body)
+    assert answer.status_code == 422
+    assert answer.json()["error"]
+    assert emulator.clock.now() == before
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(-1e6, 1e6))))
+def test_the_clock_never_goes_back(moves: list[tuple[bool, float]]) -> None:
+    with Store(None) as store:
+        clock = Clock(store, start=1000.0)
+        for is_advance, value in moves:
+            before = clock.now()
+            after = clock.advance(value) if is_advance else clock.until(value)
+            assert after == clock.now() >= before
+            assert after == (before + max(value, 0.0) if is_advance else max(before, value))
+
+
+def test_a_new_clock_starts_at_the_real_time_and_an_old_one_goes_on() -> None:
+    with Store(None) as store:
+        assert Clock(store).now() > 1_700_000_000
+    with Store(None) as store:
+        Clock(store, start=5.0).advance(1)
+        assert Clock(store, start=99.0).now() == 6.0
+
+
+def test_reset_forgets_everything_but_the_time(
+    together: Together, control: Any, cluster_args: dict[str, Any]
+) -> None:
+    together.clusters.create(**cluster_args, shared_volume=VOLUME)
+    control.fault(status=500)
+    now = control.advance(1)
+    control.call("POST", "/reset")
+    assert control.call("GET", "/objects") == {"together": {"clusters": [], "volumes": []}}
+    assert control.call("GET", "/faults") == control.requests() == []
+    assert control.call("GET", "/clock")["now"] == now
+    assert together.clusters.list().clusters == []
+
+
+def test_objects_lists_what_exists(
+    together: Together, control: Any, cluster_args: dict[str, Any]
+) -> None:
+    cluster = together.clusters.create(**cluster_args, shared_volume=VOLUME)
+    control.advance(120)
+    volume = cluster.volumes[0]
+    status = "WaitingForControlPlaneNodes"
+    assert control.call("GET", "/objects")["together"] == {
+        "clusters": [{"id": cluster.cluster_id, "name": "training", "status": status}],
+        "volumes": [{"id": volume.volume_id, "name": "data", "status": "bound"}],
+    }
+
+
+def test_the_log_tells_the_requests_in_order(
+    together: Together, control: Any, cluster_args: dict[str, Any], emulator: Server
+) -> None:
+    now = emulator.clock.now()
+    cluster = together.clusters.create(**cluster_args)
+    together.clusters.list(project_id="p")
+    together.clusters.delete(cluster.cluster_id)
+    base = {"platform": "together", "status": 200, "time": now}
+    assert control.requests() == [
+        {**base, "method": "POST", "path": "/compute/clusters", "query": {}, "body": cluster_args},
+        {
+            **base,
+            "method": "GET",
+            "path": "/compute/clusters",
+            "query": {"projectId": "p"},
+            "body": None,
+        },
+        {
+            **base,
+            "method": "DELETE",
+            "path": f"/compute/clusters/{cluster.cluster_id}",
+            "query": {},
+            "body": None,
+        },
+    ]
+    assert control.call("DELETE", "/requests") == control.requests() == []
+
+
+def test_the_log_holds_no_secret(
+    together: Together, connect: Any, control: Any, emulator: Server, cluster_args: dict[str, Any]
+) -> None:
+    cluster = together.clusters.create(**cluster_args)
+    control.advance(3600)
+    kube_config = together.clusters.retrieve(cluster.cluster_id).kube_config
+    with pytest.raises(AuthenticationError):
+        connect(emulator.url, "my-real-key").clusters.list()
+    connect(emulator.url, MEMBER_KEY).clusters.list()
+    url = f"{emulator.url}/together/v1/compute/clusters/{cluster.cluster_id}"
+    httpx.put(
+        url,
+        params={"api_key": ADMIN_KEY},
+        headers={"Authorization": f"Bearer {ADMIN_KEY}"},
+        json={"kube_config": kube_config, "deep": [{"token": ADMIN_KEY}]},
+    )
+    httpx.put(url, content=b"not json")
+    log = json.dumps(control.requests())
+    for secret in (ADMIN_KEY, MEMBER_KEY, "my-real-key", kube_config, "Bearer"):
+        assert secret not in log
+    assert '"[secret]"' in log
+    assert [each["status"] for each in control.requests()] == [200, 200, 401, 200, 400, 401]
+
+
+def test_a_path_outside_is_404(emulator: Server) -> None:
+    for path in ("/", "/_emulator/nothing", "/togetherness"):
+        assert httpx.get(emulator.url + path).status_code == 404

@@ -1,0 +1,248 @@
+"""The server and its store: connections, files, threads."""
+
+import http.client
+import socket
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from together import Together
+
+from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.emulator.store import Store, StoreError
+from gpuform.providers.emulator.together import ADMIN_KEY
+
+HEADERS = {"Authorization": f"Bearer {ADMIN_KEY}"}
+VOLUMES = "/together/v1/compute/clusters/storage/volumes"
+VOLUME = {"volume_name": "data", "size_tib": 1, "region": "us-central-8"}
+
+
+def test_the_environment_is_enough_for_the_client(
+    emulator: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = environment(emulator.url)
+    assert set(variables) == {"TOGETHER_BASE_URL", "TOGETHER_API_KEY", "GPUFORM_CLOCK"}
+    assert variables["GPUFORM_CLOCK"] == emulator.url
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with Together(max_retries=0) as client:
+        assert client.clusters.list().clusters == []
+
+
+def test_it_listens_on_loopback_only(emulator: Server) -> None:
+    assert urlsplit(emulator.url).hostname == "127.0.0.1"
+
+
+def test_a_connection_serves_many_requests(
+    emulator: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    host = urlsplit(emulator.url).netloc
+    connection = http.client.HTTPConnection(host)
+    connection.connect()
+    used = connection.sock
+    for status, method, body in [
+        (200, "GET", None),
+        (422, "POST", "{}"),
+        (200, "GET", None),
+        (405, "PATCH", "x" * 100_000),
+        (200, "GET", None),
+    ]:
+        connection.request(method, VOLUMES, body=body, headers=HEADERS)
+        answer = connection.getresponse()
+        assert (answer.status, answer.version) == (status, 11)
+        answer.read()
+        assert connection.sock is used
+    connection.close()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_closing_ends_kept_connections() -> None:
+    server = serve()
+    with httpx.Client(base_url=server.url, headers=HEADERS) as client:
+        assert client.get(VOLUMES).status_code == 200
+        server.close()
+        with pytest.raises(httpx.TransportError):
+            client.get(VOLUMES)
+    server.close()  # again: nothing
+
+
+def test_run_forever_ends_when_it_is_closed() -> None:
+    server = serve()
+    runner = threading.Thread(target=server.run_forever)
+    runner.start()
+    assert httpx.get(f"{server.url}/_emulator/health").status_code == 200
+    server.close()
+    runner.join(10)
+    assert not runner.is_alive()
+
+
+def test_a_port_in_use_is_an_error_of_the_caller() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        serve(port=taken.getsockname()[1])
+
+
+def test_a_file_keeps_clusters_time_and_credential_for_the_next_server(
+    tmp_path: Path, cluster_args: dict[str, Any]
+) -> None:
+    path = tmp_path / "deep" / "emulator.db"
+    seen = []
+    for _ in range(2):
+        with (
+            serve(store_path=path) as server,
+            Together(api_key=ADMIN_KEY, base_url=f"{server.url}/together", max_retries=0) as client,
+        ):
+            if not seen:
+                client.clusters.create(**cluster_args, shared_volume=VOLUME)
+                server.clock.advance(3600)
+            seen.append(
+                (server.clock.now(), client.clusters.list(), client.clusters.storage.list())
+            )
+            requests = server.store.logged()
+    assert seen[0] == seen[1]
+    assert seen[0][1].clusters[0].kube_config
+    assert len(requests) == 5
+    assert b"token" not in path.read_bytes()
+
+
+def test_a_killed_process_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+    path = tmp_path / "emulator.db"
+    crashed = Store(path)
+    crashed.put("kind", "id", "body")
+    for file in tmp_path.iterdir():  # what a crash leaves: the journal not folded in
+        (tmp_path / f"copy-{file.name}").write_bytes(file.read_bytes())
+    crashed.close()
+    with Store(tmp_path / "copy-emulator.db") as store:
+        assert store.get("kind", "id") == "body"
+
+
+def test_two_servers_on_one_file_are_one_platform(tmp_path: Path) -> None:
+    path = tmp_path / "emulator.db"
+    with (
+        serve(store_path=path) as first,
+        serve(store_path=path) as second,
+        httpx.Client(headers=HEADERS) as client,
+    ):
+        servers = (first, second)
+
+        def make(at: int) -> str:
+            return client.post(f"{servers[at % 2].url}{VOLUMES}", json=VOLUME).json()["volume_id"]
+
+        with ThreadPoolExecutor(8) as pool:
+            made = list(pool.map(make, range(40)))
+        first.clock.advance(60)
+        listed = client.get(f"{second.url}{VOLUMES}").json()["volumes"]
+        assert {each["volume_id"] for each in listed} == set(made)
+        assert len(set(made)) == 40
+        assert {each["status"] for each in listed} == {"available"}
+
+
+def test_sixty_four_threads_are_served_without_loss(
+    tmp_path: Path, cluster_args: dict[str, Any]
+) -> None:
+    limits = httpx.Limits(max_connections=64)
+    with (
+        serve(store_path=tmp_path / "emulator.db") as server,
+        httpx.Client(base_url=server.url, headers=HEADERS, limits=limits, timeout=60) as client,
+    ):
+        client.post("/_emulator/faults", json={"method": "POST", "count": 16, "status": 503})
+
+        def work(at: int) -> list[int]:
+            made = client.post("/together/v1/compute/clusters", json=cluster_args)
+            if made.status_code != 200:
+                return [made.status_code]
+            one = f"/together/v1/compute/clusters/{made.json()['cluster_id']}"
+            return [
+                client.put(one, json={"num_gpus": 24}).status_code,
+                client.get(one).status_code,
+                client.get("/together/v1/compute/clusters").status_code,
+            ]
+
+        with ThreadPoolExecutor(64) as pool:
+            results = list(pool.map(work, range(64)))
+        assert sorted(results) == [[200, 200, 200]] * 48 + [[503]] * 16
+        assert len(client.get("/_emulator/objects").json()["together"]["clusters"]) == 48
+        assert len(client.get("/_emulator/requests").json()) == 16 + 4 * 48
+
+
+def test_one_free_volume_goes_to_one_of_many_clusters(
+    emulator: Server, together: Together, control: Any, cluster_args: dict[str, Any]
+) -> None:
+    volume = together.clusters.storage.create(**VOLUME)
+    control.advance(60)
+    body = {**cluster_args, "volume_id": volume.volume_id}
+    with httpx.Client(base_url=emulator.url, headers=HEADERS) as client:
+
+        def make(_: int) -> int:
+            return client.post("/together/v1/compute/clusters", json=body).status_code
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sorted(pool.map(make, range(8))) == [200] + [409] * 7
+
+
+def test_a_store_keeps_order_and_forgets_what_is_gone() -> None:
+    with Store(None) as store:
+        for key in ("b", "a", "c"):
+            store.put("kind", key, key)
+        store.put("kind", "b", "B", gone_at=10.0)
+        assert store.all("kind") == ["B", "a", "c"]
+        store.sweep(9.9)
+        assert store.get("kind", "b") == "B"
+        store.sweep(10.0)
+        assert store.all("kind") == ["a", "c"]
+
+
+def test_a_transaction_is_all_or_nothing() -> None:
+    with Store(None) as store:
+        store.put("kind", "old", "1")
+
+        def failing() -> None:
+            with store.transaction():
+                store.put("kind", "new", "2")
+                with store.transaction():
+                    store.put("kind", "old", "3")
+                raise ValueError
+
+        with pytest.raises(ValueError):
+            failing()
+        assert store.all("kind") == ["1"]
+
+
+def test_ids_are_repeatable_by_seed_and_never_repeated() -> None:
+    def ids(seed: str | None) -> list[str]:
+        with Store(None, seed=seed) as store:
+            return [store.new_id() for _ in range(100)]
+
+    assert ids("a") == ids("a") != ids("b")
+    assert len({*ids(None), *ids(None), *ids("a")}) == 300
+
+
+@pytest.mark.parametrize("content", [b"this is not a database, it is a text" * 50, None])
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "file"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(StoreError, match=str(path)):
+        serve(store_path=path)
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="use another file"):
+        Store(tmp_path / "file" / "emulator.db")
+
+
+def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "emulator.db"
+    Store(path).close()
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA user_version = 99")
+    other.close()
+    with pytest.raises(StoreError, match="another version"):
+        Store(path)
