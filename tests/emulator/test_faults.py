@@ -148,6 +148,18 @@ def test_a_stuck_update_never_becomes_ready(
     assert len(stuck.gpu_worker_nodes) == 2
 
 
+def test_a_stuck_update_of_a_new_cluster_stops_its_workers(
+    together: Together, control: Any, cluster_args: dict[str, Any]
+) -> None:
+    cluster = together.clusters.create(**cluster_args)
+    control.advance(300)
+    control.fault(method="PUT", stuck=True)
+    together.clusters.update(cluster.cluster_id, num_gpus=24)
+    control.advance(86400)
+    stuck = together.clusters.retrieve(cluster.cluster_id)
+    assert (stuck.status, stuck.gpu_worker_nodes) == ("WaitingForDataPlaneNodes", [])
+
+
 def test_a_stuck_deletion_keeps_cluster_and_volume(
     together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:

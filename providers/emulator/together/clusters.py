@@ -144,8 +144,13 @@ class Cluster(BaseModel, frozen=True):
         kept = until(self.statuses, now)
         allocated = (now, value_at(self.preemptible, now))
         if stuck:
+            left, running = self._workers_at(now)
             return self.model_copy(
-                update={"statuses": [*kept, plan[0]], "preemptible": [allocated]}
+                update={
+                    "statuses": [*kept, plan[0]],
+                    "preemptible": [allocated],
+                    "workers": [*left, *running],
+                }
             )
         data_plane_at = plan[1][0]
         return self._with_workers(now, data_plane_at, new_id).model_copy(
@@ -174,10 +179,7 @@ class Cluster(BaseModel, frozen=True):
 
     def _with_workers(self, now: float, then: float, new_id: Callable[[], str]) -> Self:
         """Workers join or the newest leave at `then`; an earlier plan for them is dropped."""
-        left = [node for node in self.workers if node.has_left(now)]
-        running = [
-            node.model_copy(update={"removed_at": None}) for node in self.workers if node.runs(now)
-        ]
+        left, running = self._workers_at(now)
         wanted = self.settings.num_gpus // GPUS_PER_WORKER
         leaving = [node.model_copy(update={"removed_at": then}) for node in running[wanted:]]
         first = 1 + max((node.index for node in (*left, *running)), default=-1)
@@ -187,6 +189,12 @@ class Cluster(BaseModel, frozen=True):
             for index in range(first, first + wanted - len(running))
         ]
         return self.model_copy(update={"workers": [*left, *running[:wanted], *leaving, *joining]})
+
+    def _workers_at(self, now: float) -> tuple[list[Node], list[Node]]:
+        """Those that have left and those that run, without what is planned for them."""
+        left = [node for node in self.workers if node.has_left(now)]
+        running = [node for node in self.workers if node.runs(now)]
+        return left, [node.model_copy(update={"removed_at": None}) for node in running]
 
     def view(self, now: float, volume: Volume | None, kube_config: str) -> dict[str, Any]:
         """The SDK's Cluster; fields without a value are left out."""
