@@ -23,6 +23,7 @@ import json
 import pathlib
 import threading
 
+from gpuform.providers.call import current_call
 from pulumi import Output
 from pulumi.dynamic import (
     CheckFailure, CheckResult, CreateResult, DiffResult, ReadResult, Resource, ResourceProvider,
@@ -80,6 +81,11 @@ class Machines(ResourceProvider):
             objects[made["id"]] = own(props)
 
         world(add)
+        if "slow" in props:
+            current_call().init_errors.append("still booting")
+        if "wait" in props:
+            (HERE / "waiting").touch()
+            current_call().sleep(3600)
         return CreateResult(made["id"], {**own(props), "address": f"10.0.0.{made['id'][2:]}"})
 
     def read(self, id, props):
@@ -93,6 +99,8 @@ class Machines(ResourceProvider):
         if "update" in news.get("refuse", ""):
             raise RuntimeError("it will not change")
         world(lambda objects: objects.__setitem__(id, own(news)))
+        if "slow" in news:
+            current_call().init_errors.append("booting again")
         return UpdateResult({**own(news), "address": olds["address"]})
 
     def delete(self, id, props):

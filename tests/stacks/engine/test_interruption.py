@@ -1,0 +1,98 @@
+"""What is kept when a run is cut short: objects that are not ready, cancellation, failed writes."""
+
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuform.stacks.engine.deployment import Deployment, Options
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.events import EventBus
+from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
+
+
+def test_an_object_that_is_not_ready_is_kept_and_the_step_fails(lab):
+    outcome = lab.up("a = Machine('a', slow=True)\nMachine('b', uses=a.address)\n")
+    assert not outcome.succeeded
+    assert lab.state("a").id == "m-1"
+    assert lab.state("a").init_errors == ["still booting"]
+    assert lab.errors == ["still booting"]
+    assert list(lab.world) == ["m-1"]
+    # The next run updates it even if nothing differs, and goes on with its dependents.
+    again = lab.up("a = Machine('a', slow=True)\nMachine('b', uses=a.address)\n")
+    assert not again.succeeded
+    assert ("update", "a") in lab.failures
+    assert lab.up("a = Machine('a')\nMachine('b', uses=a.address)\n").succeeded
+    assert lab.state("a").init_errors == []
+    assert not lab.preview("a = Machine('a')\nMachine('b', uses=a.address)\n").has_changes
+
+
+def test_an_update_that_does_not_get_ready_keeps_the_old_inputs(lab):
+    lab.up("Machine('a', size=1)")
+    assert not lab.up("Machine('a', size=2, slow=True)").succeeded
+    state = lab.state("a")
+    assert (state.inputs["size"], state.outputs["size"]) == (1, 2)
+    assert state.init_errors == ["booting again"]
+
+
+def test_cancelling_ends_the_waiting_and_starts_nothing_new(lab):
+    program = "a = Machine('a', wait=True)\nMachine('b', uses=a.address)\n"
+    (lab.directory / "__main__.py").write_text("from lab import Machine\n" + program)
+    deployment = Deployment(lab.subject(), Options("update", False), EventBus())
+    outcomes = []
+    running = threading.Thread(target=lambda: outcomes.append(deployment.run()))
+    running.start()
+    while not (lab.directory / "waiting").exists():
+        running.join(0.01)
+        assert running.is_alive()
+    deployment.cancel()
+    running.join(10)
+    (outcome,) = outcomes
+    assert outcome.cancelled
+    assert not outcome.succeeded
+    assert list(lab.world) == ["m-1"]
+
+
+def test_nothing_is_created_when_the_state_cannot_be_written(lab):
+    def full(_data: bytes) -> None:
+        raise EngineError("no space left on the disk")
+
+    (lab.directory / "__main__.py").write_text("from lab import Machine\nMachine('a')\n")
+    subject = replace(lab.subject(), write=full)
+    with pytest.raises(EngineError, match="no space left"):
+        Deployment(subject, Options("update", False), EventBus()).run()
+    assert lab.world == {}
+
+
+def test_every_create_is_in_a_written_checkpoint_before_it_is_sent(lab):
+    lab.up("for i in range(20):\n    Machine(f'a{i}')\n")
+    pending, present = set(), set()
+    for data in lab.written:
+        snapshot = Snapshot.from_json(data, lab.crypter)
+        pending |= {o.resource.urn for o in snapshot.pending_operations if o.type == "creating"}
+        present |= {r.urn for r in snapshot.resources if "Machine" in r.urn}
+    assert len(present) == 20
+    assert pending == present
+    assert Snapshot.from_json(lab.written[-1], lab.crypter).pending_operations == []
+    assert len(lab.written) < 40, "writes are grouped"
+
+
+def test_a_pending_create_of_an_interrupted_run_is_told_and_carried_on(lab):
+    lab.up("Machine('a')")
+    lost = ResourceState(lab.state("a").urn.replace("::a", "::lost"), True, lab.state("a").type)
+    lab.snapshot.pending_operations = [
+        PendingOperation(lost, "creating"),
+        PendingOperation(lab.state("a"), "updating"),
+    ]
+    lab.up("Machine('a', size=2)")
+    assert "::lost" in lab.told("warning")[0]
+    assert [o.type for o in lab.snapshot.pending_operations] == ["creating"]
+
+
+def test_a_run_leaves_the_process_as_it_was(lab):
+    before = (Path.cwd(), list(sys.path), sys.argv, set(sys.modules))
+    lab.up("import os, sys\nos.chdir('/')\nsys.argv.append('x')\nMachine('a')\n")
+    assert (Path.cwd(), sys.path, sys.argv) == before[:3]
+    assert "lab" not in set(sys.modules) - before[3]
