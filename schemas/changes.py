@@ -207,7 +207,7 @@ def _no_longer_declared(place: _Place, before: Any) -> Iterator[FieldChange]:
 
 
 def _items(
-    place: _Place, key: KeyedBy, before: list[Any], after: list[Any]
+    place: _Place, key: KeyedBy, before: Sequence[Any], after: Sequence[Any]
 ) -> Iterator[FieldChange]:
     old = {item[key.name]: item for item in before}
     new = {item[key.name]: item for item in after}
@@ -223,7 +223,8 @@ def _items(
 
 def _is_keyed(key: KeyedBy, value: Any) -> bool:
     """Whether ``value`` is a list whose items can be told apart by their key."""
-    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+    is_list = isinstance(value, list | tuple)
+    if not is_list or not all(isinstance(item, Mapping) for item in value):
         return False
     names = [item.get(key.name) for item in value]
     return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
@@ -254,7 +255,7 @@ def _project(rules: FieldRules, observed: Any, like: Any) -> Any:
 
 
 def _project_items(
-    rules: FieldRules, key: KeyedBy, observed: list[Any], like: list[Any]
+    rules: FieldRules, key: KeyedBy, observed: Sequence[Any], like: Sequence[Any]
 ) -> Iterator[Any]:
     seen = {item[key.name]: item for item in observed}
     for item in like:

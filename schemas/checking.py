@@ -70,8 +70,8 @@ class _Reader:
         }
         for name, value in values.items():
             if name not in rules and value is not None:
-                meant, reason = _unknown_name(model, name, value)
-                self.problems.append(Problem(path_of((*place, name)), reason))
+                meant, answer = _unknown_name(model, name, value)
+                self.problems.append(Problem(path_of((*place, name)), answer))
                 if meant and meant not in typed:
                     self.assumed.append((*place, meant))
         return typed

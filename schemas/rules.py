@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from gpuform.schemas.values import same
+from gpuform.schemas.values import contains_unknown, same
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +119,17 @@ class FieldRules:
 
     def under(self, parent: "FieldRules") -> "FieldRules":
         """These rules for a field inside ``parent``."""
-        return replace(
-            self,
-            immutable=self.immutable or parent.immutable,
-            secret=self.secret or parent.secret,
-        )
+        immutable, secret = self.immutable or parent.immutable, self.secret or parent.secret
+        if (immutable, secret) == (self.immutable, self.secret):
+            return self
+        return replace(self, immutable=immutable, secret=secret)
 
     def is_same(self, one: Any, other: Any) -> bool:
-        """Whether two known values of this field are equal, or mean the same."""
+        """Whether two values of this field are equal, or mean the same."""
         if same(one, other, unordered=self.unordered):
             return True
-        return self.same_if is not None and self.same_if.predicate(one, other)
+        is_known = not (contains_unknown(one) or contains_unknown(other))
+        return is_known and self.same_if is not None and self.same_if.predicate(one, other)
 
     @property
     def holds_secret(self) -> bool:

@@ -162,7 +162,7 @@ class Cluster(WireModel):
     gpu_worker_nodes: tuple[GpuWorkerNode, ...] = ()
     deleted_gpu_worker_nodes: tuple[GpuWorkerNode, ...] = ()
     volumes: tuple[Volume, ...] = ()
-    add_ons: tuple[AddOn, ...] | None = None
+    add_ons: tuple[AddOn, ...] = ()
     phase_transitions: tuple[PhaseTransition, ...] = ()
     node_lifecycle_events: tuple[NodeLifecycleEvent, ...] = ()
     num_cpu_workers: int = 0

@@ -215,6 +215,11 @@ def test_another_spelling_is_no_change():
     assert only({"version": "V1"}, {"version": "v2"}).replaces
 
 
+def test_an_unknown_value_has_no_other_spelling():
+    assert only({"version": "v1"}, {"version": UNKNOWN}).replaces
+    assert only({"version": UNKNOWN}, {"version": "v1"}).replaces
+
+
 def test_spellings_and_computed_fields_are_never_compared():
     assert changes(Machine, {"short": "a", "address": "x"}, {"short": "b", "address": "y"}) == []
 
