@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,15 +249,25 @@ def _without_credentials(url: str) -> str:
 
 
 def _unpacked(data: bytes, path: Path) -> bytes:
-    try:
-        if data.startswith(_GZIP):
+    if data.startswith(_GZIP):
+        try:
             return gzip.decompress(data)
-        return bytes(_zstd(path).decompress(data)) if data.startswith(_ZSTD) else data
-    except (EOFError, OSError) as error:
-        raise BackendError(
-            f"{path} is not a whole compressed file",
-            hint="Restore it from the .bak file beside it or from .pulumi/backups.",
-        ) from error
+        except (EOFError, OSError, zlib.error) as error:
+            raise _damaged(path) from error
+    if data.startswith(_ZSTD):
+        zstd = _zstd(path)
+        try:
+            return bytes(zstd.decompress(data))
+        except zstd.ZstdError as error:
+            raise _damaged(path) from error
+    return data
+
+
+def _damaged(path: Path) -> BackendError:
+    return BackendError(
+        f"{path} is not a whole compressed file",
+        hint="Restore it from the .bak file beside it or from .pulumi/backups.",
+    )
 
 
 def _packed(data: bytes, path: Path) -> bytes:

@@ -47,12 +47,13 @@ for _name, _pattern in _SCALARS.items():
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
     """Text that would be read as something else is double-quoted, as the Pulumi CLI does."""
     readings = [*_SCALARS.values(), _OLD_BOOL]
-    ambiguous = any(re.fullmatch(pattern, text) for pattern in readings)
-    style = '"' if ambiguous else "|" if "\n" in text else None
+    quoted = _ODD_BREAK.search(text) or any(re.fullmatch(pattern, text) for pattern in readings)
+    style = '"' if quoted else "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _OLD_BOOL = r"(?i:y|n|yes|no|on|off)"  # true and false to readers of YAML 1.1
+_ODD_BREAK = re.compile("[\r\x85\u2028\u2029]")  # line breaks to some readers only
 _Dumper.add_representer(str, _represent_text)
 
 

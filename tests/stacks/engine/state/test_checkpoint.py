@@ -1,0 +1,307 @@
+"""The checkpoint file: read, written, and refused."""
+
+import hashlib
+import json
+
+import pytest
+
+from gpuform.stacks.engine.state import (
+    Manifest,
+    PendingOperation,
+    ResourceState,
+    Snapshot,
+    StateError,
+    encode_operation,
+    encode_resource,
+    join_checkpoint,
+    load_checkpoint,
+    timestamp,
+)
+from gpuform.stacks.engine.values import Secret
+
+STACK_URN = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
+PROVIDER_URN = "urn:pulumi:dev::demo::pulumi:providers:pulumi-python::default"
+PROVIDER = f"{PROVIDER_URN}::885c2a91-3333-419e-b61a-6f09cc5a56fa"
+RESOURCE = "urn:pulumi:dev::demo::pulumi-python:dynamic:Resource::"
+SECRET = {
+    "4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270",
+    "ciphertext": "v1:DA0ODxAREhMUFRYX:zPZvatrqs6NZkKeqmiN5vXksTIWFOw==",
+}
+SALT = "v1:AAECAwQFBgc=:v1:AAECAwQFBgcICQoL:Lsv0Mq4P43OA9/CWlvPiZJXoK3BhFA=="
+
+
+def checkpoint(**latest) -> dict:
+    """A checkpoint as the Pulumi CLI 3.260 writes it."""
+    version = "v3.260.0"
+    return {
+        "version": 3,
+        "checkpoint": {
+            "stack": "organization/demo/dev",
+            "latest": {
+                "manifest": {
+                    "time": "2026-11-21T03:22:20.88263292Z",
+                    "magic": hashlib.sha256(version.encode()).hexdigest(),
+                    "version": version,
+                },
+                "secrets_providers": {"type": "passphrase", "state": {"salt": SALT}},
+                "resources": [
+                    {
+                        "urn": STACK_URN,
+                        "custom": False,
+                        "type": "pulumi:pulumi:Stack",
+                        "outputs": {"num": 3, "sec": SECRET, "none": None, "empty": {}},
+                        "created": "2026-11-21T03:22:20.1Z",
+                        "modified": "2026-11-21T03:22:20.1Z",
+                        "sourcePosition": "project:///__main__.py#5",
+                        "stackTrace": [{"sourcePosition": "project:///__main__.py#5"}, {}],
+                    },
+                    {
+                        "urn": PROVIDER_URN,
+                        "custom": True,
+                        "id": "885c2a91-3333-419e-b61a-6f09cc5a56fa",
+                        "type": "pulumi:providers:pulumi-python",
+                        "inputs": {"demo:plain": "5"},
+                        "outputs": {"demo:plain": "5"},
+                    },
+                    {
+                        "urn": RESOURCE + "a",
+                        "custom": True,
+                        "id": "60bc04b7",
+                        "type": "pulumi-python:dynamic:Resource",
+                        "inputs": {"__provider": SECRET, "size": 1, "ratio": 0.5},
+                        "outputs": {"__provider": SECRET, "size": 1, "status": "<Ready & set>"},
+                        "parent": STACK_URN,
+                        "provider": PROVIDER,
+                        "propertyDependencies": {"__provider": [], "size": []},
+                        "protect": True,
+                        "retainOnDelete": True,
+                        "customTimeouts": {"create": 300, "update": 0.5},
+                        "additionalSecretOutputs": ["status"],
+                        "ignoreChanges": ["size"],
+                        "replaceOnChanges": ["ratio"],
+                        "hideDiff": ["status"],
+                        "importID": "i-1",
+                        "initErrors": ["not ready"],
+                    },
+                    {
+                        "urn": RESOURCE + "b",
+                        "custom": True,
+                        "delete": True,
+                        "id": "b-old",
+                        "type": "pulumi-python:dynamic:Resource",
+                        "parent": STACK_URN,
+                        "provider": PROVIDER,
+                        "dependencies": [RESOURCE + "a"],
+                        "deletedWith": RESOURCE + "a",
+                    },
+                ],
+                "metadata": {},
+                **latest,
+            },
+        },
+    }
+
+
+def read(document: dict, crypter) -> Snapshot:
+    return Snapshot.from_json(json.dumps(document).encode(), crypter)
+
+
+def test_what_the_cli_wrote_is_written_back_the_same(crypter) -> None:
+    document = checkpoint(
+        pending_operations=[
+            {
+                "resource": {
+                    "urn": RESOURCE + "c",
+                    "custom": True,
+                    "type": "pulumi-python:dynamic:Resource",
+                    "inputs": {"size": 2},
+                },
+                "type": "creating",
+            }
+        ],
+        metadata={"integrity_error": {"version": "v3.1.0", "command": "up", "error": "e"}},
+    )
+    text = read(document, crypter).to_json(crypter)
+    assert json.loads(text) == document
+    assert b"\n" not in text
+    assert b"<Ready & set>" in text
+    assert b'"size":1,' in text
+
+
+def test_what_it_means(crypter) -> None:
+    snapshot = read(checkpoint(), crypter)
+    stack, _, a, b = snapshot.resources
+    assert snapshot.stack == "organization/demo/dev"
+    assert snapshot.secrets_provider.state == {"salt": SALT}
+    assert stack.outputs == {"num": 3.0, "sec": Secret("hush"), "none": None, "empty": {}}
+    assert stack.stack_trace == ["project:///__main__.py#5", ""]
+    assert a.custom_timeouts == {"create": 300.0, "update": 0.5}
+    assert a.property_dependencies == {"__provider": [], "size": []}
+    assert (a.protect, a.delete, b.delete) == (True, False, True)
+    assert b.dependencies == [RESOURCE + "a"]
+
+
+def test_fragments_give_the_same_text_as_the_whole(crypter) -> None:
+    snapshot = read(checkpoint(), crypter)
+    snapshot.pending_operations.append(PendingOperation(snapshot.resources[2], "updating"))
+    joined = join_checkpoint(
+        snapshot,
+        [encode_resource(resource, crypter) for resource in snapshot.resources],
+        [encode_operation(operation, crypter) for operation in snapshot.pending_operations],
+    )
+    assert joined == snapshot.to_json(crypter)
+
+
+def test_a_new_stack_has_no_resources_and_our_manifest(crypter) -> None:
+    snapshot = Snapshot("organization/demo/dev", secrets_provider=crypter.provider)
+    written = json.loads(snapshot.to_json(crypter))
+    latest = written["checkpoint"]["latest"]
+    assert written["version"] == 3
+    assert "features" not in written
+    assert set(latest) == {"manifest", "secrets_providers", "metadata"}
+    manifest = latest["manifest"]
+    assert manifest["version"].startswith("v3.260.0")
+    assert manifest["magic"] == hashlib.sha256(manifest["version"].encode()).hexdigest()
+    assert manifest["time"].endswith("Z")
+    assert Snapshot.from_json(snapshot.to_json(crypter), None) == snapshot
+
+
+def test_zero_and_empty_fields_are_left_out() -> None:
+    state = ResourceState("urn:a", False, "t", custom_timeouts={"create": 0.0})
+    assert json.loads(encode_resource(state, None)) == {
+        "urn": "urn:a",
+        "custom": False,
+        "type": "t",
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "feature"),
+    [
+        ("taint", True, "taint"),
+        ("refreshBeforeUpdate", True, "refreshBeforeUpdate"),
+        ("viewOf", STACK_URN, "views"),
+        ("resourceHooks", {"beforeCreate": ["hook"]}, "hooks"),
+        ("replaceWith", [STACK_URN], "replaceWith"),
+    ],
+)
+def test_version_4_is_written_when_a_field_needs_it(crypter, field, value, feature) -> None:
+    document = checkpoint()
+    document["checkpoint"]["latest"]["resources"][2][field] = value
+    written = json.loads(read(document, crypter).to_json(crypter))
+    assert written == document | {"version": 4, "features": [feature]}
+    del document["checkpoint"]["latest"]["resources"][2][field]
+    document |= {"version": 4, "features": [feature]}
+    assert json.loads(read(document, crypter).to_json(crypter))["version"] == 3
+
+
+def test_snippets_and_byte_strings_are_carried_through(crypter) -> None:
+    document = checkpoint(snippets=[{"id": 7, "big": 12345678901234567890, "x": None}])
+    byte_string = {
+        "4dabf18193072939515e22adb298388d": "803fd3297a5875dc03ca845dda5d2a98",
+        "value": "/w==",
+    }
+    document["checkpoint"]["latest"]["resources"][2]["outputs"]["raw"] = byte_string
+    document |= {"version": 4, "features": ["byteString", "snippets-prototype"]}
+    assert json.loads(read(document, crypter).to_json(crypter)) == document
+
+
+def test_unknown_fields_of_a_resource_are_dropped_as_the_cli_does(crypter) -> None:
+    document = checkpoint()
+    document["checkpoint"]["latest"]["resources"][2]["ours"] = "private"
+    assert json.loads(read(document, crypter).to_json(crypter)) == checkpoint()
+
+
+def test_exports_can_show_secrets(crypter) -> None:
+    shown = read(checkpoint(), crypter).to_json(crypter, show_secrets=True)
+    assert rb'"plaintext":"\"hush\""' in shown
+    assert read(json.loads(shown), None) == read(checkpoint(), crypter)
+
+
+def test_a_replacement_trigger_may_be_secret(crypter) -> None:
+    state = ResourceState("urn:a", True, "t", replacement_trigger=Secret("hush"))
+    assert b"hush" not in encode_resource(state, crypter)
+    snapshot = Snapshot("s", [state], secrets_provider=crypter.provider)
+    assert Snapshot.from_json(snapshot.to_json(crypter), crypter).resources == [state]
+
+
+def test_the_secrets_provider_is_known_before_anything_is_decrypted() -> None:
+    loaded = load_checkpoint(json.dumps(checkpoint()).encode())
+    assert loaded.secrets_provider.type == "passphrase"
+    with pytest.raises(Exception, match="secrets provider"):
+        Snapshot.from_json(loaded, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"version": 5}, "version 5"),
+        ({"version": 2}, "version 2"),
+        ({"version": None}, "no version"),
+        ({"version": 4, "features": ["taint", "timeTravel"]}, "timeTravel"),
+        ({"checkpoint": None}, "not a Pulumi checkpoint"),
+        ({"checkpoint": {"latest": []}}, None),
+        ({"checkpoint": {"latest": [1]}}, "not an object"),
+    ],
+)
+def test_other_checkpoints_are_refused(change: dict, problem: str | None) -> None:
+    data = json.dumps(checkpoint() | change).encode()
+    if problem is None:
+        assert load_checkpoint(data).latest == {}
+        return
+    with pytest.raises(StateError, match=problem) as caught:
+        load_checkpoint(data)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'"text"', b"\xff"])
+def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
+    with pytest.raises(StateError, match="JSON"):
+        load_checkpoint(data)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("inputs", ["x"]),
+        ("outputs", {"a": {"4dabf18193072939515e22adb298388d": "0000"}}),
+        ("outputs", {"a": {"4dabf18193072939515e22adb298388d": []}}),
+        ("parent", 1),
+        ("protect", "yes"),
+        ("dependencies", [{}]),
+        ("dependencies", "urn:a"),
+        ("propertyDependencies", {"a": [1]}),
+        ("customTimeouts", {"create": "5m"}),
+        ("stackTrace", ["x"]),
+    ],
+)
+def test_a_malformed_entry_is_named(crypter, field: str, value) -> None:
+    document = checkpoint()
+    document["checkpoint"]["latest"]["resources"][2][field] = value
+    with pytest.raises(StateError, match="Resource::a is malformed"):
+        read(document, crypter)
+
+
+@pytest.mark.parametrize("latest", [{"resources": [{}]}, {"resources": [{"urn": "", "type": "t"}]}])
+def test_an_entry_without_urn_or_type_is_refused(crypter, latest: dict) -> None:
+    with pytest.raises(StateError, match="no urn or no type"):
+        read(checkpoint(**latest), crypter)
+
+
+@pytest.mark.parametrize(
+    "latest", [{"resources": [1]}, {"pending_operations": [{}]}, {"manifest": "x"}]
+)
+def test_a_malformed_checkpoint_is_refused(crypter, latest: dict) -> None:
+    with pytest.raises(StateError, match="organization/demo/dev is malformed"):
+        read(checkpoint(**latest), crypter)
+
+
+def test_a_wrong_magic_is_kept_for_the_integrity_check(crypter) -> None:
+    manifest = {"time": "", "magic": "0000", "version": "v3.260.0"}
+    assert read(checkpoint(manifest=manifest), crypter).manifest.magic == "0000"
+    assert Manifest().magic != "0000"
+
+
+def test_timestamps_are_rfc_3339_in_utc() -> None:
+    assert len(timestamp()) == len("2026-11-21T03:22:20.882632Z")
+    assert timestamp().endswith("Z")

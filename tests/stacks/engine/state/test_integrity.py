@@ -1,0 +1,172 @@
+"""The rules of a sound snapshot: random sound ones pass, every single fault is found."""
+
+from copy import deepcopy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuform.stacks.engine.integrity import IntegrityError, check, verify
+from gpuform.stacks.engine.state import Manifest, ResourceState, Snapshot
+
+STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
+PROVIDER = "urn:pulumi:dev::demo::pulumi:providers:pulumi-python::default"
+
+
+def urn(number: int) -> str:
+    return f"urn:pulumi:dev::demo::pulumi-python:dynamic:Resource::r{number}"
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    """Resources that refer to earlier ones only, some of them twice with the old one to delete."""
+    resources = [
+        ResourceState(STACK, False, "pulumi:pulumi:Stack"),
+        ResourceState(PROVIDER, True, "pulumi:providers:pulumi-python", id="p-1"),
+    ]
+    for number in range(draw(st.integers(1, 8))):
+        earlier = st.sampled_from([STACK, *(urn(n) for n in range(number))])
+        some = st.lists(earlier, max_size=3)
+        custom = draw(st.booleans())
+        state = ResourceState(
+            urn(number),
+            custom,
+            "pulumi-python:dynamic:Resource",
+            id=f"i-{number}" if custom else "",
+            parent=draw(earlier),
+            provider=f"{PROVIDER}::p-1" if custom else "",
+            dependencies=draw(some),
+            property_dependencies=draw(st.dictionaries(st.sampled_from("ab"), some, max_size=2)),
+            deleted_with=draw(st.just("") | earlier),
+            replace_with=draw(some),
+            pending_replacement=draw(st.booleans()) and custom,
+        )
+        resources.append(state)
+        if draw(st.booleans()):
+            old = deepcopy(state)
+            old.delete = True
+            resources.append(old)
+    return Snapshot("organization/demo/dev", resources, manifest=Manifest("2026-01-01T00:00:00Z"))
+
+
+@given(snapshots())
+def test_sound_snapshots_pass(snapshot: Snapshot) -> None:
+    assert verify(snapshot) == []
+    check(snapshot)
+
+
+def _absent_parent(snapshot: Snapshot, state: ResourceState) -> None:
+    state.parent = urn(99)
+
+
+def _absent_dependency(snapshot: Snapshot, state: ResourceState) -> None:
+    state.dependencies = [*state.dependencies, urn(99)]
+
+
+def _absent_property_dependency(snapshot: Snapshot, state: ResourceState) -> None:
+    state.property_dependencies = {"gpus": [urn(99)]}
+
+
+def _absent_deleted_with(snapshot: Snapshot, state: ResourceState) -> None:
+    state.deleted_with = urn(99)
+
+
+def _absent_replace_with(snapshot: Snapshot, state: ResourceState) -> None:
+    state.replace_with = [urn(99)]
+
+
+def _itself(snapshot: Snapshot, state: ResourceState) -> None:
+    first = next(s for s in snapshot.resources if s.urn == state.urn)
+    first.dependencies = [first.urn]
+
+
+def _twice(snapshot: Snapshot, state: ResourceState) -> None:
+    state.delete = False
+    snapshot.resources.append(deepcopy(state))
+
+
+def _other_provider_id(snapshot: Snapshot, state: ResourceState) -> None:
+    state.provider, state.pending_replacement = f"{PROVIDER}::p-2", False
+
+
+def _id_on_component(snapshot: Snapshot, state: ResourceState) -> None:
+    state.custom, state.id = False, "i"
+
+
+def _no_urn(snapshot: Snapshot, state: ResourceState) -> None:
+    snapshot.resources.append(ResourceState("", True, "t"))
+
+
+def _no_type(snapshot: Snapshot, state: ResourceState) -> None:
+    state.type = ""
+
+
+def _wrong_magic(snapshot: Snapshot, state: ResourceState) -> None:
+    snapshot.manifest.magic = "0" * 64
+
+
+def _parent_later(snapshot: Snapshot, state: ResourceState) -> None:
+    snapshot.resources.append(snapshot.resources.pop(0))
+    snapshot.resources[1].parent = STACK
+
+
+FAULTS = {
+    _absent_parent: r"parent .*::r99 is missing",
+    _absent_dependency: r"dependency .*::r99 is missing",
+    _absent_property_dependency: r"property 'gpus', .*::r99 is missing",
+    _absent_deleted_with: r"deletedWith .*::r99 is missing",
+    _absent_replace_with: r"replaceWith .*::r99 is missing",
+    _itself: r"dependency .* comes after it",
+    _twice: r"occurs twice",
+    _other_provider_id: r"unknown provider .*::p-2",
+    _id_on_component: r"not custom but has an id",
+    _no_urn: r"has no urn",
+    _no_type: r"has no type",
+    _wrong_magic: r"magic does not fit",
+    _parent_later: r"parent .*Stack::demo-dev comes after it",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__.strip("_"))
+@settings(max_examples=25)
+@given(snapshot=snapshots(), data=st.data())
+def test_every_fault_is_found(fault, snapshot: Snapshot, data) -> None:
+    state = data.draw(st.sampled_from(snapshot.resources[2:]))
+    fault(snapshot, state)
+    with pytest.raises(IntegrityError, match=FAULTS[fault]) as caught:
+        check(snapshot)
+    assert ".bak" in caught.value.hint
+
+
+@given(snapshot=snapshots(), data=st.data())
+def test_a_swap_that_breaks_an_order_is_found(snapshot: Snapshot, data) -> None:
+    """Whatever two neighbours change places: refused exactly when the later one needs the other."""
+    resources = snapshot.resources
+    at = data.draw(st.integers(1, len(resources) - 1))
+    first, second = resources[at - 1], resources[at]
+    needed = {second.parent, second.deleted_with, *second.dependencies, *second.replace_with}
+    needed.update(*second.property_dependencies.values())
+    uses_provider = second.provider == f"{first.urn}::{first.id}"
+    needs = (first.urn in needed and first.urn != second.urn) or (
+        uses_provider and not second.pending_replacement
+    )
+    resources[at - 1], resources[at] = second, first
+    # An older copy of the same resource may stand before both and still satisfy the reference.
+    still_there = first.urn in {state.urn for state in resources[: at - 1]} and not uses_provider
+    assert bool(verify(snapshot)) == (needs and not still_there)
+
+
+def test_all_faults_are_named_at_once() -> None:
+    states = [ResourceState(urn(n), False, "t", id="i", parent=urn(99)) for n in range(3)]
+    assert len(verify(Snapshot("s", states))) == 6
+
+
+def test_both_version_and_magic_may_be_empty() -> None:
+    manifest = Manifest("2026-01-01T00:00:00Z", version="")
+    assert manifest.magic == ""
+    assert verify(Snapshot("s", manifest=manifest)) == []
+
+
+def test_all_copies_may_be_marked_for_deletion() -> None:
+    old = ResourceState(urn(1), False, "t", delete=True)
+    assert verify(Snapshot("s", [old, deepcopy(old)])) == []

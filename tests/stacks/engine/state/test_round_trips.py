@@ -1,0 +1,103 @@
+"""Random property values come back the same from the wire and from the state."""
+
+import math
+
+from google.protobuf.struct_pb2 import Struct
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.stacks.engine import value_json
+from gpuform.stacks.engine.values import (
+    UNKNOWN,
+    Archive,
+    Asset,
+    ResourceReference,
+    Secret,
+    contains_secret,
+    contains_unknown,
+    from_struct,
+    to_struct,
+    unwrap_secrets,
+)
+
+texts = st.text(max_size=8)
+assets = st.builds(Asset, text=texts, hash=texts) | st.builds(Asset, uri=texts, hash=texts)
+archives = st.builds(Archive, path=texts, hash=texts) | st.builds(
+    Archive, assets=st.dictionaries(texts, assets, max_size=2), hash=texts
+)
+references = st.builds(
+    ResourceReference,
+    urn=texts,
+    id=st.none() | st.just(UNKNOWN) | st.text(min_size=1, max_size=5),
+    package_version=texts,
+)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.floats(allow_nan=False)
+    | texts
+    | st.binary(max_size=6)
+    | st.just(UNKNOWN)
+    | references
+    | assets
+    | archives
+)
+plain = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+values = st.recursive(
+    plain | plain.map(Secret),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+properties = st.dictionaries(texts, values, max_size=4)
+
+
+class Reversing:
+    """A crypter whose ciphertext shows that the value went through it."""
+
+    def encrypt(self, plaintext: str, previous: str | None = None) -> str:
+        return previous or "v1:" + plaintext[::-1]
+
+    def decrypt(self, ciphertext: str) -> str:
+        return ciphertext.removeprefix("v1:")[::-1]
+
+
+@given(properties)
+def test_wire(given_properties) -> None:
+    sent = to_struct(given_properties).SerializeToString()
+    assert from_struct(Struct.FromString(sent)) == given_properties
+
+
+@given(properties)
+def test_state(given_properties) -> None:
+    text = value_json.dump(value_json.encode_map(given_properties, Reversing()))
+    again = value_json.decode_map(value_json.load(text), Reversing())
+    assert again == given_properties
+    # Secrets read from a state are written back with the same text.
+    assert value_json.dump(value_json.encode_map(again, Reversing())) == text
+
+
+@given(properties)
+def test_readable_export(given_properties) -> None:
+    shown = value_json.encode_map(given_properties, None, show_secrets=True)
+    again = value_json.decode_map(value_json.load(value_json.dump(shown)), None)
+    assert again == given_properties
+
+
+@given(properties)
+def test_providers_get_no_secret(given_properties) -> None:
+    bare = unwrap_secrets(given_properties)
+    assert not contains_secret(bare)
+    assert contains_unknown(bare) == contains_unknown(given_properties)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_survive_the_text_exactly(number: float) -> None:
+    text = value_json.dump(value_json.number(number))
+    assert math.copysign(1, value_json.decode(value_json.load(text), None)) == math.copysign(
+        1, number
+    )
+    assert value_json.decode(value_json.load(text), None) == number

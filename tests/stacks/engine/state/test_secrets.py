@@ -1,0 +1,138 @@
+"""Passphrase secrets: known texts, wrong passphrases, damaged texts, where a passphrase is from."""
+
+import base64
+import hashlib
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gpuform.stacks.engine.secrets import (
+    PassphraseCrypter,
+    SecretsError,
+    WrongPassphrase,
+    crypter_for,
+    find_passphrase,
+)
+from gpuform.stacks.engine.state import SecretsProvider
+
+
+def test_known_texts(crypter) -> None:
+    assert crypter.decrypt("v1:DA0ODxAREhMUFRYX:zPZvatrqs6NZkKeqmiN5vXksTIWFOw==") == '"hush"'
+    assert crypter.decrypt("v1:GBkaGxwdHh8gISIj:gN/XAo5ttGRXTfHtniJBU724ZAiB5WNsQucanhiGvw==") == (
+        "raw config text"
+    )
+
+
+def test_what_a_new_stack_writes_is_read_by_the_documented_recipe() -> None:
+    crypter = PassphraseCrypter.new("pässphrase")
+    version, salt, *sample = crypter.salt_state.split(":")
+    assert version == "v1"
+    key = hashlib.pbkdf2_hmac(
+        "sha256", "pässphrase".encode(), base64.b64decode(salt), 1_000_000, 32
+    )
+
+    def opened(text: list[str]) -> bytes:
+        assert text[0] == "v1"
+        nonce, sealed = map(base64.b64decode, text[1:])
+        assert len(nonce) == 12
+        return AESGCM(key).decrypt(nonce, sealed, None)
+
+    assert len(base64.b64decode(salt)) == 8
+    assert opened(sample) == b"pulumi"
+    assert opened(crypter.encrypt("geheim é").split(":")) == "geheim é".encode()
+
+
+def test_texts_differ_each_time_but_an_unchanged_one_is_kept(crypter) -> None:
+    first = crypter.encrypt("x")
+    assert crypter.encrypt("x") != first
+    assert crypter.encrypt("x", first) == first
+    assert crypter.encrypt("changed", first) != first
+    assert crypter.decrypt(crypter.encrypt("x", "v1:of:another")) == "x"
+
+
+def test_a_wrong_passphrase_says_what_to_do(salt_state: str) -> None:
+    crypter = PassphraseCrypter("wrong battery", salt_state)
+    with pytest.raises(WrongPassphrase) as caught:
+        crypter.decrypt("v1:DA0ODxAREhMUFRYX:zPZvatrqs6NZkKeqmiN5vXksTIWFOw==")
+    assert "PULUMI_CONFIG_PASSPHRASE" in caught.value.hint
+    with pytest.raises(WrongPassphrase):
+        crypter.encrypt("x")
+    assert "battery" not in f"{caught.value!r} {caught.value.hint} {crypter!r}"
+
+
+def test_nothing_is_derived_before_it_is_needed(salt_state: str, monkeypatch) -> None:
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", lambda *_: pytest.fail("derived a key"))
+    assert PassphraseCrypter("never used", salt_state).provider == SecretsProvider(
+        "passphrase", {"salt": salt_state}
+    )
+
+
+def test_a_key_is_derived_once_in_a_process(crypter, salt_state: str, monkeypatch) -> None:
+    crypter.check()
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", lambda *_: pytest.fail("derived it again"))
+    PassphraseCrypter("correct horse", salt_state).check()
+
+
+@pytest.mark.parametrize(
+    "ciphertext",
+    [
+        "",
+        "plain",
+        "v2:DA0ODxAREhMUFRYX:zPZvatrqs6NZkKeqmiN5vXksTIWFOw==",
+        "v1:DA0ODxAREhMUFRYX",
+        "v1:DA0ODxAREhMUFRYX:zPZvatrqs6NZkKeqmiN5vXksTIWFOW==",
+        "v1:DA0ODxAREhMUFQ==:zPZvatrqs6NZkKeqmiN5vXksTIWFOw==",
+        "v1:DA0ODxAREhMUFRYX:not base64",
+        "v1:DA0ODxAREhMUFRYX:",
+    ],
+)
+def test_damaged_texts_are_refused(crypter, ciphertext: str) -> None:
+    with pytest.raises(SecretsError, match="cannot be decrypted"):
+        crypter.decrypt(ciphertext)
+
+
+@pytest.mark.parametrize(
+    "salt", ["", "v1", "v1:AAECAwQFBgc=", "v2:AAECAwQFBgc=:v1:a:b", "v1:?:v1:a"]
+)
+def test_malformed_salts_are_refused(salt: str) -> None:
+    with pytest.raises(SecretsError, match="salt is malformed"):
+        PassphraseCrypter("x", salt)
+
+
+@pytest.mark.parametrize("kind", ["cloud", "service", "b64", "unheard-of"])
+def test_other_providers_are_refused_by_name(kind: str) -> None:
+    with pytest.raises(SecretsError, match=kind) as caught:
+        crypter_for(SecretsProvider(kind, {}), lambda: pytest.fail("asked for a passphrase"))
+    assert "Pulumi CLI" in caught.value.hint
+
+
+def test_the_passphrase_provider_is_found(salt_state: str) -> None:
+    provider = SecretsProvider("passphrase", {"salt": salt_state})
+    assert crypter_for(provider, lambda: "correct horse").provider == provider
+
+
+class TestFindPassphrase:
+    def test_the_variable_wins_and_may_be_empty(self, tmp_path) -> None:
+        environ = {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_CONFIG_PASSPHRASE_FILE": "absent"}
+        assert find_passphrase(environ, tmp_path, lambda _: pytest.fail("asked")) == ""
+
+    def test_then_the_file(self, tmp_path) -> None:
+        (tmp_path / "secret.txt").write_text("from file\n")
+        environ = {"PULUMI_CONFIG_PASSPHRASE_FILE": "secret.txt"}
+        assert find_passphrase(environ, tmp_path, None) == "from file"
+
+    def test_a_missing_file_is_named(self, tmp_path) -> None:
+        environ = {"PULUMI_CONFIG_PASSPHRASE_FILE": str(tmp_path / "absent")}
+        with pytest.raises(SecretsError, match="absent, which cannot be read"):
+            find_passphrase(environ, tmp_path, None)
+
+    def test_then_whoever_sits_at_the_terminal(self, tmp_path) -> None:
+        assert find_passphrase({}, tmp_path, lambda prompt: f"typed for {prompt[:5]}") == (
+            "typed for Enter"
+        )
+
+    def test_else_the_error_names_the_two_ways(self, tmp_path) -> None:
+        with pytest.raises(SecretsError) as caught:
+            find_passphrase({}, tmp_path, None)
+        assert "PULUMI_CONFIG_PASSPHRASE " in caught.value.hint
+        assert "PULUMI_CONFIG_PASSPHRASE_FILE " in caught.value.hint

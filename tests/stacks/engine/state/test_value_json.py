@@ -1,0 +1,89 @@
+"""The text of values in the state: what Go's encoding/json prints."""
+
+import math
+
+import pytest
+
+from gpuform.stacks.engine import value_json
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.values import UNKNOWN, Secret
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = "1b47061264138c4ac30d75fd1eb44270"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1.0, "1"),
+        (-3.0, "-3"),
+        (0.0, "0"),
+        (2.5, "2.5"),
+        (12345678901234567890.0, "12345678901234567000"),
+        (9007199254740993.0, "9007199254740992"),
+        (1e20, "100000000000000000000"),
+        (1e21, "1e+21"),
+        (1.5e300, "1.5e+300"),
+        (7, "7"),
+    ],
+)
+def test_numbers(number: float, text: str) -> None:
+    assert value_json.dump(value_json.encode(number, None)).decode() == text
+
+
+@pytest.mark.parametrize(
+    ("number", "bits"), [(math.inf, "7ff0000000000000"), (-math.inf, "fff0000000000000")]
+)
+def test_infinities_have_a_signature(number: float, bits: str) -> None:
+    encoded = value_json.encode({"n": number}, None)
+    assert encoded == {"n": {SIGNATURE: "8ad145fe-0d11-4827-bfd7-1abcbf086f5c", "value": bits}}
+    assert value_json.decode(encoded, None) == {"n": number}
+
+
+def test_not_a_number_comes_back() -> None:
+    assert math.isnan(value_json.decode(value_json.encode(math.nan, None), None))
+
+
+def test_nothing_is_escaped_but_what_must_be() -> None:
+    text = value_json.dump({"a": '<b> & é "q" \u2028\u2029\n'})
+    assert text.decode() == '{"a":"<b> & é \\"q\\" \\u2028\\u2029\\n"}'
+
+
+def test_half_a_surrogate_pair_is_replaced_instead_of_failing_the_save() -> None:
+    assert value_json.dump({"a": "x\ud800é"}).decode() == '{"a":"x\ufffdé"}'
+
+
+def test_a_secret_encrypts_its_json_text_once(crypter) -> None:
+    nested = Secret({"b": [Secret("x"), 1.0], "u": UNKNOWN})
+    encoded = value_json.encode(nested, crypter)
+    assert set(encoded) == {SIGNATURE, "ciphertext"}
+    assert crypter.decrypt(encoded["ciphertext"]) == (
+        '{"b":["x",1],"u":"04da6b54-80e4-46f7-96ec-b56ff0331ba9"}'
+    )
+    assert value_json.decode(encoded, crypter) == Secret({"b": ["x", 1.0], "u": UNKNOWN})
+
+
+def test_secrets_that_go_marked_inside_a_secret_are_read(crypter) -> None:
+    inner = '{"a":{"%s":"%s","ciphertext":"\\"deep\\""}}' % (SIGNATURE, SECRET)  # noqa: UP031
+    stored = {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(inner)}
+    assert value_json.decode(stored, crypter) == Secret({"a": "deep"})
+
+
+def test_plaintext_secrets_are_accepted_and_encrypted_at_the_next_save(crypter) -> None:
+    read = value_json.decode({SIGNATURE: SECRET, "plaintext": '"hush"'}, None)
+    assert read == Secret("hush")
+    saved = value_json.dump(value_json.encode(read, crypter))
+    assert b"hush" not in saved
+    assert b"ciphertext" in saved
+
+
+def test_a_secret_without_a_crypter_is_refused_both_ways() -> None:
+    with pytest.raises(EngineError, match="secrets provider"):
+        value_json.encode(Secret("hush"), None)
+    with pytest.raises(EngineError, match="secrets provider"):
+        value_json.decode({SIGNATURE: SECRET, "ciphertext": "v1:a:b"}, None)
+
+
+def test_gos_constants_are_not_json() -> None:
+    with pytest.raises(ValueError, match="NaN"):
+        value_json.load('{"a": NaN}')
