@@ -1,0 +1,25 @@
+"""The house itself: what is packaged is what is there."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("schemas", "providers", "stacks")
+
+
+def test_every_package_is_in_the_distribution():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    found = {
+        "gpuform." + ".".join(path.parent.relative_to(ROOT).parts)
+        for room in ROOMS
+        for path in (ROOT / room).rglob("__init__.py")
+    }
+    assert set(settings["packages"]) == found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_module_has_a_name_that_says_nothing(room):
+    vague = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base"}
+    assert [p for p in (ROOT / room).rglob("*.py") if p.stem in vague] == []
