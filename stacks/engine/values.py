@@ -133,6 +133,17 @@ def contains_secret(value: PropertyValue) -> bool:
     return isinstance(value, Secret)
 
 
+def equal(a: PropertyValue, b: PropertyValue) -> bool:
+    """Whether two values are the same to Pulumi: unlike in Python, true is not 1."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal(item, b[key]) for key, item in a.items())
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, Secret) and isinstance(b, Secret):
+        return equal(a.value, b.value)
+    return isinstance(a, bool) == isinstance(b, bool) and a == b
+
+
 def unwrap(value: PropertyValue) -> PropertyValue:
     """The value without a secret around it; secrets deeper inside stay."""
     while isinstance(value, Secret):
@@ -186,7 +197,7 @@ def make_secret(value: PropertyValue) -> Secret:
 def keep_ciphertexts(new: PropertyValue, old: PropertyValue) -> PropertyValue:
     """`new` with the secrets of `old` where they are equal, so that the state stays quiet."""
     if isinstance(new, Secret):
-        return old if isinstance(old, Secret) and old == new else new
+        return old if isinstance(old, Secret) and equal(old, new) else new
     if isinstance(new, dict) and isinstance(old, dict):
         return {key: keep_ciphertexts(item, old.get(key)) for key, item in new.items()}
     if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):

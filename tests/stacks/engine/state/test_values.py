@@ -16,6 +16,7 @@ from gpuform.stacks.engine.values import (
     annotate_secrets,
     contains_secret,
     contains_unknown,
+    equal,
     from_struct,
     keep_ciphertexts,
     mark_secret_outputs,
@@ -125,6 +126,33 @@ def test_equal_secrets_keep_their_ciphertext() -> None:
     assert kept["o"]["b"][0].ciphertext == "v1:2:2"
     assert kept["c"].ciphertext is None
     assert kept["d"].ciphertext is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (1, 1.0, True),
+        (True, 1.0, False),
+        (0.0, False, False),
+        ({"a": [True]}, {"a": [1.0]}, False),
+        ({"a": [1.0, Secret("x")]}, {"a": [1.0, Secret("x", "v1")]}, True),
+        (Secret(True), Secret(1.0), False),
+        (Secret("x"), "x", False),
+        ({"a": None}, {}, False),
+        ([], {}, False),
+        ([1.0], [1.0, 2.0], False),
+        (UNKNOWN, UNKNOWN, True),
+    ],
+)
+def test_equal_knows_true_from_one(a, b, same: bool) -> None:
+    assert equal(a, b) is same
+    assert equal(b, a) is same
+
+
+def test_a_secret_that_changes_from_true_to_one_is_a_new_one() -> None:
+    kept = keep_ciphertexts({"a": Secret(1.0)}, {"a": Secret(True, "v1:x:y")})
+    assert kept["a"].value == 1.0
+    assert kept["a"].ciphertext is None
 
 
 class TestFromStruct:
