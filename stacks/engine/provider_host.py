@@ -170,7 +170,7 @@ class ProviderHost:
             provider = self._provider(resource.inputs)
         except EngineError:
             return 0
-        name = getattr(provider, "gpus_field", "")
+        name = provider.gpus_field if isinstance(provider, Lifecycle) else ""
         count = values.unwrap_secrets(resource.inputs.get(name)) if name else 0.0
         if isinstance(count, Unknown):
             return None
