@@ -64,6 +64,13 @@ class EmulatorClock:
         if not cancelled.is_set():
             self._tell("POST", {"until": self.now() + max(0.0, seconds)})
 
+    def close(self) -> None:
+        """Closes its connections; it may be used again."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
     def _tell(self, method: str, body: dict[str, float] | None) -> float:
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 

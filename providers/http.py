@@ -112,6 +112,13 @@ class ApiClient:
         )
         return retrying(self._send, method, path, body=body, params=params, headers=headers)
 
+    def close(self) -> None:
+        """Closes its connections; it may be used again."""
+        with self._lock:
+            client, self._http = self._http, None
+        if client is not None:
+            client.close()
+
     def _send(
         self,
         method: str,

@@ -8,6 +8,7 @@ import logging
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pulumi.dynamic import (
@@ -36,6 +37,7 @@ from gpuform.schemas.values import UNKNOWN, same
 logger = logging.getLogger("gpuform")
 
 PROVIDER_KEY = "__provider"
+RECORDED = "recorded: the platform does not return it"
 
 In = TypeVar("In", bound=InputModel)
 Out = TypeVar("Out", bound=OutputModel)
@@ -62,6 +64,8 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     outputs: ClassVar[type[OutputModel]]
     timeouts: ClassVar[Timeouts]
     actions: ClassVar[type[Actions[Any, Any]]]
+    gpus_field: ClassVar[str] = ""
+    """The input that says how many GPUs the resource holds; empty when it holds none."""
 
     _settings: Settings | None = None
 
@@ -90,7 +94,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     def changes(self, olds: Properties, news: Properties) -> list[FieldChange]:
         """What `diff` decides on: old outputs against new inputs, field by field. Pure."""
         old, new = _plain(olds), _plain(news)
-        found = field_changes(self.inputs, self._echo(old), new)
+        found = self._compare(self._echo(old), new)
         if PROVIDER_KEY in news and PROVIDER_KEY not in olds:
             because = "the state does not say which program manages the resource"
             found.append(FieldChange(PROVIDER_KEY, Action.ADD, None, None, because=because))
@@ -162,11 +166,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             declared, old = self._declared(_news), _plain(_olds)
             call.intents.forget(urn=call.urn, id_=_id)
             self._refuse(self._echo(old), declared)
-            found = field_changes(self.inputs, self._echo(old), declared)
-            found = [change for change in found if change.action is not Action.KEEP]
-            if found:
+            found = self._compare(self._echo(old), declared)
+            sent = [c for c in found if c.action is not Action.KEEP and c.because != RECORDED]
+            if sent:
                 want = self.inputs.model_validate(declared)
-                self._actions().update(call, _id, want, found)
+                self._actions().update(call, _id, want, sent)
             computed = {key: old[key] for key in self.outputs.model_fields if key in old}
             return UpdateResult(self._settled(call, _id, declared, computed))
 
@@ -223,6 +227,22 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         rules = rules_of(self.inputs)
         return {k: v for k, v in values.items() if k in rules and not rules[k].spelling}
 
+    def _compare(self, echo: Properties, declared: Properties) -> list[FieldChange]:
+        """The changes, where a required field that the platform never returns may be missing.
+
+        That is so after an import alone: its declaration is believed, and recorded.
+        """
+        rules = rules_of(self.inputs)
+        unread = {
+            name
+            for name, field in self.inputs.model_fields.items()
+            if field.is_required() and rules[name].write_only and name not in echo
+        }
+        return [
+            replace(change, replaces=False, because=RECORDED) if change.path in unread else change
+            for change in field_changes(self.inputs, self._typed(echo), self._typed(declared))
+        ]
+
     def _declared(self, props: Properties) -> Properties:
         """Inputs in declared types. Raises GpuformError when they are not valid."""
         values, problems = check(self.inputs, _plain(props))
@@ -234,12 +254,12 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         return check(self.inputs, echo)[0]
 
     def _importable(self, observed: Mapping[str, Any]) -> Properties:
+        """What a program would declare: not defaults, and nothing that is zero, off or empty."""
         rules = rules_of(self.inputs)
         return {
             key: value
             for key, value in observed.items()
-            if value is not None
-            and not ((default := rules[key].default) and same(default.value, value))
+            if value and not ((default := rules[key].default) and same(default.value, value))
         }
 
     def _refuse(self, echo: Properties, declared: Properties) -> None:

@@ -111,6 +111,10 @@ class TogetherClient:
         """What each region supports, which says nothing about what is free there."""
         return self._call(wire.RegionList, "GET", "/compute/regions", retry=retry).regions
 
+    def close(self) -> None:
+        """Closes its connections; it may be used again."""
+        self._api.close()
+
     def _headers(self) -> Mapping[str, str]:
         if not self._key:
             raise MissingCredentials(

@@ -193,6 +193,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     outputs = ClusterOutputs
     timeouts = Timeouts(create=5400, update=5400, delete=3600)
     actions = ClusterActions
+    gpus_field = "num_gpus"
 
 
 def look_at(cluster: wire.Cluster, num_gpus: int) -> Look[Seen]:
@@ -237,11 +238,12 @@ def _inputs(cluster: wire.Cluster) -> dict[str, Any]:
     if cluster.driver_version and not (cuda and driver):
         cuda, driver = driver_pair(cluster.driver_version)
     days = cluster.duration_hours
+    has_add_ons = "add_ons" in cluster.model_fields_set
     found = {
         "cluster_name": cluster.cluster_name,
         "region": cluster.region,
         "gpu_type": cluster.gpu_type,
-        "num_gpus": cluster.num_gpus,
+        "num_gpus": cluster.num_gpus or None,
         "cuda_version": cuda,
         "nvidia_driver_version": driver,
         "billing_type": cluster.billing_type,
@@ -258,7 +260,7 @@ def _inputs(cluster: wire.Cluster) -> dict[str, Any]:
         "install_traefik": cluster.install_traefik,
         "oidc_config": _dumped(cluster.oidc_config),
         "cluster_config": _dumped(cluster.cluster_config),
-        "add_ons": [_dumped(each) for each in cluster.add_ons],
+        "add_ons": [_dumped(each) for each in cluster.add_ons] if has_add_ons else None,
         "slurm_shm_size_gib": cluster.slurm_shm_size_gib,
     }
     return {name: None if value == "" else value for name, value in found.items()}

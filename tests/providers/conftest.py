@@ -1,0 +1,167 @@
+"""Providers against the emulator in this process, or against a clock and a platform of our own."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gpuform.providers.call import Call, serving
+from gpuform.providers.clock import EmulatorClock
+from gpuform.providers.emulator.app import create_app
+from gpuform.providers.emulator.clock import Clock as VirtualClock
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.together import ADMIN_KEY
+from gpuform.providers.intents import Intents
+from gpuform.providers.transport import in_process, mount
+
+URL = "http://emulator.test"
+
+
+class FakeClock:
+    """Time that sleeping moves; it remembers the pauses."""
+
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+        self.pauses: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float, cancelled: threading.Event) -> None:
+        if seconds > 0:
+            self.pauses.append(seconds)
+            self.time += seconds
+
+
+@dataclass
+class Told:
+    """What a call told its engine."""
+
+    progress: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def intents(tmp_path: Path) -> Intents:
+    return Intents(tmp_path / "intents")
+
+
+@pytest.fixture
+def call(clock: FakeClock, told: Told, intents: Intents) -> Call:
+    """A call of an engine, on a clock that costs no time."""
+    return Call(
+        urn="urn:pulumi:dev::project::type::train",
+        clock=clock,
+        intents=intents,
+        on_progress=told.progress.append,
+        on_warning=told.warnings.append,
+        on_unchecked=told.unchecked.append,
+    )
+
+
+@dataclass
+class Emulator:
+    """The emulator's controls."""
+
+    http: httpx.Client
+    intents: Intents
+    told: Told
+
+    def fault(self, method: str, path: str, **rule: Any) -> None:
+        rule = {"method": method, "path": path, **rule}
+        self.http.post("/_emulator/faults", json=rule).raise_for_status()
+
+    def clear_faults(self) -> None:
+        self.http.delete("/_emulator/faults").raise_for_status()
+
+    def requests(self, method: str | None = None) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.http.get("/_emulator/requests").json()
+        return [each for each in found if method in (None, each["method"])]
+
+    def objects(self, kind: str) -> list[dict[str, Any]]:
+        found: dict[str, dict[str, list[dict[str, Any]]]]
+        found = self.http.get("/_emulator/objects").json()
+        return found["together"][kind]
+
+    def platform(self, method: str, path: str, body: Any = None, key: str = ADMIN_KEY) -> Any:
+        """What somebody else does, past gpuform."""
+        headers = {"Authorization": f"Bearer {key}"}
+        url = f"/together/v1/compute{path}"
+        answer = self.http.request(method, url, json=body, headers=headers)
+        answer.raise_for_status()
+        return answer.json()
+
+    def advance(self, seconds: float) -> None:
+        self.http.post("/_emulator/clock", json={"advance": seconds}).raise_for_status()
+
+    def call(self, name: str = "train", **fields: Any) -> Call:
+        """A call of an engine for the resource `name`."""
+        return Call(
+            urn=f"urn:pulumi:dev::project::type::{name}",
+            clock=EmulatorClock(URL),
+            intents=self.intents,
+            on_progress=self.told.progress.append,
+            on_warning=self.told.warnings.append,
+            on_unchecked=self.told.unchecked.append,
+            **fields,
+        )
+
+    def serving(self, name: str = "train", **fields: Any) -> Any:
+        return serving(self.call(name, **fields))
+
+
+@pytest.fixture
+def emulator(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, intents: Intents, told: Told
+) -> Iterator[Emulator]:
+    """An emulator in this process, with the environment and directory of a project that uses it."""
+    store = Store(None, seed="tests")
+    app = create_app(store, VirtualClock(store, start=1_800_000_000.0))
+    transport = in_process(app)
+    monkeypatch.setenv("TOGETHER_BASE_URL", f"{URL}/together")
+    monkeypatch.setenv("TOGETHER_API_KEY", ADMIN_KEY)
+    monkeypatch.setenv("GPUFORM_CLOCK", URL)
+    monkeypatch.chdir(tmp_path)
+    with (
+        mount(URL, transport),
+        httpx.Client(base_url=URL, transport=transport) as http,
+    ):
+        yield Emulator(http, intents, told)
+    store.close()
+
+
+VOLUME = {"volume_name": "data", "size_tib": 2.0, "region": "us-central-8"}
+CLUSTER = {
+    "cluster_name": "train",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 16.0,
+    "driver_version": "CUDA_12_6_560",
+    "billing_type": "ON_DEMAND",
+}
+"""As Pulumi's host hands them over: doubles."""
+
+
+@pytest.fixture
+def volume_inputs() -> dict[str, Any]:
+    return {**VOLUME, "__provider": "pickled"}
+
+
+@pytest.fixture
+def cluster_inputs() -> dict[str, Any]:
+    return {**CLUSTER, "__provider": "pickled"}

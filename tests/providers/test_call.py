@@ -1,0 +1,120 @@
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpuform.providers.call import Call, current_call, serving
+from gpuform.providers.clock import EmulatorClock, SystemClock, clock_from
+from gpuform.providers.emulator.server import serve
+from gpuform.providers.errors import Cancelled, Unreachable
+
+
+def test_the_call_of_an_engine_is_the_current_one_inside_the_block(call: Call) -> None:
+    with serving(call):
+        assert current_call() is call
+        inner = Call(urn="inner")
+        with serving(inner):
+            assert current_call() is inner
+        assert current_call() is call
+    assert current_call() is not call
+
+
+def test_a_thread_has_its_own_call(call: Call) -> None:
+    found: list[Call] = []
+    with serving(call):
+        thread = threading.Thread(target=lambda: found.append(current_call()))
+        thread.start()
+        thread.join()
+    assert found[0] is not call
+
+
+def test_under_the_stock_host_a_call_has_defaults(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("GPUFORM_CLOCK", raising=False)
+    monkeypatch.chdir(tmp_path)
+    default = current_call()
+    assert (default.urn, default.preview, default.timeout) == (None, False, None)
+    assert isinstance(default.clock, SystemClock)
+    assert default.intents.directory == tmp_path / ".gpuform" / "intents"
+    with caplog.at_level(logging.INFO, "gpuform"):
+        default.on_warning("careful")
+        default.on_progress("going on")
+    assert caplog.messages == ["careful", "going on"]
+
+
+def test_the_engine_timeout_goes_before_the_default(call: Call) -> None:
+    call.begin(60)
+    assert call.remaining() == 60
+    call.timeout = 5
+    call.begin(60)
+    assert call.remaining() == 5
+
+
+def test_a_sleep_ends_at_the_deadline(call: Call) -> None:
+    call.begin(10)
+    call.sleep(7)
+    call.sleep(7)
+    assert call.clock.pauses == [7, 3]  # type: ignore[attr-defined]
+    assert call.remaining() == 0
+
+
+def test_a_cancelled_call_does_not_sleep(call: Call) -> None:
+    call.cancelled.set()
+    with pytest.raises(Cancelled):
+        call.sleep(5)
+    assert call.clock.pauses == []  # type: ignore[attr-defined]
+
+
+def test_cancelling_ends_a_real_sleep() -> None:
+    cancelled = threading.Event()
+    thread = threading.Thread(target=SystemClock().sleep, args=(3600, cancelled))
+    thread.start()
+    cancelled.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_the_emulator_clock_moves_by_sleeping_and_follows_others() -> None:
+    with serve(start=1000.0) as server:
+        clock, other = EmulatorClock(server.url), EmulatorClock(server.url)
+        never = threading.Event()
+        assert clock.now() == 1000.0
+        clock.sleep(30, never)
+        assert clock.now() == 1030.0
+        other.sleep(10, never)
+        assert other.now() == 1040.0
+        assert clock.now() == 1030.0
+        clock.sleep(0, never)
+        assert clock.now() == 1040.0
+        cancelled = threading.Event()
+        cancelled.set()
+        clock.sleep(30, cancelled)
+        assert server.clock.now() == 1040.0
+        clock.close()
+        other.close()
+
+
+def test_a_missing_emulator_is_said(free_port: int) -> None:
+    clock = EmulatorClock(f"http://127.0.0.1:{free_port}")
+    with pytest.raises(Unreachable, match="GPUFORM_CLOCK"):
+        clock.now()
+    clock.close()
+
+
+@pytest.fixture
+def free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def test_the_environment_chooses_the_clock() -> None:
+    assert isinstance(clock_from({}), SystemClock)
+    assert isinstance(clock_from({"GPUFORM_CLOCK": ""}), SystemClock)
+    first = clock_from({"GPUFORM_CLOCK": "http://127.0.0.1:1"})
+    assert isinstance(first, EmulatorClock)
+    assert clock_from({"GPUFORM_CLOCK": "http://127.0.0.1:1"}) is first

@@ -1,0 +1,287 @@
+"""Create exactly once, against a platform that loses answers, or the process, at every point."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from gpuform.providers.call import Call
+from gpuform.providers.creating import Candidate, Creation, create_once
+from gpuform.providers.errors import (
+    AmbiguousObject,
+    ApiError,
+    Cancelled,
+    GpuformError,
+    InvalidRequest,
+    MissingCredentials,
+    NameTaken,
+    OutOfCapacity,
+    RateLimited,
+    ServerError,
+    UnknownOutcome,
+    Unreachable,
+)
+from gpuform.providers.intents import Intents, Target
+
+TARGET = Target("together", "Cluster", "train", "us-central-8")
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+@dataclass
+class Platform:
+    """Objects of the wanted name; `answer` is what becomes of a create after its effect."""
+
+    call: Call
+    objects: list[Candidate] = field(default_factory=list)
+    sent: int = 0
+    takes_effect: bool = True
+    answer: Callable[[], None] = lambda: None
+    listing: Callable[[], None] = lambda: None
+
+    def candidates(self) -> list[Candidate]:
+        self.listing()
+        return list(self.objects)
+
+    def send(self) -> str:
+        self.sent += 1
+        assert self.call.intents.all(), "no request without an intent"
+        id_ = f"c{len(self.objects) + 1}"
+        if self.takes_effect:
+            self.objects.append(Candidate(id_, self.call.clock.now()))
+        self.answer()
+        return id_
+
+    def create(self, **changes: object) -> str:
+        creation = replace(Creation(TARGET, self.candidates, self.send), **changes)  # type: ignore[arg-type]
+        with _ended(self.call):
+            return create_once(self.call, creation)
+
+    def answers(self, error: BaseException | None, *, takes_effect: bool = True) -> None:
+        def answer() -> None:
+            if error is not None:
+                raise error
+
+        self.answer, self.takes_effect = answer, takes_effect
+
+
+@contextmanager
+def _ended(call: Call) -> Iterator[None]:
+    """A call's end gives up what it held, also when the process 'dies'."""
+    try:
+        yield
+    finally:
+        call.held.close()
+
+
+@pytest.fixture
+def platform(call: Call) -> Platform:
+    return Platform(call)
+
+
+def _refusal(kind: type[ApiError], status: int) -> ApiError:
+    return kind("refused", method="POST", path="/clusters", status=status)
+
+
+LOST = [UnknownOutcome("no answer"), _refusal(ServerError, 500), _refusal(ServerError, 200)]
+DEFINITE = [
+    _refusal(InvalidRequest, 422),
+    _refusal(OutOfCapacity, 409),
+    _refusal(RateLimited, 429),
+    Unreachable("no connection"),
+    MissingCredentials("no key"),
+]
+
+
+def test_a_create_is_sent_once_and_its_id_recorded(platform: Platform, intents: Intents) -> None:
+    assert platform.create() == "c1"
+    (intent,) = intents.all()
+    assert (intent.id, intent.present_ids, intent.urn) == ("c1", (), platform.call.urn)
+    assert platform.sent == 1
+
+
+@pytest.mark.parametrize("error", DEFINITE, ids=lambda error: type(error).__name__)
+def test_a_definite_refusal_leaves_no_intent(
+    platform: Platform, intents: Intents, error: GpuformError
+) -> None:
+    platform.answers(error, takes_effect=False)
+    with pytest.raises(type(error)):
+        platform.create()
+    assert intents.all() == []
+
+
+@pytest.mark.parametrize("error", LOST, ids=str)
+def test_a_lost_answer_is_found_again(platform: Platform, told: object, error: Exception) -> None:
+    platform.answers(error)
+    assert platform.create() == "c1"
+    assert platform.sent == 1
+    assert "found c1 again" in told.warnings[0]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("error", LOST, ids=str)
+def test_a_lost_request_stays_open_until_the_next_attempt(
+    platform: Platform, intents: Intents, error: Exception
+) -> None:
+    platform.answers(error, takes_effect=False)
+    with pytest.raises(UnknownOutcome, match="it is not known whether"):
+        platform.create()
+    assert [each.id for each in intents.all()] == [None]
+    platform.answers(None)
+    assert platform.create() == "c1"
+    assert (platform.sent, len(platform.objects)) == (2, 1)
+
+
+def test_an_object_that_appears_late_is_adopted_by_the_next_attempt(platform: Platform) -> None:
+    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    with pytest.raises(UnknownOutcome):
+        platform.create()
+    platform.objects.append(Candidate("late", platform.call.clock.now()))
+    assert platform.create() == "late"
+    assert platform.sent == 1
+
+
+def test_a_listing_that_fails_too_keeps_the_intent(platform: Platform, intents: Intents) -> None:
+    def answer() -> None:
+        def listing() -> None:
+            raise Unreachable("no connection")
+
+        platform.listing = listing
+        raise UnknownOutcome("no answer")
+
+    platform.answer = answer
+    with pytest.raises(UnknownOutcome, match="no answer; no connection"):
+        platform.create()
+    assert len(intents.all()) == 1
+
+
+def test_a_process_that_died_after_sending_finds_its_object(platform: Platform) -> None:
+    platform.answers(Killed())
+    with pytest.raises(Killed):
+        platform.create()
+    platform.answers(None)
+    assert platform.create() == "c1"
+    assert (platform.sent, len(platform.objects)) == (1, 1)
+
+
+def test_a_process_that_died_before_the_effect_sends_again(platform: Platform) -> None:
+    platform.answers(Killed(), takes_effect=False)
+    with pytest.raises(Killed):
+        platform.create()
+    platform.answers(None)
+    assert platform.create() == "c1"
+    assert len(platform.objects) == 1
+
+
+def test_a_process_that_died_while_waiting_finds_the_id(platform: Platform) -> None:
+    assert platform.create() == "c1"
+    platform.objects.append(Candidate("c9", platform.call.clock.now() + 5))
+    assert platform.create() == "c1"
+    assert platform.sent == 1
+
+
+def test_a_recorded_object_that_is_gone_is_made_again(platform: Platform) -> None:
+    assert platform.create() == "c1"
+    platform.objects.clear()
+    assert platform.create() == "c1"
+    assert platform.sent == 2
+
+
+def test_an_object_of_somebody_else_is_never_taken(platform: Platform, intents: Intents) -> None:
+    platform.objects.append(Candidate("theirs"))
+    with pytest.raises(NameTaken) as caught:
+        platform.create()
+    assert "(theirs)" in str(caught.value)
+    token = "pulumi-python:dynamic/gpuform.together:Cluster"
+    assert f"gpuform import {token} train theirs" in str(caught.value)
+    assert platform.sent == 0
+    assert intents.all() == []
+
+
+def test_after_a_lost_answer_an_older_object_is_not_ours(platform: Platform) -> None:
+    def answer() -> None:
+        platform.objects.append(Candidate("older", platform.call.clock.now() - 3600))
+        raise UnknownOutcome("no answer")
+
+    platform.takes_effect, platform.answer = False, answer
+    with pytest.raises(UnknownOutcome):
+        platform.create()
+
+
+def test_what_another_resource_has_recorded_is_not_ours(
+    platform: Platform, intents: Intents
+) -> None:
+    def answer() -> None:
+        other = replace(intents.all()[0], urn="urn:other", name="other", id="c9")
+        intents.record(other)
+        platform.objects.append(Candidate("c9", platform.call.clock.now()))
+        raise UnknownOutcome("no answer")
+
+    platform.takes_effect, platform.answer = False, answer
+    with pytest.raises(UnknownOutcome):
+        platform.create()
+
+
+def test_several_new_objects_are_not_guessed_at(platform: Platform, intents: Intents) -> None:
+    def answer() -> None:
+        platform.objects.append(Candidate("twin"))
+        raise UnknownOutcome("no answer")
+
+    platform.answer = answer
+    with pytest.raises(AmbiguousObject, match="c1, twin"):
+        platform.create()
+    with pytest.raises(AmbiguousObject, match="c1, twin"):
+        platform.create()
+    assert (platform.sent, len(intents.all())) == (1, 1)
+
+
+def test_what_was_there_before_the_attempt_is_not_adopted_after_it(platform: Platform) -> None:
+    platform.objects.append(Candidate("leaving", leaving=True))
+    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    with pytest.raises(UnknownOutcome):
+        platform.create()
+    platform.objects[:] = [Candidate("leaving")]
+    with pytest.raises(NameTaken):
+        platform.create()
+
+
+def test_an_object_on_its_way_out_is_not_in_the_way(platform: Platform) -> None:
+    platform.objects.append(Candidate("leaving", leaving=True))
+    assert platform.create() == "c2"
+
+
+def test_what_must_hold_before_sending_is_asked_first(platform: Platform, intents: Intents) -> None:
+    def before() -> None:
+        raise GpuformError("the volume is bound")
+
+    with pytest.raises(GpuformError, match="the volume is bound"):
+        platform.create(before=before)
+    assert (platform.sent, intents.all()) == (0, [])
+
+
+def test_it_is_not_asked_about_an_object_that_exists(platform: Platform) -> None:
+    def before() -> None:
+        raise GpuformError("the volume is bound (to the very object)")
+
+    assert platform.create() == "c1"
+    assert platform.create(before=before) == "c1"
+
+
+def test_an_interrupted_run_sends_nothing(platform: Platform, intents: Intents) -> None:
+    platform.call.cancelled.set()
+    with pytest.raises(Cancelled):
+        platform.create()
+    assert (platform.sent, intents.all()) == (0, [])
+
+
+def test_a_renamed_resource_is_told_of_what_it_may_have_left(
+    platform: Platform, told: object
+) -> None:
+    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    with pytest.raises(UnknownOutcome):
+        platform.create()
+    platform.answers(None)
+    platform.create(target=replace(TARGET, name="renamed"))
+    assert "'train' in us-central-8" in told.warnings[-1]  # type: ignore[attr-defined]

@@ -1,0 +1,51 @@
+import inspect
+
+import pytest
+
+from gpuform.providers import errors
+from gpuform.providers.errors import ApiError, GpuformError, NotReady, OutOfCapacity
+
+
+def _classes() -> list[type[GpuformError]]:
+    found = [each for _, each in inspect.getmembers(errors, inspect.isclass)]
+    return [each for each in found if issubclass(each, GpuformError)]
+
+
+def test_the_tree_at_the_top_names_every_class() -> None:
+    drawn = errors.__doc__ or ""
+    assert [each.__name__ for each in _classes() if each.__name__ not in drawn] == []
+
+
+@pytest.mark.parametrize("error", _classes())
+def test_every_class_says_what_it_means(error: type[GpuformError]) -> None:
+    assert error.__doc__
+    assert error.__doc__ != GpuformError.__doc__ or error is GpuformError
+
+
+def test_the_text_is_the_message_and_the_hint() -> None:
+    error = GpuformError("it is wrong", hint="do this")
+    assert str(error) == "it is wrong\n  do this"
+    assert (error.message, error.hint) == ("it is wrong", "do this")
+    assert str(GpuformError("it is wrong")) == "it is wrong"
+
+
+@pytest.mark.parametrize(
+    ("status", "is_definite"),
+    [(400, True), (404, True), (408, False), (409, True), (429, True), (500, False), (200, False)],
+)
+def test_a_refusal_is_definite(status: int, is_definite: bool) -> None:
+    error = ApiError("refused", method="POST", path="/", status=status)
+    assert error.is_definite is is_definite
+
+
+def test_an_api_error_keeps_the_facts_of_its_answer() -> None:
+    error = OutOfCapacity(
+        "none", method="POST", path="/x", status=409, code="conflict", request_id="r-1"
+    )
+    facts = (error.method, error.path, error.status, error.code, error.request_id)
+    assert facts == ("POST", "/x", 409, "conflict", "r-1")
+
+
+def test_not_ready_keeps_the_last_look() -> None:
+    error = NotReady("it is Degraded", last=7)
+    assert (error.reason, error.last, str(error)) == ("it is Degraded", 7, "it is Degraded")

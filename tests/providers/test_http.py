@@ -1,0 +1,303 @@
+"""The retry table, row by row, with the exact pauses."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from gpuform.providers import errors
+from gpuform.providers.answers import ErrorAnswers, retry_after
+from gpuform.providers.call import Call, serving
+from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.together.client import is_out_of_stock
+
+Step = int | httpx.Response | type[httpx.TransportError]
+KEY = "key-that-must-not-show"
+
+
+class Platform:
+    """Answers with the steps one after another, the last one for ever."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = list(steps)
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
+        if isinstance(step, type):
+            raise step(f"broken: {KEY}", request=request)
+        return httpx.Response(step, json={}) if isinstance(step, int) else step
+
+
+@pytest.fixture
+def ask(call: Call) -> Callable[..., Any]:
+    """Sends one request to a platform and returns the pauses made, or the error."""
+
+    def ask(
+        platform: Platform, retry: Retry = Retry.SAFE, method: str = "GET", **kwargs: Any
+    ) -> Any:
+        client = ApiClient(
+            "http://platform.test/v1",
+            errors=ErrorAnswers(
+                "acme",
+                secrets=(KEY,),
+                hints={403: "use an Admin key"},
+                is_capacity=is_out_of_stock,
+            ),
+            headers=lambda: {"Authorization": f"Bearer {KEY}"},
+            transport=httpx.MockTransport(platform),
+            jitter=lambda longest: longest,
+        )
+        with serving(call):
+            return client.request(method, "/things", retry=retry, **kwargs)
+
+    return ask
+
+
+def _pauses(call: Call) -> list[float]:
+    pauses: list[float] = call.clock.pauses  # type: ignore[attr-defined]
+    return pauses
+
+
+TOO_MANY = httpx.Response(429, headers={"Retry-After": "3"})
+UNREACHED = [httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout]
+UNANSWERED = [httpx.ReadTimeout, httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError]
+
+
+@pytest.mark.parametrize("step", [*UNREACHED, *UNANSWERED, 429, 502, 503, 504])
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_a_safe_request_is_sent_again(
+    ask: Callable[..., Any], call: Call, method: str, step: Step
+) -> None:
+    platform = Platform(step, step, 200)
+    assert ask(platform, method=method) == {}
+    assert len(platform.requests) == 3
+    assert _pauses(call) == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("step", UNREACHED)
+def test_a_create_that_never_left_is_sent_again(
+    ask: Callable[..., Any], call: Call, step: Step
+) -> None:
+    assert ask(Platform(step, 200), Retry.CREATE, "POST") == {}
+    assert _pauses(call) == [0.5]
+
+
+def test_a_create_is_sent_again_when_the_platform_says_when(
+    ask: Callable[..., Any], call: Call
+) -> None:
+    assert ask(Platform(TOO_MANY, 200), Retry.CREATE, "POST") == {}
+    assert _pauses(call) == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        *((step, errors.UnknownOutcome) for step in UNANSWERED),
+        (429, errors.RateLimited),
+        (500, errors.ServerError),
+        (502, errors.ServerError),
+        (503, errors.ServerError),
+        (504, errors.ServerError),
+        (409, errors.Conflict),
+    ],
+)
+def test_a_create_that_may_have_left_is_sent_once(
+    ask: Callable[..., Any], step: Step, error: type[Exception]
+) -> None:
+    platform = Platform(step, 200)
+    with pytest.raises(error):
+        ask(platform, Retry.CREATE, "POST")
+    assert len(platform.requests) == 1
+
+
+@pytest.mark.parametrize("step", [httpx.ConnectError, httpx.ReadError, 429, 503])
+def test_never_is_once(ask: Callable[..., Any], step: Step) -> None:
+    platform = Platform(step, 200)
+    with pytest.raises(errors.GpuformError):
+        ask(platform, Retry.NEVER)
+    assert len(platform.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, errors.InvalidRequest),
+        (401, errors.AuthError),
+        (402, errors.ApiError),
+        (403, errors.PermissionDenied),
+        (404, errors.NotFound),
+        (409, errors.Conflict),
+        (422, errors.InvalidRequest),
+        (302, errors.ApiError),
+        (500, errors.ServerError),
+        (501, errors.ServerError),
+    ],
+)
+def test_other_answers_are_errors_at_once(
+    ask: Callable[..., Any], status: int, error: type[errors.ApiError]
+) -> None:
+    platform = Platform(status)
+    with pytest.raises(errors.ApiError) as caught:
+        ask(platform)
+    assert type(caught.value) is error
+    assert (caught.value.status, caught.value.path) == (status, "/things")
+    assert len(platform.requests) == 1
+
+
+def test_the_backoff_grows_up_to_five_attempts(ask: Callable[..., Any], call: Call) -> None:
+    platform = Platform(503)
+    with pytest.raises(errors.ServerError):
+        ask(platform)
+    assert len(platform.requests) == 5
+    assert _pauses(call) == [0.5, 1.0, 2.0, 4.0]
+
+
+def test_a_pause_that_is_asked_for_is_capped(ask: Callable[..., Any], call: Call) -> None:
+    ask(Platform(httpx.Response(503, headers={"Retry-After": "86400"}), 200))
+    assert _pauses(call) == [60.0]
+
+
+def test_no_pause_goes_past_the_deadline(ask: Callable[..., Any], call: Call) -> None:
+    call.begin(2)
+    platform = Platform(TOO_MANY, 200)
+    with pytest.raises(errors.RateLimited):
+        ask(platform)
+    assert (len(platform.requests), _pauses(call)) == (1, [])
+
+
+def test_an_interruption_ends_a_pause(ask: Callable[..., Any], call: Call) -> None:
+    call.cancelled.set()
+    with pytest.raises(errors.Cancelled):
+        ask(Platform(503, 200))
+
+
+def test_a_process_that_dies_is_not_an_error_of_the_platform(ask: Callable[..., Any]) -> None:
+    class Dying(Platform):
+        def __call__(self, request: httpx.Request) -> httpx.Response:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(Dying(200))
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("", None),
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("-3", 0.0),
+        ("soon", None),
+        ("Mon, 12 Jan 1970 13:47:40 GMT", 60.0),
+        ("Mon, 12 Jan 1970 13:00:00 GMT", 0.0),
+    ],
+)
+def test_retry_after(call: Call, header: str | None, seconds: float | None) -> None:
+    with serving(call):
+        assert retry_after(header) == seconds
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"error": {"message": "no such region", "code": "bad"}}, ": no such region"),
+        ({"error": "no such region"}, ": no such region"),
+        ({"message": "no such region"}, ": no such region"),
+        ({"error": {"message": "a\n  b"}}, ": a b"),
+        ({"detail": "withheld"}, ""),
+        ({"error": {"message": 7}}, ""),
+        (["withheld"], ""),
+        ({"error": {"message": "x" * 1000}}, ": " + "x" * 300 + "..."),
+        ({"error": {"message": f"bad key {KEY}"}}, ": bad key [secret]"),
+    ],
+)
+def test_what_the_platform_said(ask: Callable[..., Any], body: Any, said: str) -> None:
+    with pytest.raises(errors.InvalidRequest) as caught:
+        ask(Platform(httpx.Response(400, json=body)))
+    assert str(caught.value) == f"acme: GET /things answered 400{said}"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "said"), [("text/plain; charset=utf-8", ": down"), ("text/html", "")]
+)
+def test_text_is_shown_and_pages_are_not(
+    ask: Callable[..., Any], content_type: str, said: str
+) -> None:
+    answer = httpx.Response(400, text="down", headers={"Content-Type": content_type})
+    with pytest.raises(errors.InvalidRequest) as caught:
+        ask(Platform(answer))
+    assert str(caught.value) == f"acme: GET /things answered 400{said}"
+
+
+def test_code_request_id_and_hint(ask: Callable[..., Any]) -> None:
+    body = {"error": {"message": "no", "type": "permission_error"}}
+    with pytest.raises(errors.PermissionDenied) as caught:
+        ask(Platform(httpx.Response(403, json=body, headers={"X-Request-Id": "r-1"})))
+    assert (caught.value.code, caught.value.request_id) == ("permission_error", "r-1")
+    assert str(caught.value).endswith("\n  use an Admin key")
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [("Out of stock", errors.OutOfCapacity), ("volume is bound", errors.Conflict)],
+)
+def test_a_conflict_is_split_by_its_message(
+    ask: Callable[..., Any], message: str, error: type[Exception]
+) -> None:
+    with pytest.raises(errors.Conflict) as caught:
+        ask(Platform(httpx.Response(409, json={"error": {"message": message}})))
+    assert type(caught.value) is error
+
+
+def test_an_answer_that_is_not_json_is_a_server_error(ask: Callable[..., Any]) -> None:
+    with pytest.raises(errors.ServerError, match="not JSON") as caught:
+        ask(Platform(httpx.Response(200, text="<html>")))
+    assert not caught.value.is_definite
+
+
+def test_an_empty_answer_is_none(ask: Callable[..., Any]) -> None:
+    assert ask(Platform(httpx.Response(204))) is None
+
+
+def test_a_delete_can_have_a_body(ask: Callable[..., Any]) -> None:
+    platform = Platform(200)
+    ask(platform, method="DELETE", body={"ids": [1]}, params={"a": "b"})
+    (request,) = platform.requests
+    assert (request.method, request.content) == ("DELETE", b'{"ids": [1]}')
+    assert request.headers["content-type"] == "application/json"
+    assert str(request.url) == "http://platform.test/v1/things?a=b"
+
+
+def test_every_request_is_one_line_without_secrets(
+    ask: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        ask(Platform(200), method="POST", body={"kube_config": "body-that-must-not-show"})
+    lines = [record.getMessage() for record in caplog.records if record.name == "gpuform.http"]
+    assert len(lines) == 1
+    assert lines[0].startswith("POST /things -> 200 in ")
+    assert "must-not-show" not in caplog.text
+
+
+@pytest.mark.parametrize("step", [*UNREACHED, *UNANSWERED])
+def test_no_error_of_the_library_or_its_text_passes(ask: Callable[..., Any], step: Step) -> None:
+    with pytest.raises(errors.GpuformError) as caught:
+        ask(Platform(step), Retry.NEVER)
+    assert KEY not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_a_client_can_be_closed_and_used_again() -> None:
+    client = ApiClient(
+        "http://platform.test",
+        errors=ErrorAnswers("acme"),
+        transport=httpx.MockTransport(Platform(200)),
+    )
+    client.close()
+    assert client.request("GET", "/x") == {}
+    client.close()

@@ -1,0 +1,120 @@
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpuform.providers.errors import NameTaken
+from gpuform.providers.intents import Intent, Intents, Target
+
+TARGET = Target("together", "Cluster", "train", "us-central-8")
+
+
+def _intent(urn: str | None = "urn:a", target: Target = TARGET, **fields: object) -> Intent:
+    known = {"started_at": 100.0, "present_ids": ("old",), **fields}
+    return Intent(urn, target.platform, target.kind, target.name, target.region, **known)  # type: ignore[arg-type]
+
+
+def test_an_intent_survives_in_a_file_of_its_own(tmp_path: Path) -> None:
+    intents = Intents(tmp_path / "a" / "b")
+    intent = _intent()
+    intents.record(intent)
+    again = Intents(tmp_path / "a" / "b")
+    assert again.all() == [intent]
+    assert again.find("urn:a", TARGET) == intent
+    files = list((tmp_path / "a" / "b").iterdir())
+    assert [path.suffix for path in files] == [".json"]
+    assert json.loads(files[0].read_text())["present_ids"] == ["old"]
+
+
+def test_it_is_on_disk_before_record_returns(
+    intents: Intents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    intents.record(_intent())
+    file, directory = synced
+    assert file.endswith(".tmp")
+    assert directory == intents.directory.name
+
+
+def test_the_id_is_added(intents: Intents) -> None:
+    intent = _intent()
+    intents.record(intent)
+    assert intents.record_id(intent, "c1").id == "c1"
+    assert [each.id for each in intents.all()] == ["c1"]
+
+
+def test_only_the_own_intent_is_found(intents: Intents) -> None:
+    intents.record(_intent("urn:other"))
+    assert intents.find("urn:a", TARGET) is None
+    assert intents.find("urn:other", Target("together", "Cluster", "else", "r")) is None
+
+
+@pytest.mark.parametrize(("written", "asked"), [(None, "urn:a"), ("urn:a", None), (None, None)])
+def test_a_host_without_urns_is_matched_by_the_object(
+    intents: Intents, written: str | None, asked: str | None
+) -> None:
+    intents.record(_intent(written))
+    assert intents.find(asked, TARGET) is not None
+
+
+def test_forgetting_by_urn_by_id_and_by_intent(intents: Intents) -> None:
+    by_urn, by_id, itself = _intent("urn:a"), _intent(None, id="c1"), _intent("urn:c")
+    for intent in (by_urn, by_id, itself):
+        intents.record(intent)
+    intents.forget(urn="urn:a")
+    assert by_urn not in intents.all()
+    intents.forget(id_="c1")
+    assert intents.all() == [itself]
+    intents.forget(intent=itself)
+    intents.forget(urn="urn:never", id_="never")
+    assert intents.all() == []
+
+
+def test_a_urn_and_an_id_forget_no_other_resource(intents: Intents) -> None:
+    other = _intent("urn:b", id="c1")
+    intents.record(other)
+    intents.forget(urn="urn:a", id_="c1")
+    assert intents.all() == [other]
+
+
+def test_nothing_is_there_at_first(intents: Intents) -> None:
+    assert intents.all() == []
+    assert intents.find("urn:a", TARGET) is None
+    intents.forget(urn="urn:a")
+
+
+def test_a_name_is_claimed_once_at_a_time(intents: Intents) -> None:
+    with intents.claim(TARGET):
+        with pytest.raises(NameTaken, match="'train'"), intents.claim(TARGET):
+            pass
+        with intents.claim(Target("together", "Cluster", "other", "us-central-8")):
+            pass
+    with intents.claim(TARGET):
+        pass
+
+
+def test_many_threads_at_once(intents: Intents) -> None:
+    def work(number: int) -> None:
+        intent = _intent(f"urn:{number}")
+        intents.record(intent)
+        intents.record_id(intent, f"id-{number}")
+        if number % 2:
+            intents.forget(urn=f"urn:{number}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(each.id or "" for each in intents.all()) == sorted(
+        f"id-{number}" for number in range(0, 16, 2)
+    )
