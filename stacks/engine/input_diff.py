@@ -14,8 +14,11 @@ def changed_keys(olds: PropertyMap, news: PropertyMap) -> list[str]:
         key
         for key in olds.keys() | news.keys()
         if key != PROVIDER_KEY
-        and values.unwrap_secrets(olds.get(key, _MISSING))
-        != values.unwrap_secrets(news.get(key, _MISSING))
+        and not (
+            key in olds
+            and key in news
+            and values.equal(values.unwrap_secrets(olds[key]), values.unwrap_secrets(news[key]))
+        )
     )
 
 

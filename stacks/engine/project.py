@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from yaml.nodes import MappingNode, Node, ScalarNode
+
 from gpuform.stacks.engine import yaml_text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.value_json import Json
-from yaml.nodes import MappingNode, Node, ScalarNode
 
 _FILE_NAMES = ("Pulumi.yaml", "Pulumi.yml")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")

@@ -35,7 +35,7 @@ class SecretsError(EngineError):
     """Secrets that cannot be read or written."""
 
 
-class WrongPassphrase(SecretsError):  # noqa: N818 - it reads as what it is
+class WrongPassphrase(SecretsError):
     """The passphrase is not the one that the stack was made with."""
 
     def __init__(self) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from yaml.nodes import MappingNode, Node, ScalarNode
+
 from gpuform.stacks.engine import yaml_text
 from gpuform.stacks.engine.atomic import replace_file
 from gpuform.stacks.engine.errors import EngineError
@@ -17,7 +19,6 @@ from gpuform.stacks.engine.project import (
 )
 from gpuform.stacks.engine.value_json import Crypter, Json
 from gpuform.stacks.engine.values import PropertyMap, Secret
-from yaml.nodes import MappingNode, Node, ScalarNode
 
 SECURE = "secure"
 """The one key of an object that stands for an encrypted text: `{secure: v1:...}`."""

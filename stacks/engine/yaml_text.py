@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.value_json import Json
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 
 class YamlError(EngineError):
