@@ -1,0 +1,319 @@
+"""Together's cluster: what Ready means, what is sent, what drifts, and how errors read."""
+
+import base64
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuform.providers.call import serving
+from gpuform.providers.emulator.together import MEMBER_KEY
+from gpuform.providers.errors import (
+    AuthError,
+    GpuformError,
+    MissingCredentials,
+    OutOfCapacity,
+    PermissionDenied,
+)
+from gpuform.providers.together.cluster import ClusterLifecycle, decoded_kube_config, look_at
+from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
+from gpuform.schemas.together import wire
+
+Properties = dict[str, Any]
+
+
+@pytest.fixture
+def lifecycle() -> ClusterLifecycle:
+    return ClusterLifecycle()
+
+
+@pytest.fixture
+def ready(
+    lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
+) -> tuple[str, Properties, Properties]:
+    """A cluster that is Ready: its id, its outputs and its checked inputs."""
+    with emulator.serving():
+        inputs = {**lifecycle.check({}, cluster_inputs).inputs, "__provider": "pickled"}
+        created = lifecycle.create(inputs)
+    return created.id, {**created.outs, "__provider": "pickled"}, inputs
+
+
+def _cluster(status: str = "Ready", nodes: int = 2, **fields: Any) -> wire.Cluster:
+    workers = [{"node_id": f"n{at}", "host_name": f"host-{at}"} for at in range(nodes)]
+    known = {"cluster_id": "c1", "num_gpus": 16, "status": status, "gpu_worker_nodes": workers}
+    return wire.Cluster.model_validate({**known, **fields})
+
+
+class TestReady:
+    def test_it_is_status_and_nodes(self) -> None:
+        assert look_at(_cluster(), 16).done
+        assert not look_at(_cluster(nodes=1), 16).done
+        assert not look_at(_cluster(), 24).done
+        assert look_at(_cluster(nodes=1), 16).phase == "Ready with 1 of 2 nodes"
+
+    def test_nodes_that_leave_do_not_count(self) -> None:
+        leaving = [{"marked_for_deletion": True}, {"deleted_at": "2026-01-01T00:00:00Z"}, {}, {}]
+        cluster = _cluster(gpu_worker_nodes=leaving)
+        assert look_at(cluster, 16).done
+
+    @pytest.mark.parametrize("status", ["Scheduled", "InstallingDrivers", "SomethingNew", ""])
+    def test_other_statuses_are_waited_out(self, status: str) -> None:
+        look = look_at(_cluster(status), 16)
+        assert (look.done, look.failed) == (False, None)
+
+    @pytest.mark.parametrize("status", ["Degraded", "Paused", "OnDemandComputePaused", "Deleting"])
+    def test_statuses_that_do_not_become_ready(self, status: str) -> None:
+        assert look_at(_cluster(status), 16).failed == f"its status is {status}"
+
+    @pytest.mark.parametrize("phase", ["ACCEPTANCE_TESTS_FAILED", "NCCL_TESTS_FAILED"])
+    def test_failed_tests(self, phase: str) -> None:
+        failed = {"phase": f"CLUSTER_PHASE_{phase}", "transition_time": "2026-01-01T00:02:00Z"}
+        before = {"phase": "CLUSTER_PHASE_X", "transition_time": "2026-01-01T00:01:00Z"}
+        after = {"phase": "CLUSTER_PHASE_Y", "transition_time": "2026-01-01T00:03:00Z"}
+        status = "RunningAcceptanceTests"
+        look = look_at(_cluster(status, phase_transitions=[failed, before]), 16)
+        assert look.failed == f"it is in CLUSTER_PHASE_{phase}"
+        look = look_at(_cluster(status, phase_transitions=[failed, before, after]), 16)
+        assert look.failed is None
+
+    def test_a_failed_node(self) -> None:
+        failed = {
+            "host_name": "host-7",
+            "phase_transitions": [{"phase": "NODE_PHASE_FAILED", "transition_time": ""}],
+        }
+        look = look_at(_cluster("InstallingDrivers", gpu_worker_nodes=[failed]), 16)
+        assert look.failed == "its node host-7 failed"
+
+    def test_missing_fields_of_other_servers(self) -> None:
+        look = look_at(wire.Cluster(cluster_id="c1", driver_version="CUDA_12_6_560"), 16)
+        assert look.value.inputs["cuda_version"] == "12.6"
+        assert look.value.inputs["num_gpus"] is None
+        assert look.value.outputs.driver_version == "CUDA_12_6_560"
+        assert look.phase == "no status"
+
+
+class TestKubeConfig:
+    def test_it_is_decoded(self, ready: tuple[str, Properties, Properties]) -> None:
+        _, outs, _ = ready
+        assert yaml.safe_load(outs["kube_config"])["kind"] == "Config"
+        assert "kube_config" in ClusterLifecycle.secret_names()
+
+    @pytest.mark.parametrize(
+        ("text", "decoded"),
+        [
+            ("", None),
+            (base64.b64encode(b"apiVersion: v1\n").decode(), "apiVersion: v1\n"),
+            ("apiVersion: v1\n", "apiVersion: v1\n"),
+        ],
+    )
+    def test_forms(self, text: str, decoded: str | None) -> None:
+        assert decoded_kube_config(text) == decoded
+
+
+class TestScaling:
+    @pytest.mark.parametrize(("gpus", "nodes"), [(24, 3), (8, 1)])
+    def test_only_the_changed_field_is_sent(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        ready: tuple[str, Properties, Properties],
+        gpus: int,
+        nodes: int,
+    ) -> None:
+        id_, outs, inputs = ready
+        with emulator.serving():
+            updated = lifecycle.update(id_, outs, {**inputs, "num_gpus": float(gpus)})
+        assert updated.outs is not None
+        assert (updated.outs["num_gpus"], updated.outs["ready"]) == (gpus, True)
+        assert len(updated.outs["gpu_worker_nodes"]) == nodes
+        (put,) = emulator.requests("PUT")
+        assert put["body"] == {"num_gpus": gpus}
+
+    def test_drift_shows_after_a_read_as_that_field_alone(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        ready: tuple[str, Properties, Properties],
+    ) -> None:
+        id_, outs, inputs = ready
+        emulator.platform("PUT", f"/clusters/{id_}", {"num_gpus": 32})
+        with emulator.serving():
+            read = lifecycle.read(id_, outs)
+        assert read.inputs is not None
+        assert read.inputs["num_gpus"] == 32
+        assert [c.path for c in lifecycle.changes({**read.outs, "__provider": ""}, inputs)] == [
+            "num_gpus"
+        ]
+
+    def test_a_read_of_what_was_applied_is_no_change(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        ready: tuple[str, Properties, Properties],
+    ) -> None:
+        id_, outs, inputs = ready
+        with emulator.serving():
+            read = lifecycle.read(id_, outs)
+        assert read.inputs == {k: v for k, v in inputs.items() if k != "__provider"}
+        assert lifecycle.diff(id_, {**read.outs, "__provider": ""}, inputs).changes is False
+
+    def test_what_the_platform_scales_is_no_drift(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        cluster_inputs: Properties,
+    ) -> None:
+        inputs = {**cluster_inputs, "auto_scale": True, "auto_scale_max_gpus": 64.0}
+        with emulator.serving():
+            inputs = {**lifecycle.check({}, inputs).inputs, "__provider": "pickled"}
+            created = lifecycle.create(inputs)
+        emulator.platform("PUT", f"/clusters/{created.id}", {"num_gpus": 32})
+        emulator.advance(3600)
+        with emulator.serving():
+            read = lifecycle.read(created.id, created.outs)
+        assert read.outs["num_gpus"] == 16
+        assert lifecycle.diff(created.id, {**read.outs, "__provider": ""}, inputs).changes is False
+
+    def test_an_import_needs_the_id_alone_and_plans_nothing(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        ready: tuple[str, Properties, Properties],
+    ) -> None:
+        id_, _, inputs = ready
+        with emulator.serving():
+            read = lifecycle.read(id_, {})
+        assert read.inputs is not None
+        assert (
+            read.inputs.items()
+            >= {key: value for key, value in inputs.items() if key != "__provider"}.items()
+        )
+        assert lifecycle.diff(id_, {**read.outs, "__provider": ""}, inputs).changes is False
+
+
+class TestVolumes:
+    @pytest.fixture
+    def volume_id(self, emulator: Any, volume_inputs: Properties) -> str:
+        with emulator.serving("data"):
+            return SharedVolumeLifecycle().create(volume_inputs).id
+
+    def test_deleting_waits_until_the_volume_is_free(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        cluster_inputs: Properties,
+        volume_id: str,
+    ) -> None:
+        with emulator.serving():
+            created = lifecycle.create({**cluster_inputs, "volume_id": volume_id})
+        assert emulator.objects("volumes")[0]["status"] == "bound"
+        with emulator.serving():
+            lifecycle.delete(created.id, created.outs)
+        assert emulator.objects("clusters") == []
+        assert emulator.objects("volumes")[0]["status"] == "available"
+
+    def test_a_volume_that_does_not_exist_is_refused_before_the_create(
+        self, lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
+    ) -> None:
+        with emulator.serving(), pytest.raises(GpuformError, match="no shared volume nope"):
+            lifecycle.create({**cluster_inputs, "volume_id": "nope"})
+        assert (emulator.requests("POST"), emulator.intents.all()) == ([], [])
+
+    def test_a_volume_in_use_is_refused_before_the_create(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        cluster_inputs: Properties,
+        volume_id: str,
+    ) -> None:
+        with emulator.serving():
+            lifecycle.create({**cluster_inputs, "volume_id": volume_id})
+        other = {**cluster_inputs, "cluster_name": "other", "volume_id": volume_id}
+        with emulator.serving("other"), pytest.raises(GpuformError, match="it is bound"):
+            lifecycle.create(other)
+        assert len(emulator.objects("clusters")) == 1
+
+    def test_a_volume_that_stays_bound_is_a_warning(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        cluster_inputs: Properties,
+        volume_id: str,
+    ) -> None:
+        with emulator.serving():
+            lifecycle.create({**cluster_inputs, "volume_id": volume_id})
+        with emulator.serving():
+            lifecycle.delete("gone-already", {"volume_id": volume_id})
+        assert f"release of volume {volume_id}" in emulator.told.warnings[0]
+
+
+class TestErrors:
+    def test_out_of_stock_names_what_was_asked_for(
+        self, lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
+    ) -> None:
+        emulator.fault("POST", "^/compute/clusters$", capacity=True)
+        with emulator.serving(), pytest.raises(OutOfCapacity) as caught:
+            lifecycle.create(cluster_inputs)
+        assert "16 H100_SXM GPUs free in us-central-8" in str(caught.value)
+        assert (caught.value.status, emulator.intents.all()) == (409, [])
+
+    def test_no_key(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        cluster_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.delenv("TOGETHER_API_KEY")
+        with emulator.serving(), pytest.raises(MissingCredentials) as caught:
+            lifecycle.create(cluster_inputs)
+        assert "TOGETHER_API_KEY" in str(caught.value)
+        assert "gpuform config set --secret together:apiKey" in str(caught.value)
+        assert emulator.requests() == []
+
+    @pytest.mark.parametrize(
+        ("key", "refusal"),
+        [
+            ("a-wrong-key", (AuthError, "set TOGETHER_API_KEY to a valid key")),
+            (MEMBER_KEY, (PermissionDenied, "a Member key can only read: use an Admin key")),
+        ],
+    )
+    def test_a_key_that_is_not_enough(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        cluster_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        key: str,
+        refusal: tuple[type[GpuformError], str],
+    ) -> None:
+        error, text = refusal
+        monkeypatch.setenv("TOGETHER_API_KEY", key)
+        with emulator.serving(), pytest.raises(error, match=text) as caught:
+            lifecycle.create(cluster_inputs)
+        assert key not in str(caught.value)
+        assert (emulator.objects("clusters"), emulator.intents.all()) == ([], [])
+
+    def test_what_the_platform_refuses_is_said_in_its_words(
+        self, lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
+    ) -> None:
+        with emulator.serving(), pytest.raises(GpuformError, match=r"answered 4\d\d: .*atlantis"):
+            lifecycle.create({**cluster_inputs, "region": "atlantis"})
+
+    def test_a_cluster_that_vanishes_while_waiting(
+        self, lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
+    ) -> None:
+        emulator.fault("GET", "^/compute/clusters/", status=404, body={}, skip=1)
+        call = emulator.call()
+        with serving(call):
+            created = lifecycle.create(cluster_inputs)
+        assert created.outs["not_ready_reason"].endswith("is gone from the platform")
+
+
+def test_base_urls_come_with_and_without_the_version(
+    lifecycle: ClusterLifecycle, emulator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = "http://emulator.test/together"
+    for url in (base, f"{base}/", f"{base}/v1", f"{base}/v1/"):
+        monkeypatch.setenv("TOGETHER_BASE_URL", url)
+        assert lifecycle.read("never-was", {}).id == ""

@@ -1,0 +1,127 @@
+"""The typed classes: current, well formed, and what a type checker says of programs."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuform.providers import codegen
+from gpuform.providers.catalog import lifecycle_class
+from gpuform.schemas.rules import rules_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_generated_files_are_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert codegen.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_file_that_is_not_current_is_named_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "together" / "resources.py"
+    path.parent.mkdir()
+    (_, text), *_ = codegen.generated()
+    monkeypatch.setattr(codegen, "generated", lambda: iter([(path, text)]))
+    assert codegen.main(["--check"]) == 1
+    assert capsys.readouterr().err == "together/resources.py is not current\n"
+    assert codegen.main([]) == 0
+    assert path.read_text() == text
+    assert codegen.main(["--check"]) == 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed")
+def test_the_generated_files_are_formatted() -> None:
+    for path, _ in codegen.generated():
+        for command in (["format", "--check"], ["check"]):
+            found = subprocess.run(
+                [sys.executable, "-m", "ruff", *command, str(path)],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert found.returncode == 0, found.stdout
+
+
+def test_the_table_has_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    assert codegen.main(["--readme"]) == 0
+    table = capsys.readouterr().out
+    assert table == codegen.field_table()
+    for kind in ("Cluster", "SharedVolume"):
+        for name in rules_of(lifecycle_class("together", kind).inputs):
+            assert f"| `{name}` |" in table
+    rows = {line.split("|")[1].strip(): line for line in table.splitlines() if "|" in line}
+    assert "| in place | required |" in rows["`num_gpus`"]
+    assert "| in place | `KUBERNETES` |" in rows["`cluster_type`"]
+    assert "| replaces, write-only |" in rows["`volume_id`"]
+    assert "| in place, grow-only | required |" in rows["`size_tib`"]
+    assert "| as the fields it stands for |" in rows["`driver_version`"]
+
+
+PROGRAM = """
+import pulumi
+from gpuform.providers.together import Cluster, SharedVolume
+
+volume = SharedVolume("data", volume_name="data", size_tib=2, region="us-central-8")
+cluster = Cluster(
+    "train",
+    pulumi.ResourceOptions(protect=True),
+    cluster_name=pulumi.Output.from_input("train"),
+    region=volume.region,
+    gpu_type="H100_SXM",
+    num_gpus=16,
+    billing_type="ON_DEMAND",
+    driver_version=None,
+    volume_id=volume,
+    oidc_config={{
+        "client_id": "a",
+        "group_claim": "groups",
+        "group_prefix": "oidc:",
+        "issuer_url": "https://issuer.example",
+        "username_claim": "sub",
+        "username_prefix": "oidc:",
+    }},
+    add_ons=[{{"add_on_type": "dashboard", "name": "ui", "config": {{"dashboard": {{}}}}}}],
+    {extra}
+)
+pulumi.export("kubeconfig", cluster.kube_config)
+nodes: pulumi.Output[int] = cluster.num_gpus
+"""
+WRONG = {
+    'num_gpus="x"': PROGRAM.replace("num_gpus=16", 'num_gpus="x"'),
+    "a misspelt argument": PROGRAM.replace("gpu_type=", "gpu_typ="),
+    "a missing argument": PROGRAM.replace("    num_gpus=16,\n", ""),
+    "a closed enumeration": PROGRAM.replace('"ON_DEMAND"', '"PREPAID"'),
+    "a nested name": PROGRAM.replace('"group_claim"', '"group_claims"'),
+    "an output": PROGRAM.replace("pulumi.Output[int]", "pulumi.Output[str]"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
+def test_what_a_type_checker_says_of_programs(tmp_path: Path) -> None:
+    (tmp_path / "right.py").write_text(PROGRAM.format(extra='cluster_type="KUBERNETES",'))
+    for number, program in enumerate(WRONG.values()):
+        (tmp_path / f"wrong_{number}.py").write_text(program.format(extra=""))
+    (tmp_path / "mypy.ini").write_text(
+        f"[mypy]\nmypy_path = {ROOT / '.ci' / 'rooms'}\nnamespace_packages = True\n"
+        "explicit_package_bases = True\nfollow_imports = silent\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini", "."],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    errors = [line for line in found.stdout.splitlines() if ": error:" in line]
+    assert not [line for line in errors if line.startswith("right.py")]
+    missed = [
+        what
+        for number, what in enumerate(WRONG)
+        if not any(line.startswith(f"wrong_{number}.py") for line in errors)
+    ]
+    assert missed == [], found.stdout

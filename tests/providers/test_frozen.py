@@ -1,0 +1,101 @@
+"""What state files and people's scripts hold for ever. Never change an expectation here."""
+
+import base64
+import pickle
+
+import dill
+import pytest
+from pulumi.dynamic import Config, ConfigureRequest
+from pulumi.dynamic.dynamic import serialize_provider
+
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class, resource_class
+from gpuform.providers.clock import CLOCK_VARIABLE
+from gpuform.providers.together.client import (
+    BASE_URL_VARIABLE,
+    DEFAULT_BASE_URL,
+    KEY_CONFIG,
+    KEY_VARIABLE,
+)
+
+KINDS = [(platform, kind) for platform in LIFECYCLES for kind in LIFECYCLES[platform]]
+
+
+def test_the_dotted_paths() -> None:
+    assert LIFECYCLES == {
+        "together": {
+            "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
+            "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
+        },
+    }
+
+
+def test_the_environment_and_configuration_names() -> None:
+    assert CLOCK_VARIABLE == "GPUFORM_CLOCK"
+    assert KEY_VARIABLE == "TOGETHER_API_KEY"
+    assert BASE_URL_VARIABLE == "TOGETHER_BASE_URL"
+    assert KEY_CONFIG == "together:apiKey"
+    assert DEFAULT_BASE_URL == "https://api.together.ai/v1"
+
+
+@pytest.mark.parametrize(("platform", "kind"), KINDS)
+def test_the_type_tokens(platform: str, kind: str) -> None:
+    resource, lifecycle = resource_class(platform, kind), lifecycle_class(platform, kind)
+    assert resource._resource_type_name == f"dynamic/gpuform.{platform}:{kind}"
+    assert resource._lifecycle is lifecycle
+    assert (lifecycle.platform, lifecycle.kind) == (platform, kind)
+
+
+PICKLED = {
+    "Cluster": "gASVPgAAAAAAAACMImdwdWZvcm0ucHJvdmlkZXJzLnRvZ2V0aGVyLmNsdXN0ZXKUjBBDbHVzdGVyTGlm"
+    "ZWN5Y2xllJOUKYGULg==",
+    "SharedVolume": "gASVSQAAAAAAAACMKGdwdWZvcm0ucHJvdmlkZXJzLnRvZ2V0aGVyLnNoYXJlZF92b2x1bWWUjBVT"
+    "aGFyZWRWb2x1bWVMaWZlY3ljbGWUk5QpgZQu",
+}
+"""What the first release wrote into states."""
+
+
+@pytest.mark.parametrize("kind", PICKLED)
+def test_the_pickles_of_old_states(kind: str) -> None:
+    lifecycle = lifecycle_class("together", kind)
+    assert type(dill.loads(base64.b64decode(PICKLED[kind]))) is lifecycle
+    if pickle.DEFAULT_PROTOCOL == 4:
+        assert serialize_provider(lifecycle()) == PICKLED[kind]
+
+
+@pytest.mark.parametrize(("platform", "kind"), KINDS)
+def test_the_pickle_is_small_and_by_reference(platform: str, kind: str) -> None:
+    lifecycle = lifecycle_class(platform, kind)
+    pickled = serialize_provider(lifecycle())
+    assert len(pickled) < 200
+    assert type(dill.loads(base64.b64decode(pickled))) is lifecycle
+    assert lifecycle.serialize_as_secret_always is False
+
+
+@pytest.mark.parametrize(("platform", "kind"), KINDS)
+def test_what_a_lifecycle_was_configured_with_is_not_pickled(platform: str, kind: str) -> None:
+    lifecycle = lifecycle_class(platform, kind)
+    configured = lifecycle()
+    configured.configure(ConfigureRequest(Config({KEY_CONFIG: "a-key"}, "project")))
+    assert serialize_provider(configured) == serialize_provider(lifecycle())
+
+
+NAMES = {
+    "Cluster": """
+        cluster_name region gpu_type num_gpus cuda_version nvidia_driver_version nvidia_version_id
+        billing_type duration_days cluster_type volume_id shared_volume auto_scale
+        auto_scale_max_gpus capacity_pool_id num_capacity_pool_gpus num_preemptible_gpus
+        num_reserved_gpus reservation_start_time reservation_end_time project_id install_traefik
+        oidc_config cluster_config add_ons acceptance_tests_params slurm_image slurm_shm_size_gib
+        ready not_ready_reason status kube_config control_plane_nodes gpu_worker_nodes volumes
+        driver_version allocated_preemptible_gpus duration_hours created_at first_ready_at
+    """,
+    "SharedVolume": """
+        volume_name size_tib region is_lifecycle_independent project_id instance_cluster_id
+        ready not_ready_reason status
+    """,
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_no_property_disappears(kind: str) -> None:
+    assert set(NAMES[kind].split()) <= set(lifecycle_class("together", kind).property_names())

@@ -1,0 +1,123 @@
+"""The resource class as programs use it, with Pulumi's own mocks for the engine."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi.runtime import mocks, settings
+
+from gpuform.providers.together import Cluster, SharedVolume
+
+Arguments = mocks.MockResourceArgs
+
+
+class Engine(mocks.Mocks):
+    """Remembers registrations; every resource gets an id and its inputs back."""
+
+    def __init__(self) -> None:
+        self.registered: dict[str, Arguments] = {}
+
+    def new_resource(self, args: Arguments) -> tuple[str | None, dict[Any, Any]]:
+        self.registered[args.name] = args
+        return args.resource_id or f"{args.name}-id", dict(args.inputs)
+
+    def call(self, args: mocks.MockCallArgs) -> dict[Any, Any]:
+        raise AssertionError("no program here calls a function")
+
+
+Run = Callable[[Callable[[], object]], dict[str, Arguments]]
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    def run(program: Callable[[], object]) -> dict[str, Arguments]:
+        engine = Engine()
+        mocks.set_mocks(engine, preview=False)
+        pulumi.runtime.test(program)()
+        return engine.registered
+
+    yield run
+    settings.reset_options()
+
+
+def _volume(**changes: Any) -> SharedVolume:
+    arguments = {"volume_name": "data", "size_tib": 2, "region": "us-central-8", **changes}
+    return SharedVolume("data", **arguments)
+
+
+def test_what_is_registered(run: Run) -> None:
+    found = run(lambda: [_volume()])["data"]
+    assert found.typ == "pulumi-python:dynamic/gpuform.together:SharedVolume"
+    inputs = {k: v for k, v in found.inputs.items() if k != "__provider"}
+    assert inputs == {"volume_name": "data", "size_tib": 2, "region": "us-central-8"}
+    assert isinstance(found.inputs["__provider"], str)
+    assert len(found.inputs["__provider"]) < 200
+
+
+def test_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = []
+    register = mocks.MockMonitor.RegisterResource
+
+    def remember(self: mocks.MockMonitor, request: Any) -> Any:
+        requests.append(request)
+        return register(self, request)
+
+    monkeypatch.setattr(mocks.MockMonitor, "RegisterResource", remember)
+
+    def program() -> None:
+        own = pulumi.Alias(name="before")
+        Cluster("train", opts=pulumi.ResourceOptions(aliases=[own], protect=True), **CLUSTER)
+
+    run(program)
+    (found,) = (request for request in requests if request.name == "train")
+    assert list(found.additionalSecretOutputs) == ["kube_config"]
+    assert found.protect is True
+    assert "gpuform:together:Cluster" in str(found.aliases)
+    assert "before" in str(found.aliases)
+
+
+CLUSTER: Any = {
+    "cluster_name": "train",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 16,
+    "driver_version": "CUDA_12_6_560",
+    "billing_type": "ON_DEMAND",
+}
+
+
+def test_a_resource_given_as_an_argument_means_its_id(run: Run) -> None:
+    def program() -> None:
+        Cluster("train", volume_id=_volume(), **CLUSTER)
+
+    assert run(program)["train"].inputs["volume_id"] == "data-id"
+
+
+def test_every_property_is_an_attribute(run: Run) -> None:
+    def program() -> None:
+        cluster = Cluster("train", **CLUSTER)
+        for name in ("num_gpus", "kube_config", "status", "ready", "project_id"):
+            assert isinstance(getattr(cluster, name), pulumi.Output)
+
+    run(program)
+
+
+def test_a_name_that_is_not_known_reaches_check(run: Run) -> None:
+    assert run(lambda: [_volume(sise_tib=3)])["data"].inputs["sise_tib"] == 3
+
+
+def test_an_existing_object_can_be_got(run: Run) -> None:
+    def program() -> None:
+        cluster = Cluster.get("theirs", "c-1")
+        assert isinstance(cluster, Cluster)
+
+    assert run(program)["theirs"].resource_id == "c-1"
+
+
+def test_the_fixture_runs_programs(run: Run) -> None:
+    def program() -> None:
+        raise RuntimeError("a program that fails fails the test")
+
+    with pytest.raises(RuntimeError, match="fails the test"):
+        run(program)

@@ -1,0 +1,61 @@
+"""The key and the kubeconfig are in no log, error, repr or file, whatever happens."""
+
+import logging
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.together.client import client_for
+from gpuform.providers.together.cluster import ClusterLifecycle
+
+KEY = "emulator-admin-key"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    with serve(seed="secrets") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(tmp_path)
+        yield server
+        client_for(Settings()).close()
+
+
+def test_over_a_port_at_the_highest_log_level(
+    server: Server, cluster_inputs: dict[str, Any], caplog: Any, capfd: Any, tmp_path: Path
+) -> None:
+    from gpuform.providers.call import current_call
+
+    lifecycle = ClusterLifecycle()
+    with caplog.at_level(logging.DEBUG):
+        created = lifecycle.create(cluster_inputs)
+        lifecycle.read(created.id, created.outs)
+        for status in (400, 401, 403, 404, 500):
+            server.store  # noqa: B018 - the server stays referenced while it answers
+            try:
+                lifecycle.create({**cluster_inputs, "cluster_name": f"bad-{status}", "region": "x"})
+            except GpuformError as error:
+                caplog.handler.stream.write("".join(traceback.format_exception(error)))
+        lifecycle.delete(created.id, created.outs)
+    current_call().clock.close()  # type: ignore[attr-defined]
+    kube_config = created.outs["kube_config"]
+    token = next(line for line in kube_config.splitlines() if "token" in line).split()[-1]
+    out, err = capfd.readouterr()
+    files = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    shown = caplog.text + out + err + files
+    assert "gpuform.http" in shown
+    assert "Traceback" in shown
+    for secret in (KEY, token, kube_config):
+        assert secret not in shown
+
+
+def test_in_no_repr() -> None:
+    client = client_for(Settings(environ={"TOGETHER_API_KEY": "a-secret-key"}))
+    settings = Settings(environ={"TOGETHER_API_KEY": "a-secret-key"})
+    for thing in (client, client._api, client._api._errors, settings):
+        assert "a-secret-key" not in repr(thing)
