@@ -32,9 +32,9 @@ def get_regions() -> Sequence[Region]:
     Uses the credentials of the environment, else of the running program's configuration
     (`together:apiKey`). Raises GpuformError when the platform does not answer.
     """
-    import pulumi  # noqa: PLC0415 - only a program has a configuration
+    from pulumi.runtime import get_config  # noqa: PLC0415 - only a program has a configuration
 
-    return client_for(Settings(config=pulumi.Config("together").get)).regions()
+    return client_for(Settings(config=get_config)).regions()
 
 
 def problems(client: TogetherClient, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:

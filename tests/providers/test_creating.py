@@ -1,12 +1,17 @@
 """Create exactly once, against a platform that loses answers, or the process, at every point."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpuform.providers.call import Call
+from gpuform.providers.clock import SystemClock
 from gpuform.providers.creating import Candidate, Creation, create_once
 from gpuform.providers.errors import (
     AmbiguousObject,
@@ -285,3 +290,38 @@ def test_a_renamed_resource_is_told_of_what_it_may_have_left(
     platform.answers(None)
     platform.create(target=replace(TARGET, name="renamed"))
     assert "'train' in us-central-8" in told.warnings[-1]  # type: ignore[attr-defined]
+
+
+FAULTS = st.sampled_from([None, *LOST, *DEFINITE, Killed()])
+
+
+@settings(deadline=None)
+@given(
+    attempts=st.lists(st.tuples(FAULTS, st.booleans()), max_size=6),
+    foreign=st.booleans(),
+    stock_host=st.booleans(),
+)
+def test_whatever_happens_one_object_is_made_and_none_is_taken(
+    attempts: list[tuple[BaseException | None, bool]], foreign: bool, stock_host: bool
+) -> None:
+    """Attempts that fail anywhere, then a good one; a definite refusal has no effect."""
+    with TemporaryDirectory() as directory:
+        call = Call(
+            urn=None if stock_host else "urn:a",
+            clock=SystemClock(),
+            intents=Intents(Path(directory)),
+            on_progress=lambda _text: None,
+            on_warning=lambda _text: None,
+        )
+        platform = Platform(call)
+        for error, takes_effect in [*attempts, (None, True)]:
+            lost = isinstance(error, UnknownOutcome | ServerError | Killed)
+            platform.answers(error, takes_effect=error is None or (lost and takes_effect))
+            with suppress(GpuformError, Killed):
+                platform.create()
+        assert [each.id for each in platform.objects] == ["c1"]
+        assert platform.create() == "c1"
+        if foreign:
+            call.intents.forget(id_="c1")
+            with pytest.raises(NameTaken):
+                platform.create()

@@ -126,6 +126,17 @@ def test_programs_get_typed_regions(emulator: Any) -> None:
     ]
 
 
+def test_programs_use_the_key_of_the_stack(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pulumi
+
+    monkeypatch.delenv("TOGETHER_API_KEY")
+    pulumi.runtime.set_all_config({"together:apiKey": "emulator-admin-key"}, ["together:apiKey"])
+    try:
+        assert get_regions()
+    finally:
+        pulumi.runtime.set_all_config({})
+
+
 def test_programs_are_told_of_a_missing_key(emulator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOGETHER_API_KEY")
     with pytest.raises(MissingCredentials):
