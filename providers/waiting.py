@@ -70,7 +70,11 @@ def wait_until(
             if call.remaining() == 0 or looked_at - started >= limit:
                 reason = f"{what}: not done after {waited}; last seen: {phase}"
                 raise NotReady(reason, last=_of(last))
-            call.sleep(looked_at + interval - call.clock.now())
+            # Others that wait on the same virtual clock may have moved it this far already.
+            pause = looked_at + interval - call.clock.now()
+            if pause > 0:
+                call.sleep(pause)
+            call.raise_if_cancelled()
         except Cancelled:
             reason = f"{what}: interrupted after {waited}"
             reason += f"; last seen: {phase}" if phase else ""

@@ -35,7 +35,9 @@ from gpuform.schemas.together.statuses import (
 )
 
 GPUS_PER_NODE = 8
-INTERVAL = 15.0
+INTERVAL = 30.0
+"""Seconds between looks: creating one takes many minutes, and hundreds may be waited for."""
+
 VOLUME_RELEASE = 600.0
 """Seconds to wait for the volume of a deleted cluster."""
 
