@@ -86,6 +86,8 @@ def create_once(call: Call, creation: Creation) -> str:
     )
     call.raise_if_cancelled()
     call.intents.record(intent)
+    if earlier is not None and earlier.urn != intent.urn:
+        call.intents.forget(intent=earlier)  # of the other engine, and now settled
     id_ = _send(call, creation, intent)
     call.intents.record_id(intent, id_)
     return id_

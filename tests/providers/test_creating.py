@@ -281,6 +281,19 @@ def test_an_interrupted_run_sends_nothing(platform: Platform, intents: Intents) 
     assert (platform.sent, intents.all()) == (0, [])
 
 
+def test_an_attempt_of_the_stock_host_is_settled_by_the_engine(
+    platform: Platform, intents: Intents
+) -> None:
+    urn, platform.call.urn = platform.call.urn, None
+    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    with pytest.raises(UnknownOutcome):
+        platform.create()
+    platform.call.urn = urn
+    platform.answers(None)
+    assert platform.create() == "c1"
+    assert [(each.urn, each.id) for each in intents.all()] == [(urn, "c1")]
+
+
 def test_a_renamed_resource_is_told_of_what_it_may_have_left(
     platform: Platform, told: object
 ) -> None:
