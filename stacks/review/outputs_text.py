@@ -1,0 +1,84 @@
+"""A stack's outputs as text. A secret inside an output masks that part; `show` lifts that."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gpuform.stacks.engine.values import (
+    Archive,
+    Asset,
+    PropertyMap,
+    ResourceReference,
+    Secret,
+    Unknown,
+)
+from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.value_text import inline, labelled
+
+_RESOURCE_MARK = "@isPulumiResource"  # the SDK's, in previews only
+
+
+def shown(value: Any, *, show_secrets: bool = False) -> Any:
+    """The value as plain JSON data, with `[secret]` and `[unknown]` where they belong."""
+    if isinstance(value, Secret):
+        return shown(value.value, show_secrets=True) if show_secrets else "[secret]"
+    if isinstance(value, Unknown):
+        return "[unknown]"
+    if isinstance(value, dict):
+        return {
+            key: shown(item, show_secrets=show_secrets)
+            for key, item in value.items()
+            if key != _RESOURCE_MARK
+        }
+    if isinstance(value, list):
+        return [shown(item, show_secrets=show_secrets) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
+        return int(value)
+    if isinstance(value, ResourceReference):
+        return value.urn
+    if isinstance(value, Asset | Archive | bytes):
+        return f"[{type(value).__name__.lower()}]"
+    return value
+
+
+def outputs_lines(
+    outputs: PropertyMap, *, show_secrets: bool = False, paint: Paint = PLAIN
+) -> Iterator[str]:
+    """`Outputs:` and a line for each, values aligned; nothing when there are none."""
+    if not outputs:
+        return
+    width = max(map(len, outputs)) + 1
+    yield paint("bold", "Outputs:")
+    for name, value in sorted(outputs.items()):
+        label = f"{name}:".ljust(width)
+        plain = shown(value, show_secrets=show_secrets)
+        yield from (f"    {line}" for line in labelled(label, plain))
+
+
+def outputs_changes_lines(
+    before: PropertyMap, after: PropertyMap, *, paint: Paint = PLAIN
+) -> Iterator[str]:
+    """`Outputs:` with those that change, each marked; nothing when none does."""
+    changed = [name for name in sorted({*before, *after}) if _differs(name, before, after)]
+    if not changed:
+        return
+    width = max(map(len, changed)) + 1
+    yield paint("bold", "Outputs:")
+    for name in changed:
+        label = f"{name}:".ljust(width)
+        if name not in before:
+            lines, style = labelled(f"+ {label}", shown(after[name])), "add"
+        elif name not in after:
+            lines, style = labelled(f"- {label}", shown(before[name])), "remove"
+        else:
+            change = f"{inline(shown(before[name]))} => {inline(shown(after[name]))}"
+            lines, style = iter([f"~ {label} {change}"]), "change"
+        yield from (paint(style, f"  {line}") for line in lines)
+
+
+def _differs(name: str, before: PropertyMap, after: PropertyMap) -> bool:
+    if name not in before or name not in after:
+        return True
+    return bool(
+        shown(before[name], show_secrets=True) != shown(after[name], show_secrets=True)
+        or shown(before[name]) != shown(after[name])
+    )

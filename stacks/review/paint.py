@@ -1,0 +1,30 @@
+"""Colour, where the reader wants it."""
+
+from dataclasses import dataclass
+
+_CODES = {
+    "add": "32",
+    "remove": "31",
+    "change": "33",
+    "replace": "35",
+    "error": "1;31",
+    "warning": "33",
+    "dim": "2",
+    "bold": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """Styles text for a terminal, or leaves it as it is."""
+
+    color: bool = False
+
+    def __call__(self, style: str, text: str) -> str:
+        """`style` is one of add, remove, change, replace, error, warning, dim and bold, or ''."""
+        if not self.color or not style or not text:
+            return text
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+PLAIN = Paint()

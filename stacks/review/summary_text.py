@@ -1,0 +1,70 @@
+"""The lines that count: resources by operation, GPUs, durations."""
+
+from collections.abc import Iterator, Mapping
+
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.review.names import STYLES, counted
+from gpuform.stacks.review.paint import PLAIN, Paint
+
+# Operation -> symbol, what is to be done, what was done; in the order of Pulumi's display.
+_COUNTED = {
+    "create": ("+", "create", "created"),
+    "update": ("~", "update", "updated"),
+    "replace": ("+-", "replace", "replaced"),
+    "delete": ("-", "delete", "deleted"),
+}
+
+
+def resources_lines(
+    counts: Mapping[str, int], *, preview: bool, errored: int = 0, paint: Paint = PLAIN
+) -> Iterator[str]:
+    """Pulumi's summary: `Resources:`, a line for each operation, the unchanged ones.
+
+    `counts` has Pulumi's names of the operations; `errored` is the number of resources that failed.
+    """
+    found = {op: counts[op] for op in _COUNTED if counts.get(op)}
+    unchanged = counts.get("same", 0)
+    yield paint("bold", "Resources:")
+    for op, count in found.items():
+        symbol, to_do, done = _COUNTED[op]
+        verb = f"to {to_do}" if preview else done
+        yield paint(STYLES[symbol], f"    {symbol:<2}{count} {verb}")
+    if len(found) > 1:
+        rest = f". {unchanged} unchanged" if unchanged else ""
+        yield f"    {counted(sum(found.values()), 'change')}{rest}"
+    elif unchanged or not (found or errored):
+        yield f"    {unchanged} unchanged" if unchanged else "    nothing to do"
+    if errored:
+        yield paint("error", f"    {errored} errored")
+
+
+def gpus_line(plan: Plan, paint: Paint = PLAIN) -> str:
+    """How many GPUs come and go, or nothing when none does."""
+    added, more = _total([change.gpus_added for change in plan.changes])
+    removed, fewer = _total([change.gpus_removed for change in plan.changes])
+    parts = []
+    if added or more:
+        parts.append(paint("add", f"+{added} to add{more}"))
+    if removed or fewer:
+        parts.append(paint("remove", f"-{removed} to remove{fewer}"))
+    return f"GPUs: {', '.join(parts)}" if parts else ""
+
+
+def gpus_removed(plan: Plan) -> int:
+    """How many GPUs the plan takes away, as far as it is known."""
+    return _total([change.gpus_removed for change in plan.changes])[0]
+
+
+def _total(numbers: list[int | None]) -> tuple[int, str]:
+    unknown = " and an unknown number" if None in numbers else ""
+    return sum(number or 0 for number in numbers), unknown
+
+
+def duration(seconds: float) -> str:
+    """Whole seconds, at least one: 45s, 3m20s, 1h05m10s."""
+    whole = max(1, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02d}m{rest:02d}s"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"

@@ -1,0 +1,39 @@
+"""Values as people read them: JSON on one line while it is short, indented lines when not."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_LONGEST_LINE = 72
+_MARKS = ("[secret]", "[unknown]", "[known after apply]")
+
+
+def inline(value: Any) -> str:
+    """The value on one line; the marks of secret and unknown values stand without quotes."""
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{key}: {inline(item)}" for key, item in value.items())
+        return f"{{{inner}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(inline, value))}]"
+    if isinstance(value, str):
+        return value if value in _MARKS else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
+        return str(int(value))
+    if value is None or isinstance(value, bool | int | float):
+        return json.dumps(value)
+    return repr(value)
+
+
+def labelled(label: str, value: Any) -> Iterator[str]:
+    """`label value`; a long object or list has a line for each of its items below the label."""
+    text = inline(value)
+    if len(text) <= _LONGEST_LINE or not value or not isinstance(value, Mapping | list | tuple):
+        yield f"{label} {text}"
+        return
+    yield label.rstrip()
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (f"  {line}" for line in labelled(f"{key}:", item))
+    else:
+        for item in value:
+            yield from (f"  {line}" for line in labelled("-", item))
