@@ -1,0 +1,28 @@
+"""`--emulate`: an emulator for the length of a command, whose objects the next command finds."""
+
+from declared import CLUSTER, VOLUME
+
+UNSET = {"TOGETHER_API_KEY": None, "TOGETHER_BASE_URL": None, "GPUFORM_CLOCK": None}
+
+
+def test_the_next_command_finds_the_same_clusters(project):
+    project.declare(CLUSTER, VOLUME)
+    for command in (
+        ["preview", "--emulate"],
+        ["up", "--emulate", "--yes", "--stack", "dev"],
+        ["preview", "--emulate", "--expect-no-changes"],
+        ["refresh", "--emulate", "--yes", "--expect-no-changes"],
+        ["destroy", "--emulate", "--yes"],
+    ):
+        project.ok(*command, **UNSET)
+    assert project.state.get("resources", []) == []
+    assert (project.directory / ".gpuform").is_dir()
+    assert project.objects == {"clusters": [], "volumes": []}, "the other emulator saw nothing"
+
+
+def test_the_environment_of_an_emulator_is_printed(project):
+    shown = project.ok("emulator", "env", "--port", "4321").out
+    assert "export TOGETHER_BASE_URL=" in shown
+    assert "export TOGETHER_API_KEY=" in shown
+    assert "export GPUFORM_CLOCK=" in shown
+    assert "4321" in shown

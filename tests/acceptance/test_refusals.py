@@ -1,0 +1,126 @@
+"""What is refused: while planning, all at once; when applying, for want of rights."""
+
+import pytest
+from declared import CLUSTER, VOLUME
+
+from gpuform.providers.emulator.together import MEMBER_KEY
+
+RESERVED = {**CLUSTER, "billing_type": "RESERVED"}
+
+WRONG = {
+    "twelve GPUs": ({**CLUSTER, "num_gpus": 12}, "num_gpus", "8 or 16"),
+    "a reservation without days": (RESERVED, "duration_days", "90"),
+    "no days": ({**RESERVED, "duration_days": 0}, "duration_days", "90"),
+    "too many days": ({**RESERVED, "duration_days": 91}, "duration_days", "90"),
+    "days on demand": ({**CLUSTER, "duration_days": 30}, "duration_days", "RESERVED"),
+    "contradicting drivers": (
+        {**CLUSTER, "cuda_version": "12.8", "nvidia_driver_version": "570"},
+        "driver_version",
+        "12.8",
+    ),
+    "a misspelt GPU type": ({**CLUSTER, "gpu_type": "H100-SXM"}, "gpu_type", "H100_SXM"),
+    "SLURM without its shared memory": (
+        {**CLUSTER, "cluster_type": "SLURM"},
+        "slurm_shm_size_gib",
+        "SLURM",
+    ),
+    "a Terraform name": (
+        {**{k: v for k, v in CLUSTER.items() if k != "gpu_type"}, "instance_type": "H100-SXM"},
+        "instance_type",
+        "gpu_type: H100_SXM",
+    ),
+    "a region that the platform lacks": ({**CLUSTER, "region": "mars-1"}, "region", "us-central-8"),
+    "a GPU type that nobody knows": ({**CLUSTER, "gpu_type": "Z9"}, "gpu_type", "Z9"),
+}
+
+
+def test_everything_wrong_is_told_at_once_with_its_path(project):
+    lines = ["from gpuform.providers.together import Cluster, SharedVolume"]
+    lines += [f"Cluster({name!r}, **{wrong!r})" for name, (wrong, _, _) in WRONG.items()]
+    elsewhere = {**VOLUME, "region": "us-east-1"}
+    lines += [
+        f"far = SharedVolume('far', **{elsewhere!r})",
+        f"Cluster('apart', **{CLUSTER!r}, volume_id=far.id)",
+    ]
+    project.program("\n".join(lines))
+    for command in (["preview"], ["up", "--yes"]):
+        refused = project.run(*command)
+        assert refused.code == 1
+        told = " ".join(refused.text.split())
+        for name, (_, path, hint) in WRONG.items():
+            start = told.find(f"resource '{name}'")
+            assert start >= 0, (name, refused.text)
+            message = told[start : start + 600]
+            assert path in message, message
+            assert hint in message, message
+        message = told[told.find("resource 'apart'") :]
+        assert "volume_id" in message
+        assert "us-east-1" in message
+    assert project.requests("POST", "PUT", "DELETE") == []
+
+
+def test_a_preview_without_a_key_says_what_was_not_checked(project):
+    project.declare({**CLUSTER, "gpu_type": "Z9"})
+    plan = project.ok("preview", TOGETHER_API_KEY=None)
+    assert "TOGETHER_API_KEY" in plan.text
+    assert "Z9" in plan.text
+    assert "ot checked" in plan.text
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (None, ["TOGETHER_API_KEY", "gpuform config set --secret together:apiKey"]),
+        ("tgp_wrong", ["401", "TOGETHER_API_KEY"]),
+        (MEMBER_KEY, ["403", "Admin"]),
+    ],
+)
+def test_applying_needs_the_right_key(project, key, words):
+    project.declare(CLUSTER)
+    refused = project.run("up", "--yes", TOGETHER_API_KEY=key)
+    assert refused.code == 1
+    for word in words:
+        assert word in refused.text, refused.text
+    assert project.objects["clusters"] == []
+    assert [r["type"] for r in project.state["resources"]] == [
+        "pulumi:pulumi:Stack",
+        "pulumi:providers:pulumi-python",
+    ]
+
+
+def test_the_key_can_be_secret_configuration(project):
+    key = project.environ["TOGETHER_API_KEY"]
+    project.declare(None, VOLUME)
+    project.ok("config", "set", "--secret", "together:apiKey", key)
+    assert key not in (project.directory / "Pulumi.dev.yaml").read_text()
+    assert project.ok("up", "--yes", TOGETHER_API_KEY=None)
+    assert len(project.objects["volumes"]) == 1
+    assert project.ok("destroy", "--yes", TOGETHER_API_KEY=None)
+    assert project.objects["volumes"] == []
+
+
+def test_a_passphrase_is_asked_for_in_two_ways(project):
+    project.declare(CLUSTER)
+    refused = project.run("preview", PULUMI_CONFIG_PASSPHRASE=None)
+    assert refused.code == 1
+    assert "PULUMI_CONFIG_PASSPHRASE" in refused.text
+    assert "PULUMI_CONFIG_PASSPHRASE_FILE" in refused.text
+    wrong = project.run("preview", PULUMI_CONFIG_PASSPHRASE="wrong")
+    assert wrong.code == 1
+    assert "passphrase" in wrong.text
+
+
+def test_without_a_stack_the_command_says_which_there_are(project):
+    project.declare(CLUSTER)
+    missing = project.run("preview", "--stack", "prod")
+    assert missing.code == 6
+    assert "dev" in missing.text
+    assert "gpuform stack init prod" in missing.text
+
+
+def test_up_asks_and_does_nothing_without_an_answer(project):
+    project.declare(CLUSTER)
+    refused = project.run("up")
+    assert refused.code != 0
+    assert "--yes" in refused.text
+    assert project.objects["clusters"] == []

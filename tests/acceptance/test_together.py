@@ -1,0 +1,193 @@
+"""The whole path from a declared topology to a running cluster and back, on Together."""
+
+import base64
+import json
+
+import together
+import yaml
+from declared import CLUSTER, VOLUME
+
+from gpuform.providers.emulator.together import ADMIN_KEY
+
+
+def client(project) -> together.Together:
+    url = project.emulator.url + "/together"
+    return together.Together(api_key=ADMIN_KEY, base_url=url, max_retries=0)
+
+
+def test_a_cluster_and_its_volume_come_up_and_stay_the_same(project):
+    project.declare(CLUSTER, VOLUME)
+    plan = project.ok("preview")
+    assert "num_gpus" in plan.out
+    assert project.objects == {"clusters": [], "volumes": []}
+    up = project.up()
+    assert "RunningAcceptanceTests" in up.text, "the platform's own phases are shown"
+    (cluster,) = project.objects["clusters"]
+    assert cluster["status"] == "Ready"
+    assert project.ok("preview", "--expect-no-changes")
+    assert project.ok("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    assert project.ok("preview", "--expect-no-changes")
+    assert project.ok("up", "--yes", "--expect-no-changes")
+    assert project.ok("stack", "output", "status").out.strip() == "Ready"
+
+
+def test_scaling_is_one_request_with_the_changed_field_alone(project):
+    project.declare(CLUSTER, VOLUME)
+    project.up()
+    for gpus in (24, 16):
+        project.declare({**CLUSTER, "num_gpus": gpus}, VOLUME)
+        (step,) = project.steps().values()
+        assert (step["op"], step["diffReasons"]) == ("update", ["num_gpus"])
+        project.forget_requests()
+        project.up()
+        ((_, path, body),) = project.requests("PUT", "POST", "DELETE")
+        assert body == {"num_gpus": gpus}
+        cluster = client(project).clusters.retrieve(path.rsplit("/", 1)[1])
+        assert (cluster.status, len(cluster.gpu_worker_nodes) * 8) == ("Ready", gpus)
+        assert project.run("preview", "--expect-no-changes").code == 0
+
+
+def test_another_region_or_gpu_type_is_a_replacement_that_names_the_field(project):
+    project.declare(CLUSTER)
+    project.up()
+    for field, value in (("region", "us-east-1"), ("gpu_type", "H200_SXM")):
+        project.declare({**CLUSTER, field: value})
+        result = project.run("preview")
+        assert "replace" in result.out, result.text
+        assert field in result.out
+        step = json.loads(project.run("preview", "--json").out)["steps"][-1]
+        assert (step["op"], step["replaceReasons"]) == ("replace", [field])
+        assert project.run("preview", "--expect-no-changes").code == 7
+
+
+def test_a_replacement_deletes_first_and_keeps_the_volume(project):
+    project.declare(CLUSTER, VOLUME)
+    project.up()
+    project.forget_requests()
+    project.declare({**CLUSTER, "cluster_name": "second"}, VOLUME)
+    project.up()
+    verbs = [method for method, path, _ in project.requests("POST", "DELETE")]
+    assert verbs == ["DELETE", "POST"]
+    assert [c["name"] for c in project.objects["clusters"]] == ["second"]
+    assert len(project.objects["volumes"]) == 1
+
+
+def test_a_volume_grows_in_place_and_does_not_shrink(project):
+    project.declare(None, VOLUME)
+    project.up()
+    project.declare(None, {**VOLUME, "size_tib": 8})
+    (step,) = project.steps().values()
+    assert (step["op"], step["diffReasons"]) == ("update", ["size_tib"])
+    project.up()
+    assert [v["size_tib"] for v in _volumes(project)] == [8]
+    project.declare(None, {**VOLUME, "size_tib": 3})
+    refused = project.run("preview")
+    assert refused.code == 1
+    assert "size_tib" in refused.text
+    assert "shrink" in refused.text
+
+
+def _volumes(project):
+    return [v.model_dump() for v in client(project).clusters.storage.list().volumes]
+
+
+def test_a_change_by_someone_else_is_drift_of_that_field_alone(project):
+    project.declare(CLUSTER)
+    project.up()
+    (cluster,) = client(project).clusters.list().clusters
+    client(project).clusters.update(cluster.cluster_id, num_gpus=32)
+    shown = project.ok("refresh", "--yes")
+    assert "num_gpus: 16 => 32" in shown.text
+    (step,) = project.steps().values()
+    assert (step["op"], list(step["detailedDiff"])) == ("update", ["num_gpus"])
+    assert project.run("preview", "--expect-no-changes").code == 7
+
+
+def test_destroy_takes_the_cluster_first_and_waits_until_the_volume_is_free(project):
+    project.declare(CLUSTER, VOLUME)
+    project.up()
+    project.forget_requests()
+    project.ok("destroy", "--yes")
+    deletes = [path for _, path, _ in project.requests("DELETE")]
+    assert len(deletes) == 2
+    assert "storage" not in deletes[0]
+    assert "storage/volumes" in deletes[1]
+    assert project.objects == {"clusters": [], "volumes": []}
+    assert project.state.get("resources", []) == []
+    assert project.ok("stack", "rm", "dev", "--yes")
+
+
+def test_an_object_of_the_same_name_is_left_alone(project):
+    client(project).clusters.storage.create(**VOLUME)
+    project.declare(None, VOLUME)
+    refused = project.run("up", "--yes", "--skip-preview")
+    assert refused.code == 1
+    (volume,) = project.objects["volumes"]
+    assert volume["id"] in refused.text
+    assert "import" in refused.text
+
+
+def test_the_kubeconfig_can_be_used(project):
+    project.declare(CLUSTER)
+    project.up()
+    assert "[secret]" in project.ok("stack", "output").out
+    assert project.ok("stack", "output", "kubeconfig").out.strip() == "[secret]"
+    kubeconfig = yaml.safe_load(project.ok("stack", "output", "kubeconfig", "--show-secrets").out)
+    assert kubeconfig["kind"] == "Config"
+    assert kubeconfig["clusters"][0]["cluster"]["server"].startswith("https://")
+    assert kubeconfig["users"][0]["user"]["token"]
+
+
+def test_no_secret_is_found_anywhere(project):
+    project.declare(CLUSTER, VOLUME)
+    shown = [
+        project.run("preview", "--json", "-v"),
+        project.run("up", "--yes", "-v"),
+        project.run("up", "--yes", "--json", "-v"),
+        project.run("refresh", "--yes", "-v"),
+        project.run("stack", "export"),
+        project.run("stack", "output", "--json"),
+        project.run("preview", "-v"),
+    ]
+    config = project.ok("stack", "output", "kubeconfig", "--show-secrets").out
+    token = yaml.safe_load(config)["users"][0]["user"]["token"]
+    encoded = base64.b64encode(config.strip().encode()).decode()[:40]
+    key = project.environ["TOGETHER_API_KEY"]
+    places = {f"command {i}": result.text for i, result in enumerate(shown)}
+    places["requests"] = json.dumps(project.admin("GET", "requests"))
+    for path in project.directory.rglob("*"):
+        if path.is_file():
+            places[str(path)] = path.read_text(errors="replace")
+    for place, text in places.items():
+        for secret in (token, encoded, key):
+            assert secret not in text, place
+
+
+def test_the_state_is_pulumis(project):
+    project.declare(CLUSTER, VOLUME)
+    project.up()
+    types = [r["type"] for r in project.state["resources"]]
+    assert types == [
+        "pulumi:pulumi:Stack",
+        "pulumi:providers:pulumi-python",
+        "pulumi-python:dynamic/gpuform.together:SharedVolume",
+        "pulumi-python:dynamic/gpuform.together:Cluster",
+    ]
+    for name in ("data", "train"):
+        pickled = project.resource(name)["inputs"]["__provider"]
+        assert isinstance(pickled, str), "no secret is in it"
+        assert len(pickled) < 200
+    outputs = project.resource("train")["outputs"]
+    assert outputs["ready"] is True
+    assert outputs["kube_config"]["ciphertext"].startswith("v1:")
+    assert {k: outputs[k] for k in CLUSTER if k != "driver_version"} == {
+        k: v for k, v in CLUSTER.items() if k != "driver_version"
+    }
+
+
+def test_both_spellings_of_the_driver_are_one(project):
+    project.declare(CLUSTER)
+    project.up()
+    pair = {k: v for k, v in CLUSTER.items() if k != "driver_version"}
+    project.declare({**pair, "cuda_version": "12.6", "nvidia_driver_version": "560"})
+    assert project.run("preview", "--expect-no-changes").code == 0
