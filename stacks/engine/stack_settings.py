@@ -110,11 +110,11 @@ class StackSettings:
         secret: list[str] = []
         for key, value, default in self._effective():
             try:
-                texts[key] = _to_text(value, crypter)
+                texts[key] = to_text(value, crypter)
             except EngineError as error:
                 raise ProjectError(f"configuration {key}: {error}", hint=error.hint) from error
             _check_type(key, texts[key], default, self.stack)
-            if _is_secure(value) or (default.secret and key not in self._config):
+            if is_secure(value) or (default.secret and key not in self._config):
                 secret.append(key)
         return texts, secret
 
@@ -168,11 +168,11 @@ class StackSettings:
             self._config[full], self._spelt[full] = config_value(node, where), name
 
 
-def _is_secure(value: Json) -> bool:
+def is_secure(value: Json) -> bool:
     """Whether an encrypted text is anywhere in the value."""
     if isinstance(value, dict):
-        return _ciphertext(value) is not None or any(map(_is_secure, value.values()))
-    return isinstance(value, list) and any(map(_is_secure, value))
+        return _ciphertext(value) is not None or any(map(is_secure, value.values()))
+    return isinstance(value, list) and any(map(is_secure, value))
 
 
 def _ciphertext(value: dict[str, Json]) -> str | None:
@@ -194,8 +194,11 @@ def _decrypted(value: Json, crypter: Crypter | None) -> Json:
     return [_decrypted(item, crypter) for item in value] if isinstance(value, list) else value
 
 
-def _to_text(value: Json, crypter: Crypter | None) -> str:
-    """The value as the program sees it; objects exactly as Go's json.Marshal prints them."""
+def to_text(value: Json, crypter: Crypter | None) -> str:
+    """The value as the program sees it; objects exactly as Go's json.Marshal prints them.
+
+    The crypter may be None when nothing in the value is secure.
+    """
     plain = _decrypted(value, crypter)
     if isinstance(plain, str):
         return plain
