@@ -1,0 +1,100 @@
+"""`gpuform`: the commands and how each ends. A command's module is loaded when it is run."""
+
+import importlib
+import os
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from gpuform.stacks.cli.failures import explain
+from gpuform.stacks.cli.session import common_flags
+
+# Name -> module, and the line of `gpuform --help`, so that help loads no command.
+_COMMANDS = {
+    "preview": ("run_commands", "Show what `up` would change."),
+    "up": ("run_commands", "Create, change and delete resources until they are as declared."),
+    "refresh": ("run_commands", "Take over what the platforms say of every resource."),
+    "destroy": ("run_commands", "Delete every resource of the stack."),
+    "stack": ("stack_commands", "Make, list, select, remove and read stacks."),
+    "config": ("config_commands", "List, read and change a stack's configuration."),
+    "emulator": ("emulator_commands", "Serve the platforms' APIs on this machine."),
+}
+
+
+class App(click.Group):
+    """Loads commands when they are asked for, and turns what they raise into exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"gpuform.stacks.cli.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Runs a command and ends the process; raises SystemExit in any case."""
+        kwargs["standalone_mode"] = False
+        try:
+            result = super().main(*args, **kwargs)
+        except BrokenPipeError:
+            _drop_output()
+            sys.exit(1)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told here, once
+            code, lines = explain(error, verbose=_is_verbose(args, kwargs))
+            for line in lines:
+                click.echo(line, err=True)
+            sys.exit(code)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """The command's context is gone by now."""
+    given = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
+    return "--verbose" in given or "-v" in given
+
+
+def _drop_output() -> None:
+    """The reader has gone: what is still buffered must not fail again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from importlib.metadata import version  # noqa: PLC0415 - slow, and only needed here
+
+        click.echo(f"gpuform {version('gpuform')}")
+        context.exit()
+
+
+@click.command(cls=App, no_args_is_help=True)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+@common_flags
+def cli() -> None:
+    """Declarative GPU clusters on Pulumi.
+
+    Works on the Pulumi project (Pulumi.yaml) of the current folder, with Pulumi's commands, flags
+    and state files.
+
+    \b
+    Examples:
+      gpuform stack init dev
+      gpuform up --emulate
+    """

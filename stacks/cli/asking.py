@@ -1,0 +1,36 @@
+"""The question before a change is made."""
+
+from gpuform.schemas.plan import Plan, PlanAction
+from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.engine.deployment import Operation
+from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.plan_text import plan_text
+from gpuform.stacks.review.summary_text import gpus_removed
+
+
+def confirmed(screen: Screen, plan: Plan, operation: Operation) -> bool:
+    """Asks until the answer is clear; no answer is a no. A destroy wants the stack's name."""
+    wanted = plan.stack if operation == "destroy" else "yes"
+    question = f"{_what(plan, operation)} [{wanted}/no/details] "
+    while True:
+        answer = screen.ask(screen.paint("bold", question))
+        if answer == wanted:
+            return True
+        if answer == "details":
+            screen.print("\n" + plan_text(plan, details=True, paint=screen.paint) + "\n")
+        elif answer in ("", "no", "n"):
+            return False
+        else:
+            screen.print(f"Answer {wanted}, no or details.")
+
+
+def _what(plan: Plan, operation: Operation) -> str:
+    gone = gpus_removed(plan)
+    gpus = f" {counted(gone, 'GPU')} will be gone." if gone else ""
+    if operation == "destroy":
+        deleted = plan.summary.get(PlanAction.DELETE, 0)
+        return (
+            f"This deletes {counted(deleted, 'resource')} of stack {plan.stack} and what is on "
+            f"them.{gpus} Type the stack's name to go on."
+        )
+    return f"Perform this {operation}?{gpus}"

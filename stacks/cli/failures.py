@@ -1,0 +1,71 @@
+"""What ends a command early, in words and as Pulumi's exit codes."""
+
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+SUCCESS: Final = 0
+FAILED: Final = 1
+BAD_FLAGS: Final = 2
+STACK_NOT_FOUND: Final = 6
+UNEXPECTED_CHANGES: Final = 7
+ABANDONED: Final = 8
+INTERNAL_ERROR: Final = 255
+
+_REPORT: Final = "Please report it with the output of the same command with --verbose."
+
+
+def explain(error: BaseException, *, verbose: bool) -> tuple[int, list[str]]:
+    """The exit code and the lines to show on stderr.
+
+    Of an error that nobody foresaw only its type and its place are told: its text may hold values.
+    """
+    if isinstance(error, click.UsageError):
+        return BAD_FLAGS, list(_usage(error))
+    if isinstance(error, click.ClickException):
+        return error.exit_code, [f"error: {error.format_message()}"]
+    if isinstance(error, click.Abort | KeyboardInterrupt | EOFError):
+        return FAILED, ["error: interrupted"]
+    known = _known(error)
+    if known is not None:
+        return known
+    return INTERNAL_ERROR, list(_unforeseen(error, verbose))
+
+
+def _usage(error: click.UsageError) -> Iterator[str]:
+    if error.ctx is not None:
+        yield error.ctx.get_usage()
+    yield f"error: {error.format_message()}"
+    if error.ctx is not None:
+        yield f"  see `{error.ctx.command_path} --help`"
+
+
+def _known(error: BaseException) -> tuple[int, list[str]] | None:
+    # Imported by now, if the error is one of theirs.
+    engine = sys.modules.get("gpuform.stacks.engine.errors")
+    if engine is not None and isinstance(error, engine.EngineError):
+        lines = [f"error: {error}"]
+        lines += [f"  {line}" for line in (error.hint or "").splitlines()]
+        stack = sys.modules.get("gpuform.stacks.engine.stack")
+        missing = stack is not None and isinstance(error, stack.StackNotFound)
+        return (STACK_NOT_FOUND if missing else FAILED), lines
+    for name, attribute in (
+        ("gpuform.providers.errors", "GpuformError"),
+        ("gpuform.providers.emulator.store", "StoreError"),
+    ):
+        module = sys.modules.get(name)
+        if module is not None and isinstance(error, getattr(module, attribute)):
+            return FAILED, [f"error: {error}"]
+    return None
+
+
+def _unforeseen(error: BaseException, verbose: bool) -> Iterator[str]:
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+    yield f"error: internal error ({type(error).__name__}{place}). {_REPORT}"
+    if verbose:
+        for line in traceback.format_list(frames):
+            yield line.rstrip()

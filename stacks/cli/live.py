@@ -1,0 +1,84 @@
+"""Progress on a terminal: a row for each resource that is being worked on."""
+
+import threading
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gpuform.stacks.cli.progress import ended, is_news, is_work, running, subject
+from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.stopwatch import Stopwatch
+from gpuform.stacks.engine.events import Event, Progress, StepDone, StepFailed, StepStarted
+from gpuform.stacks.engine.steps import Step
+from gpuform.stacks.review.summary_text import duration
+
+_MOST_ROWS = 20
+
+
+@dataclass(slots=True)
+class _Row:
+    step: Step
+    phase: str = ""
+
+
+class LiveProgress:
+    """Rows while they run; what has ended stays above as a line."""
+
+    def __init__(self, screen: Screen, watch: Stopwatch) -> None:
+        self._screen = screen
+        self._watch = watch
+        self._rows: dict[str, _Row] = {}
+        self._lock = threading.Lock()
+        # The real stream: what the program prints is taken from sys.stdout meanwhile.
+        self._console = Console(file=screen.out, highlight=False, no_color=not screen.paint.color)
+        self._live = Live(
+            console=self._console,
+            get_renderable=self.table,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StepStarted) and is_work(event.step, planning=event.planning):
+            self._watch.start(event.step.urn)
+            with self._lock:
+                self._rows[event.step.urn] = _Row(event.step)
+        elif isinstance(event, Progress):
+            with self._lock:
+                if event.urn in self._rows:
+                    self._rows[event.urn].phase = event.text
+        elif isinstance(event, StepDone | StepFailed):
+            self._end(event)
+
+    def print(self, text: str) -> None:
+        self._console.print(Text.from_ansi(text), soft_wrap=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+    def table(self) -> Table:
+        """The rows as they are now."""
+        grid = Table.grid(padding=(0, 2))
+        with self._lock:
+            rows = list(self._rows.values())
+        for row in rows[:_MOST_ROWS]:
+            doing = running(row.step)
+            grid.add_row(
+                Text.from_ansi(subject(row.step, self._screen.paint)),
+                f"{doing}: {row.phase}" if row.phase else doing,
+                duration(self._watch.elapsed(row.step.urn)),
+            )
+        if len(rows) > _MOST_ROWS:
+            grid.add_row(f"   and {len(rows) - _MOST_ROWS} more")
+        return grid
+
+    def _end(self, event: StepDone | StepFailed) -> None:
+        with self._lock:
+            row = self._rows.pop(event.step.urn, None)
+        if row is not None and is_news(event):
+            self.print(ended(event, self._watch.elapsed(event.step.urn), self._screen.paint))

@@ -1,0 +1,76 @@
+"""What a run told, kept for the text that follows it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.stacks.engine.deployment import Outcome
+from gpuform.stacks.engine.events import Diagnostic, Event, Prelude, StepDone, Unchecked
+from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.review.names import is_noise
+
+_REASONS = {
+    Op.CREATE: PlanReason.NEW,
+    Op.UPDATE: PlanReason.CHANGED,
+    Op.DELETE: PlanReason.NOT_IN_PROGRAM,
+}
+
+
+@dataclass(slots=True)
+class Record:
+    """Collects the events of one run; the stack itself and providers are left out."""
+
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    _operation: str = ""
+    _done: dict[tuple[str, Op], Step] = field(default_factory=dict)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Prelude):
+            self._operation = event.operation
+        elif isinstance(event, Diagnostic):
+            self.diagnostics.append(event)
+        elif isinstance(event, Unchecked):
+            self.unchecked.append(event.text)
+        elif isinstance(event, StepDone) and self._is_counted(event.step):
+            self._done[event.step.urn, event.step.op] = event.step
+
+    def _is_counted(self, step: Step) -> bool:
+        if is_noise(step.state.type) or not step.op.is_logical:
+            return False
+        return step.op is not Op.REFRESH or self._operation == "refresh"
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many resources by Pulumi's names of the operations."""
+        return Counter(str(step.shown_op) for step in self._done.values())
+
+    @property
+    def errored(self) -> int:
+        """How many resources failed."""
+        return len({d.urn for d in self.diagnostics if d.severity == "error" and d.urn})
+
+    def plan(self, project: str, stack: str, outcome: Outcome) -> Plan:
+        """The plan that the run made, with the components, of which providers know nothing."""
+        changes = [*outcome.planned, *self._components()]
+        if self._operation == "destroy":
+            reason = {"reason": PlanReason.DESTROYED}
+            changes = [change.model_copy(update=reason) for change in changes]
+        return Plan.of(project, stack, changes, unchecked=self.unchecked)
+
+    def _components(self) -> list[ResourceChange]:
+        return [
+            ResourceChange(
+                urn=step.urn,
+                type=step.state.type,
+                name=name_of(step.urn),
+                action=PlanAction(str(step.op)),
+                reason=_REASONS[step.op],
+                gpus_added=0,
+                gpus_removed=0,
+            )
+            for step in self._done.values()
+            if step.change is None and step.op in _REASONS
+        ]

@@ -1,0 +1,131 @@
+"""The flags of `preview`, `up`, `refresh` and `destroy`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.session import session, stack_flags
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _run(arguments: RunArguments) -> int:
+    from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
+
+    with session() as current:
+        return running.run(arguments, current)
+
+
+def _flags(*flags: Callable[[Any], Any]) -> Callable[[F], F]:
+    def add(command: F) -> F:
+        for one in reversed((*flags, *_ALWAYS)):
+            command = one(command)
+        return stack_flags(command)
+
+    return add
+
+
+_ALWAYS = (
+    click.option(
+        "--parallel",
+        "-p",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Most resource operations at a time; 256 when not given.",
+    ),
+    click.option(
+        "--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there."
+    ),
+    click.option(
+        "--emulate",
+        is_flag=True,
+        help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
+    ),
+    click.option(
+        "--diff",
+        is_flag=True,
+        expose_value=False,
+        help="Accepted for Pulumi's sake: property changes are always shown.",
+    ),
+    click.option(
+        "--event-log",
+        type=click.Path(dir_okay=False, path_type=Path),
+        hidden=True,
+        help="Write Pulumi's event log to this file.",
+    ),
+)
+
+_REFRESH = click.option(
+    "--refresh", "-r", is_flag=True, help="Read every resource from its platform first."
+)
+_EXPECT = click.option(
+    "--expect-no-changes", is_flag=True, help="Exit with 7 if anything changes (or would)."
+)
+_YES = click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
+_SKIP = click.option("--skip-preview", "-f", is_flag=True, help="Do it without a preview.")
+
+
+@click.command()
+@_flags(_REFRESH, _EXPECT)
+def preview(**flags: Any) -> int:
+    """Show what `up` would change.
+
+    Runs the program and compares; nothing is created, changed or deleted, and the state stays as
+    it is.
+
+    \b
+    Examples:
+      gpuform preview --stack dev
+      gpuform preview --expect-no-changes
+    """
+    return _run(RunArguments("update", preview_only=True, **flags))
+
+
+@click.command()
+@_flags(_YES, _SKIP, _REFRESH, _EXPECT)
+def up(**flags: Any) -> int:
+    """Create, change and delete resources until they are as declared.
+
+    Shows the plan, asks, does it and waits until everything is ready. What is done is recorded in
+    the stack's state, also when a part fails.
+
+    \b
+    Examples:
+      gpuform up
+      gpuform up --yes --emulate
+    """
+    return _run(RunArguments("update", **flags))
+
+
+@click.command()
+@_flags(_YES, _SKIP, _EXPECT)
+def refresh(**flags: Any) -> int:
+    """Take over what the platforms say of every resource.
+
+    Reads every resource of the stack and records what it finds; nothing on a platform is changed.
+
+    \b
+    Examples:
+      gpuform refresh
+      gpuform refresh --yes --expect-no-changes
+    """
+    return _run(RunArguments("refresh", **flags))
+
+
+@click.command()
+@_flags(_YES, _SKIP, _REFRESH)
+def destroy(**flags: Any) -> int:
+    """Delete every resource of the stack.
+
+    Dependents go first, and the command waits until each is gone. The stack itself, its settings
+    and its history stay.
+
+    \b
+    Examples:
+      gpuform destroy --stack dev
+      gpuform destroy --yes --emulate
+    """
+    return _run(RunArguments("destroy", **flags))

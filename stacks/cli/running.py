@@ -1,0 +1,166 @@
+"""`preview`, `up`, `refresh` and `destroy`: plan, ask, do, and say how it ended."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from gpuform.providers.clock import clock_from
+from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.asking import confirmed
+from gpuform.stacks.cli.emulating import emulator_for
+from gpuform.stacks.cli.failures import FAILED, SUCCESS, UNEXPECTED_CHANGES
+from gpuform.stacks.cli.passphrase import passphrase_of
+from gpuform.stacks.cli.session import Session
+from gpuform.stacks.cli.stopping import FIRST, stopping
+from gpuform.stacks.cli.stopwatch import Stopwatch
+from gpuform.stacks.cli.views import EventLines, HumanView, PreviewJson, Title, View
+from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Deployment, Options, Outcome
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.event_json import EventLog
+from gpuform.stacks.engine.events import EventBus, Listener
+from gpuform.stacks.engine.lock import StackLock
+from gpuform.stacks.engine.stack import Stack, Workspace
+from gpuform.stacks.program import RULES
+
+
+def run(arguments: RunArguments, session: Session) -> int:
+    """Does the command; the exit code. Raises what stops it before anything is done."""
+    _refuse_what_nobody_can_answer(arguments, session)
+    workspace = Workspace.find(Path.cwd(), session.environ)
+    name = workspace.resolve(session.stack)
+    with contextlib.ExitStack() as held:
+        held.enter_context(emulator_for(workspace.project.directory, wanted=arguments.emulate))
+        lock = None
+        if not arguments.preview_only:
+            lock = held.enter_context(workspace.backend.lock(workspace.project.name, name))
+        stack = workspace.open(name, passphrase_of(workspace, session.screen))
+        log = held.enter_context(_event_log(arguments.event_log))
+        return _Run(arguments, session, stack, lock, log, _view(arguments, session)).go()
+
+
+def _refuse_what_nobody_can_answer(arguments: RunArguments, session: Session) -> None:
+    if arguments.preview_only or arguments.yes:
+        return
+    if arguments.json:
+        raise click.UsageError(
+            f"`{arguments.command} --json` cannot ask: add --yes, or look first with "
+            "`gpuform preview --json`"
+        )
+    if not session.screen.interactive and not arguments.skip_preview:
+        raise EngineError(
+            f"`gpuform {arguments.command}` asks before it changes anything, and nobody is here "
+            "to answer",
+            hint="add --yes (the preview is shown first) or --skip-preview; "
+            "`gpuform preview` only shows what would change",
+        )
+
+
+def _view(arguments: RunArguments, session: Session) -> View:
+    if arguments.json:
+        kind = PreviewJson if arguments.preview_only else EventLines
+        return kind(session.screen)
+    watch = Stopwatch(clock_from(os.environ))
+    return HumanView(session.screen, watch, debug=session.verbose)
+
+
+@contextlib.contextmanager
+def _event_log(path: Path | None) -> Iterator[list[Listener]]:
+    """A listener that writes Pulumi's event log to the file, if one is wanted."""
+    if path is None:
+        yield []
+        return
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise EngineError(f"the event log {path} cannot be written: {error.strerror}") from error
+    with file:
+        yield [EventLog(file.write)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    arguments: RunArguments
+    session: Session
+    stack: Stack
+    lock: StackLock | None
+    log: list[Listener]
+    view: View
+
+    def go(self) -> int:
+        arguments = self.arguments
+        if arguments.preview_only or not arguments.skip_preview:
+            outcome = self._deploy(preview=True)
+            if not outcome.succeeded:
+                return FAILED
+            if arguments.preview_only:
+                return self._judged(outcome)
+            if not self._may_go_on(outcome):
+                self.session.screen.print("Nothing was changed.")
+                return FAILED
+        started = time.time()
+        outcome = self._deploy(preview=False)
+        self.stack.finish(arguments.operation, outcome, started)
+        return self._judged(outcome)
+
+    def _may_go_on(self, outcome: Outcome) -> bool:
+        """Without changes nothing is asked: only the state learns what the program says now."""
+        if self.arguments.yes or not outcome.has_changes:
+            return True
+        screen = self.session.screen
+        try:
+            return confirmed(screen, self.view.plan(outcome), self.arguments.operation)
+        except KeyboardInterrupt:
+            screen.print()
+            return False
+
+    def _judged(self, outcome: Outcome) -> int:
+        if not outcome.succeeded:
+            return FAILED
+        if self.arguments.expect_no_changes and outcome.has_changes:
+            happened = (
+                "no changes were expected for preview but changes were proposed"
+                if self.arguments.preview_only
+                else "no changes were expected but changes occurred"
+            )
+            self.session.screen.warn(f"error: {happened}")
+            return UNEXPECTED_CHANGES
+        return SUCCESS
+
+    def _deploy(self, *, preview: bool) -> Outcome:
+        arguments, stack = self.arguments, self.stack
+        subject = stack.subject(arguments.parallel or DEFAULT_PARALLEL)
+        title = Title(arguments.operation, preview, stack.project.name, stack.name)
+        options = Options(
+            operation=arguments.operation,
+            preview=preview,
+            refresh=arguments.refresh,
+            parallel=arguments.parallel or DEFAULT_PARALLEL,
+            rules=RULES,
+        )
+        events = EventBus([self.view.begin(title), *self.log])
+        deployment = Deployment(subject, options, events)
+
+        def cancel() -> None:
+            deployment.cancel()
+            self.view.notice(FIRST)
+
+        try:
+            with stopping(cancel, self._leave):
+                outcome = deployment.run()
+        finally:
+            self.view.close()
+        self.view.end(outcome)
+        return outcome
+
+    def _leave(self) -> None:
+        """What is left undone stands in the state as pending."""
+        if self.lock is not None:
+            self.lock.release()
+        screen = self.session.screen
+        if screen.interactive:
+            os.write(screen.out.fileno(), b"\x1b[?25h\n")  # the cursor, which a live display hides

@@ -1,0 +1,129 @@
+"""What every command has: the flags that all of them take, the screen, and where it works."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gpuform.stacks.cli.screen import Screen
+
+_KEY = "gpuform.flags"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One command at work. `stack` is the one named by --stack, if any."""
+
+    screen: Screen
+    stack: str | None
+    verbose: bool
+    environ: Mapping[str, str]
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    """Keeps a flag, given before the command or after it."""
+    source = context.get_parameter_source(parameter.name or "")
+    if source is not None and source is not click.core.ParameterSource.DEFAULT:
+        context.find_root().meta.setdefault(_KEY, {})[parameter.name] = value
+
+
+_FLAGS = (
+    click.option(
+        "--cwd",
+        "-C",
+        type=click.Path(exists=True, file_okay=False),
+        expose_value=False,
+        callback=_remember,
+        help="Work as if started in this folder.",
+    ),
+    click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        expose_value=False,
+        callback=_remember,
+        help="Colours: on a terminal, always or never. NO_COLOR turns `auto` off.",
+    ),
+    click.option(
+        "--non-interactive",
+        is_flag=True,
+        expose_value=False,
+        callback=_remember,
+        help="Ask nothing and show no live display, also on a terminal.",
+    ),
+    click.option(
+        "--verbose",
+        "-v",
+        is_flag=True,
+        expose_value=False,
+        callback=_remember,
+        help="Log requests and debug messages to stderr.",
+    ),
+)
+
+_STACK = click.option(
+    "--stack",
+    "-s",
+    metavar="NAME",
+    expose_value=False,
+    callback=_remember,
+    help="The stack to work on; the selected one when not given.",
+)
+
+
+def common_flags(command: F) -> F:
+    """Adds the flags that every command takes."""
+    for flag in reversed(_FLAGS):
+        command = flag(command)
+    return command
+
+
+def stack_flags(command: F) -> F:
+    """Adds --stack and the flags that every command takes."""
+    return _STACK(common_flags(command))
+
+
+def flag(name: str, default: Any = None) -> Any:
+    """The value of a flag that all commands take, as given to this one."""
+    context = click.get_current_context(silent=True)
+    given: dict[str, Any] = context.find_root().meta.get(_KEY, {}) if context else {}
+    return given.get(name, default)
+
+
+@contextlib.contextmanager
+def session() -> Iterator[Session]:
+    """The running command's session: in its folder, with its logging, until it ends."""
+    screen = Screen.open(
+        flag("color", "auto"),
+        interactive=not flag("non_interactive", False),
+        environ=os.environ,
+    )
+    verbose = flag("verbose", False)
+    with contextlib.chdir(Path(flag("cwd") or ".")), _logging(screen, verbose=verbose):
+        yield Session(screen, flag("stack"), verbose, os.environ)
+
+
+@contextlib.contextmanager
+def _logging(screen: Screen, *, verbose: bool) -> Iterator[None]:
+    """gpuform's own log on stderr. Other libraries' logs may hold headers and bodies."""
+    logger = logging.getLogger("gpuform")
+    if not verbose:
+        yield
+        return
+    handler = logging.StreamHandler(screen.err)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)

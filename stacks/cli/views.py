@@ -1,0 +1,200 @@
+"""How a command shows its runs: for people, or as Pulumi's JSON."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.cli.progress import LineProgress, ProgressView
+from gpuform.stacks.cli.record import Record
+from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.stopwatch import Stopwatch
+from gpuform.stacks.engine.deployment import Operation, Outcome
+from gpuform.stacks.engine.event_json import EventLog, PreviewDigest
+from gpuform.stacks.engine.events import Event, Listener
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.review.diagnostics_text import diagnostics_lines
+from gpuform.stacks.review.outputs_text import outputs_changes_lines, outputs_lines
+from gpuform.stacks.review.plan_text import plan_text, unchecked_lines
+from gpuform.stacks.review.summary_text import duration, resources_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """Which run of which stack."""
+
+    operation: Operation
+    preview: bool
+    project: str
+    stack: str
+
+
+class View(Protocol):
+    """Shows the runs of one command, one after the other."""
+
+    def begin(self, title: Title) -> Listener:
+        """A run begins; its events go to what is returned."""
+
+    def end(self, outcome: Outcome) -> None:
+        """The run has ended."""
+
+    def notice(self, text: str) -> None:
+        """Something to know now, from any thread."""
+
+    def close(self) -> None:
+        """The run has ended, with an outcome or with an exception."""
+
+    def plan(self, outcome: Outcome) -> Plan:
+        """The plan that the last run made."""
+
+
+class _Recording:
+    """What all views have."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self.record = Record()
+        self.title: Title | None = None
+
+    def plan(self, outcome: Outcome) -> Plan:
+        if self.title is None:
+            raise AssertionError("a plan belongs to a run")
+        return self.record.plan(self.title.project, self.title.stack, outcome)
+
+    def notice(self, text: str) -> None:
+        self.screen.warn(text)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class PreviewJson(_Recording):
+    """`preview --json`: one object on stdout, at the end."""
+
+    def begin(self, title: Title) -> Listener:
+        self.title, self.record, self._digest = title, Record(), PreviewDigest()
+        return _both(self.record, self._digest)
+
+    def end(self, outcome: Outcome) -> None:
+        del outcome
+        self.screen.print(json.dumps(self._digest.to_json(), indent=4, ensure_ascii=False))
+
+
+class EventLines(_Recording):
+    """`up --json` and the like: the event log on stdout."""
+
+    def begin(self, title: Title) -> Listener:
+        self.title, self.record = title, Record()
+        return _both(self.record, EventLog(lambda line: self.screen.print(line.rstrip("\n"))))
+
+    def end(self, outcome: Outcome) -> None:
+        """Everything has been told."""
+
+
+_DOING = {"update": "Updating", "refresh": "Refreshing", "destroy": "Destroying"}
+
+
+class HumanView(_Recording):
+    """Plan, progress, outputs and summary as text on stdout."""
+
+    def __init__(self, screen: Screen, watch: Stopwatch, *, debug: bool) -> None:
+        super().__init__(screen)
+        self._watch = watch
+        self._debug = debug
+        self._progress: ProgressView | None = None
+        self._told_unchecked = False
+
+    def begin(self, title: Title) -> Listener:
+        self.title, self.record = title, Record()
+        doing = f"Previewing {title.operation}" if title.preview else _DOING[title.operation]
+        self.screen.print(self.screen.paint("bold", f"{doing} ({title.stack}):"))
+        self._watch.synchronise()
+        self._watch.start(self)
+        self._progress = self._new_progress()
+        return _both(self.record, self._progress)
+
+    def notice(self, text: str) -> None:
+        if self._progress is None:
+            self.screen.print(text)
+        else:
+            self._progress.print(text)
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None
+
+    def end(self, outcome: Outcome) -> None:
+        self.close()
+        if self.title is None:
+            raise AssertionError("a run begins before it ends")
+        blocks = self._preview(outcome) if self.title.preview else self._result(outcome)
+        texts = ["\n".join(block) for block in blocks]
+        self.screen.print("\n" + "\n\n".join(text for text in texts if text) + "\n")
+
+    def _new_progress(self) -> ProgressView:
+        if not self.screen.interactive:
+            return LineProgress(self.screen, self._watch)
+        from gpuform.stacks.cli.live import LiveProgress  # noqa: PLC0415 - rich, for terminals
+
+        return LiveProgress(self.screen, self._watch)
+
+    def _preview(self, outcome: Outcome) -> Iterator[list[str]]:
+        paint = self.screen.paint
+        plan = self.plan(outcome)
+        if outcome.succeeded:
+            unchanged = self.record.counts.get("same", 0)
+            yield [plan_text(plan, unchanged=unchanged, paint=paint)]
+            self._told_unchecked = True
+            if self._operation == "update":
+                before, after = outcome.outputs_before, outcome.outputs
+                yield list(outputs_changes_lines(before, after, paint=paint))
+        yield list(diagnostics_lines(self.record.diagnostics, debug=self._debug, paint=paint))
+        if not outcome.succeeded:
+            how = "was interrupted" if outcome.cancelled else "failed"
+            yield [paint("error", f"The preview {how}; nothing was changed.")]
+
+    def _result(self, outcome: Outcome) -> Iterator[list[str]]:
+        paint, record = self.screen.paint, self.record
+        yield list(diagnostics_lines(record.diagnostics, debug=self._debug, paint=paint))
+        if self._operation == "update":
+            yield list(outputs_lines(outcome.outputs, paint=paint))
+        if record.unchecked and not self._told_unchecked:
+            yield list(unchecked_lines(tuple(record.unchecked), paint))
+        lines = resources_lines(record.counts, preview=False, errored=record.errored, paint=paint)
+        yield [*lines, self._duration(outcome)]
+        if not outcome.succeeded:
+            yield list(self._what_next(outcome))
+        elif self._operation == "destroy":
+            stack = self.title.stack if self.title else ""
+            yield [f"The stack is empty. `gpuform stack rm {stack}` forgets it and its settings."]
+
+    @property
+    def _operation(self) -> Operation:
+        return self.title.operation if self.title else "update"
+
+    def _duration(self, outcome: Outcome) -> str:
+        elapsed = duration(self._watch.elapsed(self))
+        if self._watch.is_real:
+            return f"Duration: {elapsed}"
+        return f"Duration: {elapsed} by the platform's clock, {duration(outcome.seconds)} here"
+
+    def _what_next(self, outcome: Outcome) -> Iterator[str]:
+        how = "was interrupted" if outcome.cancelled else "failed"
+        command = {"update": "up"}.get(self._operation, self._operation)
+        yield self.screen.paint("error", f"The {self._operation} {how}.")
+        yield "  What was done is kept in the state; what was not begun is as before."
+        for resource in outcome.snapshot.resources:
+            if resource.init_errors and not resource.delete:
+                yield f"  {name_of(resource.urn)} exists, is recorded, and is not ready yet."
+        do = "" if outcome.cancelled else "remove the cause and "
+        yield f"  Next: {do}run `gpuform {command}` again; it goes on from here."
+
+
+def _both(first: Listener, second: Listener) -> Listener:
+    def listen(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return listen
