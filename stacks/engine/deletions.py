@@ -13,10 +13,10 @@ from gpuform.stacks.engine.steps import Op, Step
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """Layers of steps, dependents first; `protected` entries are not deleted and fail the run."""
+    """Layers of steps, dependents first; `protected` are steps that may not be done."""
 
     layers: Sequence[Sequence[Step]]
-    protected: Sequence[ResourceState]
+    protected: Sequence[Step]
 
 
 def plan_deletions(
@@ -27,7 +27,8 @@ def plan_deletions(
     protected = [entry for entry in doomed if entry.protect and not entry.delete]
     spared = {id(entry) for entry in protected}
     doomed = [entry for entry in doomed if id(entry) not in spared]
-    return Deletions(list(_layers(host, doomed, protected)), protected)
+    layers = list(_layers(host, doomed, protected))
+    return Deletions(layers, [_deletion(host, entry) for entry in protected])
 
 
 def _layers(

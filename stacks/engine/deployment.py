@@ -220,11 +220,11 @@ class Deployment:
         else:
             leftovers = self._executor.snapshot.leftovers()
         deletions = plan_deletions(self._executor.host, leftovers, kept)
-        for entry in deletions.protected:
-            self._executor.fail(
-                entry.urn,
+        for step in deletions.protected:
+            self._executor.refuse(
+                step,
                 EngineError(
-                    f"{entry.urn} is protected and cannot be deleted",
+                    f"{step.urn} is protected and cannot be deleted",
                     hint="remove `protect` from its options first, in an `up` of its own",
                 ),
             )

@@ -28,8 +28,8 @@ def run(
         return []
     workers = max(1, min(executor.parallel, len(base)))
     with ThreadPoolExecutor(workers, thread_name_prefix="refresh") as pool:
-        found = list(pool.map(refresh.one, base))
-    return [entry for entry in found if entry is not None]
+        list(pool.map(refresh.one, base))
+    return executor.snapshot.rebuild()
 
 
 class _Refresh:
@@ -37,40 +37,39 @@ class _Refresh:
         self._executor = executor
         self._counted = counted
 
-    def one(self, old: ResourceState) -> ResourceState | None:
-        """The entry as the platform has it; None when the object is gone."""
+    def one(self, old: ResourceState) -> None:
+        """Puts what the platform has into the entry's place."""
         if self._executor.stopping:
-            return old
+            return
         step = Step(Op.REFRESH, old.urn, old, old, result_op=Op.SAME)
         began = time.monotonic()
-        if not old.custom or is_provider(old.type) or old.pending_replacement or old.delete:
-            self._tell(step, began, quiet=old.pending_replacement or old.delete)
-            return old
+        if old.pending_replacement:
+            return
+        if not old.custom or is_provider(old.type):
+            self._tell(step, began)
+            return
         self._executor.events.emit(StepStarted(step, self._executor.preview))
         try:
-            new = self._read(step, old)
+            self._read(step, old)
         except EngineError as error:
             self._executor.fail(old.urn, error)
             self._executor.events.emit(StepFailed(step, time.monotonic() - began))
-            return old
-        self._tell(step, began)
-        return new
+        else:
+            self._tell(step, began)
 
-    def _tell(self, step: Step, began: float, *, quiet: bool = False) -> None:
-        if quiet:
-            return
-        if self._counted:
+    def _tell(self, step: Step, began: float) -> None:
+        # An object that waits for its deletion is read, but is none of the stack's resources.
+        if self._counted and not step.state.delete:
             self._executor.count(step)
         self._executor.events.emit(StepDone(step, self._executor.preview, time.monotonic() - began))
 
-    def _read(self, step: Step, old: ResourceState) -> ResourceState | None:
+    def _read(self, step: Step, old: ResourceState) -> None:
         read = self._executor.host.read(old.urn, old.id, old.inputs, old.outputs)
         if read is None:
             step.new, step.result_op = None, Op.DELETE
             step.change = describe_drift(self._executor.host, old, None, None)
-            if not self._executor.preview:
-                self._executor.snapshot.removed(old)
-            return None
+            self._executor.snapshot.removed(old)
+            return
         found, inputs = read
         outputs = values.mark_secret_outputs(
             found.outputs, old.inputs, old.additional_secret_outputs
@@ -88,9 +87,7 @@ class _Refresh:
         step.new, step.diffs = new, self._keys(diff, old, new)
         step.result_op = Op.UPDATE if diff.changes else Op.SAME
         step.change = describe_drift(self._executor.host, old, new, diff)
-        if not self._executor.preview:
-            self._executor.snapshot.refreshed(old, new)
-        return new
+        self._executor.snapshot.refreshed(old, new)
 
     def _drift(self, old: ResourceState, new: ResourceState) -> Diff:
         inputs = input_diff.ignoring(new.outputs, old.inputs, old.ignore_changes)

@@ -130,6 +130,22 @@ class SnapshotManager:
             if new != old:
                 self._touch()
 
+    def rebuild(self) -> list[ResourceState]:
+        """After a refresh: the entries to go on with, which name nothing that is gone.
+
+        As under the Pulumi CLI, a property that depends on nothing loses its key in
+        `property_dependencies`.
+        """
+        with self._condition:
+            gone = self._missing()
+            for place, entry in list(self._old.items()):
+                rebuilt = _rewired(entry, gone, {}, keep_empty=False)
+                if rebuilt is not entry:
+                    self._put(place, rebuilt)
+                    self._touch()
+            self._gone.clear()
+            return list(self._old.values())
+
     def leftovers(self) -> list[ResourceState]:
         """The entries of the old state that no step of this run has dealt with, in their order."""
         with self._condition:
@@ -163,10 +179,9 @@ class SnapshotManager:
         with self._condition:
             resources = [*self._done, *self._old.values()]
             pending = list(self._pending.values())
-        live = {resource.urn for resource in resources}
-        gone = {urn: entry for urn, entry in self._gone.items() if urn not in live}
-        if gone or self._renamed:
-            resources = [_rewired(resource, gone, self._renamed) for resource in resources]
+            gone, renamed = self._missing(), self._renamed
+        if gone or renamed:
+            resources = [_rewired(resource, gone, renamed) for resource in resources]
         return replace(
             self.base, resources=resources, pending_operations=pending, manifest=Manifest()
         )
@@ -194,6 +209,13 @@ class SnapshotManager:
     def _take(self, old: ResourceState) -> None:
         self._old.pop(self._places[id(old)], None)
         self._old.pop(self._replacing.pop(old.urn, -1), None)
+
+    def _missing(self) -> dict[str, ResourceState]:
+        """The entries that are gone and have no other of their URN, by URN."""
+        if not self._gone:
+            return {}
+        live = {entry.urn for entry in (*self._done, *self._old.values())}
+        return {urn: entry for urn, entry in self._gone.items() if urn not in live}
 
     def _touch(self) -> None:
         self._changed += 1
@@ -250,11 +272,15 @@ def _kept(new: PropertyMap, old: PropertyMap) -> PropertyMap:
 
 
 def _rewired(
-    resource: ResourceState, gone: Mapping[str, ResourceState], renamed: Mapping[str, str]
+    resource: ResourceState,
+    gone: Mapping[str, ResourceState],
+    renamed: Mapping[str, str],
+    *,
+    keep_empty: bool = True,
 ) -> ResourceState:
     """The entry with references to missing resources dropped and renamed ones brought up to date.
 
-    Keys of property dependencies stay, as the Pulumi CLI keeps them.
+    `keep_empty`: properties that depend on nothing keep their key.
     """
 
     def current(urns: Iterable[str]) -> list[str]:
@@ -263,14 +289,13 @@ def _rewired(
     parent = resource.parent
     while parent in gone:
         parent = gone[parent].parent
+    properties = {key: current(urns) for key, urns in resource.property_dependencies.items()}
     rewired = replace(
         resource,
         urn=renamed.get(resource.urn, resource.urn),
         parent=renamed.get(parent, parent),
         dependencies=current(resource.dependencies),
-        property_dependencies={
-            key: current(urns) for key, urns in resource.property_dependencies.items()
-        },
+        property_dependencies={k: urns for k, urns in properties.items() if urns or keep_empty},
         deleted_with=next(iter(current([resource.deleted_with])), ""),
         replace_with=current(resource.replace_with),
     )

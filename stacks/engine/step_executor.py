@@ -82,6 +82,13 @@ class StepExecutor:
         if not self.preview:
             self.stop()
 
+    def refuse(self, step: Step, error: EngineError) -> None:
+        """Tells why a step may not be done, as one that failed."""
+        self.events.emit(StepStarted(step, self.preview))
+        self.fail(step.urn, error)
+        if not self.preview:
+            self.events.emit(StepFailed(step))
+
     def run(self, steps: Iterable[Step]) -> None:
         """Does one resource's steps in order.
 

@@ -343,9 +343,31 @@ def test_refresh_drops_what_is_gone_and_references_to_it(lab):
     lab.change_world("m-1", None)
     assert lab.run("refresh").changes == {"same": 2, "delete": 1}
     assert lab.names == ["b"]
-    assert lab.state("b").property_dependencies["uses"] == []
+    assert lab.state("b").property_dependencies == {}
     lab.up(program)
     assert ("create", "a") in lab.steps
+    assert lab.state("b").property_dependencies["uses"] == [lab.state("a").urn]
+
+
+def test_refresh_reads_what_waits_for_its_deletion(lab):
+    lab.up("Machine('a', rack='x', refuse='delete')")
+    assert not lab.up("Machine('a', rack='y')").succeeded
+    lab.change_world("m-1", None)
+    assert lab.run("refresh").changes == {"same": 2}
+    assert [r.delete for r in lab.snapshot.resources if "Machine" in r.urn] == [False]
+    assert lab.up("Machine('a', rack='y')").succeeded
+    assert list(lab.world) == ["m-2"]
+
+
+def test_a_refresh_that_is_only_planned_changes_nothing(lab):
+    program = "a = Machine('a')\nMachine('b', uses=a.address)\n"
+    lab.up(program)
+    lab.change_world("m-1", None)
+    written = len(lab.written)
+    assert lab.run("refresh", preview=True).changes == {"same": 2, "delete": 1}
+    assert len(lab.written) == written
+    assert lab.preview(program, refresh=True).changes == {"same": 1, "create": 1, "update": 1}
+    assert lab.names == ["a", "b"]
 
 
 def test_update_with_refresh_sees_drift_in_one_run(lab):
