@@ -39,7 +39,7 @@ def run(arguments: RunArguments, session: Session) -> int:
         if not arguments.preview_only:
             lock = held.enter_context(workspace.backend.lock(workspace.project.name, name))
         stack = workspace.open(name, passphrase_of(workspace, session.screen))
-        log = held.enter_context(_event_log(arguments.event_log))
+        log = held.enter_context(_event_log(arguments.event_log, debug=session.verbose))
         return _Run(arguments, session, stack, lock, log, _view(arguments, session)).go()
 
 
@@ -63,13 +63,13 @@ def _refuse_what_nobody_can_answer(arguments: RunArguments, session: Session) ->
 def _view(arguments: RunArguments, session: Session) -> View:
     if arguments.json:
         kind = PreviewJson if arguments.preview_only else EventLines
-        return kind(session.screen)
+        return kind(session.screen, debug=session.verbose)
     watch = Stopwatch(clock_from(os.environ))
     return HumanView(session.screen, watch, debug=session.verbose)
 
 
 @contextlib.contextmanager
-def _event_log(path: Path | None) -> Iterator[list[Listener]]:
+def _event_log(path: Path | None, *, debug: bool) -> Iterator[list[Listener]]:
     """A listener that writes Pulumi's event log to the file, if one is wanted."""
     if path is None:
         yield []
@@ -79,7 +79,7 @@ def _event_log(path: Path | None) -> Iterator[list[Listener]]:
     except OSError as error:
         raise EngineError(f"the event log {path} cannot be written: {error.strerror}") from error
     with file:
-        yield [EventLog(file.write)]
+        yield [EventLog(file.write, debug)]
 
 
 @dataclass(frozen=True, slots=True)

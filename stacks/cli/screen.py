@@ -38,9 +38,13 @@ class Screen:
         )
 
     def print(self, text: str = "") -> None:
-        """A line of results. A reader that has gone is no reason to stop in mid-run."""
+        """A line of results."""
+        self.write(text + "\n")
+
+    def write(self, text: str) -> None:
+        """Results as they are. A reader that has gone is no reason to stop in mid-run."""
         with contextlib.suppress(BrokenPipeError):
-            self.out.write(text + "\n")
+            self.out.write(text)
             self.out.flush()
 
     def warn(self, text: str) -> None:

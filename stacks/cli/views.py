@@ -50,10 +50,11 @@ class View(Protocol):
 
 
 class _Recording:
-    """What all views have."""
+    """What all views have. `debug`: messages of that severity are shown too."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, *, debug: bool = False) -> None:
         self.screen = screen
+        self.debug = debug
         self.record = Record()
         self.title: Title | None = None
 
@@ -86,7 +87,7 @@ class EventLines(_Recording):
 
     def begin(self, title: Title) -> Listener:
         self.title, self.record = title, Record()
-        return _both(self.record, EventLog(lambda line: self.screen.print(line.rstrip("\n"))))
+        return _both(self.record, EventLog(self.screen.write, self.debug))
 
     def end(self, outcome: Outcome) -> None:
         """Everything has been told."""
@@ -99,9 +100,8 @@ class HumanView(_Recording):
     """Plan, progress, outputs and summary as text on stdout."""
 
     def __init__(self, screen: Screen, watch: Stopwatch, *, debug: bool) -> None:
-        super().__init__(screen)
+        super().__init__(screen, debug=debug)
         self._watch = watch
-        self._debug = debug
         self._progress: ProgressView | None = None
         self._told_unchecked = False
 
@@ -150,15 +150,15 @@ class HumanView(_Recording):
             if self._operation == "update":
                 before, after = outcome.outputs_before, outcome.outputs
                 yield list(outputs_changes_lines(before, after, paint=paint))
-        yield list(diagnostics_lines(self.record.diagnostics, debug=self._debug, paint=paint))
+        yield list(diagnostics_lines(self.record.diagnostics, debug=self.debug, paint=paint))
         if not outcome.succeeded:
             how = "was interrupted" if outcome.cancelled else "failed"
             yield [paint("error", f"The preview {how}; nothing was changed.")]
 
     def _result(self, outcome: Outcome) -> Iterator[list[str]]:
         paint, record = self.screen.paint, self.record
-        yield list(diagnostics_lines(record.diagnostics, debug=self._debug, paint=paint))
-        if self._operation == "update":
+        yield list(diagnostics_lines(record.diagnostics, debug=self.debug, paint=paint))
+        if self._operation == "update" and outcome.succeeded:
             yield list(outputs_lines(outcome.outputs, paint=paint))
         if record.unchecked and not self._told_unchecked:
             yield list(unchecked_lines(tuple(record.unchecked), paint))
@@ -175,10 +175,10 @@ class HumanView(_Recording):
         return self.title.operation if self.title else "update"
 
     def _duration(self, outcome: Outcome) -> str:
-        elapsed = duration(self._watch.elapsed(self))
-        if self._watch.is_real:
-            return f"Duration: {elapsed}"
-        return f"Duration: {elapsed} by the platform's clock, {duration(outcome.seconds)} here"
+        elapsed, here = self._watch.elapsed(self), duration(outcome.seconds)
+        if self._watch.is_real or elapsed < 1:
+            return f"Duration: {here}"
+        return f"Duration: {duration(elapsed)} by the platform's clock, {here} here"
 
     def _what_next(self, outcome: Outcome) -> Iterator[str]:
         how = "was interrupted" if outcome.cancelled else "failed"

@@ -53,10 +53,12 @@ _MASKING = _Masking()
 class EventLog:
     """Writes each event of one run as a line of Pulumi's event log (apitype.EngineEvent).
 
-    `write` gets the line with its end; `now` tells Unix seconds.
+    `write` gets the line with its end; `now` tells Unix seconds; messages of severity debug, some
+    six for each resource, are written with `debug` only.
     """
 
     write: Callable[[str], object]
+    debug: bool = False
     now: Callable[[], float] = time.time
     _sequence: int = 0
     _steps: int = 0
@@ -78,7 +80,7 @@ class EventLog:
         elif isinstance(event, Summary):
             self._line("summaryEvent", _summary(event))
             self._line("cancelEvent", {})
-        else:
+        elif self.debug or not (isinstance(event, Diagnostic) and event.severity == "debug"):
             self._line("diagnosticEvent", _diagnostic(event))
 
     def _op(self, step: Step) -> Op:
