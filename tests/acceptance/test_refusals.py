@@ -37,7 +37,7 @@ WRONG = {
 def test_everything_wrong_is_told_at_once_with_its_path(project):
     lines = ["from gpuform.providers.together import Cluster, SharedVolume"]
     lines += [f"Cluster({name!r}, **{wrong!r})" for name, (wrong, _, _) in WRONG.items()]
-    elsewhere = {**VOLUME, "region": "us-east-1"}
+    elsewhere = {**VOLUME, "region": "us-east-2"}
     lines += [
         f"far = SharedVolume('far', **{elsewhere!r})",
         f"Cluster('apart', **{CLUSTER!r}, volume_id=far.id)",
@@ -55,7 +55,7 @@ def test_everything_wrong_is_told_at_once_with_its_path(project):
             assert hint in message, message
         message = told[told.find("resource 'apart'") :]
         assert "volume_id" in message
-        assert "us-east-1" in message
+        assert "us-east-2" in message
     assert project.requests("POST", "PUT", "DELETE") == []
 
 
