@@ -1,0 +1,163 @@
+"""The platforms, and both hosts of every lifecycle, for the conformance suite."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from conformance.described import Described
+from conformance.kinds import KINDS
+from conformance.platform import Platform
+from conformance.stacks import EmbeddedStack, Stack, StockStack
+from conformance.verbs import EngineVerbs, StockVerbs, Verbs, struct
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.call import Call
+from gpuform.providers.clock import clock_from
+from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.intents import Intents
+from gpuform.providers.together.client import client_for
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+
+
+@pytest.fixture(scope="session")
+def crypter() -> PassphraseCrypter:
+    return PassphraseCrypter.new("test only")
+
+
+@pytest.fixture(scope="session")
+def emulator() -> Iterator[Platform]:
+    """One emulator for all tests: their clients keep connections to it."""
+    with serve(seed="conformance") as server:
+        with httpx.Client(base_url=server.url, trust_env=False) as http:
+            yield Platform(server, http)
+        variables = environment(server.url)
+        client_for(Settings(environ=variables)).close()
+        clock_from(variables).close()
+
+
+@pytest.fixture
+def platform(
+    emulator: Platform, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Platform]:
+    """The emulator without objects and faults, in the environment; the project is `tmp_path`."""
+    emulator.heal()
+    emulator.reset()
+    for name, value in environment(emulator.server.url).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    yield emulator
+    emulator.heal()
+
+
+@pytest.fixture(params=KINDS, ids=str)
+def described(request: pytest.FixtureRequest) -> Described:
+    found: Described = request.param
+    return found
+
+
+@dataclass
+class StockHost:
+    """A process of the SDK's dynamic provider host."""
+
+    stub: provider_pb2_grpc.ResourceProviderStub
+    directory: Path
+    log: Path
+
+    def configure(self, config: dict[str, Any]) -> None:
+        self.stub.Configure(provider_pb2.ConfigureRequest(args=struct(config)))
+
+    @property
+    def printed(self) -> str:
+        """What the process has written to its streams."""
+        return self.log.read_text()
+
+
+@contextlib.contextmanager
+def running_host(directory: Path, environ: dict[str, str]) -> Iterator[StockHost]:
+    """`python -m pulumi.dynamic ADDRESS`, as the Pulumi engine starts it."""
+    directory.mkdir(exist_ok=True)
+    log = directory / "host.log"
+    command = [sys.executable, "-m", "pulumi.dynamic", "127.0.0.1:1"]
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env={**os.environ, **environ},
+            stdout=subprocess.PIPE,
+            stderr=stream,
+        )
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            host = StockHost(provider_pb2_grpc.ResourceProviderStub(channel), directory, log)
+            host.configure({})
+            yield host
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def host_process(
+    emulator: Platform, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StockHost]:
+    """One host for all tests, over the emulator."""
+    directory = tmp_path_factory.mktemp("host")
+    with running_host(directory, environment(emulator.server.url)) as host:
+        yield host
+
+
+@pytest.fixture
+def stock_host(platform: Platform, host_process: StockHost) -> StockHost:
+    """The host, with nothing on record of earlier tests."""
+    for intent in (host_process.directory / ".gpuform" / "intents").glob("*.json"):
+        intent.unlink()
+    return host_process
+
+
+@pytest.fixture
+def new_call(platform: Platform, tmp_path: Path) -> Callable[[str, float | None], Call]:
+    """How an engine over the emulator makes the context of a call."""
+
+    def new(urn: str, timeout: float | None) -> Call:
+        intents = Intents(tmp_path / ".gpuform" / "intents")
+        return Call(urn=urn, timeout=timeout, clock=clock_from(os.environ), intents=intents)
+
+    return new
+
+
+HOSTS = ("engine", "stock-host")
+
+
+@pytest.fixture(params=HOSTS)
+def verbs(request: pytest.FixtureRequest, described: Described) -> Verbs:
+    """The verbs of a kind, under each host."""
+    if request.param == "engine":
+        return EngineVerbs(described.lifecycle, request.getfixturevalue("new_call"), {})
+    return StockVerbs(described.lifecycle, request.getfixturevalue("stock_host").stub)
+
+
+@pytest.fixture
+def embedded(platform: Platform, tmp_path: Path, crypter: PassphraseCrypter) -> EmbeddedStack:
+    """An empty stack of the embedded engine."""
+    return EmbeddedStack(tmp_path, crypter)
+
+
+@pytest.fixture(params=HOSTS)
+def stack(request: pytest.FixtureRequest, described: Described) -> Stack:
+    """An empty stack of one resource, under each engine."""
+    if request.param == "engine":
+        found: EmbeddedStack = request.getfixturevalue("embedded")
+        return found
+    host: StockHost = request.getfixturevalue("stock_host")
+    return StockStack(StockVerbs(described.lifecycle, host.stub))

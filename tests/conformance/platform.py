@@ -1,0 +1,119 @@
+"""The emulated platforms as tests see them: what exists, what was asked, what goes wrong."""
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from conformance.described import Described, Request
+
+from gpuform.providers.emulator.server import Server
+from gpuform.providers.emulator.together import ADMIN_KEY
+
+_PREFIXES = {"together": "/together/v1"}
+
+
+@dataclass(frozen=True)
+class Platform:
+    """An emulator on a port, with the controls of its README."""
+
+    server: Server
+    http: httpx.Client
+
+    def reset(self) -> None:
+        self._admin("POST", "reset")
+
+    def fault(self, method: str, path: str, **rule: Any) -> None:
+        self._admin("POST", "faults", {"method": method, "path": path, **rule})
+
+    def heal(self) -> None:
+        """Ends all faults."""
+        self._admin("DELETE", "faults")
+
+    def advance(self, seconds: float) -> None:
+        self._admin("POST", "clock", {"advance": seconds})
+
+    def objects(self, described: Described) -> list[dict[str, Any]]:
+        """The objects of a kind: id, name and status."""
+        found: list[dict[str, Any]]
+        found = self._admin("GET", "objects")[described.platform][described.listed_as]
+        return found
+
+    def ids(self, *kinds: Described) -> set[str]:
+        """The objects that exist and are not on their way out."""
+        return {
+            each["id"]
+            for described in kinds
+            for each in self.objects(described)
+            if each["status"].lower() != "deleting"
+        }
+
+    def requests(self, *methods: str, path: str = "") -> list[Request]:
+        """The product requests in order, those that failed and those without an answer too."""
+        return [
+            Request(each["method"], each["path"], each["body"])
+            for each in self._admin("GET", "requests")
+            if (not methods or each["method"] in methods) and re.search(path, each["path"])
+        ]
+
+    def writes(self) -> list[Request]:
+        """The requests that change something."""
+        return self.requests("POST", "PUT", "DELETE", "PATCH")
+
+    def created(self, described: Described) -> int:
+        """How many creates of a kind took effect, as far as their answers tell."""
+        return sum(
+            each["status"] == 200
+            for each in self._admin("GET", "requests")
+            if (each["method"], each["path"]) == (described.create.method, described.create.path)
+        )
+
+    def forget_requests(self) -> None:
+        self._admin("DELETE", "requests")
+
+    def send(self, described: Described, request: Request) -> Any:
+        """What somebody else does, past gpuform."""
+        answer = self.http.request(
+            request.method,
+            _PREFIXES[described.platform] + request.path,
+            json=request.body,
+            headers={"Authorization": f"Bearer {ADMIN_KEY}"},
+        )
+        answer.raise_for_status()
+        return answer.json()
+
+    @contextlib.contextmanager
+    def meeting(self, described: Described, number: int) -> Iterator[None]:
+        """Answers a create only when so many of them are on the wire together."""
+        together = threading.Barrier(number, timeout=60)
+
+        def wait(environ: dict[str, Any]) -> None:
+            is_create = environ["REQUEST_METHOD"] == described.create.method
+            if is_create and environ["PATH_INFO"].endswith(described.create.path):
+                together.wait()
+
+        with self.watching(wait):
+            yield
+
+    @contextlib.contextmanager
+    def watching(self, hook: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+        """Calls `hook` with the WSGI environment of every request, before it is served."""
+        inner = self.server._http.app
+
+        def app(environ: Any, start_response: Any) -> Any:
+            hook(environ)
+            return inner(environ, start_response)
+
+        self.server._http.app = app
+        try:
+            yield
+        finally:
+            self.server._http.app = inner
+
+    def _admin(self, method: str, path: str, body: Any = None) -> Any:
+        answer = self.http.request(method, f"/_emulator/{path}", json=body)
+        answer.raise_for_status()
+        return answer.json()

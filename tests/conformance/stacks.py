@@ -1,0 +1,321 @@
+"""A stack as a person has one: declared, planned, applied; under each of the two engines.
+
+`EmbeddedStack` runs a real program through `Deployment`, with its state in a real backend.
+`StockStack` does with one resource what the Pulumi engine does, over the stock host's gRPC.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from conformance.described import Described
+from conformance.verbs import Properties, Refused, StockVerbs
+
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject
+from gpuform.stacks.engine.events import Diagnostic, Event, EventBus, StepDone
+from gpuform.stacks.engine.language import Program
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.state import ResourceState, Snapshot
+from gpuform.stacks.engine.urn import is_provider
+from gpuform.stacks.engine.values import Secret, unwrap_secrets
+from gpuform.stacks.program import RULES
+
+PROGRAM = """\
+import json
+import pathlib
+
+import pulumi
+
+from gpuform.providers.catalog import resource_class
+
+here = pathlib.Path(__file__).parent
+made = {}
+for each in json.loads((here / "declared.json").read_text()):
+    inputs = {
+        key: made[value["resource"]] if isinstance(value, dict) and "resource" in value else value
+        for key, value in each["inputs"].items()
+    }
+    timeouts = pulumi.CustomTimeouts(**each["timeouts"]) if each["timeouts"] else None
+    options = pulumi.ResourceOptions(custom_timeouts=timeouts)
+    kind = resource_class(each["platform"], each["kind"])
+    made[each["name"]] = kind(each["name"], opts=options, **inputs)
+"""
+"""Declares what `declared.json` lists; `{"resource": NAME}` is an earlier resource."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One resource of a program. `timeouts` are Pulumi's `custom_timeouts`."""
+
+    name: str
+    described: Described
+    inputs: Mapping[str, Any]
+    timeouts: Mapping[str, str] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "platform": self.described.platform,
+            "kind": self.described.kind,
+            "inputs": dict(self.inputs),
+            "timeouts": self.timeouts,
+        }
+
+
+def thing(described: Described, inputs: Mapping[str, Any] | None = None) -> Declared:
+    """The one resource of most tests."""
+    return Declared("thing", described, described.good if inputs is None else inputs)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run did, or would do: operations in order, and what went wrong."""
+
+    ok: bool
+    operations: Sequence[str]
+    errors: Sequence[str]
+    replaces: Sequence[str] = ()
+
+
+class Stack(Protocol):
+    def plan(self, declared: Declared) -> Result: ...
+    def up(self, declared: Declared) -> Result: ...
+    def refresh(self) -> Result: ...
+    def destroy(self) -> Result: ...
+    @property
+    def id(self) -> str | None: ...
+    @property
+    def outputs(self) -> Properties: ...
+    @property
+    def inputs(self) -> Properties: ...
+
+
+@dataclass
+class EmbeddedStack:
+    """A stack `dev` in a folder, its state on disk, run by the embedded engine."""
+
+    directory: Path
+    crypter: PassphraseCrypter
+    config: Mapping[str, str] = field(default_factory=dict)
+    secret_keys: Sequence[str] = ()
+    events: list[Event] = field(default_factory=list)
+    outcome: Outcome | None = None
+
+    def __post_init__(self) -> None:
+        (self.directory / "__main__.py").write_text(PROGRAM)
+        if self._backend.read("conformance", "dev") is None:
+            empty = Snapshot("organization/conformance/dev", secrets_provider=self.crypter.provider)
+            self._backend.write("conformance", "dev", empty.to_json(self.crypter))
+
+    def plan(self, *declared: Declared) -> Result:
+        return self.run("update", *declared, preview=True)
+
+    def up(self, *declared: Declared) -> Result:
+        return self.run("update", *declared)
+
+    def refresh(self) -> Result:
+        return self.run("refresh")
+
+    def destroy(self) -> Result:
+        return self.run("destroy")
+
+    def run(self, operation: Any, *declared: Declared, preview: bool = False) -> Result:
+        deployment = self.deployment(operation, *declared, preview=preview)
+        self.outcome = deployment.run()
+        done = [e.step for e in self.events if isinstance(e, StepDone) and e.step.state.custom]
+        steps = {(step.op, step.urn): step for step in done if not is_provider(step.state.type)}
+        changed = [step for step in steps.values() if step.shown_op != "same"]
+        return Result(
+            self.outcome.succeeded,
+            [str(step.shown_op) for step in changed if step.shown_op.is_logical],
+            self.told("error"),
+            [key for step in changed if step.op == "replace" for key in step.keys],
+        )
+
+    def deployment(self, operation: Any, *declared: Declared, preview: bool = False) -> Deployment:
+        """A run that has not begun; its events go to `events`."""
+        if operation == "update":
+            text = json.dumps([each.to_json() for each in declared])
+            (self.directory / "declared.json").write_text(text)
+        self.events.clear()
+        options = Options(operation, preview, parallel=16, rules=RULES)
+        return Deployment(self.subject(), options, EventBus([self.events.append]))
+
+    def subject(self) -> Subject:
+        backend = self._backend
+        return Subject(
+            program=Program(
+                project="conformance",
+                stack="dev",
+                directory=self.directory,
+                root=self.directory,
+                config=self.config,
+                secret_keys=self.secret_keys,
+                parallel=16,
+            ),
+            snapshot=self.snapshot,
+            crypter=self.crypter,
+            provider_config={
+                key: Secret(value) if key in self.secret_keys else value
+                for key, value in self.config.items()
+            },
+            write=lambda data: backend.write("conformance", "dev", data),
+        )
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state on disk."""
+        data = self._backend.read("conformance", "dev")
+        assert data is not None
+        return Snapshot.from_json(data, self.crypter)
+
+    @property
+    def resources(self) -> list[ResourceState]:
+        return [r for r in self.snapshot.resources if r.custom and not is_provider(r.type)]
+
+    @property
+    def ids(self) -> set[str]:
+        """The objects that the state knows."""
+        return {each.id for each in self.resources if not each.pending_replacement}
+
+    def state(self, name: str = "thing") -> ResourceState:
+        (found,) = [each for each in self.resources if each.urn.endswith(f"::{name}")]
+        return found
+
+    @property
+    def id(self) -> str | None:
+        return self.state().id if self.resources else None
+
+    @property
+    def outputs(self) -> Properties:
+        return _own(self.state().outputs)
+
+    @property
+    def inputs(self) -> Properties:
+        return _own(self.state().inputs)
+
+    def told(self, severity: str) -> list[str]:
+        found = [e for e in self.events if isinstance(e, Diagnostic) and e.severity == severity]
+        return [event.message for event in found]
+
+    @property
+    def intents(self) -> list[dict[str, Any]]:
+        """What is recorded of creates that are not settled."""
+        folder = self.directory / ".gpuform" / "intents"
+        return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+    @property
+    def _backend(self) -> Backend:
+        return Backend.open(f"file://{self.directory}", {})
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What the Pulumi engine's state has of a resource, as far as the host is concerned."""
+
+    id: str
+    inputs: Properties
+    outputs: Properties
+
+
+@dataclass
+class StockStack:
+    """One resource under the stock host: the calls of `pulumi up` in their order."""
+
+    verbs: StockVerbs
+    entry: _Entry | None = None
+
+    def plan(self, declared: Declared) -> Result:
+        return self._decide(declared)[0]
+
+    def up(self, declared: Declared) -> Result:
+        result, checked = self._decide(declared)
+        try:
+            for operation in result.operations:
+                getattr(self, f"_{operation}")(checked)
+        except Refused as error:
+            return Result(False, [], [str(error)])
+        return result
+
+    def refresh(self) -> Result:
+        """`read`, then `diff` to say what drifted."""
+        if self.entry is None:
+            return Result(True, [], [])
+        seen = self.verbs.read(self.entry.id, self.entry.outputs)
+        if not seen.id:
+            self.entry = None
+            return Result(True, ["delete"], [])
+        before = self.entry
+        inputs = before.inputs if seen.inputs is None else seen.inputs
+        self.entry = _Entry(seen.id, inputs, seen.outputs)
+        drift = self.verbs.diff(seen.id, seen.outputs, before.inputs)
+        return Result(True, ["update"] if drift.changes else [], [])
+
+    def destroy(self) -> Result:
+        if self.entry is None:
+            return Result(True, [], [])
+        try:
+            self._delete({})
+        except Refused as error:
+            return Result(False, [], [str(error)])
+        return Result(True, ["delete"], [])
+
+    @property
+    def id(self) -> str | None:
+        return None if self.entry is None else self.entry.id
+
+    @property
+    def outputs(self) -> Properties:
+        return {} if self.entry is None else self.entry.outputs
+
+    @property
+    def inputs(self) -> Properties:
+        return {} if self.entry is None else self.entry.inputs
+
+    def _decide(self, declared: Declared) -> tuple[Result, Properties]:
+        """What there is to do, and the checked inputs to do it with."""
+        olds = self.entry.inputs if self.entry else None
+        checked = self.verbs.check(declared.inputs, olds)
+        if checked.failures:
+            told = [f"property {path}: {reason}" for path, reason in checked.failures.items()]
+            return Result(False, [], told), {}
+        if self.entry is None:
+            return Result(True, ["create"], []), checked.inputs
+        try:
+            diff = self.verbs.diff(self.entry.id, self.entry.outputs, checked.inputs)
+        except Refused as error:
+            return Result(False, [], [str(error)]), {}
+        if not diff.changes:
+            return Result(True, [], []), checked.inputs
+        if not diff.replaces:
+            return Result(True, ["update"], []), checked.inputs
+        assert diff.delete_first
+        fresh = self.verbs.check(declared.inputs)
+        return Result(True, ["replace"], [], diff.replaces), fresh.inputs
+
+    def _create(self, checked: Properties) -> None:
+        made = self.verbs.create(checked)
+        self.entry = _Entry(made.id, checked, made.outputs)
+
+    def _update(self, checked: Properties) -> None:
+        assert self.entry is not None
+        outputs = self.verbs.update(self.entry.id, self.entry.outputs, checked)
+        self.entry = replace(self.entry, inputs=checked, outputs=outputs)
+
+    def _replace(self, checked: Properties) -> None:
+        self._delete(checked)
+        self._create(checked)
+
+    def _delete(self, _checked: Properties) -> None:
+        assert self.entry is not None
+        self.verbs.delete(self.entry.id, self.entry.outputs)
+        self.entry = None
+
+
+def _own(properties: Mapping[str, Any]) -> Properties:
+    plain = unwrap_secrets(dict(properties))
+    assert isinstance(plain, dict)
+    return {key: value for key, value in plain.items() if key != "__provider"}

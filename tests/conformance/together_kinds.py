@@ -1,0 +1,77 @@
+"""Together's cluster and shared volume, described for the conformance suite."""
+
+from conformance.described import Change, Described, Request
+
+_CLUSTERS = "/compute/clusters"
+_VOLUMES = "/compute/clusters/storage/volumes"
+
+_CLUSTER = {
+    "cluster_name": "train",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 16,
+    "cuda_version": "12.6",
+    "nvidia_driver_version": "560",
+    "billing_type": "ON_DEMAND",
+}
+
+CLUSTER = Described(
+    platform="together",
+    kind="Cluster",
+    good=_CLUSTER,
+    name_field="cluster_name",
+    in_place=Change(
+        {**_CLUSTER, "num_gpus": 24},
+        "num_gpus",
+        Request("PUT", f"{_CLUSTERS}/{{id}}", {"num_gpus": 24}),
+    ),
+    replacing=Change({**_CLUSTER, "gpu_type": "H200_SXM"}, "gpu_type"),
+    bad=[
+        ({**_CLUSTER, "num_gpus": 12}, "num_gpus"),
+        ({**_CLUSTER, "gpu_type": "H100_SMX"}, "gpu_type"),
+        ({**_CLUSTER, "region": "us-central-88"}, "region"),
+        ({**_CLUSTER, "billing_type": "RESERVED"}, "duration_days"),
+        ({**_CLUSTER, "clustername": "x"}, "clustername"),
+        ({**_CLUSTER, "add_ons": [{"name": "x"}]}, "add_ons[0].add_on_type"),
+    ],
+    create=Request("POST", _CLUSTERS, _CLUSTER),
+    listed_as="clusters",
+    behind=Request("PUT", f"{_CLUSTERS}/{{id}}", {"num_gpus": 32}),
+    drift={"num_gpus": 32},
+    drift_is_repaired=True,
+    delete_behind=Request("DELETE", f"{_CLUSTERS}/{{id}}"),
+    pending="InstallingDrivers",
+    failed="Degraded",
+    own=r"^/compute/clusters/[0-9a-f-]{36}$",
+    secret=frozenset({"kube_config"}),
+)
+
+_VOLUME = {"volume_name": "data", "size_tib": 2, "region": "us-central-8"}
+
+SHARED_VOLUME = Described(
+    platform="together",
+    kind="SharedVolume",
+    good=_VOLUME,
+    name_field="volume_name",
+    in_place=Change(
+        {**_VOLUME, "size_tib": 3},
+        "size_tib",
+        Request("PUT", _VOLUMES, {"volume_id": "{id}", "size_tib": 3}),
+    ),
+    replacing=Change({**_VOLUME, "region": "us-east-2"}, "region"),
+    bad=[
+        ({**_VOLUME, "size_tib": 0}, "size_tib"),
+        ({**_VOLUME, "region": "us-central-88"}, "region"),
+        ({"volume_name": "data", "size_tib": 2}, "region"),
+        ({**_VOLUME, "size": 2}, "size"),
+    ],
+    create=Request("POST", _VOLUMES, _VOLUME),
+    listed_as="volumes",
+    behind=Request("PUT", _VOLUMES, {"volume_id": "{id}", "size_tib": 4}),
+    drift={"size_tib": 4},
+    drift_is_repaired=False,
+    delete_behind=Request("DELETE", f"{_VOLUMES}/{{id}}"),
+    pending="provisioning",
+    failed="failed",
+    own=r"^/compute/clusters/storage/volumes/[0-9a-f-]{36}$",
+)

@@ -1,0 +1,210 @@
+"""The verbs of a lifecycle as each host calls them: one interface, two hosts.
+
+`EngineVerbs` goes through the embedded engine's provider host, in this process; `StockVerbs`
+through the SDK's own dynamic host, a process that serves gRPC as it does for `pulumi up`.
+Properties are plain values with gpuform's `UNKNOWN`, numbers doubles, without `__provider`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+from conformance.described import doubles
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Struct
+from pulumi.dynamic.dynamic import serialize_provider
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+
+from gpuform.providers.call import Call
+from gpuform.schemas.values import UNKNOWN
+from gpuform.stacks.engine import values
+from gpuform.stacks.engine.provider_host import ProviderError, ProviderHost
+
+Properties = dict[str, Any]
+
+PROVIDER_KEY = "__provider"
+
+
+class Refused(Exception):
+    """What the host tells of an error that a provider raised."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    inputs: Properties
+    failures: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Diffed:
+    changes: bool | None
+    replaces: list[str]
+    delete_first: bool
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An object as `create` or `read` gives it; an empty id when it is gone."""
+
+    id: str
+    outputs: Properties
+    inputs: Properties | None = None
+
+
+class Verbs(Protocol):
+    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] = ...) -> Checked: ...
+    def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed: ...
+    def create(self, inputs: Properties) -> Seen: ...
+    def read(self, id_: str, outputs: Properties) -> Seen: ...
+    def update(self, id_: str, olds: Properties, news: Properties) -> Properties: ...
+    def delete(self, id_: str, outputs: Properties) -> None: ...
+
+
+def pickled(lifecycle: type[Any]) -> str:
+    """The `__provider` property of a lifecycle."""
+    text: str = serialize_provider(lifecycle())
+    return text
+
+
+@dataclass(frozen=True)
+class EngineVerbs:
+    """Through the embedded engine's provider host."""
+
+    lifecycle: type[Any]
+    new_call: Callable[[str, float | None], Call]
+    config: Mapping[str, str]
+    urn: str = "urn:pulumi:dev::project::type::thing"
+
+    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> Checked:
+        olds = self._sent(olds) if olds else {}
+        inputs, failures = self._host.check(self.urn, olds, self._sent(news))
+        return Checked(self._got(inputs), {each.property: each.reason for each in failures})
+
+    def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed:
+        with _refusing():
+            diff = self._host.diff(self.urn, id_, self._sent(olds), self._sent(news))
+        return Diffed(diff.changes, list(diff.replaces), diff.delete_before_replace)
+
+    def create(self, inputs: Properties) -> Seen:
+        with _refusing():
+            made = self._host.create(self.urn, self._sent(inputs), None)
+        return Seen(made.id, self._got(made.outputs))
+
+    def read(self, id_: str, outputs: Properties) -> Seen:
+        with _refusing():
+            found = self._host.read(self.urn, id_, {}, self._sent(outputs))
+        if found is None:
+            return Seen("", {})
+        made, inputs = found
+        return Seen(made.id, self._got(made.outputs), None if inputs is None else self._got(inputs))
+
+    def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
+        with _refusing():
+            made = self._host.update(self.urn, id_, self._sent(olds), self._sent(news), None)
+        return self._got(made.outputs)
+
+    def delete(self, id_: str, outputs: Properties) -> None:
+        with _refusing():
+            self._host.delete(self.urn, id_, self._sent(outputs), None)
+
+    @property
+    def _host(self) -> ProviderHost:
+        return ProviderHost("project", self.config, self.new_call)
+
+    def _sent(self, properties: Mapping[str, Any]) -> dict[str, Any]:
+        sent = _mapped(doubles(properties), UNKNOWN, values.UNKNOWN)
+        return {**sent, PROVIDER_KEY: pickled(self.lifecycle)}
+
+    def _got(self, properties: Mapping[str, Any]) -> Properties:
+        own = {key: value for key, value in properties.items() if key != PROVIDER_KEY}
+        found: Properties = _mapped(own, values.UNKNOWN, UNKNOWN)
+        return found
+
+
+class _refusing:  # noqa: N801 - used as a function
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, ProviderError):
+            raise Refused(str(error)) from error
+        if isinstance(error, grpc.RpcError):
+            raise Refused(error.details()) from error
+
+
+@dataclass(frozen=True)
+class StockVerbs:
+    """Through `python -m pulumi.dynamic`, as the Pulumi engine calls it."""
+
+    lifecycle: type[Any]
+    stub: provider_pb2_grpc.ResourceProviderStub
+
+    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> Checked:
+        request = provider_pb2.CheckRequest(
+            olds=self._sent(olds) if olds else struct({}), news=self._sent(news)
+        )
+        answer = self.stub.Check(request)
+        failures = {each.property: each.reason for each in answer.failures}
+        return Checked(self._got(answer.inputs), failures)
+
+    def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed:
+        request = provider_pb2.DiffRequest(id=id_, olds=self._sent(olds), news=self._sent(news))
+        with _refusing():
+            answer = self.stub.Diff(request)
+        changes = {
+            provider_pb2.DiffResponse.DIFF_NONE: False,
+            provider_pb2.DiffResponse.DIFF_SOME: True,
+        }
+        return Diffed(
+            changes.get(answer.changes), list(answer.replaces), answer.deleteBeforeReplace
+        )
+
+    def create(self, inputs: Properties) -> Seen:
+        with _refusing():
+            answer = self.stub.Create(provider_pb2.CreateRequest(properties=self._sent(inputs)))
+        return Seen(answer.id, self._got(answer.properties))
+
+    def read(self, id_: str, outputs: Properties) -> Seen:
+        sent = self._sent(outputs)
+        request = provider_pb2.ReadRequest(id=id_, properties=sent, inputs=sent)
+        with _refusing():
+            answer = self.stub.Read(request)
+        inputs = self._got(answer.inputs) if answer.HasField("inputs") else None
+        return Seen(answer.id, self._got(answer.properties), inputs)
+
+    def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
+        request = provider_pb2.UpdateRequest(id=id_, olds=self._sent(olds), news=self._sent(news))
+        with _refusing():
+            return self._got(self.stub.Update(request).properties)
+
+    def delete(self, id_: str, outputs: Properties) -> None:
+        with _refusing():
+            self.stub.Delete(provider_pb2.DeleteRequest(id=id_, properties=self._sent(outputs)))
+
+    def _sent(self, properties: Mapping[str, Any]) -> Struct:
+        sent = _mapped(doubles(properties), UNKNOWN, values.UNKNOWN_TEXT)
+        return struct({**sent, PROVIDER_KEY: pickled(self.lifecycle)})
+
+    def _got(self, properties: Struct) -> Properties:
+        found = MessageToDict(properties)
+        # The host copies the provider to every answer: without it the next call would fail.
+        assert found.pop(PROVIDER_KEY) == pickled(self.lifecycle)
+        got: Properties = _mapped(found, values.UNKNOWN_TEXT, UNKNOWN)
+        return got
+
+
+def struct(properties: Mapping[str, Any]) -> Struct:
+    """Properties on Pulumi's wire; absent at the top level where they are None."""
+    made = Struct()
+    made.update({key: value for key, value in properties.items() if value is not None})
+    return made
+
+
+def _mapped(value: Any, old: Any, new: Any) -> Any:
+    """The value with `new` for `old` at every depth."""
+    if isinstance(value, Mapping):
+        return {key: _mapped(item, old, new) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mapped(item, old, new) for item in value]
+    return new if value is old or (isinstance(old, str) and value == old) else value
