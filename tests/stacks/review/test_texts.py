@@ -1,0 +1,147 @@
+"""Outputs, diagnostics, counts and values as text."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gpuform.stacks.engine.events import Diagnostic
+from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, ResourceReference, Secret
+from gpuform.stacks.review.diagnostics_text import diagnostics_lines
+from gpuform.stacks.review.names import short_type
+from gpuform.stacks.review.outputs_text import outputs_changes_lines, outputs_lines, shown
+from gpuform.stacks.review.summary_text import duration, resources_lines
+from gpuform.stacks.review.value_text import inline, labelled
+
+Golden = Callable[[str, str], None]
+
+TRAIN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
+STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
+
+
+def test_outputs(golden: Golden) -> None:
+    outputs: PropertyMap = {
+        "status": "Ready",
+        "gpus": 16.0,
+        "ratio": 0.5,
+        "kubeconfig": Secret("apiVersion: v1"),
+        "endpoint": UNKNOWN,
+        "nothing": None,
+        "cluster": {
+            "@isPulumiResource": True,
+            "name": "training-cluster-in-the-central-region",
+            "credentials": {"user": "admin", "password": Secret("hunter2")},
+            "nodes": ["10.0.0.1", "10.0.0.2", "10.0.0.3"],
+        },
+    }
+    text = "\n".join(outputs_lines(outputs))
+    golden("outputs.txt", text)
+    assert "hunter2" not in text
+    assert "apiVersion" not in text
+
+
+def test_secrets_are_shown_only_when_asked_for() -> None:
+    outputs: PropertyMap = {"a": Secret({"b": Secret("inner")}), "c": [Secret(1.0)]}
+    assert shown(outputs) == {"a": "[secret]", "c": ["[secret]"]}
+    assert shown(outputs, show_secrets=True) == {"a": {"b": "inner"}, "c": [1]}
+
+
+def test_a_reference_is_shown_as_its_urn() -> None:
+    assert shown(ResourceReference(TRAIN, "c-1")) == TRAIN
+
+
+def test_changed_outputs(golden: Golden) -> None:
+    before: PropertyMap = {"same": 1.0, "status": "Ready", "old": "x", "token": Secret("one")}
+    after: PropertyMap = {"same": 1.0, "status": UNKNOWN, "new": [1.0], "token": Secret("two")}
+    text = "\n".join(outputs_changes_lines(before, after))
+    golden("outputs_changes.txt", text)
+    assert "same" not in text
+    assert "one" not in text
+
+
+def test_no_outputs_no_block() -> None:
+    assert list(outputs_lines({})) == []
+    assert list(outputs_changes_lines({"a": 1.0}, {"a": 1.0})) == []
+
+
+def test_diagnostics_are_grouped_by_resource(golden: Golden) -> None:
+    told = [
+        Diagnostic("info", "hello from the program"),
+        Diagnostic("error", "num_gpus must be a multiple of 8\ndeclare 8 or 16", TRAIN),
+        Diagnostic("debug", "registering", TRAIN),
+        Diagnostic("info", ""),
+        Diagnostic("info#err", "Traceback (most recent call last):\n  File x", STACK),
+        Diagnostic("warning", "H300 is no GPU type that gpuform knows", TRAIN),
+    ]
+    golden("diagnostics.txt", "\n".join(diagnostics_lines(told)))
+    assert any("registering" in line for line in diagnostics_lines(told, debug=True))
+    assert list(diagnostics_lines([Diagnostic("debug", "x")])) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "errored", "expected"),
+    [
+        ({"create": 2}, 0, ["    + 2 to create"]),
+        ({"create": 1, "same": 3}, 0, ["    + 1 to create", "    3 unchanged"]),
+        (
+            {"same": 1, "delete": 1, "replace": 1},
+            0,
+            ["    +-1 to replace", "    - 1 to delete", "    2 changes. 1 unchanged"],
+        ),
+        (
+            {"update": 1, "delete": 1},
+            0,
+            ["    ~ 1 to update", "    - 1 to delete", "    2 changes"],
+        ),
+        ({"same": 2}, 1, ["    2 unchanged", "    1 errored"]),
+        ({}, 2, ["    2 errored"]),
+        ({}, 0, ["    nothing to do"]),
+    ],
+)
+def test_counts_as_pulumi_shows_them(
+    counts: dict[str, int], errored: int, expected: list[str]
+) -> None:
+    lines = list(resources_lines(counts, preview=True, errored=errored))
+    assert lines == ["Resources:", *expected]
+
+
+def test_counts_afterwards_are_in_the_past() -> None:
+    assert "    + 1 created" in resources_lines({"create": 1}, preview=False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "1s"), (45.4, "45s"), (200, "3m20s"), (3910, "1h05m10s"), (59.7, "1m00s")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("type_", "text"),
+    [
+        ("pulumi-python:dynamic/gpuform.together:Cluster", "together:Cluster"),
+        ("pulumi-python:dynamic/lab:Machine", "lab:Machine"),
+        ("pulumi-python:dynamic:Resource", "dynamic:Resource"),
+        ("my:mod:Component", "my:mod:Component"),
+    ],
+)
+def test_short_types(type_: str, text: str) -> None:
+    assert short_type(type_) == text
+
+
+def test_values_on_one_line() -> None:
+    assert inline({"a": [1.0, 1.5, True, None, 'q"'], "b": "[secret]"}) == (
+        '{a: [1, 1.5, true, null, "q\\""], b: [secret]}'
+    )
+    assert inline(float("nan")) == "NaN"
+
+
+def test_long_values_have_a_line_for_each_item() -> None:
+    value = {"names": ["x" * 40, "y" * 40], "n": 1}
+    assert list(labelled("config:", value)) == [
+        "config:",
+        "  names:",
+        f'    - "{"x" * 40}"',
+        f'    - "{"y" * 40}"',
+        "  n: 1",
+    ]
