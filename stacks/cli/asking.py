@@ -12,6 +12,7 @@ def confirmed(screen: Screen, plan: Plan, operation: Operation) -> bool:
     """Asks until the answer is clear; no answer is a no. A destroy wants the stack's name."""
     wanted = plan.stack if operation == "destroy" else "yes"
     question = f"{_what(plan, operation)} [{wanted}/no/details] "
+    screen.print()
     while True:
         answer = screen.ask(screen.paint("bold", question))
         if answer == wanted:

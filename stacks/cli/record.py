@@ -54,7 +54,7 @@ class Record:
 
     def plan(self, project: str, stack: str, outcome: Outcome) -> Plan:
         """The plan that the run made, with the components, of which providers know nothing."""
-        changes = [*outcome.planned, *self._components()]
+        changes = [c for c in (*outcome.planned, *self._components()) if not is_noise(c.type)]
         if self._operation == "destroy":
             reason = {"reason": PlanReason.DESTROYED}
             changes = [change.model_copy(update=reason) for change in changes]

@@ -16,7 +16,7 @@ from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, UNEXPECTED_CHANGES
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.stopping import FIRST, stopping
+from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.cli.views import EventLines, HumanView, PreviewJson, Title, View
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Deployment, Options, Outcome
@@ -34,6 +34,7 @@ def run(arguments: RunArguments, session: Session) -> int:
     workspace = Workspace.find(Path.cwd(), session.environ)
     name = workspace.resolve(session.stack)
     with contextlib.ExitStack() as held:
+        held.enter_context(unwinding())
         held.enter_context(emulator_for(workspace.project.directory, wanted=arguments.emulate))
         lock = None
         if not arguments.preview_only:

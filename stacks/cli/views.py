@@ -16,7 +16,7 @@ from gpuform.stacks.engine.events import Event, Listener
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.diagnostics_text import diagnostics_lines
 from gpuform.stacks.review.outputs_text import outputs_changes_lines, outputs_lines
-from gpuform.stacks.review.plan_text import plan_text, unchecked_lines
+from gpuform.stacks.review.plan_text import changes_text, plan_text, unchecked_lines
 from gpuform.stacks.review.summary_text import duration, resources_lines
 
 
@@ -56,11 +56,9 @@ class _Recording:
         self.screen = screen
         self.debug = debug
         self.record = Record()
-        self.title: Title | None = None
+        self.title = Title("update", True, "", "")
 
     def plan(self, outcome: Outcome) -> Plan:
-        if self.title is None:
-            raise AssertionError("a plan belongs to a run")
         return self.record.plan(self.title.project, self.title.stack, outcome)
 
     def notice(self, text: str) -> None:
@@ -103,9 +101,11 @@ class HumanView(_Recording):
         super().__init__(screen, debug=debug)
         self._watch = watch
         self._progress: ProgressView | None = None
-        self._told_unchecked = False
+        self._told_plan = False
 
     def begin(self, title: Title) -> Listener:
+        if self._told_plan:
+            self.screen.print()
         self.title, self.record = title, Record()
         doing = f"Previewing {title.operation}" if title.preview else _DOING[title.operation]
         self.screen.print(self.screen.paint("bold", f"{doing} ({title.stack}):"))
@@ -127,11 +127,9 @@ class HumanView(_Recording):
 
     def end(self, outcome: Outcome) -> None:
         self.close()
-        if self.title is None:
-            raise AssertionError("a run begins before it ends")
         blocks = self._preview(outcome) if self.title.preview else self._result(outcome)
         texts = ["\n".join(block) for block in blocks]
-        self.screen.print("\n" + "\n\n".join(text for text in texts if text) + "\n")
+        self.screen.print("\n" + "\n\n".join(text for text in texts if text))
 
     def _new_progress(self) -> ProgressView:
         if not self.screen.interactive:
@@ -146,8 +144,8 @@ class HumanView(_Recording):
         if outcome.succeeded:
             unchanged = self.record.counts.get("same", 0)
             yield [plan_text(plan, unchanged=unchanged, paint=paint)]
-            self._told_unchecked = True
-            if self._operation == "update":
+            self._told_plan = True
+            if self.title.operation == "update":
                 before, after = outcome.outputs_before, outcome.outputs
                 yield list(outputs_changes_lines(before, after, paint=paint))
         yield list(diagnostics_lines(self.record.diagnostics, debug=self.debug, paint=paint))
@@ -158,21 +156,19 @@ class HumanView(_Recording):
     def _result(self, outcome: Outcome) -> Iterator[list[str]]:
         paint, record = self.screen.paint, self.record
         yield list(diagnostics_lines(record.diagnostics, debug=self.debug, paint=paint))
-        if self._operation == "update" and outcome.succeeded:
+        if self.title.operation == "update" and outcome.succeeded:
             yield list(outputs_lines(outcome.outputs, paint=paint))
-        if record.unchecked and not self._told_unchecked:
+        if self.title.operation == "refresh" and not self._told_plan:
+            yield [changes_text(self.plan(outcome), paint=paint)]
+        if record.unchecked and not self._told_plan:
             yield list(unchecked_lines(tuple(record.unchecked), paint))
         lines = resources_lines(record.counts, preview=False, errored=record.errored, paint=paint)
         yield [*lines, self._duration(outcome)]
         if not outcome.succeeded:
             yield list(self._what_next(outcome))
-        elif self._operation == "destroy":
-            stack = self.title.stack if self.title else ""
-            yield [f"The stack is empty. `gpuform stack rm {stack}` forgets it and its settings."]
-
-    @property
-    def _operation(self) -> Operation:
-        return self.title.operation if self.title else "update"
+        elif self.title.operation == "destroy":
+            forget = f"gpuform stack rm {self.title.stack}"
+            yield [f"The stack is empty. `{forget}` forgets it and its settings."]
 
     def _duration(self, outcome: Outcome) -> str:
         elapsed, here = self._watch.elapsed(self), duration(outcome.seconds)
@@ -182,8 +178,8 @@ class HumanView(_Recording):
 
     def _what_next(self, outcome: Outcome) -> Iterator[str]:
         how = "was interrupted" if outcome.cancelled else "failed"
-        command = {"update": "up"}.get(self._operation, self._operation)
-        yield self.screen.paint("error", f"The {self._operation} {how}.")
+        command = {"update": "up"}.get(self.title.operation, self.title.operation)
+        yield self.screen.paint("error", f"The {self.title.operation} {how}.")
         yield "  What was done is kept in the state; what was not begun is as before."
         for resource in outcome.snapshot.resources:
             if resource.init_errors and not resource.delete:

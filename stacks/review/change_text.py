@@ -77,6 +77,7 @@ def _note(change: PropertyChange) -> str:
     if change.forces_replacement:
         return f"  {FORCES}"
     if change.action is Action.KEEP:
-        return f": {change.because}" if change.because else ""
+        # "stays" says already that the platform keeps its value.
+        return f": {change.because.partition(':')[0]}" if change.because else ""
     is_said = not change.because or (change.unknown and change.because in UNKNOWN)
     return "" if is_said else f"  # {change.because}"

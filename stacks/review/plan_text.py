@@ -29,25 +29,30 @@ _REASONS = {
 def plan_text(
     plan: Plan, *, unchanged: int = 0, details: bool = False, paint: Paint = PLAIN
 ) -> str:
-    """The whole plan, what destroys capacity first, then the counts and what was not checked.
+    """The whole plan: `changes_text`, then the counts, the GPUs and what was not checked.
 
     `unchanged` counts resources that the plan does not list; with `details` each one listed has its
     URN.
     """
-    shown = [change for change in _ranked(plan) if _is_shown(change)]
-    blocks = ["\n".join(_resource_lines(change, details, paint)) for change in shown]
+    changes = changes_text(plan, details=details, paint=paint)
     counts = {
-        str(action): sum(change.action is action for change in shown)
+        str(action): sum(change.action is action for change in _ranked(plan))
         for action in PlanAction
         if action is not PlanAction.SAME
     }
     counts["same"] = unchanged
     ending = [*resources_lines(counts, preview=True, paint=paint)]
     gpus = gpus_line(plan, paint)
-    blocks.append("\n".join([*ending, gpus] if gpus else ending))
+    blocks = [changes, "\n".join([*ending, gpus] if gpus else ending)]
     if plan.unchecked:
         blocks.append("\n".join(unchecked_lines(plan.unchecked, paint)))
-    return "\n\n".join(blocks)
+    return "\n\n".join(block for block in blocks if block)
+
+
+def changes_text(plan: Plan, *, details: bool = False, paint: Paint = PLAIN) -> str:
+    """A block for every resource that changes, what destroys capacity first."""
+    shown = [change for change in _ranked(plan) if _is_shown(change)]
+    return "\n\n".join("\n".join(_resource_lines(change, details, paint)) for change in shown)
 
 
 def unchecked_lines(unchecked: tuple[str, ...], paint: Paint = PLAIN) -> Iterator[str]:
@@ -58,20 +63,22 @@ def unchecked_lines(unchecked: tuple[str, ...], paint: Paint = PLAIN) -> Iterato
 
 
 def _ranked(plan: Plan) -> list[ResourceChange]:
-    """What takes most GPUs away first, then what else is replaced or deleted, then the rest."""
+    """What takes most GPUs away first, then what else is replaced or deleted, then the
+    rest.
+
+    The stack's own entry and providers are left out.
+    """
     destroys = (PlanAction.REPLACE, PlanAction.DELETE)
 
-    def rank(change: ResourceChange) -> tuple[float, bool]:
+    def rank(change: ResourceChange) -> tuple[float, bool, bool]:
         unknown = change.gpus_removed is None and change.action in destroys
         lost = float("inf") if unknown else change.gpus_removed or 0
-        return -lost, change.action not in destroys
+        return -lost, change.action not in destroys, change.action is PlanAction.SAME
 
-    return sorted(plan.changes, key=rank)
+    return sorted((c for c in plan.changes if not is_noise(c.type)), key=rank)
 
 
 def _is_shown(change: ResourceChange) -> bool:
-    if is_noise(change.type):
-        return False
     return change.action is not PlanAction.SAME or bool(_properties(change))
 
 

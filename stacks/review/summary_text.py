@@ -40,24 +40,23 @@ def resources_lines(
 
 def gpus_line(plan: Plan, paint: Paint = PLAIN) -> str:
     """How many GPUs come and go, or nothing when none does."""
-    added, more = _total([change.gpus_added for change in plan.changes])
-    removed, fewer = _total([change.gpus_removed for change in plan.changes])
-    parts = []
-    if added or more:
-        parts.append(paint("add", f"+{added} to add{more}"))
-    if removed or fewer:
-        parts.append(paint("remove", f"-{removed} to remove{fewer}"))
+    added = _total("+", [change.gpus_added for change in plan.changes])
+    removed = _total("-", [change.gpus_removed for change in plan.changes])
+    parts = [paint("add", f"{added} to add")] if added else []
+    parts += [paint("remove", f"{removed} to remove")] if removed else []
     return f"GPUs: {', '.join(parts)}" if parts else ""
 
 
 def gpus_removed(plan: Plan) -> int:
     """How many GPUs the plan takes away, as far as it is known."""
-    return _total([change.gpus_removed for change in plan.changes])[0]
+    return sum(change.gpus_removed or 0 for change in plan.changes)
 
 
-def _total(numbers: list[int | None]) -> tuple[int, str]:
-    unknown = " and an unknown number" if None in numbers else ""
-    return sum(number or 0 for number in numbers), unknown
+def _total(sign: str, numbers: list[int | None]) -> str:
+    known = sum(number or 0 for number in numbers)
+    if None not in numbers:
+        return f"{sign}{known}" if known else ""
+    return f"{sign}{known} or more" if known else "an unknown number"
 
 
 def duration(seconds: float) -> str:

@@ -26,14 +26,22 @@ def inline(value: Any) -> str:
 
 def labelled(label: str, value: Any) -> Iterator[str]:
     """`label value`; a long object or list has a line for each of its items below the label."""
-    text = inline(value)
-    if len(text) <= _LONGEST_LINE or not value or not isinstance(value, Mapping | list | tuple):
-        yield f"{label} {text}"
-        return
-    yield label.rstrip()
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from (f"  {line}" for line in labelled(f"{key}:", item))
+    lines = _block(value)
+    if lines is None:
+        yield f"{label} {inline(value)}"
     else:
-        for item in value:
-            yield from (f"  {line}" for line in labelled("-", item))
+        yield label.rstrip()
+        yield from (f"  {line}" for line in lines)
+
+
+def _block(value: Any) -> list[str] | None:
+    """The lines of an object or list that is too long for one."""
+    if not isinstance(value, Mapping | list | tuple) or len(inline(value)) <= _LONGEST_LINE:
+        return None
+    if isinstance(value, Mapping):
+        return [line for key, item in value.items() for line in labelled(f"{key}:", item)]
+    made = []
+    for item in value:
+        first, *rest = _block(item) or [inline(item)]
+        made += [f"- {first}", *(f"  {line}" for line in rest)]
+    return made
