@@ -6,7 +6,7 @@ The list says what a region supports, not what is free there (Together reference
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.call import Call
@@ -23,7 +23,8 @@ from gpuform.schemas.values import UNKNOWN
 _listed: WeakKeyDictionary[TogetherClient, Sequence[Region] | str] = WeakKeyDictionary()
 """By client: the regions, or why they could not be listed. Once per process."""
 _lock = threading.Lock()
-_told: set[str] = set()
+_told: WeakSet[TogetherClient] = WeakSet()
+"""The clients whose failed lookup Pulumi's host has shown."""
 
 
 def get_regions() -> Sequence[Region]:
@@ -45,7 +46,7 @@ def problems(client: TogetherClient, call: Call, values: Mapping[str, Any]) -> I
     regions = _list_once(client)
     gpu_type = values.get("gpu_type")
     if isinstance(regions, str):
-        _tell_unchecked(call, regions)
+        _tell_unchecked(client, call, regions)
         if isinstance(gpu_type, str) and unknown_gpu_type(gpu_type):
             call.on_warning(f"gpu_type {gpu_type} is not a type that is known here")
         return
@@ -74,14 +75,16 @@ def _list_once(client: TogetherClient) -> Sequence[Region] | str:
         return found
 
 
-def _tell_unchecked(call: Call, reason: str) -> None:
-    text = f"regions, GPU types and driver versions were not checked with Together: {reason}"
+def _tell_unchecked(client: TogetherClient, call: Call, reason: str) -> None:
     # An engine collects these; Pulumi's host, which tells no URN, would show one per resource.
-    with _lock:
-        is_news = call.urn is not None or text not in _told
-        _told.add(text)
-    if is_news:
-        call.on_unchecked(text)
+    if call.urn is None:
+        with _lock:
+            if client in _told:
+                return
+            _told.add(client)
+    call.on_unchecked(
+        f"regions, GPU types and driver versions were not checked with Together: {reason}"
+    )
 
 
 def _no_such_region(name: str, regions: Iterable[Region]) -> str:
