@@ -6,9 +6,10 @@
 
 import logging
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from types import TracebackType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pulumi.dynamic import (
@@ -267,18 +268,37 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         if problems:
             raise GpuformError("; ".join(f"{p.path} {p.reason}" for p in problems))
 
-    @contextmanager
-    def _serving(self, verb: str) -> Iterator[Call]:
-        """The edge to the host: the current call, and only gpuform's errors, without causes."""
-        call = current_call()
-        try:
-            with serving(call):
-                yield call
-        except GpuformError as error:
+    def _serving(self, verb: str) -> "_Edge":
+        return _Edge(verb, f"a {self.platform} {self.kind}")
+
+
+class _Edge(AbstractContextManager[Call]):
+    """The edge to the host: the current call, and only gpuform's errors, without causes or frames.
+
+    The stock host prints tracebacks. This is a class because contextlib gives an exception that
+    passes a generator its old frames back.
+    """
+
+    def __init__(self, verb: str, subject: str) -> None:
+        self._verb, self._subject = verb, subject
+        self._call = current_call()
+        self._serving = serving(self._call)
+
+    def __enter__(self) -> Call:
+        return self._serving.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._serving.__exit__(kind, error, trace)
+        if isinstance(error, GpuformError):
             raise error.with_traceback(None) from None
-        except Exception as error:  # noqa: BLE001 - its text may hold values: none may pass
-            subject = call.urn or f"a {self.platform} {self.kind}"
-            raise GpuformError(f"{_unexpected(f'{verb} of {subject}', error)}") from None
+        if isinstance(error, Exception):  # its text may hold values: none may pass
+            subject = self._call.urn or self._subject
+            raise GpuformError(_unexpected(f"{self._verb} of {subject}", error)) from None
 
 
 def _unexpected(what: str, error: Exception) -> str:
