@@ -42,6 +42,8 @@ class Call:
     on_unchecked: Callable[[str], None] = logger.info
     init_errors: list[str] = field(default_factory=list)
     refreshing: bool = False
+    just_created: bool = False
+    """The call has made its object and nothing of it was read yet."""
     deadline: float | None = None
     """Unix time after which nothing is waited for; set by `begin`."""
     held: ExitStack = field(default_factory=ExitStack)

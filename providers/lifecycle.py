@@ -132,6 +132,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             actions, want = self._actions(), self.inputs.model_validate(declared)
             with call.held:
                 id_ = actions.create(call, want)
+                call.just_created = True
                 outs = self._settled(call, id_, declared, {})
             if call.urn is None:
                 # Without a URN nobody can tell later whose intent this was; the host stores the

@@ -36,28 +36,52 @@ class Look(Generic[T]):
     failed: str | None = None
 
 
+class Rhythm:
+    """A beat that many waiters share, so that one request serves all who look at it.
+
+    The first who waits gives the beat; it comes every `interval` seconds.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._first: float | None = None
+
+    def until_next(self, now: float) -> float:
+        """Seconds until the next beat; one that is all but now counts as heard."""
+        if self._first is None:
+            self._first = now
+        left = self._interval - (now - self._first) % self._interval
+        return left if left > self._interval / 10 else left + self._interval
+
+
 def wait_until(
     call: Call,
     probe: Callable[[], Look[T]],
     *,
     what: str,
-    interval: float = 10.0,
+    interval: float | Rhythm = 10.0,
     limit: float = math.inf,
 ) -> T:
     """Probes every `interval` seconds until a look is done, and returns its value.
 
-    Waits `limit` seconds at most, and never past the call's deadline. Tells `call.on_progress` the
-    phase and the time waited whenever the phase changes. Raises NotReady when a look failed or the
-    time is over, Cancelled when the run was interrupted, both with the last look; of the errors of
-    `probe` those of `PASSING` are waited out, others pass.
+    The first look is at once, but one at what the call itself has just created waits for the first
+    beat of a rhythm: its answer is known. Waits `limit` seconds at most, and never past the call's
+    deadline. Tells `call.on_progress` the phase and the time waited whenever the phase changes.
+    Raises NotReady when a look failed or the time is over, Cancelled when the run was interrupted,
+    both with the last look; of the errors of `probe` those of `PASSING` are waited out, others
+    pass.
     """
     started = call.clock.now()
     last: Look[T] | None = None
     phase = told = ""
+    pause = _next(interval, started) if isinstance(interval, Rhythm) and call.just_created else 0.0
     while True:
-        looked_at = call.clock.now()
-        waited = duration(looked_at - started)
         try:
+            if pause > 0:
+                call.sleep(pause)
+            call.raise_if_cancelled()
+            looked_at = call.clock.now()
+            waited = duration(looked_at - started)
             seen, phase = _look(probe)
             last = seen or last
             if seen is not None and seen.done:
@@ -71,18 +95,19 @@ def wait_until(
                 reason = f"{what}: not done after {waited}; last seen: {phase}"
                 raise NotReady(reason, last=_of(last))
             # Others that wait on the same virtual clock may have moved it this far already.
-            pause = looked_at + interval - call.clock.now()
-            if pause > 0:
-                call.sleep(pause)
-            call.raise_if_cancelled()
+            pause = looked_at + _next(interval, looked_at) - call.clock.now()
         except Cancelled:
-            reason = f"{what}: interrupted after {waited}"
+            reason = f"{what}: interrupted after {duration(call.clock.now() - started)}"
             reason += f"; last seen: {phase}" if phase else ""
             raise Cancelled(reason, last=_of(last)) from None
 
 
 def wait_until_gone(
-    call: Call, probe: Callable[[], Look[object] | None], *, what: str, interval: float = 10.0
+    call: Call,
+    probe: Callable[[], Look[object] | None],
+    *,
+    what: str,
+    interval: float | Rhythm = 10.0,
 ) -> None:
     """Probes until there is nothing to see (None). Raises as `wait_until`, and GpuformError.
 
@@ -106,6 +131,10 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def _next(interval: float | Rhythm, now: float) -> float:
+    return interval.until_next(now) if isinstance(interval, Rhythm) else interval
 
 
 def _of(look: Look[T] | None) -> T | None:

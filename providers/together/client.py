@@ -14,7 +14,9 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.answers import ErrorAnswers
 from gpuform.providers.errors import MissingCredentials, ServerError
 from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.listing import Listing
 from gpuform.providers.transport import mounted
+from gpuform.providers.waiting import Rhythm
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.together import requests, wire
@@ -59,6 +61,33 @@ class TogetherClient:
             headers=self._headers,
             transport=transport,
         )
+        self._lock = threading.Lock()
+        self._clusters: dict[str | None, Listing[wire.Cluster]] = {}
+        self._volumes: dict[str | None, Listing[wire.Volume]] = {}
+        self._rhythms: dict[float, Rhythm] = {}
+
+    def shared_clusters(self, project_id: str | None = None) -> Listing[wire.Cluster]:
+        """The clusters of a project for readers that may share their requests."""
+        with self._lock:
+            if project_id not in self._clusters:
+                self._clusters[project_id] = Listing(
+                    lambda: self.clusters(project_id), self.cluster, lambda each: each.cluster_id
+                )
+            return self._clusters[project_id]
+
+    def shared_volumes(self, project_id: str | None = None) -> Listing[wire.Volume]:
+        """The shared volumes of a project for readers that may share their requests."""
+        with self._lock:
+            if project_id not in self._volumes:
+                self._volumes[project_id] = Listing(
+                    lambda: self.volumes(project_id), self.volume, lambda each: each.volume_id
+                )
+            return self._volumes[project_id]
+
+    def rhythm(self, interval: float) -> Rhythm:
+        """The beat of all that wait for this client's objects at an interval, in seconds."""
+        with self._lock:
+            return self._rhythms.setdefault(interval, Rhythm(interval))
 
     def create_cluster(self, inputs: ClusterInputs) -> wire.Cluster:
         """Sent once: an answer that is lost is an UnknownOutcome."""

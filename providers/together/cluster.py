@@ -18,7 +18,7 @@ from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for
-from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem, WireModel
 from gpuform.schemas.together import wire
@@ -36,7 +36,7 @@ from gpuform.schemas.together.statuses import (
 
 GPUS_PER_NODE = 8
 INTERVAL = 30.0
-"""Seconds between looks: creating one takes many minutes, and hundreds may be waited for."""
+"""Seconds between looks: creating one takes many minutes."""
 
 VOLUME_RELEASE = 600.0
 """Seconds to wait for the volume of a deleted cluster."""
@@ -64,7 +64,7 @@ class ClusterActions:
                     _unix_time(each.created_at),
                     leaving=each.status == ClusterStatus.DELETING,
                 )
-                for each in self._client.clusters(want.project_id)
+                for each in self._client.shared_clusters(want.project_id).all()
                 if (each.cluster_name, each.region) == (want.cluster_name, want.region)
             ]
 
@@ -75,7 +75,7 @@ class ClusterActions:
                 target,
                 candidates,
                 send=lambda: self._send(want),
-                before=lambda: self._refuse_volume_in_use(want.volume_id),
+                before=lambda: self._refuse_volume_in_use(want),
             ),
         )
 
@@ -83,17 +83,17 @@ class ClusterActions:
         """Ready, with a live worker for every 8 GPUs."""
 
         def probe() -> Look[Seen]:
-            cluster = self._find(id_)
+            cluster = self._find(id_, want.project_id)
             if cluster is None:
                 raise NotReady(f"cluster {id_} is gone from the platform")
             gpus = cluster.num_gpus if _platform_scales(want, cluster) else want.num_gpus
             return look_at(cluster, gpus)
 
-        return wait_until(call, probe, what=f"cluster {want.cluster_name}", interval=INTERVAL)
+        return wait_until(call, probe, what=f"cluster {want.cluster_name}", interval=self._rhythm)
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
         """The platform's GPU count is not compared while the platform itself changes it."""
-        cluster = self._find(id_)
+        cluster = self._find(id_, known.get("project_id"))
         if cluster is None:
             return None
         seen = look_at(cluster, cluster.num_gpus).value
@@ -115,9 +115,10 @@ class ClusterActions:
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """Done when the cluster answers 404 and its volumes are free."""
         volumes = {known["volume_id"]} if known.get("volume_id") else set()
+        project_id = known.get("project_id")
 
         def probe() -> Look[object] | None:
-            cluster = self._find(id_)
+            cluster = self._find(id_, project_id)
             if cluster is None:
                 return None
             volumes.update(volume.volume_id for volume in cluster.volumes)
@@ -129,15 +130,23 @@ class ClusterActions:
         except NotFound:
             pass
         else:
-            wait_until_gone(call, probe, what=what, interval=INTERVAL)
+            wait_until_gone(call, probe, what=what, interval=self._rhythm)
         for volume_id in sorted(volumes):
-            self._wait_until_free(call, volume_id)
+            self._wait_until_free(call, volume_id, project_id)
 
-    def _find(self, id_: str) -> wire.Cluster | None:
+    @property
+    def _rhythm(self) -> Rhythm:
+        return self._client.rhythm(INTERVAL)
+
+    def _find(self, id_: str, project_id: str | None) -> wire.Cluster | None:
         try:
-            return self._client.cluster(id_)
+            cluster = self._client.shared_clusters(project_id).one(id_)
+            if cluster.status in CLUSTER_READY and not cluster.kube_config:
+                # Nothing says that lists have credentials: look at the cluster alone.
+                cluster = self._client.cluster(id_)
         except NotFound:
             return None
+        return cluster
 
     def _send(self, want: ClusterInputs) -> str:
         try:
@@ -154,11 +163,12 @@ class ClusterActions:
                 hint="try again later, or declare another region, gpu_type or fewer num_gpus",
             ) from None
 
-    def _refuse_volume_in_use(self, volume_id: str | None) -> None:
+    def _refuse_volume_in_use(self, want: ClusterInputs) -> None:
+        volume_id = want.volume_id
         if volume_id is None:
             return
         try:
-            status = self._client.volume(volume_id).status
+            status = self._client.shared_volumes(want.project_id).one(volume_id).status
         except NotFound:
             raise GpuformError(
                 f"volume_id: there is no shared volume {volume_id}",
@@ -170,17 +180,19 @@ class ClusterActions:
                 hint="a volume is free when it is available: detach it from its cluster, or wait",
             )
 
-    def _wait_until_free(self, call: Call, volume_id: str) -> None:
+    def _wait_until_free(self, call: Call, volume_id: str, project_id: str | None) -> None:
+        volumes = self._client.shared_volumes(project_id)
+
         def probe() -> Look[object]:
             try:
-                status = self._client.volume(volume_id).status
+                status = volumes.one(volume_id).status
             except NotFound:
                 return Look(None, "gone", done=True)
             return Look(None, f"volume {status}", done=status != VolumeStatus.BOUND)
 
         what = f"release of volume {volume_id}"
         try:
-            wait_until(call, probe, what=what, interval=INTERVAL, limit=VOLUME_RELEASE)
+            wait_until(call, probe, what=what, interval=self._rhythm, limit=VOLUME_RELEASE)
         except NotReady as error:
             # The cluster is gone; deleting the volume waits again.
             call.on_warning(error.reason)

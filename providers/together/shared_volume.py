@@ -11,7 +11,7 @@ from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for
-from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.together import wire
@@ -42,7 +42,7 @@ class SharedVolumeActions:
         def candidates() -> list[Candidate]:
             return [
                 Candidate(each.volume_id, leaving=each.status == VolumeStatus.DELETING)
-                for each in self._client.volumes(want.project_id)
+                for each in self._client.shared_volumes(want.project_id).all()
                 if each.volume_name == want.volume_name
             ]
 
@@ -54,16 +54,16 @@ class SharedVolumeActions:
         """Available or bound, at the declared size."""
 
         def probe() -> Look[Seen]:
-            volume = self._find(id_)
+            volume = self._find(id_, want.project_id)
             if volume is None:
                 raise NotReady(f"volume {id_} is gone from the platform")
             return look_at(volume, want.size_tib)
 
-        return wait_until(call, probe, what=f"volume {want.volume_name}", interval=INTERVAL)
+        return wait_until(call, probe, what=f"volume {want.volume_name}", interval=self._rhythm)
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
         """The region is never returned, so it stays as declared."""
-        volume = self._find(id_)
+        volume = self._find(id_, known.get("project_id"))
         return None if volume is None else look_at(volume, volume.size_tib).value
 
     def update(
@@ -79,7 +79,8 @@ class SharedVolumeActions:
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """Waits while a cluster still has it, for a while, and then until it answers 404."""
         what = f"volume {known.get('volume_name') or id_}"
-        self._wait_until_free(call, id_, what)
+        project_id = known.get("project_id")
+        self._wait_until_free(call, id_, project_id, what)
         try:
             self._client.delete_volume(id_)
         except NotFound:
@@ -88,25 +89,29 @@ class SharedVolumeActions:
             raise _attached(what) from None
 
         def probe() -> Look[object] | None:
-            volume = self._find(id_)
+            volume = self._find(id_, project_id)
             return None if volume is None else Look(None, volume.status)
 
-        wait_until_gone(call, probe, what=what, interval=INTERVAL)
+        wait_until_gone(call, probe, what=what, interval=self._rhythm)
 
-    def _find(self, id_: str) -> wire.Volume | None:
+    @property
+    def _rhythm(self) -> Rhythm:
+        return self._client.rhythm(INTERVAL)
+
+    def _find(self, id_: str, project_id: str | None) -> wire.Volume | None:
         try:
-            return self._client.volume(id_)
+            return self._client.shared_volumes(project_id).one(id_)
         except NotFound:
             return None
 
-    def _wait_until_free(self, call: Call, id_: str, what: str) -> None:
+    def _wait_until_free(self, call: Call, id_: str, project_id: str | None, what: str) -> None:
         def probe() -> Look[None]:
-            volume = self._find(id_)
+            volume = self._find(id_, project_id)
             status = volume.status if volume else "gone"
             return Look(None, status, done=status != VolumeStatus.BOUND)
 
         try:
-            wait_until(call, probe, what=what, interval=INTERVAL, limit=RELEASE)
+            wait_until(call, probe, what=what, interval=self._rhythm, limit=RELEASE)
         except NotReady:
             call.raise_if_cancelled()
             raise _attached(what) from None

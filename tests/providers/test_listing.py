@@ -1,0 +1,220 @@
+"""Readers share requests: whoever asks while one is on the wire is served by the next."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from gpuform.providers.errors import Cancelled, GpuformError, NotFound
+from gpuform.providers.listing import Listing
+from gpuform.providers.waiting import Rhythm
+
+Thing = tuple[str, int]
+"""An id, and the number of the request that saw it."""
+
+
+@dataclass
+class Platform:
+    """Things with ids; a request whose number is in `held` waits for its event."""
+
+    things: list[str]
+    sent: list[str] = field(default_factory=list)
+    held: dict[int, threading.Event] = field(default_factory=dict)
+    errors: dict[int, BaseException] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    most_at_a_time: int = 0
+    _on_the_wire: int = 0
+
+    def _request(self, what: str) -> int:
+        with self.changed:
+            number = len(self.sent)
+            self.sent.append(what)
+            self._on_the_wire += 1
+            self.most_at_a_time = max(self.most_at_a_time, self._on_the_wire)
+            self.changed.notify_all()
+        if number in self.held:
+            assert self.held[number].wait(10)
+        with self.changed:
+            self._on_the_wire -= 1
+        if number in self.errors:
+            raise self.errors[number]
+        return number
+
+    def list(self) -> list[Thing]:
+        number = self._request("list")
+        return [(id_, number) for id_ in self.things]
+
+    def get(self, id_: str) -> Thing:
+        number = self._request(id_)
+        if id_ not in self.things:
+            raise NotFound("gone", method="GET", path=id_, status=404)
+        return id_, number
+
+    def hold(self, number: int) -> threading.Event:
+        return self.held.setdefault(number, threading.Event())
+
+    def wait_for_requests(self, count: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.sent) >= count, 10)
+
+
+@pytest.fixture
+def platform() -> Platform:
+    return Platform([f"t{number}" for number in range(64)])
+
+
+@pytest.fixture
+def listing(platform: Platform) -> Listing[Thing]:
+    return Listing(platform.list, platform.get, lambda thing: thing[0])
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(80) as pool:
+        yield pool
+
+
+def _queued(listing: Listing[Any], count: int) -> None:
+    """Waits until the next request has that many readers."""
+    for _ in range(100_000):
+        with listing._changed:
+            if len(listing._next.asked) + listing._next.wants_all >= count:
+                return
+        threading.Event().wait(0.0001)
+    raise AssertionError("they never asked")
+
+
+def test_a_lone_reader_looks_at_its_object(listing: Listing[Thing], platform: Platform) -> None:
+    assert [listing.one("t1"), listing.one("t2")] == [("t1", 0), ("t2", 1)]
+    assert platform.sent == ["t1", "t2"]
+
+
+def test_many_readers_need_two_requests(
+    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+) -> None:
+    first = platform.hold(0)
+    reads: list[Future[Thing]] = [pool.submit(listing.one, "t0")]
+    platform.wait_for_requests(1)
+    reads += [pool.submit(listing.one, id_) for id_ in platform.things[1:]]
+    _queued(listing, 63)
+    first.set()
+    assert [read.result() for read in reads] == [("t0", 0), *((t, 1) for t in platform.things[1:])]
+    assert platform.sent == ["t0", "list"]
+
+
+def test_an_answer_is_never_older_than_the_question(
+    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+) -> None:
+    first = platform.hold(0)
+    lists = [pool.submit(listing.all)]
+    platform.wait_for_requests(1)
+    platform.things.append("new")
+    late = [pool.submit(listing.one, "new"), pool.submit(listing.one, "t1")]
+    _queued(listing, 2)
+    first.set()
+    assert [read.result()[1] for read in late] == [1, 1]
+    assert {number for _, number in lists[0].result()} == {0}
+
+
+def test_two_readers_of_one_object_need_one_look(
+    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+) -> None:
+    first = platform.hold(0)
+    reads = [pool.submit(listing.one, "t0")]
+    platform.wait_for_requests(1)
+    reads += [pool.submit(listing.one, "t1") for _ in range(5)]
+    _queued(listing, 1)
+    first.set()
+    assert {read.result()[0] for read in reads} == {"t0", "t1"}
+    assert set(platform.sent) == {"t0", "t1"}
+
+
+def test_absence_from_a_list_is_confirmed(
+    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+) -> None:
+    first = platform.hold(0)
+    pool.submit(listing.one, "t0")
+    platform.wait_for_requests(1)
+    gone = [pool.submit(listing.one, id_) for id_ in ("gone", "t1")]
+    _queued(listing, 2)
+    first.set()
+    with pytest.raises(NotFound):
+        gone[0].result()
+    assert gone[1].result() == ("t1", 1)
+    assert platform.sent == ["t0", "list", "gone"]
+
+
+def test_an_object_that_a_list_is_late_with_is_found(
+    platform: Platform, pool: ThreadPoolExecutor
+) -> None:
+    listing: Listing[Thing] = Listing(lambda: platform.list()[:1], platform.get, lambda t: t[0])
+    first = platform.hold(0)
+    pool.submit(listing.all)
+    platform.wait_for_requests(1)
+    reads = [pool.submit(listing.one, id_) for id_ in ("t5", "t0")]
+    _queued(listing, 2)
+    first.set()
+    assert [read.result() for read in reads] == [("t5", 2), ("t0", 1)]
+
+
+def test_an_error_reaches_every_reader_of_its_request_and_nobody_else(
+    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+) -> None:
+    first = platform.hold(0)
+    platform.errors[1] = GpuformError("no answer")
+    alone = pool.submit(listing.one, "t0")
+    platform.wait_for_requests(1)
+    reads = [pool.submit(listing.one, id_) for id_ in ("t1", "t2", "t3")]
+    _queued(listing, 3)
+    first.set()
+    assert alone.result() == ("t0", 0)
+    for read in reads:
+        with pytest.raises(GpuformError, match="no answer"):
+            read.result()
+    assert listing.one("t4") == ("t4", 2)
+
+
+@pytest.mark.parametrize("interruption", [Cancelled(), KeyboardInterrupt()], ids=repr)
+def test_an_interrupted_reader_takes_nobody_along(
+    listing: Listing[Thing],
+    platform: Platform,
+    pool: ThreadPoolExecutor,
+    interruption: BaseException,
+) -> None:
+    first, second = platform.hold(0), platform.hold(1)
+    platform.errors[1] = interruption
+    pool.submit(listing.one, "t0")
+    platform.wait_for_requests(1)
+    reads = [pool.submit(listing.one, id_) for id_ in ("t1", "t2", "t3")]
+    _queued(listing, 3)
+    first.set()
+    second.set()
+    ended = [read.exception(10) for read in reads]
+    assert [type(error) for error in ended if error] == [type(interruption)]
+    served = [read.result() for read in reads if read.exception() is None]
+    assert {number for _, number in served} <= {2, 3}
+
+
+def test_one_request_is_on_the_wire_at_a_time(
+    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+) -> None:
+    reads = [pool.submit(listing.one, id_) for id_ in platform.things * 8]
+    assert [read.result()[0] for read in reads] == platform.things * 8
+    assert platform.most_at_a_time == 1
+
+
+class TestRhythm:
+    def test_all_hear_the_beats_of_the_first(self) -> None:
+        rhythm = Rhythm(30)
+        assert rhythm.until_next(1000) == 30
+        assert rhythm.until_next(1010) == 20
+        assert rhythm.until_next(1071) == 19
+
+    def test_who_wakes_a_little_early_has_heard_the_beat(self) -> None:
+        rhythm = Rhythm(30)
+        rhythm.until_next(1000)
+        assert rhythm.until_next(1029) == 31
+        assert rhythm.until_next(1030) == 30
