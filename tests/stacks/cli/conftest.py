@@ -1,0 +1,112 @@
+"""Commands run in this process, in a project of their own, against an emulator of their own."""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.stacks.cli.app import cli
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+
+PROGRAM = """
+import pulumi
+from gpuform.providers.together import Cluster, SharedVolume
+
+config = pulumi.Config()
+data = SharedVolume("data", volume_name="training-data", region="us-central-8", size_tib=5)
+train = Cluster(
+    "train",
+    cluster_name="training",
+    region=config.get("region") or "us-central-8",
+    gpu_type="H100_SXM",
+    num_gpus=config.get_int("gpus") or 16,
+    driver_version="CUDA_12_6_560",
+    billing_type="ON_DEMAND",
+)
+print("hello from the program")
+pulumi.export("status", train.status)
+pulumi.export("kubeconfig", train.kube_config)
+pulumi.export("place", {"region": train.region, "token": pulumi.Output.secret("hunter2")})
+"""
+
+
+@dataclass
+class Ran:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture(scope="session")
+def salt() -> str:
+    """Deriving a key takes a third of a second: all stacks of the tests share one."""
+    return PassphraseCrypter.new("").salt_state
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, salt: str) -> Path:
+    """A project with the stack dev, its state beside it, and nothing of the user's environment."""
+    for name in [n for n in os.environ if n.startswith(("PULUMI_", "TOGETHER_", "GPUFORM_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "")
+    directory = tmp_path / "project"
+    directory.mkdir()
+    (directory / "Pulumi.yaml").write_text(
+        "name: demo\nruntime: python\nbackend:\n  url: file://.\n"
+    )
+    (directory / "__main__.py").write_text(PROGRAM)
+    (directory / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {salt}\n")
+    monkeypatch.chdir(directory)
+    return directory
+
+
+@pytest.fixture
+def run(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Run]:
+    """Runs a command as the console script does; `answers` is what the person types."""
+
+    def run_command(*args: str, answers: str = "") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(answers))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main(args=list(args), prog_name="gpuform")
+        out, err = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Ran(ended.value.code, out, err)
+
+    return run_command
+
+
+@pytest.fixture
+def dev(run: Run) -> Run:
+    """The same, once the stack dev is made."""
+    assert run("stack", "init", "dev").code == 0
+    return run
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody sits at a terminal."""
+    monkeypatch.setattr("gpuform.stacks.cli.screen.is_tty", lambda stream: True)

@@ -1,0 +1,203 @@
+"""Engine events in Pulumi's JSON."""
+
+import json
+from typing import Any
+
+from gpuform.schemas.changes import Action
+from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.stacks.engine.event_json import EventLog, PreviewDigest
+from gpuform.stacks.engine.events import (
+    Diagnostic,
+    Event,
+    Prelude,
+    Progress,
+    StepDone,
+    StepFailed,
+    StepStarted,
+    Summary,
+    Unchecked,
+)
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.values import SECRET, SIGNATURE, UNKNOWN, UNKNOWN_TEXT, Secret
+
+URN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
+STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
+PROVIDER = "urn:pulumi:dev::demo::pulumi:providers:pulumi-python::default"
+MASKED = {SIGNATURE: SECRET, "ciphertext": "[secret]"}
+
+
+def state(urn: str = URN, **facts: Any) -> ResourceState:
+    type_ = urn.split("::")[2]
+    return ResourceState(urn, not type_.endswith(":Stack"), type_, **facts)
+
+
+def replacement() -> Step:
+    old = state(id="c-1", inputs={"region": "a"}, outputs={"region": "a"}, delete=True)
+    new = state(inputs={"region": "b", "token": Secret("hunter2"), "later": UNKNOWN})
+    change = ResourceChange(
+        urn=URN,
+        type=new.type,
+        name="train",
+        action=PlanAction.REPLACE,
+        reason=PlanReason.FIELD_FORCES_REPLACEMENT,
+        changes=(
+            PropertyChange(path="region", action=Action.UPDATE, forces_replacement=True),
+            PropertyChange(path="token", action=Action.ADD),
+            PropertyChange(path="kept", action=Action.KEEP),
+        ),
+    )
+    return Step(Op.REPLACE, URN, old, new, ["region"], ["region", "token"], change)
+
+
+def logged(*events: Event, debug: bool = False) -> list[dict[str, Any]]:
+    lines: list[str] = []
+    log = EventLog(lines.append, debug, now=lambda: 1700000000.9)
+    for event in events:
+        log(event)
+    assert all(line.endswith("\n") and "\n" not in line[:-1] for line in lines)
+    return [json.loads(line) for line in lines]
+
+
+def test_a_run_from_prelude_to_cancel() -> None:
+    step = Step(Op.CREATE, URN, None, state(inputs={"n": 16.0}))
+    lines = logged(
+        Prelude("update", True, {"demo:gpus": "16", "demo:token": "[secret]"}),
+        StepStarted(step, True),
+        StepDone(step, True),
+        Summary(True, "succeeded", {"create": 1}, 2.9),
+    )
+    assert [line["sequence"] for line in lines] == [0, 1, 2, 3, 4]
+    assert {line["timestamp"] for line in lines} == {1700000000}
+    assert [next(k for k in line if k.endswith("Event")) for line in lines] == [
+        *("preludeEvent", "resourcePreEvent", "resOutputsEvent", "summaryEvent", "cancelEvent")
+    ]
+    assert lines[0]["preludeEvent"] == {"config": {"demo:gpus": "16", "demo:token": "[secret]"}}
+    assert lines[1]["resourcePreEvent"]["planning"] is True
+    assert lines[3]["summaryEvent"] == {
+        "maybeCorrupt": False,
+        "durationSeconds": 2,
+        "resourceChanges": {"create": 1},
+        "PolicyPacks": {},
+        "isPreview": True,
+        "result": "succeeded",
+    }
+
+
+def test_metadata_of_a_replacement() -> None:
+    (line,) = logged(StepDone(replacement(), False))
+    metadata = line["resOutputsEvent"]["metadata"]
+    assert "planning" not in line["resOutputsEvent"]
+    assert metadata["op"] == "replace"
+    assert metadata["keys"] == ["region"]
+    assert metadata["diffs"] == ["region", "token"]
+    assert metadata["logical"] is True
+    assert metadata["detailedDiff"] == {
+        "region": {"diffKind": "update-replace", "inputDiff": True},
+        "token": {"diffKind": "add", "inputDiff": True},
+    }
+    assert metadata["old"]["delete"] is True
+    assert metadata["old"]["id"] == "c-1"
+    assert metadata["new"]["inputs"] == {"region": "b", "token": MASKED, "later": UNKNOWN_TEXT}
+    assert "hunter2" not in json.dumps(line)
+
+
+def test_the_parts_of_a_replacement_are_not_logical() -> None:
+    parts = [Step(op, URN, state(), state()) for op in (Op.CREATE_REPLACEMENT, Op.DELETE_REPLACED)]
+    lines = logged(*(StepDone(step, False) for step in parts))
+    assert [line["resOutputsEvent"]["metadata"]["logical"] for line in lines] == [False, False]
+
+
+def test_a_refresh_tells_what_it_found_and_one_before_an_update_does_not() -> None:
+    step = Step(Op.REFRESH, URN, state(), state(), result_op=Op.UPDATE)
+    for operation, op in (("refresh", "update"), ("update", "refresh")):
+        lines = logged(
+            Prelude(operation, False, {}), StepStarted(step, False), StepDone(step, False)
+        )
+        assert lines[1]["resourcePreEvent"]["metadata"]["op"] == "refresh"
+        assert lines[2]["resOutputsEvent"]["metadata"]["op"] == op
+
+
+def test_failures_and_messages() -> None:
+    step = Step(Op.CREATE, URN, None, state(init_errors=["not ready"]))
+    lines = logged(
+        Diagnostic("error", "no capacity", URN),
+        Diagnostic("info#err", "printed"),
+        Diagnostic("debug", "registering"),
+        Progress(URN, "Provisioning (45s)"),
+        Unchecked("no key"),
+        StepFailed(step),
+    )
+    told = [line["diagnosticEvent"] for line in lines[:-1]]
+    assert told[0] == {
+        "urn": URN,
+        "prefix": "error: ",
+        "message": "no capacity",
+        "color": "never",
+        "severity": "error",
+    }
+    assert told[1]["severity"] == "info#err"
+    assert "urn" not in told[1]
+    assert told[2]["ephemeral"] is True
+    assert told[3]["message"] == "not checked: no key"
+    assert lines[-1]["resOpFailedEvent"]["steps"] == 1
+    assert lines[-1]["resOpFailedEvent"]["metadata"]["new"]["initErrors"] == ["not ready"]
+
+
+def test_debug_messages_only_when_asked_for() -> None:
+    message = Diagnostic("debug", "registering")
+    assert logged(message) == []
+    assert len(logged(message, debug=True)) == 1
+
+
+def digest(*events: Event) -> dict[str, Any]:
+    made = PreviewDigest()
+    for event in events:
+        made(event)
+    document: dict[str, Any] = json.loads(json.dumps(made.to_json()))
+    return document
+
+
+def test_the_object_of_a_preview() -> None:
+    same_stack = Step(Op.SAME, STACK, state(STACK), state(STACK))
+    same = Step(Op.SAME, URN, state(), state())
+    provider = Step(Op.CREATE, PROVIDER, None, state(PROVIDER))
+    refreshed = Step(Op.REFRESH, URN, state(), state(), result_op=Op.UPDATE)
+    created = Step(Op.CREATE_REPLACEMENT, URN, state(), state())
+    steps = (refreshed, same_stack, same, provider, created, replacement())
+    document = digest(
+        Prelude("update", True, {"demo:gpus": "16"}),
+        *(StepStarted(step, True) for step in steps),
+        Diagnostic("warning", "careful", URN),
+        Diagnostic("debug", "registering"),
+        Summary(True, "succeeded", {"replace": 1, "same": 1}, 1.5),
+    )
+    assert document["config"] == {"demo:gpus": "16"}
+    assert [(s["op"], s["urn"]) for s in document["steps"]] == [("same", STACK), ("replace", URN)]
+    replaced = document["steps"][1]
+    assert replaced["replaceReasons"] == ["region"]
+    assert replaced["diffReasons"] == ["region", "token"]
+    assert replaced["oldState"]["delete"] is True
+    assert replaced["newState"]["inputs"] == {
+        "region": "b",
+        "token": "[secret]",
+        "later": UNKNOWN_TEXT,
+    }
+    assert replaced["detailedDiff"]["region"] == {"kind": "update-replace", "inputDiff": True}
+    assert document["steps"][0]["detailedDiff"] is None
+    assert document["diagnostics"] == [
+        {"urn": URN, "prefix": "warning: ", "message": "careful", "severity": "warning"}
+    ]
+    assert document["duration"] == 1_500_000_000
+    assert document["changeSummary"] == {"replace": 1, "same": 1}
+    assert document["maybeCorrupt"] is False
+    assert "hunter2" not in json.dumps(document)
+
+
+def test_what_a_step_gets_later_is_not_in_the_preview() -> None:
+    made = PreviewDigest()
+    step = Step(Op.CREATE, URN, None, state(inputs={"n": 1.0}))
+    made(StepStarted(step, True))
+    step.state.outputs = {"n": 1.0, "made": "x"}
+    (listed,) = json.loads(json.dumps(made.to_json()["steps"]))
+    assert "outputs" not in listed["newState"]

@@ -1,0 +1,81 @@
+"""Help is complete, and does not pay for the engine."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import pytest
+
+from gpuform.stacks.cli.app import _COMMANDS, cli
+
+
+def commands(group: click.Group, *names: str) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield " ".join((*names, name)), command
+        if isinstance(command, click.Group):
+            yield from commands(command, *names, name)
+
+
+ALL = list(commands(cli))
+
+
+@pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])
+def test_every_command_and_flag_has_help(name: str, command: click.Command) -> None:
+    assert command.help
+    assert "Example" in command.help
+    assert command.help.splitlines()[0].endswith(".")
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{name} {parameter.opts}"
+
+
+def test_the_overview_says_what_the_commands_say() -> None:
+    told = {name: command.help for name, command in commands(cli) if " " not in name}
+    assert {name: (help_ or "").splitlines()[0] for name, help_ in told.items()} == {
+        name: text for name, (_, text) in _COMMANDS.items()
+    }
+
+
+def test_every_command_is_there() -> None:
+    assert {name for name, _ in ALL} == {
+        *("preview", "up", "refresh", "destroy", "stack", "config", "emulator", "emulator env"),
+        *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),
+        *(f"config {name}" for name in ("set", "get", "rm")),
+    }
+
+
+def test_pulumis_short_forms() -> None:
+    up = dict(ALL)["up"]
+    short = {opt for p in up.params for opt in p.opts if opt.startswith("-") and len(opt) == 2}
+    assert short == {"-s", "-y", "-f", "-j", "-p", "-r", "-C", "-v"}
+
+
+@pytest.mark.parametrize("args", [["--help"], ["up", "--help"], ["--version"]])
+def test_help_loads_neither_pulumi_nor_rich(args: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from gpuform.stacks.cli.app import cli\n"
+        f"try:\n    cli.main(args={args!r}, prog_name='gpuform')\n"
+        "except SystemExit as ended:\n    assert ended.code == 0, ended.code\n"
+        "heavy = {'pulumi', 'grpc', 'rich', 'flask', 'httpx', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_version(run: Any) -> None:
+    from importlib.metadata import version
+
+    assert run("--version").out == f"gpuform {version('gpuform')}\n"
+
+
+def test_an_unknown_command_names_the_nearest(run: Any) -> None:
+    ran = run("destory")
+    assert ran.code == 2
+    assert "No such command 'destory'" in ran.err

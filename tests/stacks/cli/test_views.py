@@ -1,0 +1,320 @@
+"""What people see while a run goes on and when it has ended, from hand-made events."""
+
+import io
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from gpuform.providers.errors import Unreachable
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.stacks.cli.asking import confirmed
+from gpuform.stacks.cli.live import LiveProgress
+from gpuform.stacks.cli.progress import LineProgress
+from gpuform.stacks.cli.record import Record
+from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.stopwatch import Stopwatch
+from gpuform.stacks.cli.views import HumanView, Title
+from gpuform.stacks.engine.deployment import Outcome
+from gpuform.stacks.engine.events import (
+    Diagnostic,
+    Event,
+    Prelude,
+    Progress,
+    StepDone,
+    StepFailed,
+    StepStarted,
+    Unchecked,
+)
+from gpuform.stacks.engine.state import ResourceState, Snapshot
+from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.values import Secret
+from gpuform.stacks.review.paint import Paint
+
+
+class FakeClock:
+    """The platform's clock, moved by the test."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float, cancelled: threading.Event) -> None:
+        self.time += seconds
+
+
+class DeadClock:
+    def now(self) -> float:
+        raise Unreachable("nobody")
+
+    def sleep(self, seconds: float, cancelled: threading.Event) -> None:
+        raise Unreachable("nobody")
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def screen() -> Screen:
+    return Screen(io.StringIO(), io.StringIO(), Paint(), interactive=False)
+
+
+def text(screen: Screen) -> str:
+    assert isinstance(screen.out, io.StringIO)
+    return screen.out.getvalue()
+
+
+def step(
+    op: Op, name: str, type_: str = "pulumi-python:dynamic/gpuform.together:Cluster", **facts: Any
+) -> Step:
+    urn = f"urn:pulumi:dev::demo::{type_}::{name}"
+    state = ResourceState(urn, type_.startswith("pulumi-python"), type_)
+    return Step(op, urn, state, None if op is Op.DELETE else state, **facts)
+
+
+def feed(listener: Callable[[Event], None], events: Iterable[Event]) -> None:
+    for event in events:
+        listener(event)
+
+
+def outcome(**facts: Any) -> Outcome:
+    given: dict[str, Any] = {
+        "succeeded": True,
+        "cancelled": False,
+        "changes": {},
+        "planned": [],
+        "outputs_before": {},
+        "outputs": {},
+        "snapshot": Snapshot("organization/demo/dev"),
+        "seconds": 2.0,
+        **facts,
+    }
+    return Outcome(**given)
+
+
+def test_one_line_for_each_thing_that_happens(screen: Screen, clock: FakeClock) -> None:
+    train, stack = step(Op.CREATE, "train"), step(Op.CREATE, "demo-dev", "pulumi:pulumi:Stack")
+    progress = LineProgress(screen, Stopwatch(clock))
+    feed(progress, [StepStarted(stack, False), StepStarted(train, False)])
+    feed(progress, [Progress(train.urn, "InstallingDrivers (6m10s)"), Progress("other", "x")])
+    clock.time += 1210
+    feed(progress, [StepDone(train, False, seconds=0.4), StepDone(stack, False)])
+    assert text(screen).splitlines() == [
+        "+  train  together:Cluster  creating",
+        "+  train  together:Cluster  creating: InstallingDrivers (6m10s)",
+        "+  train  together:Cluster  created in 20m10s",
+    ]
+
+
+def test_a_replacement_and_a_failure(screen: Screen, clock: FakeClock) -> None:
+    progress = LineProgress(screen, Stopwatch(clock))
+    original = step(Op.DELETE_REPLACED, "train", retain=True)
+    created = step(Op.CREATE_REPLACEMENT, "train")
+    feed(progress, [StepStarted(original, False), StepDone(original, False)])
+    feed(progress, [StepStarted(step(Op.REPLACE, "train"), False)])
+    feed(progress, [StepStarted(created, False), StepFailed(created)])
+    assert text(screen).splitlines() == [
+        "-- train  together:Cluster  deleting original",
+        "-- train  together:Cluster  deleted original in 1s  [retain]",
+        "++ train  together:Cluster  creating replacement",
+        "++ train  together:Cluster  creating replacement failed after 1s",
+    ]
+
+
+def test_a_refresh_tells_only_what_it_found(screen: Screen, clock: FakeClock) -> None:
+    progress = LineProgress(screen, Stopwatch(clock))
+    for found in (Op.SAME, Op.UPDATE, Op.DELETE):
+        read = step(Op.REFRESH, str(found), result_op=found)
+        feed(progress, [StepStarted(read, True), StepDone(read, True)])
+    assert text(screen).splitlines() == [
+        "~  update  together:Cluster  refreshed: changed outside of this stack",
+        "~  delete  together:Cluster  refreshed: gone",
+    ]
+
+
+def test_a_preview_does_no_work(screen: Screen, clock: FakeClock) -> None:
+    progress = LineProgress(screen, Stopwatch(clock))
+    planned = step(Op.CREATE, "train")
+    feed(progress, [StepStarted(planned, True), StepDone(planned, True)])
+    assert text(screen) == ""
+
+
+def test_a_clock_that_does_not_answer_is_given_up(screen: Screen) -> None:
+    watch = Stopwatch(DeadClock())
+    watch.synchronise()
+    watch.start("x")
+    assert watch.is_real
+    assert watch.elapsed("x") < 60
+    assert watch.elapsed("never begun") == 0
+
+
+def rows(live: LiveProgress) -> list[str]:
+    from rich.console import Console
+
+    out = io.StringIO()
+    Console(file=out, width=120).print(live.table())
+    return [line.rstrip() for line in out.getvalue().splitlines() if line.strip()]
+
+
+def test_live_rows_while_they_run(screen: Screen, clock: FakeClock) -> None:
+    live = LiveProgress(screen, Stopwatch(clock))
+    try:
+        train, eval_ = step(Op.CREATE, "train"), step(Op.DELETE, "eval")
+        feed(live, [StepStarted(train, False), StepStarted(eval_, False)])
+        feed(live, [Progress(train.urn, "InstallingDrivers (6m10s)"), Progress("other", "x")])
+        clock.time += 400
+        assert rows(live) == [
+            "+  train  together:Cluster  creating: InstallingDrivers (6m10s)  6m40s",
+            "-  eval  together:Cluster   deleting                             6m40s",
+        ]
+        live(StepDone(train, False))
+        assert len(rows(live)) == 1
+        assert "+  train  together:Cluster  created in 6m40s" in text(screen)
+    finally:
+        live.close()
+
+
+def test_many_live_rows_are_cut(screen: Screen, clock: FakeClock) -> None:
+    live = LiveProgress(screen, Stopwatch(clock))
+    try:
+        feed(live, [StepStarted(step(Op.CREATE, f"c{n}"), False) for n in range(30)])
+        assert len(rows(live)) == 21
+        assert "and 10 more" in rows(live)[-1]
+    finally:
+        live.close()
+
+
+def shown(screen: Screen, title: Title, events: list[Event], ended: Outcome) -> str:
+    view = HumanView(screen, Stopwatch(FakeClock()), debug=False)
+    feed(view.begin(title), [Prelude(title.operation, title.preview, {}), *events])
+    view.close()
+    view.end(ended)
+    return text(screen)
+
+
+def test_after_a_failure_it_says_what_was_kept_and_what_to_do(screen: Screen) -> None:
+    train = step(Op.CREATE, "train")
+    train.state.init_errors = ["not ready after 1h"]
+    told = shown(
+        screen,
+        Title("update", False, "demo", "dev"),
+        [
+            StepStarted(train, False),
+            Diagnostic("error", "no capacity", train.urn),
+            StepFailed(train),
+        ],
+        outcome(
+            succeeded=False, snapshot=Snapshot("s", resources=[train.state]), outputs={"old": "x"}
+        ),
+    )
+    assert "    error: no capacity" in told
+    assert "    1 errored" in told
+    assert "train exists, is recorded, and is not ready yet." in told
+    assert "run `gpuform up` again" in told
+    assert "Outputs" not in told
+
+
+def test_an_interrupted_run_has_no_cause_to_remove(screen: Screen) -> None:
+    ended = outcome(succeeded=False, cancelled=True)
+    told = shown(screen, Title("destroy", False, "demo", "dev"), [], ended)
+    assert "The destroy was interrupted." in told
+    assert "Next: run `gpuform destroy` again" in told
+
+
+def test_a_result_has_outputs_and_summary(screen: Screen) -> None:
+    train = step(Op.CREATE, "train")
+    told = shown(
+        screen,
+        Title("update", False, "demo", "dev"),
+        [StepDone(train, False), Unchecked("no key")],
+        outcome(outputs={"kubeconfig": Secret("apiVersion: v1"), "status": "Ready"}),
+    )
+    assert told.splitlines() == [
+        "Updating (dev):",
+        "",
+        "Outputs:",
+        "    kubeconfig: [secret]",
+        '    status:     "Ready"',
+        "",
+        "Not checked:",
+        "    no key",
+        "",
+        "Resources:",
+        "    + 1 created",
+        "Duration: 2s",
+    ]
+
+
+def test_a_refresh_without_preview_shows_the_drift(screen: Screen) -> None:
+    drift = ResourceChange(
+        urn="urn:pulumi:dev::demo::my:mod:Comp::train",
+        type="my:mod:Comp",
+        name="train",
+        action=PlanAction.UPDATE,
+        reason=PlanReason.DRIFT,
+    )
+    title = Title("refresh", False, "demo", "dev")
+    assert "changed outside of this stack" in shown(screen, title, [], outcome(planned=[drift]))
+
+
+def test_the_record_counts_people_s_resources_once() -> None:
+    record = Record()
+    component = step(Op.CREATE, "group", "my:mod:Group")
+    stack = step(Op.CREATE, "demo-dev", "pulumi:pulumi:Stack")
+    feed(
+        record, [Prelude("update", True, {}), StepDone(component, True), StepDone(component, True)]
+    )
+    feed(record, [StepDone(stack, True), StepDone(step(Op.SAME, "other"), True)])
+    feed(record, [StepDone(step(Op.REFRESH, "other", result_op=Op.UPDATE), True)])
+    assert dict(record.counts) == {"create": 1, "same": 1}
+    plan = record.plan("demo", "dev", outcome())
+    assert [(c.name, c.action) for c in plan.changes] == [("group", PlanAction.CREATE)]
+
+
+def plan(*gpus: int, stack: str = "dev") -> Plan:
+    changes = [
+        ResourceChange(
+            urn=f"urn:{n}",
+            type="t",
+            name=f"n{n}",
+            action=PlanAction.DELETE,
+            reason=PlanReason.DESTROYED,
+            gpus_added=0,
+            gpus_removed=n,
+        )
+        for n in gpus
+    ]
+    return Plan.of("demo", stack, changes)
+
+
+@pytest.mark.parametrize(
+    ("operation", "answers", "expected"),
+    [
+        ("update", "yes\n", True),
+        ("update", "no\n", False),
+        ("update", "", False),
+        ("update", "details\nyes\n", True),
+        ("update", "sure\nno\n", False),
+        ("destroy", "yes\nno\n", False),
+        ("destroy", "dev\n", True),
+    ],
+)
+def test_the_question(
+    screen: Screen, monkeypatch: pytest.MonkeyPatch, operation: Any, answers: str, expected: bool
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(answers))
+    assert confirmed(screen, plan(16, 8), operation) is expected
+    assert "24 GPUs will be gone" in text(screen)
+    assert ("urn: urn:16" in text(screen)) == ("details" in answers)
+
+
+def test_a_destroy_says_how_much_goes(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("dev\n"))
+    confirmed(screen, plan(16), "destroy")
+    assert "deletes 1 resource of stack dev" in text(screen)
+    assert "16 GPUs will be gone" in text(screen)
