@@ -63,8 +63,7 @@ def unchecked_lines(unchecked: tuple[str, ...], paint: Paint = PLAIN) -> Iterato
 
 
 def _ranked(plan: Plan) -> list[ResourceChange]:
-    """What takes most GPUs away first, then what else is replaced or deleted, then the
-    rest.
+    """What takes most GPUs away first, then other replacements and deletions, then the rest.
 
     The stack's own entry and providers are left out.
     """
