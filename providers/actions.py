@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpuform.providers.call import Call
+from gpuform.providers.permissions import Permission
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 
@@ -20,6 +21,14 @@ class Timeouts:
     create: float
     update: float
     delete: float
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What an object may not be destroyed without, and what it is that makes it so."""
+
+    permission: Permission
+    because: str
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ GpuformError
 ├── Cancelled                 the run was interrupted
 ├── AmbiguousObject           several objects could be the one that was created
 ├── NameTaken                 an object of that name exists and is not ours
+├── NotAllowed                it destroys what only a named permission may destroy
 └── UnsupportedKind           the platform has no such resource
 
 Messages never contain credentials or whole bodies of answers. Library errors never cross this
@@ -144,6 +145,10 @@ class AmbiguousObject(GpuformError):
 
 class NameTaken(GpuformError):
     """An object of that name exists, and no record of this project says that it is ours."""
+
+
+class NotAllowed(GpuformError):
+    """It would destroy what only a permission of this run may destroy; nothing was sent."""
 
 
 class UnsupportedKind(GpuformError):

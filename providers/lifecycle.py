@@ -24,8 +24,8 @@ from pulumi.dynamic import (
 )
 from pulumi.output import Unknown as PulumiUnknown
 
-from gpuform.providers import stock_host
-from gpuform.providers.actions import Actions, Observed, Settings, Timeouts
+from gpuform.providers import permissions, stock_host
+from gpuform.providers.actions import Actions, Guard, Observed, Settings, Timeouts
 from gpuform.providers.call import Call, current_call, serving
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
@@ -112,9 +112,12 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         """
         with self._serving("diff") as call:
             found = self.changes(_olds, _news)
-            if call.urn is not None and not call.refreshing:
-                self._refuse(self._echo(_plain(_olds)), _plain(_news))
             replaces = [change.path for change in found if change.replaces]
+            if call.urn is not None and not call.refreshing:
+                echo = self._echo(_plain(_olds))
+                self._refuse(echo, _plain(_news))
+                if replaces:
+                    self._require(echo, f"this change replaces it ({', '.join(replaces)})")
             return DiffResult(
                 changes=is_change(found),
                 replaces=replaces,
@@ -179,8 +182,10 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     def delete(self, _id: str, _props: Properties) -> None:
         """Deletes the object and waits until it is gone; it may be gone already."""
         with self._serving("delete") as call:
+            known = self._typed(self._echo(_plain(_props)))
+            self._require(known, "this deletes it")
             call.begin(self.timeouts.delete)
-            self._actions().delete(call, _id, self._typed(self._echo(_plain(_props))))
+            self._actions().delete(call, _id, known)
             call.intents.forget(urn=call.urn, id_=_id)
 
     @classmethod
@@ -196,6 +201,16 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         rules = rules_of(cls.inputs)
         secret = {name for name in rules if rules[name].secret}
         return sorted(secret | cls.outputs.secret_names())
+
+    @classmethod
+    def guarded(cls, known: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook
+        """What deleting or replacing an object of these inputs needs; nothing by default."""
+        return None
+
+    def _require(self, known: Properties, what: str) -> None:
+        guard = self.guarded(known)
+        if guard is not None:
+            permissions.require(guard.permission, f"{guard.because}: {what}")
 
     def _actions(self) -> Actions[Any, Any]:
         return type(self).actions(self._settings or Settings())

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gpuform.providers.actions import Observed, Settings, Timeouts
+from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.call import Call
 from gpuform.providers.creating import Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.permissions import Permission
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for
 from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
@@ -208,6 +209,15 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     timeouts = Timeouts(create=5400, update=5400, delete=3600)
     actions = ClusterActions
     gpus_field = "num_gpus"
+
+    @classmethod
+    def guarded(cls, known: Mapping[str, Any]) -> Guard | None:
+        """A RESERVED cluster is paid for its whole time (Together reference, 'Billing')."""
+        if known.get("billing_type") != "RESERVED":
+            return None
+        name = known.get("cluster_name", "")
+        because = f"cluster {name} is RESERVED, which is prepaid and not refunded"
+        return Guard(Permission.DESTROY_RESERVED, because)
 
 
 def look_at(cluster: wire.Cluster, num_gpus: int) -> Look[Seen]:

@@ -1,0 +1,56 @@
+"""What has to be allowed for one run by name: `--allow NAME`, or `GPUFORM_ALLOW=NAME,...`.
+
+The environment is the one way that works under both engines and in `destroy`; a command line's
+`--allow` sets it. Permissions are never stored.
+"""
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from gpuform.providers.errors import GpuformError, NotAllowed
+
+VARIABLE = "GPUFORM_ALLOW"
+
+
+class Permission(StrEnum):
+    """Every permission by its name."""
+
+    DESTROY_RESERVED = "destroy-reserved"
+
+
+MEANINGS: Final[Mapping[Permission, str]] = {
+    Permission.DESTROY_RESERVED: "delete or replace what is prepaid and not refunded",
+}
+
+
+def parsed(text: str) -> frozenset[Permission]:
+    """The permissions of a comma-separated list. Raises GpuformError for a name not known."""
+    names = [name.strip() for name in text.split(",")]
+    unknown = [name for name in names if name and name not in set(Permission)]
+    if unknown:
+        known = "; ".join(f"{name} ({MEANINGS[name]})" for name in Permission)
+        raise GpuformError(
+            f"{', '.join(unknown)}: there is no such permission", hint=f"permissions are: {known}"
+        )
+    return frozenset(Permission(name) for name in names if name)
+
+
+def given(environ: Mapping[str, str] | None = None) -> frozenset[Permission]:
+    """What this run is allowed. Raises GpuformError for a name not known."""
+    text = (os.environ if environ is None else environ).get(VARIABLE, "")
+    try:
+        return parsed(text)
+    except GpuformError as error:
+        raise GpuformError(f"{VARIABLE}: {error.message}", hint=error.hint) from None
+
+
+def require(permission: Permission, refusal: str) -> None:
+    """Raises NotAllowed with `refusal` and what to do, unless this run has the permission."""
+    if permission not in given():
+        raise NotAllowed(
+            refusal,
+            hint=f"if it is meant: --allow {permission}, or {VARIABLE}={permission} in the "
+            "environment (with `pulumi` that alone)",
+        )

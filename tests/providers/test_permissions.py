@@ -1,0 +1,161 @@
+"""What destroys something prepaid is refused before anything is sent, unless it is allowed."""
+
+from typing import Any
+
+import pytest
+
+from gpuform.providers import permissions
+from gpuform.providers.errors import GpuformError, NotAllowed
+from gpuform.providers.permissions import Permission
+from gpuform.providers.together.cluster import ClusterLifecycle
+
+Properties = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("", set()),
+        (" , ", set()),
+        ("destroy-reserved", {Permission.DESTROY_RESERVED}),
+        (" destroy-reserved ,destroy-reserved", {Permission.DESTROY_RESERVED}),
+    ],
+)
+def test_lists_of_names(text: str, allowed: set[Permission]) -> None:
+    assert permissions.parsed(text) == allowed
+    assert permissions.given({"GPUFORM_ALLOW": text}) == allowed
+
+
+@pytest.mark.parametrize("text", ["destroy", "destroy-reserved,everything", "Destroy-Reserved"])
+def test_an_unknown_name_is_an_error_that_lists_the_known(text: str) -> None:
+    with pytest.raises(GpuformError, match="no such permission") as caught:
+        permissions.given({"GPUFORM_ALLOW": text})
+    assert str(caught.value).startswith("GPUFORM_ALLOW: ")
+    assert "destroy-reserved (delete or replace what is prepaid" in str(caught.value)
+
+
+def test_every_permission_has_a_meaning() -> None:
+    assert set(permissions.MEANINGS) == set(Permission)
+
+
+@pytest.fixture
+def lifecycle(monkeypatch: pytest.MonkeyPatch) -> ClusterLifecycle:
+    monkeypatch.delenv("GPUFORM_ALLOW", raising=False)
+    return ClusterLifecycle()
+
+
+@pytest.fixture
+def reserved(
+    lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
+) -> tuple[str, Properties, Properties]:
+    """A RESERVED cluster that is Ready: its id, its outputs and its checked inputs."""
+    declared = {**cluster_inputs, "billing_type": "RESERVED", "duration_days": 30.0}
+    with emulator.serving():
+        inputs = {**lifecycle.check({}, declared).inputs, "__provider": "pickled"}
+        created = lifecycle.create(inputs)
+    emulator.http.delete("/_emulator/requests")
+    return created.id, {**created.outs, "__provider": "pickled"}, inputs
+
+
+class TestReserved:
+    def test_a_delete_is_refused_with_what_to_do(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        reserved: tuple[str, Properties, Properties],
+    ) -> None:
+        id_, outs, _ = reserved
+        with emulator.serving(), pytest.raises(NotAllowed) as caught:
+            lifecycle.delete(id_, outs)
+        assert "cluster train is RESERVED, which is prepaid" in str(caught.value)
+        assert "--allow destroy-reserved" in str(caught.value)
+        assert "GPUFORM_ALLOW=destroy-reserved" in str(caught.value)
+        assert emulator.requests() == []
+
+    def test_so_it_is_under_the_stock_host(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        reserved: tuple[str, Properties, Properties],
+    ) -> None:
+        id_, outs, _ = reserved
+        with pytest.raises(NotAllowed):
+            lifecycle.delete(id_, outs)
+        assert emulator.requests() == []
+
+    def test_an_allowed_delete_deletes(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        reserved: tuple[str, Properties, Properties],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("GPUFORM_ALLOW", "destroy-reserved")
+        id_, outs, _ = reserved
+        with emulator.serving():
+            lifecycle.delete(id_, outs)
+        assert emulator.objects("clusters") == []
+
+    def test_a_misspelt_permission_allows_nothing(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        reserved: tuple[str, Properties, Properties],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("GPUFORM_ALLOW", "destroy_reserved")
+        id_, outs, _ = reserved
+        with emulator.serving(), pytest.raises(GpuformError, match="no such permission"):
+            lifecycle.delete(id_, outs)
+        assert emulator.requests() == []
+
+    def test_a_replacement_is_refused_while_planning(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        reserved: tuple[str, Properties, Properties],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        id_, outs, inputs = reserved
+        other = {**inputs, "gpu_type": "H200_SXM"}
+        with emulator.serving(preview=True), pytest.raises(NotAllowed) as caught:
+            lifecycle.diff(id_, outs, other)
+        assert "this change replaces it (gpu_type)" in str(caught.value)
+        monkeypatch.setenv("GPUFORM_ALLOW", "destroy-reserved")
+        with emulator.serving(preview=True):
+            assert lifecycle.diff(id_, outs, other).replaces == ["gpu_type"]
+
+    def test_a_refresh_and_the_stock_host_may_compare(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        reserved: tuple[str, Properties, Properties],
+    ) -> None:
+        id_, outs, inputs = reserved
+        other = {**inputs, "gpu_type": "H200_SXM"}
+        with emulator.serving(refreshing=True):
+            assert lifecycle.diff(id_, outs, other).replaces == ["gpu_type"]
+        assert lifecycle.diff(id_, outs, other).replaces == ["gpu_type"]
+
+    def test_what_changes_in_place_needs_no_permission(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        reserved: tuple[str, Properties, Properties],
+    ) -> None:
+        id_, outs, inputs = reserved
+        larger = {**inputs, "num_gpus": 24.0}
+        with emulator.serving():
+            assert lifecycle.diff(id_, outs, larger).replaces == []
+            updated = lifecycle.update(id_, outs, larger)
+        assert updated.outs is not None
+        assert updated.outs["num_gpus"] == 24
+
+
+def test_what_is_not_reserved_needs_no_permission(
+    lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
+) -> None:
+    with emulator.serving():
+        created = lifecycle.create(cluster_inputs)
+        lifecycle.delete(created.id, created.outs)
+    assert emulator.objects("clusters") == []
