@@ -60,7 +60,7 @@ def _known(value: Any) -> Any:
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    for key in dict.fromkeys([*before, *after]):
+    for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
         if key not in after:
             yield from labelled(f"- {key}:", old)

@@ -1,4 +1,7 @@
-"""Values as people read them: JSON on one line while it is short, indented lines when not."""
+"""Values as people read them: JSON on one line while it is short, indented lines when not.
+
+Keys are sorted: objects come over Pulumi's wire in any order.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,7 +14,7 @@ _MARKS = ("[secret]", "[unknown]", "[known after apply]")
 def inline(value: Any) -> str:
     """The value on one line; the marks of secret and unknown values stand without quotes."""
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{key}: {inline(item)}" for key, item in value.items())
+        inner = ", ".join(f"{key}: {inline(item)}" for key, item in sorted(value.items()))
         return f"{{{inner}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(inline, value))}]"
@@ -39,7 +42,7 @@ def _block(value: Any) -> list[str] | None:
     if not isinstance(value, Mapping | list | tuple) or len(inline(value)) <= _LONGEST_LINE:
         return None
     if isinstance(value, Mapping):
-        return [line for key, item in value.items() for line in labelled(f"{key}:", item)]
+        return [line for key, item in sorted(value.items()) for line in labelled(f"{key}:", item)]
     made = []
     for item in value:
         first, *rest = _block(item) or [inline(item)]

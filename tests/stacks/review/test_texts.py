@@ -137,11 +137,12 @@ def test_values_on_one_line() -> None:
 
 
 def test_long_values_have_a_line_for_each_item() -> None:
-    value = {"names": ["x" * 40, "y" * 40], "n": 1}
+    value = {"names": ["x" * 40, {"b": "y" * 40, "a": "z" * 40}], "n": 1}
     assert list(labelled("config:", value)) == [
         "config:",
+        "  n: 1",
         "  names:",
         f'    - "{"x" * 40}"',
-        f'    - "{"y" * 40}"',
-        "  n: 1",
+        f'    - a: "{"z" * 40}"',
+        f'      b: "{"y" * 40}"',
     ]
