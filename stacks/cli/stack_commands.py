@@ -1,7 +1,6 @@
 """`gpuform stack`: make, list, select, remove and read stacks."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +191,7 @@ def export(file: Path | None, show_secrets: bool) -> None:
         if file is None:
             current.screen.print(text)
             return
-        _write(file, text + "\n")
+        _write(file, text + "\n", private=show_secrets)
 
 
 def _workspace(current: Session) -> Workspace:
@@ -243,11 +242,11 @@ def _deployment(workspace: Workspace, current: Session, *, show_secrets: bool) -
     return made
 
 
-def _write(file: Path, text: str) -> None:
-    """Only the owner may read it: an export may hold secrets."""
+def _write(file: Path, text: str, *, private: bool) -> None:
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with file.open("w", encoding="utf-8") as stream:
+            if private:
+                file.chmod(0o600)
+            stream.write(text)
     except OSError as error:
         raise EngineError(f"{file} cannot be written: {error.strerror}") from error
-    with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor
-        stream.write(text)
