@@ -27,7 +27,7 @@ from pulumi.output import Unknown as PulumiUnknown
 from gpuform.providers import permissions, stock_host
 from gpuform.providers.actions import Actions, Guard, Observed, Settings, Timeouts
 from gpuform.providers.call import Call, current_call, serving
-from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NotReady
 from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
@@ -175,7 +175,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             sent = [c for c in found if c.action is not Action.KEEP and c.because != RECORDED]
             if sent:
                 want = self.inputs.model_validate(declared)
-                self._actions().update(call, _id, want, sent)
+                try:
+                    self._actions().update(call, _id, want, sent)
+                except NotFound as error:
+                    self._refuse_gone(call, _id, error.message)
+                    raise
             computed = {key: old[key] for key in self.outputs.model_fields if key in old}
             return UpdateResult(self._settled(call, _id, declared, computed))
 
@@ -218,7 +222,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     def _settled(
         self, call: Call, id_: str, declared: Properties, computed: Properties
     ) -> Properties:
-        """Waits, and makes the outputs whatever comes of it: the id must not be lost."""
+        """Waits, and makes the outputs whatever comes of it: the id must not be lost.
+
+        Raises GpuformError when the object is gone: then there is no id to keep. The intent of a
+        create stays, so that the next attempt looks once more before it makes another one.
+        """
         observed: Observed[Any] | None = None
         try:
             want = self.inputs.model_validate(declared)
@@ -226,6 +234,8 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             observed, reason = settled, settled.outputs.not_ready_reason
         except NotReady as error:
             observed, reason = error.last, error.reason
+            if observed is None and not isinstance(error, Cancelled):
+                self._refuse_gone(call, id_, reason)
         except GpuformError as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - the object exists: say so, whatever happened
@@ -238,6 +248,19 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             outs["not_ready_reason"] = reason
             call.init_errors.append(reason)
         return outs
+
+    def _refuse_gone(self, call: Call, id_: str, reason: str) -> None:
+        """Raises when another look finds nothing, too; without an answer the object may exist."""
+        try:
+            found = self._actions().read(call, id_, {})
+        except GpuformError:
+            return
+        if found is None:
+            raise GpuformError(
+                reason,
+                hint="somebody deleted it. Run it again to make it anew; if the state has it "
+                "already, refresh first (`gpuform refresh`, `pulumi refresh`)",
+            )
 
     def _echo(self, values: Mapping[str, Any]) -> Properties:
         """The inputs among the values of a property map."""
