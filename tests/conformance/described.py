@@ -38,7 +38,7 @@ class Change:
     sends: Request | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Described:
     """One kind of resource, with data that its emulated platform accepts.
 

@@ -26,7 +26,7 @@ class Platform:
     def reset(self) -> None:
         self._admin("POST", "reset")
 
-    def fault(self, method: str, path: str, **rule: Any) -> None:
+    def fault(self, method: str | None, path: str, **rule: Any) -> None:
         self._admin("POST", "faults", {"method": method, "path": path, **rule})
 
     def heal(self) -> None:

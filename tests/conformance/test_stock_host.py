@@ -1,4 +1,4 @@
-"""What only Pulumi's own host asks of a lifecycle: its four threads, its tracebacks, its silence."""
+"""What only Pulumi's own host asks of a lifecycle: four threads, printed tracebacks, no URN."""
 
 import socket
 from collections.abc import Iterator
