@@ -14,27 +14,54 @@ FIRST = (
     "Once more leaves at once."
 )
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_END = b"\0"  # no signal has this number
+
 _Handler = Callable[[int, FrameType | None], None]
 
 
 @contextlib.contextmanager
 def stopping(cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
-    """Calls `cancel` at the first signal; `leave` at the second, and ends the process with 8."""
-    received = 0
+    """Calls `cancel` at the first signal; `leave` at the second, and ends the process with 8.
 
-    def handle(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal received
+    Both are called in other threads: the main one may be in the midst of anything, and Python runs
+    a handler only when it comes back to its own code.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    watcher = threading.Thread(
+        target=_watch, args=(reader, cancel, leave), name="signals", daemon=True
+    )
+    watcher.start()
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        with _handling(lambda _number, _frame: None, *_SIGNALS):
+            yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.write(writer, _END)
+        watcher.join()
+        os.close(writer)
+        os.close(reader)
+
+
+def _watch(reader: int, cancel: Callable[[], None], leave: Callable[[], None]) -> None:
+    """Reads the numbers of the signals as they come, until the run has ended."""
+    received = 0
+    while (number := os.read(reader, 1)) != _END:
+        if number[0] not in _SIGNALS:
+            continue
         received += 1
         if received == 1:
-            # Not here: the handler interrupts code that may hold a lock which `cancel` needs.
             threading.Thread(target=cancel, name="cancel", daemon=True).start()
-            return
-        with contextlib.suppress(Exception):
-            leave()
-        os._exit(ABANDONED)
-
-    with _handling(handle, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        yield
+        else:
+            with contextlib.suppress(Exception):
+                leave()
+            os._exit(ABANDONED)
 
 
 @contextlib.contextmanager
@@ -44,9 +71,12 @@ def unwinding() -> Iterator[None]:
     Without this the process would end where it stands, and leave the stack locked.
     """
 
-    def handle(_signal: int, _frame: FrameType | None) -> None:
+    def handle(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     with _handling(handle, signal.SIGTERM, signal.SIGHUP):
         yield
 
@@ -54,10 +84,8 @@ def unwinding() -> Iterator[None]:
 @contextlib.contextmanager
 def _handling(handler: _Handler, *numbers: int) -> Iterator[None]:
     """The handler for these signals, but those that the process was started to ignore (nohup)."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        kept = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, handler) for number in kept}
+    kept = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in kept}
     try:
         yield
     finally:

@@ -19,15 +19,17 @@ import pulumi
 from gpuform.providers.together import Cluster, SharedVolume
 
 config = pulumi.Config()
-data = SharedVolume("data", volume_name="training-data", region="us-central-8", size_tib=5)
+region = "us-central-8"
+data = SharedVolume("data", volume_name="training-data", region=region, size_tib=5)
 train = Cluster(
     "train",
     cluster_name="training",
-    region=config.get("region") or "us-central-8",
-    gpu_type="H100_SXM",
+    region=region,
+    gpu_type=config.get("type") or "H100_SXM",
     num_gpus=config.get_int("gpus") or 16,
     driver_version="CUDA_12_6_560",
     billing_type="ON_DEMAND",
+    volume_id=data.id,
 )
 print("hello from the program")
 pulumi.export("status", train.status)

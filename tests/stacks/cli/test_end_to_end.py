@@ -44,7 +44,8 @@ def test_from_nothing_to_nothing(dev: Run, project: Path) -> None:
 
     gone = dev("destroy", "--emulate", "--yes")
     assert gone.code == 0
-    assert gone.out.index("train  together:Cluster  deleted") < gone.out.index("data  together")
+    done = gone.out.partition("Destroying (dev):")[2]
+    assert done.index("train  together:Cluster  deleted") < done.index("data  together")
     assert "GPUs: -16 to remove" in gone.out
     assert "gpuform stack rm dev" in gone.out
     assert dev("stack", "rm", "dev", "--yes").code == 0
@@ -64,10 +65,10 @@ def test_a_change_in_place_and_expectations(up: Run) -> None:
 
 
 def test_a_replacement_names_its_field(up: Run) -> None:
-    up("config", "set", "region", "us-central-4")
+    up("config", "set", "type", "H200_SXM")
     out = up("preview", "--emulate").out
-    assert "+- train  together:Cluster  replace: region cannot be changed in place" in out
-    assert '~ region: "us-central-8" => "us-central-4"  # forces replacement' in out
+    assert "+- train  together:Cluster  replace: gpu_type cannot be changed in place" in out
+    assert '   ~ gpu_type: "H100_SXM" => "H200_SXM"  # forces replacement\n' in out
     assert "GPUs: +16 to add, -16 to remove" in out
 
 
