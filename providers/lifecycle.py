@@ -99,7 +99,8 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         if PROVIDER_KEY in news and PROVIDER_KEY not in olds:
             because = "the state does not say which program manages the resource"
             found.append(FieldChange(PROVIDER_KEY, Action.ADD, None, None, because=because))
-        if old.get("ready") is False and not is_change(found):
+        is_news = not is_change(found) or self.is_stuck(old)
+        if old.get("ready") is False and is_news and not any(change.replaces for change in found):
             because = f"resume waiting: {old.get('not_ready_reason') or 'not ready yet'}"
             found.append(FieldChange("ready", Action.UPDATE, False, True, because=because))
         return found
@@ -205,6 +206,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         rules = rules_of(cls.inputs)
         secret = {name for name in rules if rules[name].secret}
         return sorted(secret | cls.outputs.secret_names())
+
+    @classmethod
+    def is_stuck(cls, old: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+        """Whether an object of these outputs waits for people: then every plan of it says so."""
+        return False
 
     @classmethod
     def guarded(cls, known: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook

@@ -29,6 +29,7 @@ from gpuform.schemas.together.outputs import ClusterOutputs
 from gpuform.schemas.together.statuses import (
     CLUSTER_FAILED,
     CLUSTER_READY,
+    CLUSTER_STUCK,
     FAILED_CLUSTER_PHASES,
     FAILED_NODE_PHASES,
     ClusterStatus,
@@ -211,6 +212,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     gpus_field = "num_gpus"
 
     @classmethod
+    def is_stuck(cls, old: Mapping[str, Any]) -> bool:
+        """Degraded, or without credit."""
+        return old.get("status") in CLUSTER_STUCK
+
+    @classmethod
     def guarded(cls, known: Mapping[str, Any]) -> Guard | None:
         """A RESERVED cluster is paid for its whole time (Together reference, 'Billing')."""
         if known.get("billing_type") != "RESERVED":
@@ -308,7 +314,7 @@ def _live_nodes(cluster: wire.Cluster) -> int:
 def _failure(cluster: wire.Cluster) -> str | None:
     """Why the cluster will not become Ready by itself, if so."""
     if cluster.status in CLUSTER_FAILED:
-        return f"its status is {cluster.status}"
+        return CLUSTER_STUCK.get(cluster.status, f"its status is {cluster.status}")
     if _last_phase(cluster.phase_transitions) in FAILED_CLUSTER_PHASES:
         return f"it is in {_last_phase(cluster.phase_transitions)}"
     nodes: tuple[wire.ControlPlaneNode | wire.GpuWorkerNode, ...]

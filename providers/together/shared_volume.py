@@ -17,7 +17,12 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import SharedVolumeInputs
 from gpuform.schemas.together.outputs import SharedVolumeOutputs
-from gpuform.schemas.together.statuses import VOLUME_FAILED, VOLUME_READY, VolumeStatus
+from gpuform.schemas.together.statuses import (
+    VOLUME_FAILED,
+    VOLUME_READY,
+    VOLUME_STUCK,
+    VolumeStatus,
+)
 
 INTERVAL = 5.0
 RELEASE = 600.0
@@ -127,6 +132,11 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
     actions = SharedVolumeActions
 
+    @classmethod
+    def is_stuck(cls, old: Mapping[str, Any]) -> bool:
+        """Without credit."""
+        return old.get("status") in VOLUME_STUCK
+
 
 def look_at(volume: wire.Volume, size_tib: int) -> Look[Seen]:
     """A volume as seen by somebody who waits for a size."""
@@ -134,7 +144,9 @@ def look_at(volume: wire.Volume, size_tib: int) -> Look[Seen]:
     phase = volume.status or "no status"
     if volume.status in VOLUME_READY and not done:
         phase = f"{phase} with {volume.size_tib} of {size_tib} TiB"
-    failed = f"its status is {volume.status}" if volume.status in VOLUME_FAILED else None
+    failed = None
+    if volume.status in VOLUME_FAILED:
+        failed = VOLUME_STUCK.get(volume.status, f"its status is {volume.status}")
     outputs = SharedVolumeOutputs(
         ready=done, not_ready_reason=None if done else (failed or phase), status=volume.status
     )

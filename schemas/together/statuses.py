@@ -3,6 +3,7 @@
 A status that is in none of these sets is a newer one: it counts as pending.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -36,6 +37,23 @@ CLUSTER_FAILED: Final = frozenset(
 )
 """There is no "Failed": these do not lead to Ready by themselves."""
 
+CLUSTER_STUCK: Final[Mapping[str, str]] = {
+    ClusterStatus.ON_DEMAND_COMPUTE_PAUSED: (
+        "no credit is left, so Together has paused its on-demand compute (OnDemandComputePaused) "
+        "and will take it away: add credit to the account, then run up again"
+    ),
+    ClusterStatus.PAUSED: (
+        "Together has paused it (Paused), as it does when no credit is left: add credit to the "
+        "account, or ask Together's support, then run up again"
+    ),
+    ClusterStatus.DEGRADED: (
+        "some of it does not work (Degraded): look at its nodes and their remediations, then run "
+        "up again; gpuform does not replace it"
+    ),
+}
+"""Statuses that only somebody else can end: what happened, and what to do (Together reference,
+'Credit Exhaustion'). None of them is a reason to make the cluster anew."""
+
 CLUSTER_PENDING: Final = frozenset(ClusterStatus) - CLUSTER_READY - CLUSTER_FAILED
 
 FAILED_CLUSTER_PHASES: Final = frozenset(
@@ -62,5 +80,13 @@ VOLUME_READY: Final = frozenset({VolumeStatus.AVAILABLE, VolumeStatus.BOUND})
 VOLUME_FAILED: Final = frozenset(
     {VolumeStatus.FAILED, VolumeStatus.ACCESS_REVOKED, VolumeStatus.DELETING}
 )
+
+VOLUME_STUCK: Final[Mapping[str, str]] = {
+    VolumeStatus.ACCESS_REVOKED: (
+        "no credit is left, so Together has revoked access to its data (access_revoked): add "
+        "credit to the account, then run up again; the volume is kept as it is"
+    ),
+}
+"""As `CLUSTER_STUCK`."""
 
 VOLUME_PENDING: Final = frozenset(VolumeStatus) - VOLUME_READY - VOLUME_FAILED

@@ -158,6 +158,15 @@ class TestDiff:
         paths = [change.path for change in cluster.changes(old, self.new(num_gpus=24.0))]
         assert paths == ["num_gpus"]
 
+    def test_what_waits_for_people_is_told_unless_it_goes_anyway(
+        self, cluster: ClusterLifecycle
+    ) -> None:
+        old = {**self.OLD, "ready": False, "status": "Degraded"}
+        paths = [change.path for change in cluster.changes(old, self.new(num_gpus=24.0))]
+        assert paths == ["num_gpus", "ready"]
+        paths = [change.path for change in cluster.changes(old, self.new(gpu_type="H200_SXM"))]
+        assert paths == ["gpu_type"]
+
     def test_a_lost_provider_is_put_back(self, cluster: ClusterLifecycle) -> None:
         old = {key: value for key, value in self.OLD.items() if key != "__provider"}
         result = cluster.diff("c1", old, self.new())
@@ -273,9 +282,11 @@ class TestNeverLost:
             created = cluster.create(cluster_inputs)
         assert created.id == emulator.objects("clusters")[0]["id"]
         assert created.outs["ready"] is False
-        assert created.outs["not_ready_reason"] == "cluster train: its status is Degraded"
+        assert created.outs["not_ready_reason"].startswith(
+            "cluster train: some of it does not work (Degraded)"
+        )
         assert (created.outs["status"], created.outs["num_gpus"]) == ("Degraded", 16)
-        assert call.init_errors == ["cluster train: its status is Degraded"]
+        assert call.init_errors == [created.outs["not_ready_reason"]]
 
     def test_resumed_waiting_sends_nothing_and_becomes_ready(
         self, cluster: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
