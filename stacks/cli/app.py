@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import click
@@ -36,6 +37,14 @@ class App(click.Group):
         module = importlib.import_module(f"gpuform.stacks.cli.{_COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = get_close_matches(args[0], _COMMANDS, n=1)
+        if near and args[0] not in _COMMANDS and not ctx.resilient_parsing:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
@@ -77,7 +86,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: b
         context.exit()
 
 
-@click.command(cls=App, no_args_is_help=True)
+@click.command(cls=App, invoke_without_command=True)
 @click.option(
     "--version",
     is_flag=True,
@@ -87,7 +96,8 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: b
     help="Show the version and exit.",
 )
 @common_flags
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Declarative GPU clusters on Pulumi.
 
     Works on the Pulumi project (Pulumi.yaml) of the current folder, with Pulumi's commands, flags
@@ -98,3 +108,5 @@ def cli() -> None:
       gpuform stack init dev
       gpuform up --emulate
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

@@ -20,9 +20,10 @@ _SHOW_SECRETS = click.option(
 )
 
 
-@click.group()
+@click.group(invoke_without_command=True)
 @stack_flags
-def stack() -> None:
+@click.pass_context
+def stack(context: click.Context) -> None:
     """Make, list, select, remove and read stacks.
 
     A stack is one instance of the project, with its own configuration and state.
@@ -32,6 +33,8 @@ def stack() -> None:
       gpuform stack init dev
       gpuform stack output --json
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @stack.command()

@@ -79,3 +79,11 @@ def test_an_unknown_command_names_the_nearest(run: Any) -> None:
     ran = run("destory")
     assert ran.code == 2
     assert "No such command 'destory'" in ran.err
+    assert "'destroy'" in ran.err
+
+
+@pytest.mark.parametrize("args", [(), ("stack",)])
+def test_a_group_alone_shows_its_help(run: Any, args: tuple[str, ...]) -> None:
+    ran = run(*args)
+    assert ran.code == 0
+    assert ran.out == run(*args, "--help").out

@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ def test_somebody_at_a_terminal(dev: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_at_the_question_gives_the_lock_back(dev: Run, project: Path, number: int) -> None:
     terminal = Terminal("up", "--emulate")
     terminal.expect("[yes/no/details]")
@@ -179,6 +180,19 @@ def test_what_was_told_to_ignore_a_hangup_does(dev: Run, project: Path) -> None:
         signal.signal(signal.SIGHUP, before)
     assert process.returncode == 1
     assert told.count("Interrupted") == 1
+
+
+def test_the_emulator_serves_until_ctrl_c(dev: Run, project: Path) -> None:
+    with started("emulator", "--port", "0", "--store", "objects.db") as process:
+        url = read_until(process, "The emulator is at").split()[4].rstrip(";")
+        told = read_until(process, "gpuform emulator env --port")
+        assert url.rpartition(":")[2] in told
+        with urllib.request.urlopen(f"{url}/_emulator/health") as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    assert (project / "objects.db").exists()
 
 
 def test_a_reader_that_goes_away(dev: Run) -> None:
