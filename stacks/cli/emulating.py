@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+import click
+
 
 def emulator_for(directory: Path, *, wanted: bool) -> AbstractContextManager[None]:
     """The emulator of a project, its objects kept in `.gpuform/`; nothing when not wanted."""
@@ -15,7 +17,12 @@ def emulator_for(directory: Path, *, wanted: bool) -> AbstractContextManager[Non
 def _emulating(store: Path) -> Iterator[None]:
     from gpuform.providers.emulator.server import environment, serve  # noqa: PLC0415 - Flask
 
-    store.parent.mkdir(exist_ok=True)
+    try:
+        store.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise click.ClickException(
+            f"--emulate keeps its objects in {store.parent}, which cannot be made: {error.strerror}"
+        ) from error
     with serve(store_path=store) as server:
         variables = environment(server.url)
         before = {name: os.environ.get(name) for name in variables}

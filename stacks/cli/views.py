@@ -81,11 +81,15 @@ class PreviewJson(_Recording):
 
 
 class EventLines(_Recording):
-    """`up --json` and the like: the event log on stdout."""
+    """`up --json` and the like: the event log on stdout, that of the preview first."""
+
+    def __init__(self, screen: Screen, *, debug: bool = False) -> None:
+        super().__init__(screen, debug=debug)
+        self._log = EventLog(screen.write, debug)
 
     def begin(self, title: Title) -> Listener:
         self.title, self.record = title, Record()
-        return _both(self.record, EventLog(self.screen.write, self.debug))
+        return _both(self.record, self._log)
 
     def end(self, outcome: Outcome) -> None:
         """Everything has been told."""

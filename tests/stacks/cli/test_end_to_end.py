@@ -106,6 +106,20 @@ def test_events_as_json(dev: Run, project: Path) -> None:
     assert [list(e)[2] for e in logged] == [list(e)[2] for e in events]
 
 
+def test_the_preview_s_events_come_first(up: Run) -> None:
+    events = up("up", "--emulate", "--yes", "--json").lines
+    assert [e["sequence"] for e in events] == list(range(len(events)))
+    summaries = [e["summaryEvent"]["isPreview"] for e in events if "summaryEvent" in e]
+    assert summaries == [True, False]
+
+
+def test_nowhere_to_keep_the_emulator_s_objects(dev: Run, project: Path) -> None:
+    (project / ".gpuform").write_text("a file where the folder should be")
+    ran = dev("preview", "--emulate")
+    assert ran.code == 1
+    assert "cannot be made" in ran.err
+
+
 def test_a_preview_that_fails_stops_the_command(dev: Run, project: Path) -> None:
     dev("config", "set", "gpus", "12")
     ran = dev("up", "--emulate", "--yes")
