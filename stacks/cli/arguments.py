@@ -7,7 +7,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class RunArguments:
-    """`preview`, `up`, `refresh` or `destroy`. `parallel` None: the engine's own limit."""
+    """`preview`, `up`, `refresh` or `destroy`.
+
+    `parallel` None: the engine's own limit. `allow` holds names of permissions, as given.
+    """
 
     operation: Literal["update", "refresh", "destroy"]
     preview_only: bool = False
@@ -18,6 +21,7 @@ class RunArguments:
     refresh: bool = False
     expect_no_changes: bool = False
     emulate: bool = False
+    allow: tuple[str, ...] = ()
     event_log: Path | None = None
 
     @property

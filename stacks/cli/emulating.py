@@ -1,11 +1,12 @@
 """`--emulate`: an emulator in this process for the length of a command."""
 
-import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import click
+
+from gpuform.stacks.cli.variables import set_variables
 
 
 def emulator_for(directory: Path, *, wanted: bool) -> AbstractContextManager[None]:
@@ -23,15 +24,5 @@ def _emulating(store: Path) -> Iterator[None]:
         raise click.ClickException(
             f"--emulate keeps its objects in {store.parent}, which cannot be made: {error.strerror}"
         ) from error
-    with serve(store_path=store) as server:
-        variables = environment(server.url)
-        before = {name: os.environ.get(name) for name in variables}
-        os.environ.update(variables)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+    with serve(store_path=store) as server, set_variables(environment(server.url)):
+        yield

@@ -64,12 +64,18 @@ _REFRESH = click.option(
 _EXPECT = click.option(
     "--expect-no-changes", is_flag=True, help="Exit with 7 if anything changes (or would)."
 )
+_ALLOW = click.option(
+    "--allow",
+    multiple=True,
+    metavar="NAME",
+    help="Permit what is refused otherwise, such as destroy-reserved; for this run only.",
+)
 _YES = click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
 _SKIP = click.option("--skip-preview", "-f", is_flag=True, help="Do it without a preview.")
 
 
 @click.command()
-@_flags(_REFRESH, _EXPECT)
+@_flags(_REFRESH, _EXPECT, _ALLOW)
 def preview(**flags: Any) -> int:
     """Show what `up` would change.
 
@@ -85,7 +91,7 @@ def preview(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH, _EXPECT)
+@_flags(_YES, _SKIP, _REFRESH, _EXPECT, _ALLOW)
 def up(**flags: Any) -> int:
     """Create, change and delete resources until they are as declared.
 
@@ -116,7 +122,7 @@ def refresh(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH)
+@_flags(_YES, _SKIP, _REFRESH, _ALLOW)
 def destroy(**flags: Any) -> int:
     """Delete every resource of the stack.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from gpuform.providers import permissions
 from gpuform.providers.clock import clock_from
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed
@@ -18,6 +19,7 @@ from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
 from gpuform.stacks.cli.stopwatch import Stopwatch
+from gpuform.stacks.cli.variables import set_variables
 from gpuform.stacks.cli.views import EventLines, HumanView, PreviewJson, Title, View
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Deployment, Options, Outcome
 from gpuform.stacks.engine.errors import EngineError
@@ -35,6 +37,7 @@ def run(arguments: RunArguments, session: Session) -> int:
     name = workspace.resolve(session.stack)
     with contextlib.ExitStack() as held:
         held.enter_context(unwinding())
+        held.enter_context(set_variables(_permissions(arguments)))
         held.enter_context(emulator_for(workspace.project.directory, wanted=arguments.emulate))
         lock = None
         if not arguments.preview_only:
@@ -42,6 +45,12 @@ def run(arguments: RunArguments, session: Session) -> int:
         stack = workspace.open(name, passphrase_of(workspace, session.screen))
         log = held.enter_context(_event_log(arguments.event_log, debug=session.verbose))
         return _Run(arguments, session, stack, lock, log, _view(arguments, session)).go()
+
+
+def _permissions(arguments: RunArguments) -> dict[str, str]:
+    """The variable by which both engines take permissions, with those of the command line added."""
+    given = permissions.given() | permissions.parsed(",".join(arguments.allow))
+    return {permissions.VARIABLE: ",".join(sorted(given))} if given else {}
 
 
 def _refuse_what_nobody_can_answer(arguments: RunArguments, session: Session) -> None:

@@ -124,3 +124,23 @@ def test_up_asks_and_does_nothing_without_an_answer(project):
     assert refused.code != 0
     assert "--yes" in refused.text
     assert project.objects["clusters"] == []
+
+
+def test_a_reserved_cluster_is_replaced_or_destroyed_only_with_permission(project):
+    project.declare({**RESERVED, "duration_days": 30})
+    project.up()
+    (cluster,) = project.objects["clusters"]
+    project.declare({**RESERVED, "duration_days": 30, "cluster_name": "other"})
+    for command in (["preview"], ["up", "--yes"], ["destroy", "--yes"]):
+        refused = project.run(*command)
+        assert refused.code == 1, refused.text
+        assert "--allow destroy-reserved" in refused.text
+    assert project.objects["clusters"] == [cluster]
+    misspelt = project.run("preview", "--allow", "destroy-all")
+    assert misspelt.code != 0
+    assert "destroy-reserved" in misspelt.text
+    project.ok("preview", "--allow", "destroy-reserved")
+    project.ok("up", "--yes", GPUFORM_ALLOW="destroy-reserved")
+    assert [c["name"] for c in project.objects["clusters"]] == ["other"]
+    project.ok("destroy", "--yes", "--allow", "destroy-reserved")
+    assert project.objects["clusters"] == []
