@@ -20,6 +20,7 @@ from pulumi.runtime import config as pulumi_config
 from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
+from gpuform.stacks.engine import outstanding
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus, Severity
 
@@ -99,7 +100,8 @@ def _run(program: Program, monitor: object, engine: object, preview: bool) -> No
         executor = ThreadPoolExecutor(4 * max(program.parallel, 1), thread_name_prefix="rpc")
         loop.set_default_executor(executor)
         loop.set_exception_handler(lambda _loop, _context: None)
-        loop.run_until_complete(run_in_stack(lambda: _execute(program.directory)))
+        with outstanding.one_wait():
+            loop.run_until_complete(run_in_stack(lambda: _execute(program.directory)))
     finally:
         asyncio.set_event_loop(None)
         loop.close()
@@ -176,6 +178,6 @@ def _told(error: BaseException, directory: Path) -> ProgramError:
         return ProgramError(f"the program exited with code {error.code}")
     frames = traceback.extract_tb(error.__traceback__)
     own = [i for i, frame in enumerate(frames) if frame.filename.startswith(str(directory))]
-    shown = frames[own[0] :] if own else frames
+    shown = frames[own[0] :] if own else []
     text = "".join(traceback.format_list(shown) + traceback.format_exception_only(error))
     return ProgramError(f"Program failed with an unhandled exception:\n{text}".rstrip())
