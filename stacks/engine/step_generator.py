@@ -5,6 +5,7 @@ check and to compare, never to change anything.
 """
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from gpuform.stacks.engine import graph, input_diff
@@ -40,6 +41,7 @@ class StepGenerator:
     _olds: dict[str, ResourceState] = field(default_factory=dict)
     _recreating: set[str] = field(default_factory=set)
     _renamed: dict[str, str] = field(default_factory=dict)
+    _users: dict[str, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._olds = {r.urn: r for r in self.base if not r.delete}
@@ -70,14 +72,34 @@ class StepGenerator:
         self.seen[registration.urn] = registration
 
     def _old(self, registration: Registration) -> ResourceState | None:
-        old = self._olds.get(registration.urn)
-        if old is None:
-            alias = next((a for a in registration.aliases if a in self._olds), None)
-            if alias is None or alias in self.seen:
-                return None
-            old = self._olds[alias]
-            self._renamed[alias] = registration.urn
-        return old
+        taker = self._renamed.get(registration.urn)
+        if taker is not None:
+            raise EngineError(
+                f"{registration.urn} is declared at {registration.place}, and {taker} already "
+                "has it as an alias",
+                hint="remove the alias, or give the new resource another name",
+            )
+        for urn in (registration.urn, *registration.aliases):
+            if urn in self._olds:
+                if urn != registration.urn:
+                    self._rename(urn, registration)
+                return self._olds[urn]
+        return None
+
+    def _rename(self, alias: str, registration: Registration) -> None:
+        taker = alias if alias in self.seen else self._renamed.get(alias)
+        if taker is not None:
+            raise EngineError(
+                f"{registration.urn} has the alias {alias}, which {taker} in this program stands "
+                "for already",
+                hint="remove the alias, or that other resource",
+            )
+        self._renamed[alias] = registration.urn
+
+    @property
+    def recreating(self) -> AbstractSet[str]:
+        """Old URNs of the entries that are deleted before what they depend on is replaced."""
+        return self._recreating
 
     @property
     def renamed(self) -> Mapping[str, str]:
@@ -128,7 +150,7 @@ class StepGenerator:
     def _custom(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
-        recreating = registration.urn in self._recreating
+        recreating = old is not None and old.urn in self._recreating
         fresh = old is None or recreating or old.external
         given = goal.inputs
         olds: PropertyMap = {} if fresh or old is None else old.inputs
@@ -145,6 +167,8 @@ class StepGenerator:
             ]
         if recreating:
             return self._replacement(old, goal, keys=(), delete_first=False, deleted=True)
+        if old.external:
+            return self._replacement(old, goal, keys=(), delete_first=False, deleted=False)
         diff = self._diff(old, goal, registration)
         if old.pending_replacement or (_differs(diff) and diff.replaces):
             # The second check is for the new object, which has no old inputs.
@@ -168,6 +192,8 @@ class StepGenerator:
     def _diff(self, old: ResourceState, goal: ResourceState, registration: Registration) -> Diff:
         if old.pending_replacement:
             return Diff(changes=True, replaces=(), delete_before_replace=False)
+        if old.taint:
+            return Diff(changes=True, replaces=("id",), delete_before_replace=False)
         diff = self.host.diff(goal.urn, old.id, old.outputs, goal.inputs)
         if diff.changes is None:
             changed = input_diff.changed_keys(old.inputs, goal.inputs)
@@ -220,7 +246,9 @@ class StepGenerator:
         """Deletions of the dependents that cannot outlive `root`, the farthest first."""
         doomed = {root.urn}
         found: list[ResourceState] = []
-        for dependent in graph.dependents(self.base, root.urn):
+        if not self._users:
+            self._users = graph.users(self.base)
+        for dependent in graph.dependents(self.base, self._users, root.urn):
             if self._falls_with(dependent, doomed):
                 doomed.add(dependent.urn)
                 found.append(dependent)
