@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dill
-import pulumi
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 from pulumi.runtime._serialization import _deserialize
 
@@ -26,8 +25,9 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.schemas.changes import FieldChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.provider_values import from_provider, to_provider
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, Unknown
+from gpuform.stacks.engine.values import PropertyMap, Unknown
 
 PROVIDER_KEY = "__provider"
 
@@ -89,9 +89,9 @@ class ProviderHost:
         """The inputs to use, and what is wrong with those given."""
         provider = self._provider(news, olds)
         with self._calling(urn):
-            result = provider.check(_to_provider(olds), _to_provider(news))
-        failures = [Failure(f.property, f.reason) for f in result.failures]
-        inputs = _from_provider({k: v for k, v in result.inputs.items() if k != PROVIDER_KEY})
+            result = provider.check(to_provider(olds), to_provider(news))
+            failures = [Failure(str(f.property), str(f.reason)) for f in result.failures or ()]
+            inputs = from_provider({k: v for k, v in result.inputs.items() if k != PROVIDER_KEY})
         inputs[PROVIDER_KEY] = news[PROVIDER_KEY]
         return values.annotate_secrets(inputs, news), failures
 
@@ -106,7 +106,7 @@ class ProviderHost:
     ) -> Diff:
         """Compares the last outputs with new inputs; `refreshing`: only to say what drifted."""
         provider = self._provider(news, olds)
-        plain_olds, plain_news = _to_provider(olds), _to_provider(news)
+        plain_olds, plain_news = to_provider(olds), to_provider(news)
         with self._calling(urn) as call:
             call.refreshing = refreshing
             result = provider.diff(id_, plain_olds, plain_news)
@@ -115,22 +115,23 @@ class ProviderHost:
                 if isinstance(provider, Lifecycle)
                 else None
             )
-        return Diff(
-            changes=result.changes,
-            replaces=list(result.replaces or ()),
-            delete_before_replace=bool(result.delete_before_replace),
-            fields=fields,
-        )
+            return Diff(
+                changes=None if result.changes is None else bool(result.changes),
+                replaces=list(map(str, result.replaces or ())),
+                delete_before_replace=bool(result.delete_before_replace),
+                fields=fields,
+            )
 
     def create(self, urn: str, inputs: PropertyMap, timeout: float | None) -> Created:
         """Creates the object. Raises ProviderError when nothing exists afterwards."""
         provider = self._provider(inputs)
         with self._calling(urn, timeout) as call:
-            result = provider.create(_to_provider(inputs))
-        if not result.id:
+            result = provider.create(to_provider(inputs))
+            id_ = str(result.id or "")
+        if not id_:
             raise ProviderError("the provider did not return an ID from create")
-        outputs = self._outputs(result.outs, inputs)
-        return Created(result.id, outputs, tuple(call.init_errors))
+        outputs = self._kept(call, result.outs, inputs, known=inputs)
+        return Created(id_, outputs, tuple(call.init_errors))
 
     def update(
         self, urn: str, id_: str, olds: PropertyMap, news: PropertyMap, timeout: float | None
@@ -138,14 +139,15 @@ class ProviderHost:
         """Changes the object in place."""
         provider = self._provider(news)
         with self._calling(urn, timeout) as call:
-            result = provider.update(id_, _to_provider(olds), _to_provider(news))
-        return Created(id_, self._outputs(result.outs, news), tuple(call.init_errors))
+            result = provider.update(id_, to_provider(olds), to_provider(news))
+            outs = result.outs
+        return Created(id_, self._kept(call, outs, news, known=olds), tuple(call.init_errors))
 
     def delete(self, urn: str, id_: str, outputs: PropertyMap, timeout: float | None) -> None:
         """Deletes the object."""
         provider = self._provider(outputs)
         with self._calling(urn, timeout):
-            provider.delete(id_, _to_provider(outputs))
+            provider.delete(id_, to_provider(outputs))
 
     def read(
         self, urn: str, id_: str, inputs: PropertyMap, outputs: PropertyMap
@@ -153,14 +155,20 @@ class ProviderHost:
         """The object as it is now, with new inputs where the provider gives them; None: gone."""
         provider = self._provider(outputs, inputs)
         with self._calling(urn) as call:
-            result = provider.read(id_, _to_provider(outputs))
-        if not result.id:
-            return None
-        read = self._outputs(result.outs, inputs, provider_of=outputs)
-        read_inputs = None
-        if result.inputs is not None:
-            read_inputs = self._outputs(result.inputs, inputs, provider_of=outputs)
-        return Created(result.id, read, tuple(call.init_errors)), read_inputs
+            result = provider.read(id_, to_provider(outputs))
+            if not result.id:
+                return None
+            read = self._outputs(result.outs, inputs, provider_of=outputs)
+            read_inputs = None
+            if result.inputs is not None:
+                read_inputs = self._outputs(result.inputs, inputs, provider_of=outputs)
+        return Created(str(result.id), read, tuple(call.init_errors)), read_inputs
+
+    def finds_its_creates(self, resource: ResourceState) -> bool:
+        """Whether a create that was cut off is found again by the next one: gpuform's are."""
+        if not resource.custom or PROVIDER_KEY not in resource.inputs:
+            return False
+        return isinstance(self._provider(resource.inputs), Lifecycle)
 
     def gpus(self, resource: ResourceState) -> int | None:
         """How many GPUs the resource holds by its inputs; None when they are not known yet."""
@@ -176,13 +184,28 @@ class ProviderHost:
             return None
         return int(count) if isinstance(count, int | float) else 0
 
+    def _kept(
+        self, call: Call, outs: Mapping[str, Any] | None, inputs: PropertyMap, known: PropertyMap
+    ) -> PropertyMap:
+        """The answer about an object that exists now, whatever the answer is.
+
+        One that no state can hold leaves what was known before, and a reason.
+        """
+        try:
+            return self._outputs(outs, inputs)
+        except Exception as error:  # noqa: BLE001 - a provider may return anything
+            call.init_errors.append(
+                f"the object exists, but the provider's answer about it: {error}"
+            )
+            return {**known, PROVIDER_KEY: inputs[PROVIDER_KEY]}
+
     def _outputs(
         self,
         outs: Mapping[str, Any] | None,
         inputs: PropertyMap,
         provider_of: PropertyMap | None = None,
     ) -> PropertyMap:
-        outputs = _from_provider({k: v for k, v in (outs or {}).items() if k != PROVIDER_KEY})
+        outputs = from_provider({k: v for k, v in (outs or {}).items() if k != PROVIDER_KEY})
         outputs[PROVIDER_KEY] = (inputs if provider_of is None else provider_of)[PROVIDER_KEY]
         return values.annotate_secrets(outputs, inputs)
 
@@ -207,7 +230,7 @@ class ProviderHost:
             provider: ResourceProvider = _deserialize(
                 lambda: dill.loads(base64.b64decode(pickled))  # noqa: S301 - Pulumi's own format
             )
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # noqa: BLE001 - loading it runs the project's modules
             raise ProviderError(
                 f"the provider of this resource cannot be loaded: {error}",
                 hint="the module that defines it must be importable from the project",
@@ -235,50 +258,10 @@ def _user_errors() -> Iterator[None]:
         raise
     except GpuformError as error:
         raise ProviderError(str(error)) from None
-    except Exception as error:  # noqa: BLE001 - a provider may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a provider may raise anything
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if frame.filename != __file__]
         told = traceback.format_list(own) + traceback.format_exception_only(error)
         raise ProviderError(
             "Traceback (most recent call last):\n" + "".join(told).rstrip()
         ) from None
-
-
-def _to_provider(properties: PropertyMap) -> dict[str, Any]:
-    return {key: _plain(value) for key, value in properties.items()}
-
-
-def _plain(value: Any) -> Any:
-    """A value as the stock host hands it to a provider."""
-    if isinstance(value, values.Secret):
-        return _plain(value.value)
-    if isinstance(value, Unknown):
-        return pulumi.output.Unknown()  # type: ignore[no-untyped-call]  # as the SDK has it
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return float(value)
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
-
-
-def _from_provider(properties: Mapping[str, Any]) -> PropertyMap:
-    """A provider's answer as properties: nulls at the top level are dropped, as on the wire."""
-    return {key: _property(value) for key, value in properties.items() if value is not None}
-
-
-def _property(value: Any) -> Any:
-    if isinstance(value, pulumi.output.Unknown):
-        return UNKNOWN
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return float(value)
-    if isinstance(value, list | tuple):
-        return [_property(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): _property(item) for key, item in value.items()}
-    return value

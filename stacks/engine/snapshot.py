@@ -1,13 +1,11 @@
-"""The one writer of a stack's state while it changes.
+"""The state of a stack while it changes.
 
 Steps tell it what they begin and what they end; it keeps the list of entries in Pulumi's order
 (those of this run as they completed, then the untouched old ones) and writes whole checkpoints,
-each checked against the integrity rules first. One write serves all that wait for it, and writes
-are spaced so that they take a tenth of the time at most: the cost of a run stays linear.
+each checked against the integrity rules first.
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -23,16 +21,15 @@ from gpuform.stacks.engine.state import (
 )
 from gpuform.stacks.engine.value_json import Crypter
 from gpuform.stacks.engine.values import PropertyMap, keep_ciphertexts
-
-_WRITING_SHARE = 9.0  # after a write of d seconds the next one waits 9 d
+from gpuform.stacks.engine.writing import Writer
 
 
 @dataclass(slots=True)
 class SnapshotManager:
     """State of one stack during one run.
 
-    `write` puts a checkpoint on disk; None keeps nothing (previews). Raises whatever `write`
-    raised, at `begin("creating", ...)` and at `close()`.
+    `write` puts a checkpoint on disk; None keeps nothing (previews). When that fails, `begin` and
+    `close` raise EngineError: nothing more is sent to a provider that could not be kept.
     """
 
     base: Snapshot
@@ -45,14 +42,11 @@ class SnapshotManager:
     _gone: dict[str, ResourceState] = field(default_factory=dict)
     _renamed: dict[str, str] = field(default_factory=dict)
     _pending: dict[int, PendingOperation] = field(default_factory=dict)
-    _texts: dict[int, tuple[ResourceState, bytes]] = field(default_factory=dict)
+    _carried: dict[str, list[int]] = field(default_factory=dict)  # URN -> creates of earlier runs
+    _texts: dict[int, tuple[ResourceState, PropertyMap, bytes]] = field(default_factory=dict)
     _tokens: int = 0
-    _changed: int = 0
-    _written: int = 0
-    _error: Exception | None = None
-    _closing: bool = False
-    _condition: threading.Condition = field(default_factory=threading.Condition)
-    _writer: threading.Thread | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _writer: Writer | None = None
 
     def __post_init__(self) -> None:
         for place, resource in enumerate(self.base.resources):
@@ -64,31 +58,40 @@ class SnapshotManager:
             if operation.type == "creating":
                 self._tokens += 1
                 self._pending[self._tokens] = operation
+                self._carried.setdefault(operation.resource.urn, []).append(self._tokens)
         if self.write is not None:
-            self._writer = threading.Thread(target=self._write_loop, name="state", daemon=True)
-            self._writer.start()
+            self._writer = Writer(self._write_once)
 
     def begin(self, kind: str, resource: ResourceState) -> int:
         """Notes an operation on its way to a provider; a create waits until it is on disk."""
+        if self._writer is not None:
+            self._writer.check()
         operation = PendingOperation(replace(resource, outputs={}), kind)
-        with self._condition:
+        with self._lock:
             self._tokens += 1
             token = self._tokens
             self._pending[token] = operation
-            self._touch()
-            if kind == "creating":
-                self._wait_written(self._changed)
+            change = self._touch()
+        if kind == "creating" and self._writer is not None:
+            self._writer.wait(change)
         return token
 
     def end(self, token: int) -> None:
         """The operation has ended, well or not."""
-        with self._condition:
+        with self._lock:
             del self._pending[token]
             self._touch()
 
+    def settled(self, urn: str) -> None:
+        """What an interrupted create of this URN may have made is known now."""
+        with self._lock:
+            for token in self._carried.pop(urn, ()):
+                del self._pending[token]
+                self._touch()
+
     def added(self, new: ResourceState) -> None:
         """A resource was created."""
-        with self._condition:
+        with self._lock:
             self._done.append(new)
             self._touch()
 
@@ -96,7 +99,7 @@ class SnapshotManager:
         """`new` stands for what `old` stood for. Secrets that are the same keep their text."""
         new.inputs = _kept(new.inputs, old.inputs)
         new.outputs = _kept(new.outputs, old.outputs)
-        with self._condition:
+        with self._lock:
             self._take(old)
             self._done.append(new)
             if new != old:
@@ -104,14 +107,14 @@ class SnapshotManager:
 
     def replaced_keeping_old(self, old: ResourceState, new: ResourceState) -> None:
         """`new` was created first; the old object is still there and must be deleted."""
-        with self._condition:
+        with self._lock:
             self._put(self._places[id(old)], replace(old, delete=True))
             self._done.append(new)
             self._touch()
 
     def pending_replacement(self, old: ResourceState) -> None:
         """The old object was deleted to be replaced; its entry stays until the new one exists."""
-        with self._condition:
+        with self._lock:
             place = self._places[id(old)]
             self._put(place, replace(old, pending_replacement=True))
             self._replacing[old.urn] = place
@@ -119,13 +122,13 @@ class SnapshotManager:
 
     def is_pending_replacement(self, old: ResourceState) -> bool:
         """Whether the old object of a replacement is deleted already."""
-        with self._condition:
+        with self._lock:
             return old.urn in self._replacing
 
     def refreshed(self, old: ResourceState, new: ResourceState) -> None:
         """`new` is what the platform says of `old`; it keeps its place."""
         new.outputs = _kept(new.outputs, old.outputs)
-        with self._condition:
+        with self._lock:
             self._put(self._places[id(old)], new)
             if new != old:
                 self._touch()
@@ -136,7 +139,7 @@ class SnapshotManager:
         As under the Pulumi CLI, a property that depends on nothing loses its key in
         `property_dependencies`.
         """
-        with self._condition:
+        with self._lock:
             gone = self._missing()
             for place, entry in list(self._old.items()):
                 rebuilt = _rewired(entry, gone, {}, keep_empty=False)
@@ -148,35 +151,33 @@ class SnapshotManager:
 
     def leftovers(self) -> list[ResourceState]:
         """The entries of the old state that no step of this run has dealt with, in their order."""
-        with self._condition:
+        with self._lock:
             return list(self._old.values())
 
     def removed(self, old: ResourceState) -> None:
         """The object is gone."""
-        with self._condition:
+        with self._lock:
             self._take(old)
             self._gone[old.urn] = old
             self._touch()
 
     def outputs(self, resource: ResourceState, outputs: PropertyMap) -> None:
         """A component's or the stack's outputs."""
-        with self._condition:
-            kept = _kept(outputs, resource.outputs)
-            if kept != resource.outputs:
+        with self._lock:
+            before, resource.outputs = resource.outputs, _kept(outputs, resource.outputs)
+            if resource.outputs != before:
                 self._touch()
-            resource.outputs = kept
-            self._texts.pop(id(resource), None)
 
     def renamed(self, names: Mapping[str, str]) -> None:
         """Entries found by an alias: old URN -> new URN, in every reference."""
-        with self._condition:
+        with self._lock:
             if names and dict(names) != self._renamed:
                 self._renamed = dict(names)
                 self._touch()
 
     def snapshot(self) -> Snapshot:
         """The state as it is now."""
-        with self._condition:
+        with self._lock:
             resources = [*self._done, *self._old.values()]
             pending = list(self._pending.values())
             gone, renamed = self._missing(), self._renamed
@@ -187,20 +188,10 @@ class SnapshotManager:
         )
 
     def close(self) -> Snapshot:
-        """Writes what is not written yet and ends the writer; the final state."""
-        with self._condition:
-            self._closing = True
-            self._condition.notify_all()
+        """Writes what is not written yet; the final state."""
         if self._writer is not None:
-            self._writer.join()
-        if self._error is not None:
-            raise self._error
+            self._writer.close()
         return self.snapshot()
-
-    @property
-    def has_written(self) -> bool:
-        """Whether this run changed the checkpoint on disk."""
-        return self._written > 0
 
     def _put(self, place: int, resource: ResourceState) -> None:
         self._old[place] = resource
@@ -217,37 +208,8 @@ class SnapshotManager:
         live = {entry.urn for entry in (*self._done, *self._old.values())}
         return {urn: entry for urn, entry in self._gone.items() if urn not in live}
 
-    def _touch(self) -> None:
-        self._changed += 1
-        self._condition.notify_all()
-
-    def _wait_written(self, version: int) -> None:
-        if self.write is None:
-            return
-        self._condition.wait_for(lambda: self._written >= version or self._error is not None)
-        if self._error is not None:
-            raise self._error
-
-    def _write_loop(self) -> None:
-        while True:
-            with self._condition:
-                self._condition.wait_for(lambda: self._changed > self._written or self._closing)
-                if self._changed == self._written:
-                    return
-                version = self._changed
-            began = time.monotonic()
-            try:
-                self._write_once()
-            except Exception as error:  # noqa: BLE001 - it is raised again where someone waits
-                with self._condition:
-                    self._error = error
-                    self._condition.notify_all()
-                return
-            with self._condition:
-                self._written = version
-                self._condition.notify_all()
-                pause = (time.monotonic() - began) * _WRITING_SHARE
-                self._condition.wait_for(lambda: self._closing, timeout=pause)
+    def _touch(self) -> int:
+        return self._writer.changed() if self._writer is not None else 0
 
     def _write_once(self) -> None:
         if self.write is None:
@@ -259,11 +221,13 @@ class SnapshotManager:
         self.write(join_checkpoint(snapshot, texts, operations))
 
     def _text(self, resource: ResourceState) -> bytes:
+        # Outputs may be registered meanwhile: the text is good for these only.
+        outputs = resource.outputs
         cached = self._texts.get(id(resource))
-        if cached is not None and cached[0] is resource:
-            return cached[1]
+        if cached is not None and cached[0] is resource and cached[1] is outputs:
+            return cached[2]
         text = encode_resource(resource, self.crypter)
-        self._texts[id(resource)] = (resource, text)
+        self._texts[id(resource)] = (resource, outputs, text)
         return text
 
 

@@ -52,7 +52,7 @@ class StepExecutor:
     _how: dict[Op, Callable[[Step], list[str]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._slots = threading.BoundedSemaphore(self.parallel)
+        self._slots = threading.BoundedSemaphore(max(1, self.parallel))
         self._how = {
             Op.SAME: self._same,
             Op.CREATE: self._create,
@@ -101,7 +101,7 @@ class StepExecutor:
 
     def run_layer(self, steps: list[Step]) -> None:
         """Does independent steps side by side; returns when all have ended."""
-        if len(steps) == 1 or self.parallel == 1:
+        if len(steps) == 1 or self.parallel <= 1:
             for step in steps:
                 self._run_quietly(step)
             return
@@ -116,17 +116,13 @@ class StepExecutor:
 
     def _run_one(self, step: Step) -> None:
         planning = self.preview
-        self.events.emit(StepStarted(step, planning))
         began = time.monotonic()
         try:
-            with self._slots:
-                warnings = [] if planning else self._apply(step)
+            warnings = self._apply(step)
         except EngineError as error:
             self.fail(step.urn, error)
             self.events.emit(StepFailed(step, time.monotonic() - began))
             raise StepError from None
-        if planning:
-            self._plan(step)
         if warnings:
             # The object exists, and the state knows it; the step has failed all the same.
             self.fail(step.urn, EngineError("; ".join(warnings)))
@@ -148,6 +144,7 @@ class StepExecutor:
                 self.planned.append(step.change)
 
     def _plan(self, step: Step) -> None:
+        self._start(step)
         new, old = step.new, step.old
         if new is None:
             return
@@ -160,9 +157,19 @@ class StepExecutor:
 
     def _apply(self, step: Step) -> list[str]:
         """Does the step; the reasons why its object exists but is not ready are returned."""
-        return self._how[step.op](step)
+        if self.preview:
+            self._plan(step)
+            return []
+        reasons = self._how[step.op](step)
+        if step.new is not None and self.host.finds_its_creates(step.new):
+            self.snapshot.settled(step.urn)
+        return reasons
+
+    def _start(self, step: Step) -> None:
+        self.events.emit(StepStarted(step, self.preview))
 
     def _same(self, step: Step) -> list[str]:
+        self._start(step)
         old, new = _both(step)
         new.id, new.outputs = old.id, old.outputs
         new.created, new.modified = old.created, old.modified
@@ -174,10 +181,11 @@ class StepExecutor:
         new = _new(step)
         new.created = new.modified = timestamp()
         if not new.custom or is_provider(new.type):
+            self._start(step)
             new.outputs = dict(new.inputs) if new.custom else {}
             self.snapshot.added(new)
             return []
-        with self._pending("creating", new):
+        with self._calling(step, "creating", new):
             created = self.host.create(new.urn, new.inputs, _timeout(new, "create"))
             new.id = created.id
             self._take(new, created)
@@ -197,13 +205,14 @@ class StepExecutor:
         old, new = _both(step)
         new.id, new.created, new.modified = old.id, old.created, timestamp()
         if not new.custom or is_provider(new.type):
+            self._start(step)
             if new.custom:
                 new.outputs = dict(new.inputs)
             else:
                 new.outputs, new.modified = old.outputs, old.modified
             self.snapshot.replaced(old, new)
             return []
-        with self._pending("updating", new):
+        with self._calling(step, "updating", new):
             updated = self.host.update(
                 new.urn, old.id, old.outputs, new.inputs, _timeout(new, "update")
             )
@@ -222,7 +231,7 @@ class StepExecutor:
 
     def _delete(self, step: Step) -> list[str]:
         old = _old(step)
-        with self._pending("deleting", old):
+        with self._calling(step, "deleting", old):
             self._delete_object(old)
             if step.op is Op.DELETE_REPLACED and not old.delete:
                 self.snapshot.pending_replacement(old)
@@ -236,17 +245,25 @@ class StepExecutor:
             self.host.delete(old.urn, old.id, old.outputs, _timeout(old, "delete"))
 
     def _forget(self, step: Step) -> list[str]:
+        self._start(step)
         self.snapshot.removed(_old(step))
         return []
 
-    def _nothing(self, step: Step) -> list[str]:  # noqa: ARG002 - the marker of a replacement
+    def _nothing(self, step: Step) -> list[str]:
+        """A replacement's marker: the steps beside it do the work."""
+        self._start(step)
         return []
 
     @contextmanager
-    def _pending(self, kind: str, resource: ResourceState) -> Iterator[None]:
+    def _calling(self, step: Step, kind: str, resource: ResourceState) -> Iterator[None]:
+        """Around a provider's call: noted in the state first, then when it is its turn."""
         token = self.snapshot.begin(kind, resource)
         try:
-            yield
+            with self._slots:
+                if self.stopping:
+                    raise Stopped
+                self._start(step)
+                yield
         finally:
             self.snapshot.end(token)
 
