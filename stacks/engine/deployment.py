@@ -290,6 +290,8 @@ class Deployment:
         if not pending:
             return
         names = "\n".join(f"  {o.type} {o.resource.urn}" for o in pending)
+        if self.options.operation == "destroy" and any(o.type == "creating" for o in pending):
+            names += "\nrun `gpuform up` first: a destroy deletes only what the state knows"
         self.events.emit(
             Diagnostic(
                 "warning",
