@@ -1,23 +1,17 @@
 """The platforms, and both hosts of every lifecycle, for the conformance suite."""
 
-import contextlib
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import grpc
 import httpx
 import pytest
 from conformance.described import Described
+from conformance.emulated import Platform
 from conformance.kinds import KINDS
-from conformance.platform import Platform
 from conformance.stacks import EmbeddedStack, Stack, StockStack
-from conformance.verbs import EngineVerbs, StockVerbs, Verbs, struct
-from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+from conformance.stock import StockHost, running_host
+from conformance.verbs import EngineVerbs, StockVerbs, Verbs
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.call import Call
@@ -62,49 +56,6 @@ def platform(
 def described(request: pytest.FixtureRequest) -> Described:
     found: Described = request.param
     return found
-
-
-@dataclass
-class StockHost:
-    """A process of the SDK's dynamic provider host."""
-
-    stub: provider_pb2_grpc.ResourceProviderStub
-    directory: Path
-    log: Path
-
-    def configure(self, config: dict[str, Any]) -> None:
-        self.stub.Configure(provider_pb2.ConfigureRequest(args=struct(config)))
-
-    @property
-    def printed(self) -> str:
-        """What the process has written to its streams."""
-        return self.log.read_text()
-
-
-@contextlib.contextmanager
-def running_host(directory: Path, environ: dict[str, str]) -> Iterator[StockHost]:
-    """`python -m pulumi.dynamic ADDRESS`, as the Pulumi engine starts it."""
-    directory.mkdir(exist_ok=True)
-    log = directory / "host.log"
-    command = [sys.executable, "-m", "pulumi.dynamic", "127.0.0.1:1"]
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            command,
-            cwd=directory,
-            env={**os.environ, **environ},
-            stdout=subprocess.PIPE,
-            stderr=stream,
-        )
-    try:
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            host = StockHost(provider_pb2_grpc.ResourceProviderStub(channel), directory, log)
-            host.configure({})
-            yield host
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ same set, and the next `up` ends with an empty plan.
 
 from typing import Any
 
-from conformance.platform import Platform
+from conformance.emulated import Platform
 from conformance.stacks import Declared, EmbeddedStack
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conformance.described import Described
-from conformance.platform import Platform
+from conformance.emulated import Platform
 from conformance.settling import (
     assert_destroyed,
     assert_nothing_is_imagined,
@@ -124,7 +124,7 @@ def test_the_request_itself_goes_wrong(
 
 
 @in_faults(ANY)
-@pytest.mark.parametrize("after", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("after", [1, 3])
 def test_from_some_request_on_nothing_works(
     case: Case, operation: Operation, rule: dict[str, Any], after: int, platform: Platform
 ) -> None:

@@ -1,7 +1,7 @@
 """The life of one resource in a stack, from the first plan to the last, under each engine."""
 
 from conformance.described import Described, doubles
-from conformance.platform import Platform
+from conformance.emulated import Platform
 from conformance.stacks import Declared, EmbeddedStack, Stack, thing
 
 from gpuform.stacks.engine.values import Secret

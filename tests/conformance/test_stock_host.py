@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.conftest import StockHost, running_host
 from conformance.described import Described, doubles
+from conformance.emulated import Platform
 from conformance.kinds import KINDS
-from conformance.platform import Platform
+from conformance.stock import StockHost, running_host
 from conformance.verbs import PROVIDER_KEY, Refused, StockVerbs, pickled, struct
 from google.protobuf.json_format import MessageToDict
 from pulumi.runtime.proto import provider_pb2

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from conformance.described import Described, doubles
+from conformance.emulated import Platform
 from conformance.kinds import KINDS
-from conformance.platform import Platform
 from conformance.verbs import Verbs
 
 from gpuform.providers.catalog import LIFECYCLES

@@ -1,0 +1,231 @@
+"""Kills a run after each request and each write, one by one, and lets the next run mend it.
+
+A program of its own, `python -m conformance.crash_points SCENARIO FOLDER`: one warm process without
+threads that forks a child for every run, so that a death costs a fraction of a second. It prints a
+line of JSON. The emulator is in the children, its objects in a SQLite file, which a killed process
+leaves whole.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+from conformance.described import Described
+from conformance.emulated import Platform
+from conformance.kinds import KINDS, TOPOLOGY
+from conformance.settling import assert_destroyed, assert_nothing_is_lost, assert_settles
+from conformance.stacks import Declared, EmbeddedStack, thing
+from tenacity import Retrying  # noqa: F401 - imported once, for all children
+
+from gpuform.providers.catalog import resource_class
+from gpuform.providers.emulator.app import create_app
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.server import environment
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.transport import in_process, mount
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+
+URL = "http://emulator.test"
+START = 1_800_000_000.0
+
+CRYPTER = PassphraseCrypter.new("test only")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A change of a stack: what is declared before it, and after it (nothing: a destroy)."""
+
+    before: Sequence[Declared]
+    after: Sequence[Declared]
+
+    @property
+    def kinds(self) -> set[Described]:
+        return {each.described for each in (*self.before, *self.after)}
+
+
+def _scenarios() -> dict[str, Scenario]:
+    found = {"create-topology": Scenario([], TOPOLOGY), "destroy-topology": Scenario(TOPOLOGY, [])}
+    for kind in KINDS:
+        good = [thing(kind)]
+        found[f"create-{kind}"] = Scenario([], good)
+        found[f"update-{kind}"] = Scenario(good, [thing(kind, kind.in_place.inputs)])
+        found[f"replace-{kind}"] = Scenario(good, [thing(kind, kind.replacing.inputs)])
+        found[f"destroy-{kind}"] = Scenario(good, [])
+    return found
+
+
+SCENARIOS = _scenarios()
+
+
+LOOKS = 3
+
+
+class Hook:
+    """Counts what leaves a trace outside of the process, and kills it after number `last`.
+
+    Of the looks of somebody who waits only the first few count: one more of them leaves the same
+    objects and the same files as the one before.
+    """
+
+    def __init__(self, last: int | None, told: Path) -> None:
+        self._last = last
+        self._told = told
+        self._count = 0
+        self._looks = 0
+        self._lock = threading.Lock()
+
+    def tick(self, what: str) -> None:
+        with self._lock:
+            self._looks = self._looks + 1 if what.startswith("GET ") else 0
+            if self._looks > LOOKS:
+                return
+            self._count += 1
+            if self._count == self._last:
+                self._told.write_text(what)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch_writes(self) -> None:
+        """From now on, after each file that is made durable, put in its place, or removed."""
+        for name in ("fsync", "replace", "unlink"):
+            setattr(os, name, self._watched(name, getattr(os, name)))
+
+    def _watched(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = inner(*arguments, **options)
+            self.tick(f"{name} {arguments}")
+            return result
+
+        return call
+
+
+class _Counting(httpx.BaseTransport):
+    """The platform; the process dies when a request has had its effect and nobody was told."""
+
+    def __init__(self, inner: httpx.BaseTransport, hook: Hook) -> None:
+        self._inner = inner
+        self._hook = hook
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = self._inner.handle_request(request)
+        if not request.url.path.startswith("/_emulator/"):
+            self._hook.tick(f"{request.method} {request.url.path}")
+        return response
+
+
+@dataclass(frozen=True)
+class World:
+    """A project and the platforms that it uses, in one folder."""
+
+    stack: EmbeddedStack
+    platform: Platform
+
+    @classmethod
+    def open(cls, folder: Path, held: ExitStack, hook: Hook | None = None) -> "World":
+        store = held.enter_context(Store(folder / "emulator.db", seed="crashes"))
+        app = create_app(store, Clock(store, start=START))
+        transport = in_process(app)
+        served = transport if hook is None else _Counting(transport, hook)
+        held.enter_context(mount(URL, served))
+        os.environ.update(environment(URL))
+        os.chdir(folder)
+        http = httpx.Client(base_url=URL, transport=transport)
+        platform = Platform(cast("Any", None), http)
+        return cls(EmbeddedStack(folder, CRYPTER), platform)
+
+    def apply(self, declared: Sequence[Declared]) -> bool:
+        result = self.stack.up(*declared) if declared else self.stack.destroy()
+        return result.ok
+
+
+def in_child(work: Callable[[], None], log: Path) -> int:
+    """The wait status of a forked child that does `work`; what it raises is in `log`."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:  # noqa: BLE001 - told in the log
+            log.write_text(traceback.format_exc())
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1]
+
+
+def prepare(folder: Path, scenario: Scenario) -> None:
+    folder.mkdir(parents=True)
+    with ExitStack() as held:
+        world = World.open(folder, held)
+        if scenario.before:
+            assert world.apply(scenario.before)
+        world.platform.forget_requests()
+
+
+def run(folder: Path, scenario: Scenario, last: int | None, told: Path) -> None:
+    with ExitStack() as held:
+        hook = Hook(last, told)
+        world = World.open(folder, held, hook)
+        hook.watch_writes()
+        assert world.apply(scenario.after)
+
+
+def mend(folder: Path, scenario: Scenario) -> None:
+    """What must hold after a death, and after the next run."""
+    with ExitStack() as held:
+        world = World.open(folder, held)
+        stack, platform = world.stack, world.platform
+        assert_nothing_is_lost(stack, platform, *scenario.before, *scenario.after)
+        if scenario.after:
+            assert_settles(stack, platform, *scenario.after)
+        else:
+            assert_destroyed(stack, platform, *scenario.before)
+        for kind in scenario.kinds:
+            wanted = sum(each.described is kind for each in scenario.after)
+            assert platform.created(kind) <= wanted, f"{kind} was created more than once"
+
+
+def crash_everywhere(scenario: Scenario, folder: Path) -> dict[str, Any]:
+    """Dies at the first, the second, ... point until a run comes to its end."""
+    base, log, told = folder / "base", folder / "log", folder / "told"
+    status = in_child(lambda: prepare(base, scenario), log)
+    if status:
+        return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}
+    failures = []
+    for last in itertools.count(1):
+        log.unlink(missing_ok=True)
+        work = folder / "work"
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(base, work)
+        status = in_child(lambda work=work, last=last: run(work, scenario, last, told), log)
+        was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        at = f"{last}: {told.read_text()}" if was_killed else "the end"
+        if not was_killed and status:
+            failures.append({"at": at, "why": log.read_text()})
+        if in_child(lambda work=work: mend(work, scenario), log):
+            failures.append({"at": at, "why": log.read_text()})
+        if not was_killed or len(failures) > 5:
+            return {"points": last - 1, "failures": failures}
+    raise AssertionError("unreachable")
+
+
+def main() -> None:
+    name, folder = sys.argv[1:]
+    CRYPTER.check()  # derives the key once, for all children
+    for kind in KINDS:
+        resource_class(kind.platform, kind.kind)  # imports all of it, once
+    print(json.dumps(crash_everywhere(SCENARIOS[name], Path(folder))))  # noqa: T201 - the result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Killed after each request and each write of each operation: nothing is lost, the next run mends.
+
+The loop is in `crash_points`, a process of its own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conformance.crash_points import SCENARIOS
+from conformance.kinds import KINDS
+
+FAST = f"update-{KINDS[-1]}"
+"""One of them in the fast tests, so that the loop itself stays alive."""
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(name, marks=() if name == FAST else pytest.mark.slow) for name in SCENARIOS],
+)
+def test_death_at_every_point(scenario: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "conformance.crash_points", scenario, str(tmp_path / "loop")],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    told = "\n".join(f"killed at {each['at']}\n{each['why']}" for each in found["failures"])
+    assert not found["failures"], told
+    # The request, the intent and two checkpoints around it, at the very least.
+    assert found["points"] >= 8
