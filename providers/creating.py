@@ -24,7 +24,10 @@ from gpuform.providers.errors import (
 from gpuform.providers.intents import Intent, Target
 
 CLOCK_SKEW = 300.0
-"""Seconds that the platform's clock may be behind ours when an object's age is judged."""
+"""Seconds that the platform's clock may differ from ours when an object's age is judged."""
+
+LONGEST_SEND = 900.0
+"""Seconds after its intent in which a create can still take effect, with all its repetitions."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ def _of_earlier_attempt(call: Call, intent: Intent, present: Iterable[Candidate]
 
 
 def _new_since(call: Call, intent: Intent, present: Iterable[Candidate]) -> list[Candidate]:
-    """Objects that can be the intent's: not there before, not older, and nobody else's."""
+    """Objects that can be the intent's: not there before, as old as it, and nobody else's."""
     others = {other.id for other in call.intents.all() if other.urn != intent.urn}
     return [
         each
@@ -149,8 +152,14 @@ def _new_since(call: Call, intent: Intent, present: Iterable[Candidate]) -> list
         if not each.leaving
         and each.id not in intent.present_ids
         and each.id not in others
-        and (each.created_at is None or each.created_at >= intent.started_at - CLOCK_SKEW)
+        and _may_be_as_old(each, intent)
     ]
+
+
+def _may_be_as_old(each: Candidate, intent: Intent) -> bool:
+    if each.created_at is None:
+        return True
+    return -CLOCK_SKEW <= each.created_at - intent.started_at <= LONGEST_SEND + CLOCK_SKEW
 
 
 def _name_taken(call: Call, target: Target, taken: Sequence[Candidate]) -> NameTaken:
