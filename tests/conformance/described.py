@@ -52,6 +52,7 @@ class Described:
     - `pending`: a status of an object that is not ready yet; `failed`: one that will not be
     - `secret`: the outputs that hold a secret
     - `own`: a regular expression for the requests about one object
+    - `tells_age`: whether the platform says when an object was made
     """
 
     platform: str
@@ -70,6 +71,7 @@ class Described:
     pending: str
     failed: str
     own: str
+    tells_age: bool
     secret: frozenset[str] = field(default_factory=frozenset)
 
     @property

@@ -43,6 +43,7 @@ CLUSTER = Described(
     pending="InstallingDrivers",
     failed="Degraded",
     own=r"^/compute/clusters/[0-9a-f-]{36}$",
+    tells_age=True,
     secret=frozenset({"kube_config"}),
 )
 
@@ -74,4 +75,5 @@ SHARED_VOLUME = Described(
     pending="provisioning",
     failed="failed",
     own=r"^/compute/clusters/storage/volumes/[0-9a-f-]{36}$",
+    tells_age=False,
 )
