@@ -56,6 +56,20 @@ class Call:
             default_timeout if self.timeout is None else self.timeout
         )
 
+    @contextmanager
+    def searching(self, seconds: float) -> Iterator[None]:
+        """A block that may take so long beside what the call takes, unless its timeout is set."""
+        began, extra = self.clock.now(), seconds if self.timeout is None else 0.0
+        self._postpone(extra)
+        try:
+            yield
+        finally:
+            self._postpone(min(extra, self.clock.now() - began) - extra)
+
+    def _postpone(self, seconds: float) -> None:
+        if self.deadline is not None:
+            self.deadline += seconds
+
     def remaining(self) -> float | None:
         """Seconds until the deadline, never below 0; None when there is none."""
         if self.deadline is None:

@@ -107,6 +107,8 @@ def field_table() -> str:
 def _change(rules: FieldRules) -> str:
     if rules.spelling:
         return "as the fields it stands for"
+    if rules.local:
+        return "nothing"
     effect = "replaces" if rules.immutable else "in place"
     if rules.replace_if:
         effect = f"in place, or replaces: {rules.replace_if.because}"

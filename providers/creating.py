@@ -6,12 +6,18 @@
 3. Write the intent, send once. A definite refusal removes the intent. After an unknown outcome
    list again: the only new object is ours; otherwise the intent stays for the next attempt.
 4. The id goes into the intent before anybody waits.
+
+Where there are several attempts (the platform may be out of capacity), each is a round of 2 and 3
+for itself, with an intent that says where it goes; only a definite refusal leads to the next one,
+so that one slot never gets two objects.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gpuform.providers.call import Call
+from gpuform.providers.capacity import first_with_capacity
 from gpuform.providers.errors import (
     AmbiguousObject,
     ApiError,
@@ -35,27 +41,54 @@ class Candidate:
     """An object of the wanted name, as a list shows it.
 
     `created_at` is Unix time in seconds, None where the platform does not tell. An object that is
-    `leaving` is being deleted: it is neither adopted nor in the way.
+    `leaving` is being deleted: it is neither adopted nor in the way. `region` and `gpu_type` are
+    empty where the platform does not tell them.
     """
 
     id: str
     created_at: float | None = None
     leaving: bool = False
+    region: str = ""
+    gpu_type: str = ""
+
+    def is_at(self, region: str, gpu_type: str = "") -> bool:
+        """Whether it can be in that region and of that type; what is empty is not known."""
+        pairs = ((self.region, region), (self.gpu_type, gpu_type))
+        return all(mine == theirs or not (mine and theirs) for mine, theirs in pairs)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to make the object: `send` sends the create once, and returns the answer's id."""
+
+    send: Callable[[], str]
+    region: str = ""
+    gpu_type: str = ""
 
 
 @dataclass(frozen=True)
 class Creation:
     """How one object is found and made.
 
-    `candidates` lists the objects of the target's name (and region, where the platform tells it);
-    `send` sends the create once and returns the id from its answer. `before` runs when it is sure
-    that something will be sent, and raises when that would be wrong.
+    `candidates` lists the objects of the target's name, in every region. `attempts` are made in
+    turn while the platform is out of capacity, and again for `patience` seconds. `before` runs when
+    it is sure that something will be sent, and raises when that would be wrong.
     """
 
     target: Target
     candidates: Callable[[], Sequence[Candidate]]
-    send: Callable[[], str]
+    attempts: Sequence[Attempt]
     before: Callable[[], None] = lambda: None
+    patience: float = 0.0
+
+    def in_the_way(self, present: Iterable[Candidate]) -> list[Candidate]:
+        """Those that have the name where one of the attempts would give it."""
+        regions = {attempt.region for attempt in self.attempts}
+        return [
+            each
+            for each in present
+            if not each.leaving and any(each.is_at(region) for region in regions)
+        ]
 
 
 def create_once(call: Call, creation: Creation) -> str:
@@ -74,10 +107,28 @@ def create_once(call: Call, creation: Creation) -> str:
             call.on_progress(f"found {found} again, created by an earlier attempt")
             call.intents.record_id(earlier, found)
             return found
-    elif taken := [each for each in present if not each.leaving]:
-        raise _name_taken(call, target, taken)
+    _refuse_taken(call, creation, present)
     creation.before()
     _warn_of_renamed(call, target)
+    listed: list[Sequence[Candidate]] = [present]
+
+    def make(attempt: Attempt) -> str:
+        if listed:
+            objects = listed.pop()
+        else:  # the world has changed since the first attempt
+            objects = creation.candidates()
+            _refuse_taken(call, creation, objects)
+        return _make(call, creation, attempt, objects)
+
+    makers = [partial(make, attempt) for attempt in creation.attempts]
+    return first_with_capacity(call, makers, creation.patience)
+
+
+def _make(call: Call, creation: Creation, attempt: Attempt, present: Sequence[Candidate]) -> str:
+    """Makes the object by one attempt, while `present` is all that has its name."""
+    target = creation.target
+    if len(creation.attempts) > 1:
+        call.on_progress(f"trying {attempt.gpu_type} in {attempt.region}")
     intent = Intent(
         urn=call.urn,
         platform=target.platform,
@@ -86,19 +137,22 @@ def create_once(call: Call, creation: Creation) -> str:
         region=target.region,
         started_at=call.clock.now(),
         present_ids=tuple(each.id for each in present),
+        tried_region=attempt.region,
+        tried_gpu_type=attempt.gpu_type,
     )
+    earlier = call.intents.find(call.urn, target)
     call.raise_if_cancelled()
     call.intents.record(intent)
     if earlier is not None and earlier.urn != intent.urn:
         call.intents.forget(intent=earlier)  # of the other engine, and now settled
-    id_ = _send(call, creation, intent)
+    id_ = _send(call, creation, attempt, intent)
     call.intents.record_id(intent, id_)
     return id_
 
 
-def _send(call: Call, creation: Creation, intent: Intent) -> str:
+def _send(call: Call, creation: Creation, attempt: Attempt, intent: Intent) -> str:
     try:
-        return creation.send()
+        return attempt.send()
     except (MissingCredentials, Unreachable):
         call.intents.forget(intent=intent)
         raise
@@ -137,19 +191,18 @@ def _of_earlier_attempt(call: Call, intent: Intent, present: Iterable[Candidate]
     new = _new_since(call, intent, present)
     if len(new) > 1:
         raise _ambiguous(intent.target, new)
-    older = [each for each in present if each.id in intent.present_ids]
-    if older and not new:
-        raise _name_taken(call, intent.target, older)
     return new[0].id if new else None
 
 
 def _new_since(call: Call, intent: Intent, present: Iterable[Candidate]) -> list[Candidate]:
     """Objects that can be the intent's: not there before, as old as it, and nobody else's."""
     others = {other.id for other in call.intents.all() if other.urn != intent.urn}
+    region = intent.tried_region or intent.region
     return [
         each
         for each in present
         if not each.leaving
+        and each.is_at(region, intent.tried_gpu_type)
         and each.id not in intent.present_ids
         and each.id not in others
         and _may_be_as_old(each, intent)
@@ -160,6 +213,11 @@ def _may_be_as_old(each: Candidate, intent: Intent) -> bool:
     if each.created_at is None:
         return True
     return -CLOCK_SKEW <= each.created_at - intent.started_at <= LONGEST_SEND + CLOCK_SKEW
+
+
+def _refuse_taken(call: Call, creation: Creation, present: Sequence[Candidate]) -> None:
+    if taken := creation.in_the_way(present):
+        raise _name_taken(call, creation.target, taken)
 
 
 def _name_taken(call: Call, target: Target, taken: Sequence[Candidate]) -> NameTaken:
@@ -187,7 +245,8 @@ def _warn_of_renamed(call: Call, target: Target) -> None:
     """An attempt under another name may have left an object that nobody will look for again."""
     for other in call.intents.of_urn(call.urn) if call.urn else ():
         if other.target != target:
-            which = f"{other.name!r} in {other.region}" + (f" ({other.id})" if other.id else "")
+            region = other.tried_region or other.region
+            which = f"{other.name!r} in {region}" + (f" ({other.id})" if other.id else "")
             call.on_warning(
                 f"an earlier attempt may have created the {other.kind} {which}: look whether it "
                 "exists and delete it if so"

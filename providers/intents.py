@@ -35,7 +35,9 @@ class Intent:
     """One create that was about to be sent.
 
     `started_at` is Unix time in seconds; `present_ids` are the objects of that name at that time;
-    `id` is the object, once known. `urn` is None under hosts that do not tell it.
+    `id` is the object, once known. `urn` is None under hosts that do not tell it. `tried_region`
+    and `tried_gpu_type` say where and as what the create was sent, which may be an alternative to
+    `region`; they are empty where the kind has no such choice.
     """
 
     urn: str | None
@@ -46,6 +48,8 @@ class Intent:
     started_at: float
     present_ids: tuple[str, ...] = ()
     id: str | None = None
+    tried_region: str = ""
+    tried_gpu_type: str = ""
 
     @property
     def target(self) -> Target:

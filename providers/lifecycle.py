@@ -39,6 +39,9 @@ logger = logging.getLogger("gpuform")
 
 PROVIDER_KEY = "__provider"
 RECORDED = "recorded: the platform does not return it"
+PRESENT = "recorded: it is there already"
+UNSENT = (RECORDED, PRESENT)
+"""Why a change is of the state alone: nothing is sent for it."""
 
 In = TypeVar("In", bound=InputModel)
 Out = TypeVar("Out", bound=OutputModel)
@@ -95,7 +98,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     def changes(self, olds: Properties, news: Properties) -> list[FieldChange]:
         """What `diff` decides on: old outputs against new inputs, field by field. Pure."""
         old, new = _plain(olds), _plain(news)
-        found = self._compare(self._echo(old), new)
+        found = self._compare(old, new)
         if PROVIDER_KEY in news and PROVIDER_KEY not in olds:
             because = "the state does not say which program manages the resource"
             found.append(FieldChange(PROVIDER_KEY, Action.ADD, None, None, because=because))
@@ -172,8 +175,8 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             declared, old = self._declared(_news), _plain(_olds)
             call.intents.forget(urn=call.urn, id_=_id)
             self._refuse(self._echo(old), declared)
-            found = self._compare(self._echo(old), declared)
-            sent = [c for c in found if c.action is not Action.KEEP and c.because != RECORDED]
+            found = self._compare(old, declared)
+            sent = [c for c in found if c.action is not Action.KEEP and c.because not in UNSENT]
             if sent:
                 want = self.inputs.model_validate(declared)
                 try:
@@ -273,21 +276,29 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         rules = rules_of(self.inputs)
         return {k: v for k, v in values.items() if k in rules and not rules[k].spelling}
 
-    def _compare(self, echo: Properties, declared: Properties) -> list[FieldChange]:
-        """The changes, where a required field that the platform never returns may be missing.
+    def _compare(self, old: Properties, declared: Properties) -> list[FieldChange]:
+        """The changes from old outputs, where what needs no request replaces nothing.
 
-        That is so after an import alone: its declaration is believed, and recorded.
+        That is a required field that the platform never returns and that is missing after an
+        import: its declaration is believed. And a field whose declared value an output shows.
         """
-        rules = rules_of(self.inputs)
+        echo, rules = self._echo(old), rules_of(self.inputs)
         unread = {
             name
             for name, field in self.inputs.model_fields.items()
             if field.is_required() and rules[name].write_only and name not in echo
         }
-        return [
-            replace(change, replaces=False, because=RECORDED) if change.path in unread else change
-            for change in field_changes(self.inputs, self._typed(echo), self._typed(declared))
-        ]
+
+        def unsent(change: FieldChange) -> FieldChange:
+            if change.path in unread:
+                return replace(change, replaces=False, because=RECORDED)
+            shown = rules[change.path].shown_as if change.path in rules else ""
+            if shown and change.after is not None and change.after == old.get(shown):
+                return replace(change, replaces=False, because=PRESENT)
+            return change
+
+        found = field_changes(self.inputs, self._typed(echo), self._typed(declared))
+        return [unsent(change) for change in found]
 
     def _declared(self, props: Properties) -> Properties:
         """Inputs in declared types. Raises GpuformError when they are not valid."""

@@ -165,7 +165,7 @@ def _fields(
     # An object without a model is a free mapping: its own keys, in the order declared.
     for name in rules or dict.fromkeys([*after, *before]):
         field = rules.get(name, _NO_RULES)
-        if not (field.spelling or field.computed):
+        if not (field.spelling or field.computed or field.local):
             inner = place.field(name, field)
             if rules or name in after:
                 yield from _value(inner, before.get(name), after.get(name))

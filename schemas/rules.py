@@ -44,6 +44,10 @@ Computed: Final = Flag("computed")
 """Set by the platform alone; never compared."""
 
 
+Local: Final = Flag("local")
+"""gpuform's own setting: never sent to the platform, and never compared."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedBy:
     """A list whose items are matched by the field ``name``, in any order.
@@ -89,6 +93,16 @@ class SameIf:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownAs:
+    """The output that shows what the field has become, where that may differ from the declaration.
+
+    The echo stays as declared; declaring what the output shows changes nothing but the echo.
+    """
+
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where a fact about the field is documented."""
 
@@ -106,10 +120,12 @@ class FieldRules:
     unordered: bool = False
     spelling: bool = False
     computed: bool = False
+    local: bool = False
     keyed_by: KeyedBy | None = None
     default: Default | None = None
     replace_if: ReplaceIf | None = None
     same_if: SameIf | None = None
+    shown_as: str = ""
     source: str = ""
     nested: type[BaseModel] | None = None
     whole: bool = False
@@ -174,6 +190,8 @@ def _stated(metadata: list[Any]) -> dict[str, Any]:
                 stated["replace_if"] = rule
             case SameIf():
                 stated["same_if"] = rule
+            case ShownAs(output):
+                stated["shown_as"] = output
             case Source(text):
                 stated["source"] = text
     return stated

@@ -37,6 +37,8 @@ class Rule(BaseModel):
 
     method: str | None = None
     path: str = ""
+    sent: dict[str, JsonValue] = {}
+    """Only requests whose JSON body has these values at its top."""
     count: int | None = Field(default=1, ge=1)
     skip: int = Field(default=0, ge=0)
 
@@ -74,7 +76,10 @@ class Rule(BaseModel):
             raise ValueError(f"a fault has exactly one effect of {', '.join(_EFFECTS)}")
         return self
 
-    def meets(self, method: str, *paths: str) -> bool:
+    def meets(self, method: str, *paths: str, body: JsonValue = None) -> bool:
+        fields = body if isinstance(body, dict) else {}
+        if any(fields.get(name) != value for name, value in self.sent.items()):
+            return False
         if self.method is not None and self.method.upper() != method:
             return False
         return any(re.search(self.path, path) for path in paths)
@@ -109,7 +114,7 @@ class Faults:
     def clear(self) -> None:
         self._keep([])
 
-    def take(self, method: str, path: str) -> Rule | None:
+    def take(self, method: str, path: str, body: JsonValue = None) -> Rule | None:
         """The first fault that meets this request, counted as used; status overrides apart."""
         if not self.live():
             return None
@@ -117,7 +122,7 @@ class Faults:
         with self._store.transaction():
             kept: list[Rule] = []
             for rule in self.live():
-                if taken or rule.status_override or not rule.meets(method, path):
+                if taken or rule.status_override or not rule.meets(method, path, body=body):
                     kept.append(rule)
                     continue
                 taken = rule if rule.skip == 0 else None

@@ -50,7 +50,7 @@ class Gate:
         if platform is None:
             return None
         request.get_data()  # read now, so that a refused request leaves nothing on the connection
-        fault = self._faults.take(request.method, self._path(platform))
+        fault = self._faults.take(request.method, self._path(platform), _body())
         g.fault = fault
         if fault is not None and fault.drop is not None:
             request.environ[DROPPED] = True
@@ -99,7 +99,7 @@ def _injected(fault: Rule, status: int, platform: Platform) -> Response:
     return response
 
 
-def _body() -> object:
+def _body() -> Any:
     text = request.get_data(as_text=True)
     try:
         return json.loads(text) if text else None

@@ -8,11 +8,13 @@ import base64
 import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.call import Call
-from gpuform.providers.creating import Candidate, Creation, create_once
+from gpuform.providers.capacity import first_with_capacity
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
@@ -53,11 +55,22 @@ class ClusterActions:
         self._client = client_for(settings)
 
     def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """The region, its GPU types and its drivers."""
-        return regions.problems(self._client, call, values)
+        """The region, its GPU types and its drivers; then those of the alternatives."""
+        found = list(regions.problems(self._client, call, values))
+        yield from found
+        search = values.get("on_no_capacity")
+        alternatives = search.get("alternatives") if isinstance(search, Mapping) else None
+        if found or not isinstance(alternatives, list):
+            return
+        for at, alternative in enumerate(alternatives):
+            if isinstance(alternative, Mapping):
+                for problem in regions.problems(self._client, call, {**values, **alternative}):
+                    name = problem.path if problem.path in alternative else next(iter(alternative))
+                    path = f"on_no_capacity.alternatives[{at}].{name}"
+                    yield Problem(path, problem.reason)
 
     def create(self, call: Call, want: ClusterInputs) -> str:
-        """Its shared volume has to be free; OutOfCapacity names what was asked for."""
+        """Its shared volume has to be free; OutOfCapacity names all that was tried."""
 
         def candidates() -> list[Candidate]:
             return [
@@ -65,21 +78,29 @@ class ClusterActions:
                     each.cluster_id,
                     _unix_time(each.created_at),
                     leaving=each.status == ClusterStatus.DELETING,
+                    region=each.region,
+                    gpu_type=each.gpu_type,
                 )
                 for each in self._client.shared_clusters(want.project_id).all()
-                if (each.cluster_name, each.region) == (want.cluster_name, want.region)
+                if each.cluster_name == want.cluster_name
             ]
 
-        target = Target("together", "Cluster", want.cluster_name, want.region)
-        return create_once(
-            call,
-            Creation(
-                target,
-                candidates,
-                send=lambda: self._send(want),
-                before=lambda: self._refuse_volume_in_use(want),
-            ),
+        creation = Creation(
+            Target("together", "Cluster", want.cluster_name, want.region),
+            candidates,
+            attempts=[
+                Attempt(partial(self._send, placed), placed.region, placed.gpu_type)
+                for placed in want.placements()
+            ],
+            before=lambda: self._refuse_volume_in_use(want),
+            patience=_patience(want),
         )
+        try:
+            with call.searching(creation.patience):
+                return create_once(call, creation)
+        except OutOfCapacity as error:
+            wanted = [_capacity(want, each.gpu_type, each.region) for each in want.placements()]
+            raise _out_of_stock(error, want, wanted, "created") from None
 
     def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
         """Ready, with a live worker for every 8 GPUs."""
@@ -100,19 +121,27 @@ class ClusterActions:
             return None
         seen = look_at(cluster, cluster.num_gpus).value
         inputs = dict(seen.inputs)
+        if known:
+            # Where it is may be an alternative to what is declared: outputs say so, no change.
+            del inputs["region"], inputs["gpu_type"]
         if known.get("auto_scale") or known.get("num_preemptible_gpus"):
             del inputs["num_gpus"]
         return Observed(inputs, seen.outputs)
 
     def update(
-        self,
-        call: Call,  # noqa: ARG002 - the shape of Actions
-        id_: str,
-        want: ClusterInputs,
-        changes: Sequence[FieldChange],
+        self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
     ) -> None:
-        """One request with the changed fields."""
-        self._client.update_cluster(id_, want, changes)
+        """One request with the changed fields; growing may find no capacity."""
+        send = partial(self._client.update_cluster, id_, want, changes)
+        try:
+            with call.searching(_patience(want)):
+                first_with_capacity(call, [send], _patience(want))
+        except OutOfCapacity as error:
+            cluster = self._find(id_, want.project_id)
+            where = cluster.region if cluster else want.region
+            kind = cluster.gpu_type if cluster else want.gpu_type
+            wanted = [_capacity(want, kind, where)]
+            raise _out_of_stock(error, want, wanted, "changed") from None
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """Done when the cluster answers 404 and its volumes are free."""
@@ -151,19 +180,7 @@ class ClusterActions:
         return cluster
 
     def _send(self, want: ClusterInputs) -> str:
-        try:
-            return self._client.create_cluster(want).cluster_id
-        except OutOfCapacity as error:
-            raise OutOfCapacity(
-                f"Together has no {want.num_gpus} {want.gpu_type} GPUs free in {want.region} now; "
-                "nothing was created",
-                method=error.method,
-                path=error.path,
-                status=error.status,
-                code=error.code,
-                request_id=error.request_id,
-                hint="try again later, or declare another region, gpu_type or fewer num_gpus",
-            ) from None
+        return self._client.create_cluster(want).cluster_id
 
     def _refuse_volume_in_use(self, want: ClusterInputs) -> None:
         volume_id = want.volume_id
@@ -226,6 +243,33 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return Guard(Permission.DESTROY_RESERVED, because)
 
 
+def _patience(want: ClusterInputs) -> float:
+    minutes = want.on_no_capacity.wait_minutes if want.on_no_capacity else None
+    return 60.0 * (minutes or 0)
+
+
+def _capacity(want: ClusterInputs, gpu_type: str, region: str) -> str:
+    return f"{want.num_gpus} {gpu_type} GPUs free in {region}"
+
+
+def _out_of_stock(
+    error: OutOfCapacity, want: ClusterInputs, wanted: Sequence[str], done: str
+) -> OutOfCapacity:
+    """What Together has not got, and what to do."""
+    advice = "try again later, or declare another region, another gpu_type or fewer num_gpus"
+    if want.on_no_capacity is None:
+        advice += "; on_no_capacity makes gpuform wait, or try alternatives"
+    return OutOfCapacity(
+        f"Together has no {' and no '.join(wanted)} now; nothing was {done}",
+        method=error.method,
+        path=error.path,
+        status=error.status,
+        code=error.code,
+        request_id=error.request_id,
+        hint=advice,
+    )
+
+
 def look_at(cluster: wire.Cluster, num_gpus: int) -> Look[Seen]:
     """A cluster as seen by somebody who waits for `num_gpus` GPUs."""
     nodes, wanted = _live_nodes(cluster), num_gpus // GPUS_PER_NODE
@@ -239,6 +283,8 @@ def look_at(cluster: wire.Cluster, num_gpus: int) -> Look[Seen]:
         ready=done,
         not_ready_reason=None if done else (failed or phase),
         status=cluster.status,
+        placed_region=cluster.region or None,
+        placed_gpu_type=cluster.gpu_type or None,
         kube_config=decoded_kube_config(cluster.kube_config.get_secret_value()),
         control_plane_nodes=[each.model_dump() for each in cluster.control_plane_nodes],
         gpu_worker_nodes=[each.model_dump() for each in cluster.gpu_worker_nodes],

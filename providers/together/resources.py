@@ -172,6 +172,24 @@ class AcceptanceTestsArguments(TypedDict):
     storage_skipped: NotRequired[pulumi.Input[bool] | None]
 
 
+class AlternativeArguments(TypedDict):
+    """Another region, another type of GPU, or both; what is left out is as declared."""
+
+    # The region to try.
+    region: NotRequired[pulumi.Input[str] | None]
+    # The type of GPU to try.
+    gpu_type: NotRequired[pulumi.Input[str] | None]
+
+
+class OnNoCapacityArguments(TypedDict):
+    """What to do while the platform has no free GPUs, instead of giving up at once."""
+
+    # What else to try for a new cluster, in this order.
+    alternatives: NotRequired[pulumi.Input[Sequence[pulumi.Input[AlternativeArguments]]] | None]
+    # How long to go on asking, in minutes.
+    wait_minutes: NotRequired[pulumi.Input[int] | None]
+
+
 class ClusterArguments(TypedDict):
     """A GPU cluster: one node for every 8 GPUs."""
 
@@ -233,6 +251,10 @@ class ClusterArguments(TypedDict):
     slurm_image: NotRequired[pulumi.Input[str] | None]
     # Shared memory of a SLURM cluster in GiB; required there. (replaces)
     slurm_shm_size_gib: NotRequired[pulumi.Input[int] | None]
+    # gpuform's own, never sent: what to do while Together is out of stock. The alternatives are
+    # tried in their order, then all again every minute for wait_minutes; growing a cluster waits,
+    # too. (nothing)
+    on_no_capacity: NotRequired[pulumi.Input[OnNoCapacityArguments] | None]
 
 
 class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
@@ -268,9 +290,12 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     acceptance_tests_params: pulumi.Output[dict[str, Any] | None]
     slurm_image: pulumi.Output[str | None]
     slurm_shm_size_gib: pulumi.Output[int | None]
+    on_no_capacity: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]
+    placed_region: pulumi.Output[str | None]
+    placed_gpu_type: pulumi.Output[str | None]
     kube_config: pulumi.Output[str | None]
     control_plane_nodes: pulumi.Output[list[dict[str, Any]]]
     gpu_worker_nodes: pulumi.Output[list[dict[str, Any]]]

@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.call import Call
-from gpuform.providers.creating import Candidate, Creation, create_once
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
@@ -53,7 +53,7 @@ class SharedVolumeActions:
 
         target = Target("together", "SharedVolume", want.volume_name, region="")
         send = lambda: self._client.create_volume(want).volume_id  # noqa: E731 - one line
-        return create_once(call, Creation(target, candidates, send))
+        return create_once(call, Creation(target, candidates, [Attempt(send)]))
 
     def settle(self, call: Call, id_: str, want: SharedVolumeInputs) -> Seen:
         """Available or bound, at the declared size."""

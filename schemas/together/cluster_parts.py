@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import Immutable
+from gpuform.schemas.together.gpu_types import checked_gpu_type
 
+GpuType = Annotated[str, AfterValidator(checked_gpu_type)]
 LoadBalancer = Literal["NONE", "TRAEFIK", "NGINX", "ISTIO"]
 DcgmDiagLevel = Literal[
     "DCGM_DIAG_LEVEL_SHORT",
@@ -104,6 +106,26 @@ class AddOnInputs(InputModel):
                 yield Problem(
                     f"config.{name}", f"is not a setting of a {kind} add-on: write config.{kind}"
                 )
+
+
+class AlternativeInputs(InputModel):
+    """Another region, another type of GPU, or both; what is left out is as declared."""
+
+    region: str | None = Field(default=None, min_length=1, description="The region to try.")
+    gpu_type: GpuType | None = Field(
+        default=None, min_length=1, description="The type of GPU to try."
+    )
+
+
+class OnNoCapacityInputs(InputModel):
+    """What to do while the platform has no free GPUs, instead of giving up at once."""
+
+    alternatives: list[AlternativeInputs] | None = Field(
+        default=None, description="What else to try for a new cluster, in this order."
+    )
+    wait_minutes: int | None = Field(
+        default=None, ge=1, description="How long to go on asking, in minutes."
+    )
 
 
 def is_off(add_on: Mapping[str, Any]) -> bool:

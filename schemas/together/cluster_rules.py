@@ -26,6 +26,7 @@ def cluster_problems(values: Values) -> Iterator[Problem]:
         _scaling(values),
         _parts_of_gpus(values),
         _add_ons(values),
+        _no_capacity(values),
     )
 
 
@@ -192,3 +193,40 @@ def _add_ons(values: Values) -> Iterator[Problem]:
                     f"add_ons[{at}].name", f"{name} is there twice: give each add-on its own name"
                 )
             seen.add(name)
+
+
+def _no_capacity(values: Values) -> Iterator[Problem]:
+    search = values.get("on_no_capacity")
+    if not isinstance(search, Mapping):
+        return
+    alternatives = search.get("alternatives")
+    if not alternatives and search.get("wait_minutes") is None:
+        yield Problem("on_no_capacity", "says nothing: declare alternatives, wait_minutes, or both")
+    if isinstance(alternatives, Sequence):
+        for at, alternative in enumerate(alternatives):
+            if isinstance(alternative, Mapping):
+                place = f"on_no_capacity.alternatives[{at}]"
+                yield from _alternative(place, alternative, values)
+
+
+def _alternative(place: str, alternative: Values, values: Values) -> Iterator[Problem]:
+    if all(_given(value) and value == values.get(name) for name, value in alternative.items()):
+        yield Problem(
+            place, "is what is declared anyway: declare another region, another gpu_type, or both"
+        )
+    region = alternative.get("region")
+    if not _given(region) or region == values.get("region"):
+        return
+    bound = [name for name in ("volume_id", "shared_volume") if values.get(name) is not None]
+    if bound:
+        yield Problem(
+            f"{place}.region",
+            f"does not go with {bound[0]}: a shared volume is used in its own region only; try "
+            "other types of GPU there, or wait",
+        )
+    if values.get("nvidia_version_id") is not None:
+        yield Problem(
+            f"{place}.region",
+            "does not go with nvidia_version_id, which is an id of one region: declare "
+            "driver_version instead",
+        )

@@ -17,7 +17,9 @@ from gpuform.schemas.rules import (
     GrowOnly,
     Immutable,
     KeyedBy,
+    Local,
     SameIf,
+    ShownAs,
     Source,
     Spelling,
     WriteOnly,
@@ -26,7 +28,9 @@ from gpuform.schemas.together.cluster_parts import (
     AcceptanceTestsInputs,
     AddOnInputs,
     ClusterConfigInputs,
+    GpuType,
     OidcConfigInputs,
+    OnNoCapacityInputs,
     is_off,
 )
 from gpuform.schemas.together.cluster_rules import cluster_problems, in_one_spelling
@@ -36,7 +40,7 @@ from gpuform.schemas.together.drivers import (
     checked_nvidia_driver_version,
     is_same_version,
 )
-from gpuform.schemas.together.gpu_types import checked_gpu_type, nearest_gpu_type
+from gpuform.schemas.together.gpu_types import nearest_gpu_type
 from gpuform.schemas.together.timestamps import checked_timestamp, is_same_moment
 
 BillingType = Literal["ON_DEMAND", "RESERVED", "SCHEDULED_CAPACITY"]
@@ -45,7 +49,6 @@ ClusterType = Literal["KUBERNETES", "SLURM"]
 DriverVersion = Annotated[str, AfterValidator(checked_driver_version)]
 CudaVersion = Annotated[str, AfterValidator(checked_cuda_version)]
 NvidiaDriverVersion = Annotated[str, AfterValidator(checked_nvidia_driver_version)]
-GpuType = Annotated[str, AfterValidator(checked_gpu_type)]
 Timestamp = Annotated[str, AfterValidator(checked_timestamp)]
 NodeGpus = Annotated[int, Field(ge=0, multiple_of=8)]
 """A part of the cluster's GPUs, in whole nodes of 8."""
@@ -90,10 +93,10 @@ class ClusterInputs(InputModel):
     cluster_name: Annotated[str, Immutable] = Field(
         min_length=1, description="Name of the cluster."
     )
-    region: Annotated[str, Immutable] = Field(
+    region: Annotated[str, Immutable, ShownAs("placed_region")] = Field(
         min_length=1, description="Region, such as us-central-8."
     )
-    gpu_type: Annotated[GpuType, Immutable] = Field(
+    gpu_type: Annotated[GpuType, Immutable, ShownAs("placed_gpu_type")] = Field(
         min_length=1, description="Type of GPU, such as H100_SXM."
     )
     num_gpus: int = Field(ge=8, multiple_of=8, description="Number of GPUs, a multiple of 8.")
@@ -174,6 +177,12 @@ class ClusterInputs(InputModel):
     slurm_shm_size_gib: Annotated[int | None, Immutable] = Field(
         default=None, ge=1, description="Shared memory of a SLURM cluster in GiB; required there."
     )
+    on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = Field(
+        default=None,
+        description="gpuform's own, never sent: what to do while Together is out of stock. The "
+        "alternatives are tried in their order, then all again every minute for wait_minutes; "
+        "growing a cluster waits, too.",
+    )
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -182,6 +191,13 @@ class ClusterInputs(InputModel):
     @classmethod
     def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
         return in_one_spelling(values)
+
+    def placements(self) -> "Iterator[ClusterInputs]":
+        """The declaration as it is tried: as declared, then for each alternative."""
+        yield self
+        search = self.on_no_capacity
+        for alternative in (search and search.alternatives) or ():
+            yield self.model_copy(update=alternative.declared())
 
     @classmethod
     def converted(cls, name: str, value: Any) -> Any:

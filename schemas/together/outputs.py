@@ -45,6 +45,12 @@ class ClusterOutputs(OutputModel):
     """A cluster as the platform shows it. Times are the platform's own text."""
 
     status: str = Field(description="Status, in the platform's words.")
+    placed_region: str | None = Field(
+        default=None, description="Region where it is: the declared one, or an alternative."
+    )
+    placed_gpu_type: str | None = Field(
+        default=None, description="Type of its GPUs: the declared one, or an alternative."
+    )
     kube_config: Annotated[str | None, Secret] = Field(
         default=None,
         repr=False,

@@ -16,7 +16,8 @@ Body = dict[str, Any]
 
 def cluster_create(inputs: ClusterInputs) -> Body:
     """``POST /compute/clusters``: always with the driver pair, however it is declared."""
-    body = inputs.declared()
+    rules = rules_of(ClusterInputs)
+    body = {name: value for name, value in inputs.declared().items() if not rules[name].local}
     name = body.pop("driver_version", None)
     if name is not None:
         body["cuda_version"], body["nvidia_driver_version"] = driver_pair(name)

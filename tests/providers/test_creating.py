@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuform.providers.call import Call
 from gpuform.providers.clock import SystemClock
-from gpuform.providers.creating import Candidate, Creation, create_once
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import (
     AmbiguousObject,
     ApiError,
@@ -61,7 +61,7 @@ class Platform:
         return id_
 
     def create(self, **changes: object) -> str:
-        creation = replace(Creation(TARGET, self.candidates, self.send), **changes)  # type: ignore[arg-type]
+        creation = replace(Creation(TARGET, self.candidates, [Attempt(self.send)]), **changes)  # type: ignore[arg-type]
         with _ended(self.call):
             return create_once(self.call, creation)
 

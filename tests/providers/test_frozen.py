@@ -88,6 +88,7 @@ NAMES = {
         oidc_config cluster_config add_ons acceptance_tests_params slurm_image slurm_shm_size_gib
         ready not_ready_reason status kube_config control_plane_nodes gpu_worker_nodes volumes
         driver_version allocated_preemptible_gpus duration_hours created_at first_ready_at
+        on_no_capacity placed_region placed_gpu_type
     """,
     "SharedVolume": """
         volume_name size_tib region is_lifecycle_independent project_id instance_cluster_id

@@ -21,6 +21,7 @@ from gpuform.schemas.together.cluster_parts import AddOnInputs
 from gpuform.schemas.together.drivers import driver_name, driver_pair, is_same_version
 from gpuform.schemas.together.gpu_types import GPU_TYPES, nearest_gpu_type, unknown_gpu_type
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
+from gpuform.schemas.together.requests import cluster_create
 from gpuform.schemas.together.timestamps import is_same_moment
 
 TIMES = {
@@ -70,6 +71,9 @@ def test_the_documented_volume_is_right(volume: dict[str, Any]):
     "values",
     [
         {"num_gpus": 1024},
+        {"on_no_capacity": {"wait_minutes": 30}},
+        {"on_no_capacity": {"alternatives": [{"region": "eu-north-1", "gpu_type": "H200_SXM"}]}},
+        {"volume_id": "v1", "on_no_capacity": {"alternatives": [{"gpu_type": "H200_SXM"}]}},
         RESERVED,
         {**RESERVED, "duration_days": 1},
         {**RESERVED, "duration_days": 90, "num_reserved_gpus": 8},
@@ -191,6 +195,46 @@ def test_right_values(cluster: dict[str, Any], values: dict[str, Any]):
         ({"num_preemptible_gpus": 16}, "num_preemptible_gpus", "declare at most 8"),
         ({**RESERVED, "num_reserved_gpus": 16}, "num_reserved_gpus", "declare at most 8"),
         ({"num_capacity_pool_gpus": 8}, "capacity_pool_id", "is required"),
+        ({"on_no_capacity": {}}, "on_no_capacity", "says nothing: declare alternatives"),
+        ({"on_no_capacity": {"alternatives": []}}, "on_no_capacity", "says nothing"),
+        (
+            {"on_no_capacity": {"wait_minutes": 0}},
+            "on_no_capacity.wait_minutes",
+            "the least is 1",
+        ),
+        (
+            {"on_no_capacity": {"wait": 5, "alternatives": [{"region": "x"}]}},
+            "on_no_capacity.wait",
+            "use one of alternatives, wait_minutes",
+        ),
+        (
+            {"on_no_capacity": {"alternatives": [{"gpu_type": "H200_SXM"}, {}]}},
+            "on_no_capacity.alternatives[1]",
+            "is what is declared anyway",
+        ),
+        (
+            {"on_no_capacity": {"alternatives": [{"gpu_type": "H200-SXM"}]}},
+            "on_no_capacity.alternatives[0].gpu_type",
+            "did you mean H200_SXM?",
+        ),
+        (
+            {
+                "volume_id": "v1",
+                "on_no_capacity": {
+                    "alternatives": [{"gpu_type": "H200_SXM"}, {"region": "eu-north-1"}]
+                },
+            },
+            "on_no_capacity.alternatives[1].region",
+            "does not go with volume_id: a shared volume is used in its own region only",
+        ),
+        (
+            {
+                "nvidia_version_id": "here/560",
+                "on_no_capacity": {"alternatives": [{"region": "eu-north-1"}]},
+            },
+            "on_no_capacity.alternatives[0].region",
+            "does not go with nvidia_version_id",
+        ),
         ({"gpu_type": "H100_SMX"}, "gpu_type", "did you mean H100_SXM?"),
         ({"gpu_type": ""}, "gpu_type", "is too short"),
         ({"gpu_type": "h100_sxm"}, "gpu_type", "did you mean H100_SXM?"),
@@ -382,7 +426,8 @@ def test_declaring_the_default_of_a_volume_does_not_replace_it(volume: dict[str,
 
 
 def test_every_field_of_the_sdk_can_be_declared():
-    assert set(ClusterInputs.model_fields) == {
+    rules = rules_of(ClusterInputs)
+    assert {name for name in rules if not rules[name].local} == {
         *GPUClusterCreateRequestLegacyNvidia.__annotations__,
         "driver_version",
     }
@@ -405,7 +450,11 @@ def test_every_inner_field_of_the_sdk_can_be_declared(field: str, params: Any):
 
 def test_what_the_update_request_takes_is_what_changes_in_place():
     rules = rules_of(ClusterInputs)
-    in_place = {name for name in rules if not (rules[name].immutable or rules[name].spelling)}
+    in_place = {
+        name
+        for name, field in rules.items()
+        if not (field.immutable or field.spelling or field.local)
+    }
     assert in_place == set(ClusterUpdateParams.__annotations__)
 
 
@@ -517,3 +566,28 @@ def test_moments():
 def test_choices_are_the_sdks(name: str):
     hints = get_type_hints(GPUClusterCreateRequestLegacyNvidia)
     assert set(rules_of(ClusterInputs)[name].choices) == set(get_args(hints[name]))
+
+
+def test_what_to_do_without_capacity_is_never_compared_and_never_sent(cluster: dict[str, Any]):
+    search = {"wait_minutes": 5, "alternatives": [{"region": "eu-north-1"}]}
+    declared = {**cluster, "on_no_capacity": search}
+    assert changes(ClusterInputs, cluster, declared) == []
+    assert changes(ClusterInputs, declared, cluster) == []
+    assert changes(ClusterInputs, declared, {**declared, "on_no_capacity": UNKNOWN}) == []
+    body = cluster_create(ClusterInputs.model_validate(declared))
+    assert "on_no_capacity" not in body
+
+
+def test_placements_are_the_declared_one_and_its_alternatives(cluster: dict[str, Any]):
+    alternatives = [{"region": "eu-north-1"}, {"gpu_type": "H200_SXM"}]
+    search = {"alternatives": alternatives, "wait_minutes": 1}
+    want = ClusterInputs.model_validate({**cluster, "on_no_capacity": search})
+    bodies = [cluster_create(placed) for placed in want.placements()]
+    first = cluster_create(ClusterInputs.model_validate(cluster))
+    assert bodies == [first, *({**first, **alternative} for alternative in alternatives)]
+
+
+def test_an_alternative_that_is_not_known_yet_is_not_judged(cluster: dict[str, Any]):
+    search = {"alternatives": [{"region": UNKNOWN}]}
+    assert found(cluster, on_no_capacity=search, volume_id="v1") == {}
+    assert found(cluster, on_no_capacity=UNKNOWN) == {}

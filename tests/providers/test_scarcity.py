@@ -1,0 +1,348 @@
+"""Out of stock: said at once, or searched for as declared; never two clusters for one slot."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from gpuform.providers.call import serving
+from gpuform.providers.errors import Cancelled, NameTaken, OutOfCapacity, UnknownOutcome
+from gpuform.providers.together.client import TogetherClient
+from gpuform.providers.together.cluster import ClusterLifecycle
+
+Properties = dict[str, Any]
+
+CREATE = "^/compute/clusters$"
+HERE, THERE = "us-central-8", "us-central-4"
+SEARCH = {"alternatives": [{"gpu_type": "H200_SXM"}, {"region": THERE}]}
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+@pytest.fixture
+def lifecycle() -> ClusterLifecycle:
+    return ClusterLifecycle()
+
+
+@pytest.fixture
+def declared(cluster_inputs: Properties) -> Properties:
+    return {**cluster_inputs, "on_no_capacity": SEARCH}
+
+
+@pytest.fixture
+def waiting(cluster_inputs: Properties) -> Properties:
+    return {**cluster_inputs, "on_no_capacity": {"wait_minutes": 30.0}}
+
+
+def _now(emulator: Any) -> float:
+    now: float = emulator.http.get("/_emulator/clock").json()["now"]
+    return now
+
+
+def _tried(emulator: Any) -> list[tuple[str, str]]:
+    return [(p["body"]["gpu_type"], p["body"]["region"]) for p in emulator.requests("POST")]
+
+
+def _no_stock_here(emulator: Any) -> None:
+    emulator.fault("POST", CREATE, capacity=True, sent={"region": HERE}, count=None)
+
+
+ALL = [("H100_SXM", HERE), ("H200_SXM", HERE), ("H100_SXM", THERE)]
+
+
+class TestAlternatives:
+    def test_they_are_tried_in_order_and_what_was_got_is_an_output(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        _no_stock_here(emulator)
+        with emulator.serving():
+            created = lifecycle.create(declared)
+        assert _tried(emulator) == ALL
+        outs = created.outs
+        assert (outs["region"], outs["gpu_type"]) == (HERE, "H100_SXM")
+        assert (outs["placed_region"], outs["placed_gpu_type"]) == (THERE, "H100_SXM")
+        assert outs["ready"] is True
+        assert emulator.told.progress[:3] == [
+            "trying H100_SXM in us-central-8",
+            "trying H200_SXM in us-central-8",
+            "trying H100_SXM in us-central-4",
+        ]
+        assert len(emulator.objects("clusters")) == 1
+
+    def test_the_setting_is_not_sent(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        with emulator.serving():
+            lifecycle.create(declared)
+        assert _tried(emulator) == ALL[:1]
+        assert "on_no_capacity" not in emulator.requests("POST")[0]["body"]
+
+    def test_a_placement_is_no_drift_and_no_change(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        _no_stock_here(emulator)
+        with emulator.serving():
+            inputs = {**lifecycle.check({}, declared).inputs, "__provider": "pickled"}
+            created = lifecycle.create(inputs)
+            state = {**created.outs, "__provider": "pickled"}
+            assert lifecycle.diff(created.id, state, inputs).changes is False
+            read = lifecycle.read(created.id, state)
+        assert read.outs == created.outs
+        assert read.inputs == {k: v for k, v in inputs.items() if k != "__provider"}
+        without = {k: v for k, v in inputs.items() if k != "on_no_capacity"}
+        assert lifecycle.diff(created.id, state, without).changes is False
+
+    def test_it_stays_so_when_the_alternatives_are_no_longer_declared(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        _no_stock_here(emulator)
+        with emulator.serving():
+            inputs = {**lifecycle.check({}, declared).inputs, "__provider": "pickled"}
+            created = lifecycle.create(inputs)
+            state = {**created.outs, "__provider": "pickled"}
+            smaller = {k: v for k, v in inputs.items() if k != "on_no_capacity"} | {"num_gpus": 8}
+            updated = lifecycle.update(created.id, state, smaller)
+            assert updated.outs is not None
+            read = lifecycle.read(created.id, updated.outs)
+        state = {**read.outs, "__provider": "pickled"}
+        assert lifecycle.diff(created.id, state, smaller).changes is False
+        assert read.outs["placed_region"] == THERE
+
+    def test_declaring_where_it_is_changes_the_state_alone(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        _no_stock_here(emulator)
+        with emulator.serving():
+            inputs = {**lifecycle.check({}, declared).inputs, "__provider": "pickled"}
+            created = lifecycle.create(inputs)
+            state = {**created.outs, "__provider": "pickled"}
+            settled = {**inputs, "region": THERE, "on_no_capacity": None}
+            (change,) = lifecycle.changes(state, settled)
+            assert (change.path, change.replaces) == ("region", False)
+            assert change.because == "recorded: it is there already"
+            updated = lifecycle.update(created.id, state, settled)
+        assert emulator.requests("PUT") == []
+        assert updated.outs is not None
+        state = {**updated.outs, "__provider": "pickled"}
+        assert lifecycle.diff(created.id, state, settled).changes is False
+        assert lifecycle.diff(created.id, state, inputs).replaces == ["region"]
+
+    def test_an_error_that_is_not_scarcity_ends_the_search(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, status=422)
+        with emulator.serving(), pytest.raises(Exception, match="answered 422"):
+            lifecycle.create(declared)
+        assert len(_tried(emulator)) == 1
+        assert emulator.intents.all() == []
+
+    def test_nothing_anywhere_names_all_that_was_tried(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, capacity=True, count=None)
+        with emulator.serving(), pytest.raises(OutOfCapacity) as caught:
+            lifecycle.create(declared)
+        assert caught.value.message == (
+            "Together has no 16 H100_SXM GPUs free in us-central-8 and no 16 H200_SXM GPUs free in "
+            "us-central-8 and no 16 H100_SXM GPUs free in us-central-4 now; nothing was created"
+        )
+        assert (emulator.objects("clusters"), emulator.intents.all()) == ([], [])
+
+    def test_alternatives_are_checked_while_planning(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        wrong = [{"region": "atlantis"}, {"region": "us-west-3"}, {"gpu_type": "B200_SXM"}]
+        wrong.append({"region": "us-east-2", "gpu_type": "B200_SXM"})
+        with emulator.serving(preview=True):
+            failures = lifecycle.check(
+                {}, {**declared, "on_no_capacity": {"alternatives": wrong}}
+            ).failures
+        found = [(failure.property, failure.reason) for failure in failures]
+        expected = [
+            ("[0].region", "atlantis is not a region"),
+            ("[1].region", "us-west-3 does not offer H100_SXM"),
+            ("[1].region", "us-west-3 does not offer CUDA 12.6 with driver 560"),
+            ("[2].gpu_type", "us-central-8 does not offer B200_SXM"),
+            ("[3].region", "us-east-2 does not offer CUDA 12.6 with driver 560"),
+        ]
+        assert [path for path, _ in found] == [
+            f"on_no_capacity.alternatives{place}" for place, _ in expected
+        ]
+        for (_, reason), (_, said) in zip(found, expected, strict=True):
+            assert reason.startswith(said)
+
+
+class TestWaiting:
+    def test_the_search_is_repeated_until_there_is_capacity(
+        self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, capacity=True, count=5)
+        began = _now(emulator)
+        with emulator.serving():
+            created = lifecycle.create(waiting)
+        assert created.outs["ready"] is True
+        times = [post["time"] - began for post in emulator.requests("POST")]
+        assert times == [0, 60, 120, 180, 240, 300]
+        assert emulator.told.progress[0] == "out of stock; trying again for 30m00s"
+        assert len(emulator.objects("clusters")) == 1
+
+    def test_it_ends_at_its_limit_with_nothing_left_behind(
+        self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, capacity=True, count=None)
+        began = _now(emulator)
+        with emulator.serving(), pytest.raises(OutOfCapacity, match="16 H100_SXM GPUs free in"):
+            lifecycle.create(waiting)
+        assert _now(emulator) - began == 1800
+        assert len(_tried(emulator)) == 31
+        assert (emulator.objects("clusters"), emulator.intents.all()) == ([], [])
+
+    def test_a_timeout_that_the_user_has_set_is_the_end(
+        self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, capacity=True, count=None)
+        began = _now(emulator)
+        with emulator.serving(timeout=90.0), pytest.raises(OutOfCapacity):
+            lifecycle.create(waiting)
+        assert _now(emulator) - began == 90
+
+    def test_the_search_does_not_take_from_the_time_to_become_ready(
+        self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, capacity=True, count=90)
+        patient = {**waiting, "on_no_capacity": {"wait_minutes": 120.0}}
+        call = emulator.call()
+        with serving(call):
+            created = lifecycle.create(patient)
+        assert created.outs["ready"] is True
+        began = emulator.requests("POST")[0]["time"]
+        assert call.deadline == began + 90 * 60 + ClusterLifecycle.timeouts.create
+
+    def test_an_interruption_ends_it_with_nothing_left_behind(
+        self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, capacity=True, count=None)
+        call = emulator.call()
+        call.on_progress = lambda _text: call.cancelled.set()
+        with serving(call), pytest.raises(Cancelled):
+            lifecycle.create(waiting)
+        assert len(_tried(emulator)) == 1
+        assert (emulator.objects("clusters"), emulator.intents.all()) == ([], [])
+
+    def test_who_takes_the_name_meanwhile_keeps_it(
+        self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, capacity=True, count=2)
+
+        def somebody(text: str) -> None:
+            if text.startswith("out of stock") and not emulator.objects("clusters"):
+                emulator.clear_faults()
+                body = {k: v for k, v in waiting.items() if k[0] != "_" and k != "on_no_capacity"}
+                emulator.platform("POST", "/clusters", {**body, "num_gpus": 16})
+
+        call = emulator.call()
+        call.on_progress = somebody
+        with serving(call), pytest.raises(NameTaken):
+            lifecycle.create(waiting)
+        assert len(emulator.objects("clusters")) == 1
+        assert emulator.intents.all() == []
+
+    def test_growing_waits_too_and_names_where_the_cluster_is(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        _no_stock_here(emulator)
+        with emulator.serving():
+            inputs = {**lifecycle.check({}, declared).inputs, "__provider": "pickled"}
+            created = lifecycle.create(inputs)
+        state = {**created.outs, "__provider": "pickled"}
+        emulator.fault("PUT", "^/compute/clusters/", capacity=True, count=2)
+        with emulator.serving(), pytest.raises(OutOfCapacity) as caught:
+            lifecycle.update(created.id, state, {**inputs, "num_gpus": 24})
+        assert "no 24 H100_SXM GPUs free in us-central-4 now; nothing was changed" in str(
+            caught.value
+        )
+        larger = {**inputs, "num_gpus": 24, "on_no_capacity": {"wait_minutes": 3}}
+        with emulator.serving():
+            updated = lifecycle.update(created.id, state, larger)
+        assert updated.outs is not None
+        assert (updated.outs["num_gpus"], updated.outs["ready"]) == (24, True)
+
+
+class TestNeverTwo:
+    """The second attempt of a search meets what can go wrong; the one after it must not come."""
+
+    @pytest.fixture(autouse=True)
+    def _the_first_is_out_of_stock(self, emulator: Any) -> None:
+        emulator.fault("POST", CREATE, capacity=True, sent={"gpu_type": "H100_SXM"})
+
+    def test_a_lost_answer_is_found_where_it_was_sent(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, drop="after", sent={"gpu_type": "H200_SXM"})
+        with emulator.serving():
+            created = lifecycle.create(declared)
+        assert _tried(emulator) == ALL[:2]
+        assert created.outs["placed_gpu_type"] == "H200_SXM"
+        assert len(emulator.objects("clusters")) == 1
+
+    def test_an_outcome_that_stays_unknown_stops_the_search(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, drop="before", sent={"gpu_type": "H200_SXM"})
+        with emulator.serving(), pytest.raises(UnknownOutcome):
+            lifecycle.create(declared)
+        assert _tried(emulator) == ALL[:2]
+        (intent,) = emulator.intents.all()
+        assert (intent.region, intent.tried_region, intent.tried_gpu_type) == (
+            HERE,
+            HERE,
+            "H200_SXM",
+        )
+        with emulator.serving():
+            lifecycle.create(declared)
+        assert len(emulator.objects("clusters")) == 1
+
+    @pytest.mark.parametrize("search", [SEARCH, None], ids=["declared", "no longer declared"])
+    def test_a_process_that_died_finds_it_where_it_was_sent(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        cluster_inputs: Properties,
+        monkeypatch: pytest.MonkeyPatch,
+        search: Properties | None,
+    ) -> None:
+        elsewhere = {"alternatives": [{"region": THERE}]}
+        send: Callable[..., Any] = TogetherClient.create_cluster
+
+        def die(client: TogetherClient, inputs: Any) -> Any:
+            send(client, inputs)
+            raise Killed
+
+        with monkeypatch.context() as patch, emulator.serving(), suppress(Killed):
+            patch.setattr(TogetherClient, "create_cluster", die)
+            lifecycle.create({**cluster_inputs, "on_no_capacity": elsewhere})
+        (intent,) = emulator.intents.all()
+        assert (intent.id, intent.tried_region) == (None, THERE)
+        with emulator.serving():
+            created = lifecycle.create({**cluster_inputs, "on_no_capacity": search})
+        assert created.outs["placed_region"] == THERE
+        assert [each["id"] for each in emulator.objects("clusters")] == [created.id]
+
+    def test_a_name_that_an_alternative_would_take_from_somebody(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        body = {k: v for k, v in declared.items() if k[0] != "_" and k != "on_no_capacity"}
+        theirs = emulator.platform(
+            "POST", "/clusters", {**body, "num_gpus": 16, "region": THERE, "gpu_type": "B200_SXM"}
+        )
+        with emulator.serving(), pytest.raises(NameTaken, match=theirs["cluster_id"]):
+            lifecycle.create(declared)
+        assert len(emulator.objects("clusters")) == 1
+        emulator.clear_faults()
+        here = {**declared, "on_no_capacity": None}
+        with emulator.serving():
+            lifecycle.create(here)
+        assert len(emulator.objects("clusters")) == 2
