@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuform.providers.call import Call
@@ -138,24 +138,34 @@ class Deployment:
 
     def run(self) -> Outcome:
         """Does the run. Raises EngineError only when the state could not be written."""
-        with language.project_modules(self.subject.program.directory):
-            return self._run()
-
-    def _run(self) -> Outcome:
         began = time.monotonic()
-        options = self.options
+        program, options = self.subject.program, self.options
+        self.events.hide(program.config[key] for key in program.secret_keys)
         self.events.emit(
             Prelude(options.operation, options.preview, _blinded(self.subject.provider_config))
         )
         self._warn_of_pending_operations()
+        try:
+            with language.project_modules(program.directory), language.printing_to(self.events):
+                self._operate()
+        except BaseException:
+            # Whatever it is: nothing more is begun, and what was done is in the state.
+            self._executor.stop()
+            self._executor.snapshot.close()
+            raise
+        return self._finish(began)
+
+    def _operate(self) -> None:
+        options = self.options
         base = list(self.subject.snapshot.resources)
         if options.refresh or options.operation == "refresh":
             base = refreshing.run(self._executor, base, counted=options.operation == "refresh")
-        if options.operation == "update" and not self._executor.stopping:
+        if self._executor.stopping:
+            return
+        if options.operation == "update":
             self._update(base)
-        elif options.operation == "destroy" and not self._executor.stopping:
-            self._delete(base)
-        return self._finish(began)
+        elif options.operation == "destroy":
+            self._delete(self._executor.snapshot.leftovers())
 
     def _update(self, base: Sequence[ResourceState]) -> None:
         generator = StepGenerator(base, self._executor.host)
@@ -171,10 +181,13 @@ class Deployment:
         )
         self._monitor = monitor
         finished = self._run_program(monitor)
+        monitor.close()
         if finished and not self._executor.failed and not self._executor.stopping:
             kept = {*generator.seen, *generator.renamed}
             kept |= {self._provider.urn} if self._provider.is_registered else set()
-            self._delete(base, kept, {entry.urn for entry in generator.doomed})
+            # In a preview nothing was done that the state could tell.
+            preview, snapshot = self.options.preview, self._executor.snapshot
+            self._delete(generator.leftovers() if preview else snapshot.leftovers(), kept)
         self._keep_stack_outputs(monitor)
 
     def _run_program(self, monitor: Monitor) -> bool:
@@ -183,7 +196,6 @@ class Deployment:
                 self.subject.program,
                 monitor,
                 Engine(self.events),
-                self.events,
                 preview=self.options.preview,
                 stopped=lambda: self._executor.stopping,
             )
@@ -207,18 +219,8 @@ class Deployment:
         self.events.emit(StepDone(step, self.options.preview))
 
     def _delete(
-        self,
-        base: Sequence[ResourceState],
-        kept: AbstractSet[str] = frozenset(),
-        replaced: AbstractSet[str] = frozenset(),
+        self, leftovers: Sequence[ResourceState], kept: AbstractSet[str] = frozenset()
     ) -> None:
-        if self.options.preview:
-            # Nothing was done, so the replaced entries do not carry their mark yet.
-            leftovers = [
-                replace(entry, delete=True) if entry.urn in replaced else entry for entry in base
-            ]
-        else:
-            leftovers = self._executor.snapshot.leftovers()
         deletions = plan_deletions(self._executor.host, leftovers, kept)
         for step in deletions.protected:
             self._executor.refuse(

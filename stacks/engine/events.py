@@ -4,8 +4,8 @@ Events arrive from many threads; `EventBus` hands them on one at a time, in orde
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuform.stacks.engine.steps import Step
@@ -90,6 +90,7 @@ class EventBus:
     """Hands each event to every listener, one event at a time."""
 
     listeners: list[Listener] = field(default_factory=list)
+    _hidden: list[str] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _emitting: int | None = None
 
@@ -98,7 +99,18 @@ class EventBus:
         """Whether this thread is inside a listener."""
         return self._emitting == threading.get_ident()
 
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Diagnostics say `[secret]` for these texts from now on.
+
+        As under the Pulumi CLI, not for those of one or two characters: too much would go.
+        """
+        self._hidden = sorted({text for text in secrets if len(text) > 2}, key=len, reverse=True)
+
     def emit(self, event: Event) -> None:
+        if isinstance(event, Diagnostic):
+            for text in self._hidden:
+                if text in event.message:
+                    event = replace(event, message=event.message.replace(text, "[secret]"))
         with self._lock:
             outer, self._emitting = self._emitting, threading.get_ident()
             try:

@@ -50,12 +50,11 @@ def run(
     program: Program,
     monitor: object,
     engine: object,
-    events: EventBus,
     *,
     preview: bool,
     stopped: Callable[[], bool],
 ) -> None:
-    """Runs the program to its end. What it prints becomes diagnostics.
+    """Runs the program to its end.
 
     `stopped` tells whether the run was ended by a failed step: then what the program raises
     because its monitor is gone says nothing new. Raises ProgramError.
@@ -68,13 +67,12 @@ def run(
         except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
             failure.append(error)
 
-    with _printing_to(events):
-        # A context of its own: the SDK keeps all that it knows of a run in context variables.
-        thread = threading.Thread(
-            target=contextvars.Context().run, args=(work,), name="program", daemon=True
-        )
-        thread.start()
-        thread.join()
+    # A context of its own: the SDK keeps all that it knows of a run in context variables.
+    thread = threading.Thread(
+        target=contextvars.Context().run, args=(work,), name="program", daemon=True
+    )
+    thread.start()
+    thread.join()
     if failure and not stopped():
         raise _told(failure[0], program.directory)
 
@@ -103,8 +101,18 @@ def _run(program: Program, monitor: object, engine: object, preview: bool) -> No
         with outstanding.one_wait():
             loop.run_until_complete(run_in_stack(lambda: _execute(program.directory)))
     finally:
+        _end_tasks(loop)
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Ends what a failed program left half done: Python would complain of it later."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=1))
 
 
 def _execute(directory: Path) -> None:
@@ -141,30 +149,35 @@ def _forget_modules(directory: Path) -> None:
 
 
 class _Lines(io.TextIOBase):
-    """Stands for a text stream and makes an event of every line.
+    """Stands for a text stream and makes an event of every line of each thread.
 
     What a listener prints goes to the real stream.
     """
 
     def __init__(self, events: EventBus, severity: Severity, real: TextIO) -> None:
-        self._events, self._severity, self._real, self._rest = events, severity, real, ""
+        self._events, self._severity, self._real = events, severity, real
+        self._begun: dict[int, str] = {}
 
     def write(self, text: str) -> int:
         if self._events.is_emitting_here:
             return self._real.write(text)
-        *lines, self._rest = (self._rest + text).split("\n")
+        thread = threading.get_ident()
+        *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
+        if rest:
+            self._begun[thread] = rest
         for line in lines:
             self._events.emit(Diagnostic(self._severity, line))
         return len(text)
 
     def close(self) -> None:
-        if self._rest:
-            self.write("\n")
+        while self._begun:
+            self._events.emit(Diagnostic(self._severity, self._begun.popitem()[1]))
         super().close()
 
 
 @contextlib.contextmanager
-def _printing_to(events: EventBus) -> Iterator[None]:
+def printing_to(events: EventBus) -> Iterator[None]:
+    """What programs and providers print becomes diagnostics."""
     out = _Lines(events, "info", sys.stdout)
     err = _Lines(events, "info#err", sys.stderr)
     with out, err, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -5,7 +5,8 @@ until the resource is done.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, Protocol
 
@@ -23,7 +24,7 @@ from gpuform.stacks.engine.step_executor import StepError, StepExecutor, Stopped
 from gpuform.stacks.engine.step_generator import CheckFailed, StepGenerator
 from gpuform.stacks.engine.steps import Step
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue
 
 _FEATURES = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
@@ -75,6 +76,31 @@ class Monitor:
     stack_outputs: PropertyMap | None = None
     _steps: dict[str, Step] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _gate: threading.Condition = field(default_factory=threading.Condition)
+    _answering: int = 0
+    _closed: bool = False
+
+    def close(self) -> None:
+        """Answers nothing more; returns when the resources that are being done are done.
+
+        A program that fails does not wait for its own requests, and their threads go on.
+        """
+        with self._gate:
+            self._closed = True
+            self._gate.wait_for(lambda: not self._answering)
+
+    @contextmanager
+    def _answer(self) -> Iterator[None]:
+        with self._gate:
+            if self._closed:
+                _unavailable()
+            self._answering += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._answering -= 1
+                self._gate.notify_all()
 
     def GetDeploymentInfo(self, _request: empty_pb2.Empty) -> Any:  # noqa: N802
         return resource_pb2.DeploymentInfo(
@@ -86,6 +112,12 @@ class Monitor:
         )
 
     def RegisterResource(  # noqa: N802 - the protocol's name
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse:
+        with self._answer():
+            return self._register_resource(request)
+
+    def _register_resource(
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
         if self.executor.stopping:
@@ -164,17 +196,21 @@ class Monitor:
     def RegisterResourceOutputs(  # noqa: N802
         self, request: resource_pb2.RegisterResourceOutputsRequest
     ) -> empty_pb2.Empty:
+        with self._answer():
+            self._register_outputs(request)
+        return empty_pb2.Empty()
+
+    def _register_outputs(self, request: resource_pb2.RegisterResourceOutputsRequest) -> None:
         outputs = values.from_struct(request.outputs)
         with self._lock:
             step = self._steps.get(request.urn)
         if step is None:
-            return empty_pb2.Empty()
+            return
         if step.state.type == STACK_TYPE:
-            self.stack_outputs = outputs
+            self.stack_outputs = {key: _unmarked(value) for key, value in outputs.items()}
         else:
             self.executor.snapshot.outputs(step.state, outputs)
             self.events.emit(StepDone(step, self.preview))
-        return empty_pb2.Empty()
 
     @property
     def stack(self) -> Step | None:
@@ -221,6 +257,15 @@ class Monitor:
         message = f"{what}, which the embedded engine cannot do"
         self.executor.fail("", EngineError(message, hint))
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
+
+
+def _unmarked(value: PropertyValue) -> PropertyValue:
+    """An exported value without the mark that the SDK puts on resources in previews."""
+    if isinstance(value, dict):
+        return {key: _unmarked(v) for key, v in value.items() if key != "@isPulumiResource"}
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    return value
 
 
 _SEVERITIES: dict[int, Severity] = {

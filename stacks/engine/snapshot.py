@@ -20,7 +20,7 @@ from gpuform.stacks.engine.state import (
     join_checkpoint,
 )
 from gpuform.stacks.engine.value_json import Crypter
-from gpuform.stacks.engine.values import PropertyMap, keep_ciphertexts
+from gpuform.stacks.engine.values import PropertyMap, equal, keep_ciphertexts
 from gpuform.stacks.engine.writing import Writer
 
 
@@ -102,7 +102,7 @@ class SnapshotManager:
         with self._lock:
             self._take(old)
             self._done.append(new)
-            if new != old:
+            if not _equal(new, old):
                 self._touch()
 
     def replaced_keeping_old(self, old: ResourceState, new: ResourceState) -> None:
@@ -130,7 +130,7 @@ class SnapshotManager:
         new.outputs = _kept(new.outputs, old.outputs)
         with self._lock:
             self._put(self._places[id(old)], new)
-            if new != old:
+            if not _equal(new, old):
                 self._touch()
 
     def rebuild(self) -> list[ResourceState]:
@@ -165,7 +165,7 @@ class SnapshotManager:
         """A component's or the stack's outputs."""
         with self._lock:
             before, resource.outputs = resource.outputs, _kept(outputs, resource.outputs)
-            if resource.outputs != before:
+            if not equal(resource.outputs, before):
                 self._touch()
 
     def renamed(self, names: Mapping[str, str]) -> None:
@@ -229,6 +229,10 @@ class SnapshotManager:
         text = encode_resource(resource, self.crypter)
         self._texts[id(resource)] = (resource, outputs, text)
         return text
+
+
+def _equal(a: ResourceState, b: ResourceState) -> bool:
+    return a == b and equal(a.inputs, b.inputs) and equal(a.outputs, b.outputs)
 
 
 def _kept(new: PropertyMap, old: PropertyMap) -> PropertyMap:

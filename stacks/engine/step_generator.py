@@ -5,7 +5,6 @@ check and to compare, never to change anything.
 """
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from gpuform.stacks.engine import graph, input_diff
@@ -96,10 +95,17 @@ class StepGenerator:
             )
         self._renamed[alias] = registration.urn
 
-    @property
-    def recreating(self) -> AbstractSet[str]:
-        """Old URNs of the entries that are deleted before what they depend on is replaced."""
-        return self._recreating
+    def leftovers(self) -> list[ResourceState]:
+        """The old entries, marked as the steps would leave those that they replace."""
+        doomed = set(map(id, self.doomed))
+        return [
+            replace(
+                entry,
+                delete=entry.delete or id(entry) in doomed,
+                pending_replacement=entry.pending_replacement or entry.urn in self._recreating,
+            )
+            for entry in self.base
+        ]
 
     @property
     def renamed(self) -> Mapping[str, str]:
