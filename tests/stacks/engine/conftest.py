@@ -127,11 +127,11 @@ class Lab:
 
     directory: Path
     crypter: PassphraseCrypter
-    snapshot: Snapshot = field(default_factory=lambda: Snapshot("organization/lab/dev"))
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot("organization/lab/dev"), repr=False)
     config: dict[str, str] = field(default_factory=dict)
     secret_keys: list[str] = field(default_factory=list)
-    written: list[bytes] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    written: list[bytes] = field(default_factory=list, repr=False)
+    events: list[Event] = field(default_factory=list, repr=False)
 
     def up(self, program: str = "", **options: Any) -> Outcome:
         return self.run("update", program, **options)

@@ -1,0 +1,157 @@
+"""Providers that answer what they should not, or not at all: an error, and no object lost."""
+
+import pytest
+
+# One provider whose answers are the program's text, evaluated in the provider's module.
+ODD = """
+import datetime, enum, sys
+from pulumi.dynamic import (
+    CheckResult, CreateResult, DiffResult, ReadResult, Resource, ResourceProvider, UpdateResult,
+)
+import pulumi
+
+LOOP = {}
+LOOP["self"] = LOOP
+
+
+def told(props, verb):
+    text = props.get(verb, "")
+    if text.startswith("raise "):
+        raise eval(text[6:])
+    return eval(text, {**globals(), "props": props}) if text else None
+
+
+class Odd(ResourceProvider):
+    def check(self, olds, news):
+        return told(news, "check") or CheckResult(news, [])
+
+    def diff(self, id, olds, news):
+        return told(news, "diff") or DiffResult(changes=olds.get("size") != news.get("size"))
+
+    def create(self, props):
+        return told(props, "create") if "create" in props else CreateResult("o-1", props)
+
+    def update(self, id, olds, news):
+        return told(news, "update") if "update" in news else UpdateResult(news)
+
+    def read(self, id, props):
+        return told(props, "read") if "read" in props else ReadResult(id, props)
+
+    def delete(self, id, props):
+        print("going away")
+        told(props, "delete")
+
+
+class Thing(Resource, module="odd", name="Machine"):
+    def __init__(self, name, **props):
+        super().__init__(Odd(), name, props)
+"""
+
+
+@pytest.fixture
+def odd(lab):
+    (lab.directory / "odd.py").write_text(ODD)
+    return lab
+
+
+def thing(**props: object) -> str:
+    arguments = "".join(f", {key}={value!r}" for key, value in props.items())
+    return f"from odd import Thing\nThing('a'{arguments})\n"
+
+
+UNKEEPABLE = [
+    "datetime.datetime(2026, 1, 1)",
+    "{1, 2}",
+    "b'bytes'",
+    "object()",
+    "LOOP",
+    "'\\ud800'",
+    "10**400",
+]
+
+
+@pytest.mark.parametrize("value", UNKEEPABLE)
+def test_an_object_is_kept_whatever_its_provider_says_of_it(odd, value):
+    created = odd.up(thing(size=1, create=f"CreateResult('o-1', {{'x': {value}}})"))
+    assert not created.succeeded
+    assert odd.state("a").id == "o-1"
+    assert odd.state("a").outputs["size"] == 1
+    assert "property 'x'" in odd.state("a").init_errors[0]
+    assert "Traceback" not in odd.errors[0]
+    assert odd.up(thing(size=1)).succeeded
+    assert not odd.up(thing(size=2, update=f"UpdateResult({{'x': {value}}})")).succeeded
+    assert odd.state("a").inputs["size"] == 1
+    assert odd.up(thing(size=2)).succeeded
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"check": "CheckResult(None, [])"},
+        {"check": "CheckResult({'x': {1}}, [])"},
+        {"check": "raise KeyError('x')"},
+        {"create": "None"},
+        {"create": "CreateResult('', {})"},
+        {"create": "raise SystemExit(3)"},
+    ],
+)
+def test_a_provider_that_cannot_create_fails_its_resource_only(odd, answers):
+    outcome = odd.up("import pulumi\npulumi.export('x', 1)\n" + thing(size=1, **answers))
+    assert not outcome.succeeded
+    assert odd.names == []
+    assert outcome.snapshot.pending_operations == []
+    assert len(odd.errors) == 1, odd.errors
+    assert odd.events[-1].result == "failed"
+
+
+@pytest.mark.parametrize("answers", [{"diff": "()[0]"}, {"diff": "raise SystemExit(1)"}])
+def test_a_provider_that_cannot_compare_leaves_the_object_alone(odd, answers):
+    odd.up(thing(size=1))
+    assert not odd.up(thing(size=1, **answers)).succeeded
+    assert odd.state("a").id == "o-1"
+    assert len(odd.errors) == 1
+
+
+@pytest.mark.parametrize("answer", ["None", "ReadResult('o-1', {'x': {1}})", "raise OSError('x')"])
+def test_a_failed_read_keeps_the_entry(odd, answer):
+    odd.up(thing(size=1, read=answer))
+    before = odd.state("a")
+    assert not odd.run("refresh").succeeded
+    assert odd.state("a").outputs == before.outputs
+    assert len(odd.errors) == 1
+
+
+def test_ids_and_names_that_are_not_text_become_text(odd):
+    assert odd.up(thing(create="CreateResult(17, {5: 'five', 'n': None})")).succeeded
+    assert odd.state("a").id == "17"
+    assert odd.state("a").outputs["5"] == "five"
+    assert "n" not in odd.state("a").outputs
+
+
+def test_files_reach_the_provider_as_the_sdk_has_them(odd):
+    program = """
+        from odd import Thing
+
+        text, here = pulumi.StringAsset("text"), pulumi.FileAsset("here")
+        files = pulumi.AssetArchive({"t": text, "f": here, "d": pulumi.FileArchive("dir")})
+        answer = "CreateResult('o-1', {**props, 'text': props['files'].assets['t'].text})"
+        Thing("a", files=files, remote=pulumi.RemoteAsset("http://x"), create=answer)
+        """
+    assert odd.up(program).succeeded, odd.errors
+    assert odd.state("a").outputs["text"] == "text"
+    assert odd.state("a").outputs["files"] == odd.state("a").inputs["files"]
+    assert not odd.preview(program).has_changes
+
+
+def test_what_a_provider_prints_is_told_in_every_operation(odd):
+    odd.up(thing(size=1))
+    odd.run("destroy")
+    assert odd.told("info") == ["going away"]
+
+
+def test_a_provider_that_cannot_be_loaded_is_an_error(odd):
+    odd.up(thing(size=1))
+    (odd.directory / "odd.py").write_text("raise RuntimeError('not today')")
+    assert not odd.run("destroy").succeeded
+    assert "not today" in odd.errors[0]
+    assert odd.names == ["a"]
