@@ -4,21 +4,18 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 from conformance.described import Described
-from conformance.emulated import Platform
+from conformance.emulated import Platform, emulated
 from conformance.kinds import KINDS
 from conformance.stacks import EmbeddedStack, Stack, StockStack
 from conformance.stock import StockHost, running_host
 from conformance.verbs import EngineVerbs, StockVerbs, Verbs
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.call import Call
 from gpuform.providers.clock import clock_from
-from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.emulator.server import environment
 from gpuform.providers.intents import Intents
-from gpuform.providers.together.client import client_for
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 
 
@@ -30,12 +27,8 @@ def crypter() -> PassphraseCrypter:
 @pytest.fixture(scope="session")
 def emulator() -> Iterator[Platform]:
     """One emulator for all tests: their clients keep connections to it."""
-    with serve(seed="conformance") as server:
-        with httpx.Client(base_url=server.url, trust_env=False) as http:
-            yield Platform(server, http)
-        variables = environment(server.url)
-        client_for(Settings(environ=variables)).close()
-        clock_from(variables).close()
+    with emulated(seed="conformance") as platform:
+        yield platform
 
 
 @pytest.fixture

@@ -10,8 +10,25 @@ from typing import Any
 import httpx
 from conformance.described import Described, Request
 
-from gpuform.providers.emulator.server import Server
+from gpuform.providers.actions import Settings
+from gpuform.providers.clock import EmulatorClock, clock_from
+from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.emulator.together import ADMIN_KEY
+from gpuform.providers.together.client import client_for
+
+
+@contextlib.contextmanager
+def emulated(**options: Any) -> Iterator["Platform"]:
+    """A new emulator, with the options of `serve`; the clients made for it are closed with it."""
+    with serve(**options) as server:
+        with httpx.Client(base_url=server.url, trust_env=False) as http:
+            yield Platform(server, http)
+        variables = environment(server.url)
+        client_for(Settings(environ=variables)).close()
+        clock = clock_from(variables)
+        if isinstance(clock, EmulatorClock):
+            clock.close()
+
 
 _PREFIXES = {"together": "/together/v1"}
 

@@ -208,6 +208,11 @@ class EmbeddedStack:
         return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
     @property
+    def recorded_ids(self) -> list[str]:
+        """The objects that are on record while they are waited for."""
+        return [intent["id"] for intent in self.intents if intent["id"]]
+
+    @property
     def _backend(self) -> Backend:
         return Backend.open(f"file://{self.directory}", {})
 

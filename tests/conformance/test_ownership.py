@@ -1,4 +1,4 @@
-"""What this stack did not make is never adopted, changed or deleted; the create says whose it is."""
+"""What this stack did not make is never adopted, changed or deleted; a create says whose it is."""
 
 from pathlib import Path
 from typing import Any

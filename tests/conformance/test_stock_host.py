@@ -19,6 +19,9 @@ from gpuform.providers.emulator.together import ADMIN_KEY
 CREATES = 64
 
 
+@pytest.mark.parametrize(
+    "described", [pytest.param(KINDS[0], marks=pytest.mark.slow), *KINDS[1:]], ids=str
+)
 def test_64_slow_creates_are_on_the_wire_together(
     described: Described, stock_host: StockHost, platform: Platform
 ) -> None:

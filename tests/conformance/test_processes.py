@@ -1,0 +1,294 @@
+"""The command as a real process: interrupted, told to end, killed while it works and waits.
+
+The process has the machine's own clock, so that it waits like a user's; tests only watch what it
+asks of the platform.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.described import Described
+from conformance.emulated import Platform, emulated
+from conformance.kinds import KINDS
+from conformance.settling import (
+    assert_destroyed,
+    assert_nothing_is_imagined,
+    assert_nothing_is_lost,
+    assert_settles,
+)
+from conformance.stacks import EmbeddedStack, thing
+
+from gpuform.providers.emulator.server import environment
+
+PROMPT = 5
+"""Seconds in which an interrupted command has to be done."""
+
+
+FAST = KINDS[-1]
+"""The kind whose tests are fast; what differs between kinds is in the other files."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(FAST),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:-1]),
+    ],
+    ids=str,
+)
+def described(request: pytest.FixtureRequest) -> Described:
+    found: Described = request.param
+    return found
+
+
+@dataclass
+class Command:
+    """`gpuform` on the stack, not yet started."""
+
+    stack: EmbeddedStack
+    platform: Platform
+
+    @contextmanager
+    def running(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+        directory = self.stack.directory
+        (directory / "Pulumi.yaml").write_text("name: conformance\nruntime: python\n")
+        settings = f"encryptionsalt: {self.stack.crypter.salt_state}\n"
+        (directory / "Pulumi.dev.yaml").write_text(settings)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gpuform.stacks.cli", *arguments, "--stack", "dev"],
+            cwd=directory,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    @property
+    def environ(self) -> dict[str, str]:
+        platform = environment(self.platform.server.url)
+        del platform["GPUFORM_CLOCK"]
+        return {
+            "PATH": "",
+            "HOME": str(self.stack.directory),
+            "PULUMI_HOME": str(self.stack.directory / "home"),
+            "PULUMI_BACKEND_URL": f"file://{self.stack.directory}",
+            "PULUMI_CONFIG_PASSPHRASE": "test only",
+            **platform,
+        }
+
+    @property
+    def locks(self) -> list[Path]:
+        return list((self.stack.directory / ".pulumi" / "locks").rglob("*.json"))
+
+
+@pytest.fixture
+def emulator() -> Iterator[Platform]:
+    """A platform whose clock agrees with the processes'."""
+    with emulated(start=time.time()) as platform:
+        yield platform
+
+
+@pytest.fixture
+def command(embedded: EmbeddedStack, platform: Platform) -> Command:
+    return Command(embedded, platform)
+
+
+@contextmanager
+def at(
+    platform: Platform, method: str, path: str, act: Callable[[], object] = lambda: None
+) -> Iterator[threading.Event]:
+    """An event that the first such request sets, once `act` is done; only then is it served."""
+    reached = threading.Event()
+    begun = threading.Lock()
+
+    def hook(environ: dict[str, Any]) -> None:
+        asked = environ["PATH_INFO"].removeprefix("/together/v1")
+        if environ["REQUEST_METHOD"] != method or not re.search(path, asked):
+            return
+        if begun.acquire(blocking=False):
+            act()
+            reached.set()
+
+    with platform.watching(hook):
+        yield reached
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """What another process does next; fails when that takes a minute."""
+    pause = threading.Event()
+    for _ in range(3000):
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it never came to that")
+
+
+UP = ("up", "--yes", "--skip-preview")
+DESTROY = ("destroy", "--yes", "--skip-preview")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_waiting_and_keeps_the_id(
+    command: Command, described: Described, number: signal.Signals
+) -> None:
+    stack, platform = command.stack, command.platform
+    stack.deployment("update", thing(described))
+    with command.running(*UP) as process:
+        wait_for(lambda: stack.recorded_ids)
+        process.send_signal(number)
+        assert process.wait(PROMPT) == 1
+        assert process.stdout is not None
+        assert "interrupted" in process.stdout.read().lower()
+    assert command.locks == []
+    assert platform.ids(described) == {stack.id}
+    assert stack.outputs["ready"] is False
+    assert "interrupted" in stack.outputs["not_ready_reason"]
+    assert_nothing_is_imagined(stack, platform, thing(described))
+    assert stack.intents == []
+    assert_settles(stack, platform, thing(described))
+    assert platform.created(described) == 1
+
+
+@pytest.mark.slow
+def test_a_signal_while_the_create_is_on_the_wire_lets_it_finish(
+    command: Command, described: Described
+) -> None:
+    stack, platform = command.stack, command.platform
+    stack.deployment("update", thing(described))
+    sent = threading.Event()
+    interrupted = threading.Event()
+
+    def hold() -> None:
+        sent.set()
+        assert interrupted.wait(60)
+
+    with at(platform, "POST", described.create.path, hold), command.running(*UP) as process:
+        assert sent.wait(60)
+        process.send_signal(signal.SIGINT)
+        interrupted.set()
+        assert process.wait(PROMPT) == 1
+    assert platform.ids(described) == {stack.id}
+    assert_settles(stack, platform, thing(described))
+    assert platform.created(described) == 1
+
+
+def test_a_second_signal_leaves_at_once_and_leaves_a_record(
+    command: Command, described: Described
+) -> None:
+    stack, platform = command.stack, command.platform
+    stack.deployment("update", thing(described))
+    sent = threading.Event()
+    left = threading.Event()
+
+    def hold() -> None:
+        sent.set()
+        assert left.wait(60)
+
+    with at(platform, "POST", described.create.path, hold) as served:
+        with command.running(*UP) as process:
+            assert sent.wait(60)
+            process.send_signal(signal.SIGINT)
+            assert process.stdout is not None
+            lines = iter(process.stdout.readline, "")
+            assert any("Interrupted" in line for line in lines)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PROMPT) == 8
+        left.set()
+        assert served.wait(60)
+    assert command.locks == []
+    assert [each.type for each in stack.snapshot.pending_operations] == ["creating"]
+    wait_for(lambda: platform.requests("POST"))
+    assert_nothing_is_lost(stack, platform, thing(described))
+    assert_settles(stack, platform, thing(described))
+    assert platform.created(described) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_waiting_of_a_destroy(
+    command: Command, described: Described, number: signal.Signals
+) -> None:
+    stack, platform = command.stack, command.platform
+    assert stack.up(thing(described)).ok
+    with command.running(*DESTROY) as process:
+        wait_for(lambda: not platform.ids(described))
+        process.send_signal(number)
+        assert process.wait(PROMPT) == 1
+    assert len(stack.resources) == 1
+    assert_destroyed(stack, platform, thing(described))
+
+
+def kill_at(command: Command, arguments: tuple[str, ...], method: str, path: str) -> None:
+    """Kills the command while the platform serves such a request; the answer finds nobody."""
+    running: list[subprocess.Popen[str]] = []
+    started = threading.Event()
+
+    def kill() -> None:
+        assert started.wait(60)
+        running[0].kill()
+        running[0].wait(60)
+
+    with at(command.platform, method, path, kill) as killed, command.running(*arguments) as process:
+        running.append(process)
+        started.set()
+        assert killed.wait(60)
+    wait_for(lambda: command.platform.requests(method, path=path))
+
+
+def assert_mended(command: Command, described: Described) -> None:
+    """The lock of the dead is told; without it the next run goes on."""
+    stack, platform = command.stack, command.platform
+    assert_nothing_is_lost(stack, platform, thing(described))
+    with command.running(*UP) as refused:
+        assert refused.wait(60) != 0
+        assert refused.stdout is not None
+        assert "no longer runs" in refused.stdout.read()
+    (lock,) = command.locks
+    lock.unlink()
+    assert_settles(stack, platform, thing(described))
+    assert platform.created(described) <= 1
+
+
+@pytest.mark.slow
+def test_an_up_that_is_killed_while_it_sends_is_mended(
+    command: Command, described: Described
+) -> None:
+    command.stack.deployment("update", thing(described))
+    kill_at(command, UP, "POST", described.create.path)
+    assert_mended(command, described)
+
+
+@pytest.mark.slow
+def test_an_up_that_is_killed_while_it_waits_is_mended(
+    command: Command, described: Described
+) -> None:
+    command.stack.deployment("update", thing(described))
+    with command.running(*UP) as process:
+        wait_for(lambda: command.stack.recorded_ids)
+        process.kill()
+        process.wait(60)
+    assert_mended(command, described)
+
+
+@pytest.mark.slow
+def test_a_destroy_that_is_killed_is_mended(command: Command, described: Described) -> None:
+    stack, platform = command.stack, command.platform
+    assert stack.up(thing(described)).ok
+    kill_at(command, DESTROY, "DELETE", described.own)
+    assert_nothing_is_lost(stack, platform, thing(described))
+    assert_destroyed(stack, platform, thing(described))
