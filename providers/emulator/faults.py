@@ -19,7 +19,7 @@ from pydantic import (
 
 from gpuform.providers.emulator.store import Store
 
-_EFFECTS = ("status", "drop", "capacity", "stuck", "status_override")
+_EFFECTS = ("status", "drop", "capacity", "stuck", "preempted", "status_override")
 
 
 class DroppedConnection(ConnectionError):
@@ -55,6 +55,9 @@ class Rule(BaseModel):
 
     stuck: bool = False
     """What the request starts never gets beyond its first state."""
+
+    preempted: bool = False
+    """The preemptible nodes of the objects that the answer shows are taken back before it."""
 
     status_override: str | None = None
     """Objects show this status. Here the path meets the request's path or the object's own."""

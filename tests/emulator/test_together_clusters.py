@@ -317,13 +317,50 @@ def test_a_reserved_cluster_shows_its_reservation(
     assert (changed.num_reserved_gpus, changed.reservation_end_time) == (8, later)
 
 
-def test_preemptible_gpus_are_allocated_with_the_data_plane(
+def test_preemptible_gpus_join_one_node_after_another(
     together: Together, control: Any, ready: Cluster
 ) -> None:
     changed = together.clusters.update(ready.cluster_id, num_preemptible_gpus=16)
     assert (changed.desired_preemptible_gpus, changed.allocated_preemptible_gpus) == (16, 0)
-    control.advance(3600)
-    assert together.clusters.retrieve(ready.cluster_id).allocated_preemptible_gpus == 16
+    assert changed.status == "Ready"
+    seen = []
+    for _ in range(3):
+        control.advance(300)
+        shown = together.clusters.retrieve(ready.cluster_id)
+        seen.append((shown.allocated_preemptible_gpus, len(shown.gpu_worker_nodes)))
+        assert (shown.num_gpus, shown.status) == (16, "Ready")
+    assert seen == [(8, 3), (16, 4), (16, 4)]
+    fewer = together.clusters.update(ready.cluster_id, num_preemptible_gpus=8)
+    assert (fewer.desired_preemptible_gpus, fewer.allocated_preemptible_gpus) == (8, 8)
+
+
+def test_preemptible_gpus_of_a_new_cluster_come_after_its_workers(
+    together: Together, control: Any, cluster_args: dict[str, Any]
+) -> None:
+    cluster = together.clusters.create(**cluster_args, num_preemptible_gpus=8)
+    control.advance(640)
+    waiting = together.clusters.retrieve(cluster.cluster_id)
+    assert (len(waiting.gpu_worker_nodes), waiting.allocated_preemptible_gpus) == (2, 0)
+    control.advance(300)
+    shown = together.clusters.retrieve(cluster.cluster_id)
+    assert (len(shown.gpu_worker_nodes), shown.allocated_preemptible_gpus) == (3, 8)
+    assert shown.gpu_worker_nodes[-1].host_name == "training-preemptible-0"
+
+
+def test_preemptible_gpus_are_taken_back_and_come_again(
+    together: Together, control: Any, ready: Cluster
+) -> None:
+    together.clusters.update(ready.cluster_id, num_preemptible_gpus=8)
+    control.advance(300)
+    control.fault(method="GET", path="/compute/clusters", preempted=True)
+    shown = together.clusters.retrieve(ready.cluster_id)
+    assert (shown.desired_preemptible_gpus, shown.allocated_preemptible_gpus) == (8, 0)
+    assert shown.status == "Ready"
+    assert shown.node_lifecycle_events is not None
+    assert shown.node_lifecycle_events[-1].reason == "TogetherPreempted"
+    control.advance(3900)
+    again = together.clusters.list().clusters[0]
+    assert (again.allocated_preemptible_gpus, len(again.gpu_worker_nodes)) == (8, 3)
 
 
 def test_scheduled_capacity_waits_for_its_start(

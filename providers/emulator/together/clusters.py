@@ -18,6 +18,7 @@ from gpuform.providers.emulator.together.nodes import (
     Node,
     timestamp,
 )
+from gpuform.providers.emulator.together.preemptible import filled, taken_back
 from gpuform.providers.emulator.together.volumes import Volume
 
 SCHEDULING_SECONDS = 30.0
@@ -97,9 +98,9 @@ class Cluster(BaseModel, frozen=True):
     reservation_start: float | None = None
     reservation_end: float | None = None
     statuses: Timeline[str] = []
-    preemptible: Timeline[int] = []
     control_plane: list[Node] = []
     workers: list[Node] = []
+    preemptible: list[Node] = []
     gone_at: float | None = None
 
     def status(self, now: float) -> str:
@@ -118,7 +119,7 @@ class Cluster(BaseModel, frozen=True):
         """Planned from nothing: it leaves `Scheduled` at `start`, never if stuck."""
         kept = until(self.statuses, now) if self.statuses else [(now, "Scheduled")]
         if stuck:
-            return self.model_copy(update={"statuses": kept, "preemptible": [(now, 0)]})
+            return self.model_copy(update={"statuses": kept})
         plan = scheduled((_CONTROL_PLANE, _DATA_PLANE, *_NETWORK_AND_STORAGE, *_SOFTWARE), start)
         control_plane_at, data_plane_at = plan[1][0], plan[2][0]
         control_plane = [
@@ -130,38 +131,41 @@ class Cluster(BaseModel, frozen=True):
             )
             for index in range(CONTROL_PLANE_SIZE)
         ]
-        return self._with_workers(control_plane_at, data_plane_at, new_id).model_copy(
-            update={
-                "statuses": [*kept, *plan],
-                "preemptible": [(now, 0), (data_plane_at, self.settings.desired_preemptible_gpus)],
-                "control_plane": control_plane,
-            }
+        return (
+            self._with_workers(control_plane_at, data_plane_at, new_id)
+            .model_copy(update={"statuses": [*kept, *plan], "control_plane": control_plane})
+            .with_preemptible(data_plane_at, new_id)
         )
 
     def scaled(self, now: float, new_id: Callable[[], str], *, stuck: bool) -> Self:
         """Planned on towards the settings' numbers of GPUs, from a control plane that runs."""
         plan = scheduled((_DATA_PLANE, *_SOFTWARE), now)
         kept = until(self.statuses, now)
-        allocated = (now, value_at(self.preemptible, now))
         if stuck:
             left, running = self._workers_at(now)
             return self.model_copy(
-                update={
-                    "statuses": [*kept, plan[0]],
-                    "preemptible": [allocated],
-                    "workers": [*left, *running],
-                }
+                update={"statuses": [*kept, plan[0]], "workers": [*left, *running]}
             )
         data_plane_at = plan[1][0]
         return self._with_workers(now, data_plane_at, new_id).model_copy(
-            update={
-                "statuses": [*kept, *plan],
-                "preemptible": [
-                    allocated,
-                    (data_plane_at, self.settings.desired_preemptible_gpus),
-                ],
-            }
+            update={"statuses": [*kept, *plan]}
         )
+
+    def with_preemptible(self, now: float, new_id: Callable[[], str]) -> Self:
+        """The wanted preemptible nodes planned, from the time when there are workers."""
+        starts = [node.running_at for node in self.workers if node.running_at is not None]
+        if not starts:
+            return self
+        wanted, name = self.settings.desired_preemptible_gpus, self.settings.cluster_name
+        since = max(now, min(starts))
+        nodes = filled(self.preemptible, wanted, name, since, new_id)
+        return self.model_copy(update={"preemptible": nodes})
+
+    def preempted(self, now: float, new_id: Callable[[], str]) -> Self:
+        """Without its preemptible nodes, for a while."""
+        wanted, name = self.settings.desired_preemptible_gpus, self.settings.cluster_name
+        nodes = taken_back(self.preemptible, wanted, name, now, new_id)
+        return self.model_copy(update={"preemptible": nodes})
 
     def reinstalled(self, now: float, *, stuck: bool) -> Self:
         """Planned for another cluster type: the software again, on the same nodes."""
@@ -225,7 +229,8 @@ class Cluster(BaseModel, frozen=True):
             ],
             "num_cpu_workers": 0,
             **self._workers_view(now),
-            "allocated_preemptible_gpus": value_at(self.preemptible, now),
+            "allocated_preemptible_gpus": GPUS_PER_WORKER
+            * sum(node.runs(now) for node in self.preemptible),
             "volumes": [] if volume is None else [volume.view(now)],
             "add_ons": [add_on.view() for add_on in self.add_ons if add_on.is_enabled],
             "created_at": timestamp(self.created_at),
@@ -235,21 +240,21 @@ class Cluster(BaseModel, frozen=True):
 
     def _workers_view(self, now: float) -> dict[str, Any]:
         gpu_type = self.settings.gpu_type
+        nodes = [*self.workers, *self.preemptible]
         return {
             "gpu_worker_nodes": [
-                node.worker_view(now, gpu_type) for node in self.workers if node.runs(now)
+                node.worker_view(now, gpu_type) for node in nodes if node.runs(now)
             ],
             "deleted_gpu_worker_nodes": [
-                node.worker_view(now, gpu_type) for node in self.workers if node.has_left(now)
+                node.worker_view(now, gpu_type) for node in nodes if node.has_left(now)
             ],
-            "node_lifecycle_events": [
-                event for node in self.workers for event in self._events(node, now)
-            ],
+            "node_lifecycle_events": [event for node in nodes for event in self._events(node, now)],
         }
 
     def _events(self, node: Node, now: float) -> list[dict[str, str]]:
         """Joining counts as an event only after the cluster was first ready."""
-        moments = {"TogetherScaledUp": node.running_at, "TogetherScaledDown": node.removed_at}
+        leaves_as = "TogetherPreempted" if node.is_preempted else "TogetherScaledDown"
+        moments = {"TogetherScaledUp": node.running_at, leaves_as: node.removed_at}
         first_ready = next((at for at, status in self.statuses if status == "Ready"), now)
         return [
             {

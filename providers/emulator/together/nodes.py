@@ -27,7 +27,10 @@ def timestamp(moment: float) -> str:
 
 
 class Node(BaseModel, frozen=True):
-    """`running_at` None: it never comes up. `removed_at` is when it leaves, if that is known."""
+    """`running_at` None: it never comes up. `removed_at` is when it leaves, if that is known.
+
+    `is_preempted`: it was taken back.
+    """
 
     node_id: str
     instance_id: str
@@ -36,6 +39,7 @@ class Node(BaseModel, frozen=True):
     phases: Timeline[str]
     running_at: float | None
     removed_at: float | None = None
+    is_preempted: bool = False
 
     @classmethod
     def started(

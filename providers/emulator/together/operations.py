@@ -41,6 +41,7 @@ class Trouble:
 
     stuck: bool = False
     out_of_stock: bool = False
+    preempted: bool = False
 
 
 class Operations:
@@ -105,12 +106,21 @@ class Operations:
         if trouble.out_of_stock and new.settings.num_gpus > old.settings.num_gpus:
             raise ApiError(409, "Out of stock")
         planned = self._planned(old, new, trouble)
+        wanted = planned.settings.desired_preemptible_gpus
+        if wanted != old.settings.desired_preemptible_gpus:
+            planned = planned.with_preemptible(self.now, self._store.new_id)
         self._keep_cluster(planned)
         return planned
 
+    def preempt(self, cluster: Cluster) -> Cluster:
+        """Take its preemptible nodes back."""
+        left = cluster.preempted(self.now, self._store.new_id)
+        self._keep_cluster(left)
+        return left
+
     def _planned(self, old: Cluster, new: Cluster, trouble: Trouble) -> Cluster:
         now = self.now
-        if _size(new) != _size(old) or not old.is_progressing():
+        if new.settings.num_gpus != old.settings.num_gpus or not old.is_progressing():
             if new.has_control_plane(now):
                 return new.scaled(now, self._store.new_id, stuck=trouble.stuck)
             start = max(now, new.reservation_start or 0.0)
@@ -217,10 +227,6 @@ def _read_cluster(body: str) -> Cluster:
 @lru_cache(maxsize=4096)
 def _read_volume(body: str) -> Volume:
     return Volume.model_validate_json(body)
-
-
-def _size(cluster: Cluster) -> tuple[int, int]:
-    return cluster.settings.num_gpus, cluster.settings.desired_preemptible_gpus
 
 
 def _reservation(body: CreateCluster, now: float) -> dict[str, float | None]:

@@ -129,13 +129,18 @@ class Together:
 
     def _list_clusters(self, operations: Operations) -> Response:
         found = operations.list_clusters(request.args.get("projectId"))
+        if _trouble().preempted:
+            found = [operations.preempt(each) for each in found]
         volumes = {each.volume_id: each for each in operations.list_volumes()}
         views = [operations.cluster_view(each, volumes.get(each.volume_id or "")) for each in found]
         self._override(operations, views, _CLUSTERS, "cluster_id")
         return answer({"clusters": views})
 
     def _get_cluster(self, operations: Operations, cluster_id: str) -> Response:
-        return self._cluster(operations, operations.cluster(cluster_id))
+        cluster = operations.cluster(cluster_id)
+        return self._cluster(
+            operations, operations.preempt(cluster) if _trouble().preempted else cluster
+        )
 
     def _update_cluster(self, operations: Operations, cluster_id: str) -> Response:
         body = parse(UpdateCluster, request.get_data())
@@ -197,4 +202,4 @@ def _trouble() -> Trouble:
     rule: Rule | None = g.get("fault")
     if rule is None:
         return Trouble()
-    return Trouble(stuck=rule.stuck, out_of_stock=rule.capacity)
+    return Trouble(stuck=rule.stuck, out_of_stock=rule.capacity, preempted=rule.preempted)
