@@ -1,0 +1,87 @@
+"""A program in a process of its own, against a gRPC server over the engine's own monitor."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
+from pulumi.runtime.proto import engine_pb2_grpc, resource_pb2_grpc
+
+from gpuform.stacks.engine.language import Program, ProgramError
+
+EXEC = Path(__file__).with_name("language_exec.py")
+
+
+class Forwarding:
+    """Every method of a service, from an object that has them for one process."""
+
+    def __init__(self, served: object) -> None:
+        self._served = served
+
+    def __getattr__(self, name: str) -> Callable[[Any, grpc.ServicerContext], Any]:
+        def serve(request: Any, context: grpc.ServicerContext) -> Any:
+            try:
+                method = getattr(self._served, name)
+            except AttributeError:
+                context.abort(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name}")
+            try:
+                return method(request)
+            except grpc.RpcError as error:
+                context.abort(error.code(), error.details())
+
+        return serve
+
+
+@contextlib.contextmanager
+def served(monitor: object, engine: object) -> Iterator[str]:
+    """The address of a server of both services."""
+    # A registration holds its thread until the resource is done.
+    server = grpc.server(ThreadPoolExecutor(64), options=_GRPC_CHANNEL_OPTIONS)
+    resource_pb2_grpc.add_ResourceMonitorServicer_to_server(Forwarding(monitor), server)
+    engine_pb2_grpc.add_EngineServicer_to_server(Forwarding(engine), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(grace=None).wait()
+
+
+def run(
+    program: Program,
+    monitor: object,
+    engine: object,
+    *,
+    preview: bool,
+    stopped: Callable[[], bool],
+) -> None:
+    """In place of `language.run`: the flags and variables of the Pulumi CLI's language host."""
+    with served(monitor, engine) as address:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-u", str(EXEC)),
+                *("--monitor", address, "--engine", address),
+                *("--project", program.project, "--stack", program.stack),
+                *("--pwd", str(program.directory), "--dry_run", str(preview).lower()),
+                *("--parallel", str(program.parallel), "--root_directory", str(program.root)),
+                *("--organization", "organization", "."),
+            ],
+            env={
+                **os.environ,
+                "PULUMI_CONFIG": json.dumps(dict(program.config)),
+                "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(program.secret_keys)),
+            },
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    if done.returncode != 0 and not stopped():
+        raise ProgramError(done.stderr)

@@ -1,0 +1,100 @@
+"""An example's program in a process of its own comes to the same state as in the engine's."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance import outside
+from conformance.emulated import Platform, emulated
+from conformance.stacks import EmbeddedStack
+
+from gpuform.providers.emulator.server import environment
+from gpuform.stacks.engine import language
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "01-together-training"
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+VOLATILE = {"created", "modified", "ciphertext", "time"}
+
+
+def settled(value: Any, provider: str, key: str = "") -> Any:
+    """State without what differs from run to run: times, nonces, the provider's own id, and the
+    frames of whoever runs the program."""
+    if key in VOLATILE:
+        return f"<{key}>"
+    if key == "stackTrace":
+        return [frame for frame in value if frame.get("sourcePosition", "").startswith("project:")]
+    if isinstance(value, dict):
+        return {name: settled(item, provider, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [settled(item, provider) for item in value]
+    return value.replace(provider, "<provider>") if isinstance(value, str) else value
+
+
+def life(directory: Path, crypter: PassphraseCrypter, platform: Platform) -> dict[str, Any]:
+    """Plan, up, plan, a change, and the state that is left."""
+    directory.mkdir()
+    stack = EmbeddedStack(
+        directory,
+        crypter,
+        config={"conformance:gpus": "16", "conformance:hush": "hush"},
+        secret_keys=["conformance:hush"],
+    )
+    (directory / "__main__.py").write_text((EXAMPLE / "__main__.py").read_text())
+    first = stack.plan()
+    assert (sorted(first.operations), first.errors) == (["create", "create"], [])
+    assert platform.writes() == []
+    assert stack.up().ok
+    assert stack.plan().operations == []
+    stack.config = {**stack.config, "conformance:gpus": "24"}
+    assert stack.plan().operations == ["update"]
+    assert stack.up().ok
+    assert [each.method for each in platform.writes()] == ["POST", "POST", "PUT"]
+    latest = json.loads((directory / ".pulumi/stacks/conformance/dev.json").read_text())
+    resources = latest["checkpoint"]["latest"]["resources"]
+    (provider,) = (r["id"] for r in resources if r["type"].startswith("pulumi:providers:"))
+    assert UUID.fullmatch(provider)
+    found: dict[str, Any] = settled(latest, provider)
+    return found
+
+
+def test_the_state_is_the_same(
+    tmp_path: Path, crypter: PassphraseCrypter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = []
+    for name in ("inside", "outside"):
+        if name == "outside":
+            monkeypatch.setattr(language, "run", outside.run)
+        with emulated(seed="same", start=1_800_000_000.0) as platform:
+            for variable, value in environment(platform.server.url).items():
+                monkeypatch.setenv(variable, value)
+            states.append(life(tmp_path / name, crypter, platform))
+    inside, out = states
+    entries = [state["checkpoint"]["latest"].pop("resources") for state in states]
+    assert len(entries[0]) == 4
+    for here, there in zip(*entries, strict=True):
+        assert there.keys() == here.keys()
+        for key, value in here.items():
+            assert (here["urn"], key, there[key]) == (here["urn"], key, value)
+    assert out == inside
+
+
+def test_a_program_that_fails_outside_fails_the_run_and_keeps_what_is_done(
+    tmp_path: Path,
+    crypter: PassphraseCrypter,
+    monkeypatch: pytest.MonkeyPatch,
+    platform: Platform,
+) -> None:
+    monkeypatch.setattr(language, "run", outside.run)
+    stack = EmbeddedStack(tmp_path, crypter)
+    (tmp_path / "__main__.py").write_text(
+        "from gpuform.providers.together import SharedVolume\n"
+        "data = SharedVolume('data', volume_name='d', region='us-central-8', size_tib=1)\n"
+        "data.id.apply(lambda _: 1 / 0)\n"
+    )
+    result = stack.up()
+    assert not result.ok
+    assert "ZeroDivisionError" in result.errors[0]
+    assert len(stack.resources) == 1
