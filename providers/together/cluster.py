@@ -6,6 +6,7 @@ no "Failed" status, so failure is read from phases and nodes.
 
 import base64
 import binascii
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -109,22 +110,23 @@ class ClusterActions:
             cluster = self._find(id_, want.project_id)
             if cluster is None:
                 raise NotReady(f"cluster {id_} is gone from the platform")
-            gpus = cluster.num_gpus if _platform_scales(want, cluster) else want.num_gpus
-            return look_at(cluster, gpus)
+            return look_at(cluster, want.num_gpus, is_elastic=_is_elastic(want.declared(), cluster))
 
         return wait_until(call, probe, what=f"cluster {want.cluster_name}", interval=self._rhythm)
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
-        """The platform's GPU count is not compared while the platform itself changes it."""
+        """What the platform itself changes, and where it has put the cluster, is no drift."""
         cluster = self._find(id_, known.get("project_id"))
         if cluster is None:
             return None
-        seen = look_at(cluster, cluster.num_gpus).value
+        is_elastic = _is_elastic(known, cluster)
+        standard = cluster.num_gpus - (cluster.allocated_preemptible_gpus if is_elastic else 0)
+        seen = look_at(cluster, standard, is_elastic=is_elastic).value
         inputs = dict(seen.inputs)
         if known:
             # Where it is may be an alternative to what is declared: outputs say so, no change.
             del inputs["region"], inputs["gpu_type"]
-        if known.get("auto_scale") or known.get("num_preemptible_gpus"):
+        if is_elastic and _explains(known, cluster):
             del inputs["num_gpus"]
         return Observed(inputs, seen.outputs)
 
@@ -270,11 +272,12 @@ def _out_of_stock(
     )
 
 
-def look_at(cluster: wire.Cluster, num_gpus: int) -> Look[Seen]:
-    """A cluster as seen by somebody who waits for `num_gpus` GPUs."""
+def look_at(cluster: wire.Cluster, num_gpus: int, *, is_elastic: bool = False) -> Look[Seen]:
+    """A cluster as seen by somebody who waits for `num_gpus` GPUs, or more if it is elastic."""
     nodes, wanted = _live_nodes(cluster), num_gpus // GPUS_PER_NODE
     is_ready = cluster.status in CLUSTER_READY
-    done = is_ready and nodes == wanted and cluster.num_gpus == num_gpus
+    has_nodes = nodes == wanted and cluster.num_gpus == num_gpus
+    done = is_ready and (nodes >= wanted if is_elastic else has_nodes)
     phase = cluster.status or "no status"
     if is_ready and not done:
         phase = f"{phase} with {nodes} of {wanted} nodes"
@@ -346,9 +349,30 @@ def _dumped(part: WireModel | None) -> dict[str, Any] | None:
     return None if part is None else part.model_dump(exclude_none=True)
 
 
-def _platform_scales(want: ClusterInputs, cluster: wire.Cluster) -> bool:
-    """Whether the platform changes the GPU count by itself."""
-    return bool(want.auto_scale or want.num_preemptible_gpus or cluster.desired_preemptible_gpus)
+def _is_elastic(declared: Mapping[str, Any], cluster: wire.Cluster) -> bool:
+    """Whether the platform changes the number of nodes by itself.
+
+    Preemptible nodes come and go beside the standard ones that num_gpus counts (Together docs,
+    'Preemptible compute').
+    """
+    return bool(
+        declared.get("auto_scale")
+        or declared.get("num_preemptible_gpus")
+        or cluster.desired_preemptible_gpus
+        or cluster.allocated_preemptible_gpus
+    )
+
+
+def _explains(known: Mapping[str, Any], cluster: wire.Cluster) -> bool:
+    """Whether the platform's own doing explains its GPU count, given the declared one."""
+    declared = known.get("num_gpus")
+    if declared is None:
+        return False
+    coming = max(cluster.desired_preemptible_gpus or 0, cluster.allocated_preemptible_gpus)
+    most = declared + coming
+    if known.get("auto_scale"):
+        most = max(most, (known.get("auto_scale_max_gpus") or math.inf) + coming)
+    return bool(declared <= cluster.num_gpus <= most)
 
 
 def _live_nodes(cluster: wire.Cluster) -> int:

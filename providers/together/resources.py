@@ -227,7 +227,7 @@ class ClusterArguments(TypedDict):
     capacity_pool_id: NotRequired[pulumi.Input[str] | None]
     # GPUs from the capacity pool, part of num_gpus.
     num_capacity_pool_gpus: NotRequired[pulumi.Input[int] | None]
-    # Wanted GPUs that may be taken away again, part of num_gpus.
+    # Wanted GPUs that come and go with the platform's stock, beside num_gpus.
     num_preemptible_gpus: NotRequired[pulumi.Input[int] | None]
     # Prepaid GPUs of a RESERVED cluster; all when not declared.
     num_reserved_gpus: NotRequired[pulumi.Input[int] | None]

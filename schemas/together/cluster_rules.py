@@ -170,7 +170,7 @@ def _scaling(values: Values) -> Iterator[Problem]:
 
 def _parts_of_gpus(values: Values) -> Iterator[Problem]:
     gpus = values.get("num_gpus")
-    for name in ("num_capacity_pool_gpus", "num_preemptible_gpus", "num_reserved_gpus"):
+    for name in ("num_capacity_pool_gpus", "num_reserved_gpus"):
         part = values.get(name)
         if _given(part) and _given(gpus) and part > gpus:
             yield Problem(name, f"{part} is more than num_gpus: declare at most {gpus}")

@@ -51,7 +51,7 @@ CudaVersion = Annotated[str, AfterValidator(checked_cuda_version)]
 NvidiaDriverVersion = Annotated[str, AfterValidator(checked_nvidia_driver_version)]
 Timestamp = Annotated[str, AfterValidator(checked_timestamp)]
 NodeGpus = Annotated[int, Field(ge=0, multiple_of=8)]
-"""A part of the cluster's GPUs, in whole nodes of 8."""
+"""GPUs in whole nodes of 8."""
 
 
 class SharedVolumeInputs(InputModel):
@@ -141,7 +141,8 @@ class ClusterInputs(InputModel):
         default=None, description="GPUs from the capacity pool, part of num_gpus."
     )
     num_preemptible_gpus: NodeGpus | None = Field(
-        default=None, description="Wanted GPUs that may be taken away again, part of num_gpus."
+        default=None,
+        description="Wanted GPUs that come and go with the platform's stock, beside num_gpus.",
     )
     num_reserved_gpus: NodeGpus | None = Field(
         default=None, description="Prepaid GPUs of a RESERVED cluster; all when not declared."

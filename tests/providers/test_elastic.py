@@ -1,0 +1,166 @@
+"""A reserved baseline with on-demand and preemptible GPUs: what comes and goes is never drift."""
+
+from typing import Any
+
+import pytest
+
+from gpuform.providers.call import serving
+from gpuform.providers.together.cluster import ClusterLifecycle, look_at
+from gpuform.schemas.together import wire
+
+Properties = dict[str, Any]
+
+
+@pytest.fixture
+def lifecycle() -> ClusterLifecycle:
+    return ClusterLifecycle()
+
+
+@pytest.fixture
+def mixed(
+    lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
+) -> tuple[str, Properties, Properties]:
+    """8 prepaid and 16 on-demand GPUs, and 16 preemptible ones wanted: id, outputs and inputs."""
+    declared = {
+        **cluster_inputs,
+        "billing_type": "RESERVED",
+        "duration_days": 30.0,
+        "num_gpus": 24.0,
+        "num_reserved_gpus": 8.0,
+        "num_preemptible_gpus": 16.0,
+    }
+    with emulator.serving():
+        inputs = {**lifecycle.check({}, declared).inputs, "__provider": "pickled"}
+        created = lifecycle.create(inputs)
+    return created.id, {**created.outs, "__provider": "pickled"}, inputs
+
+
+def _refreshed(
+    lifecycle: ClusterLifecycle, emulator: Any, id_: str, outs: Properties
+) -> Properties:
+    with emulator.serving():
+        return {**lifecycle.read(id_, outs).outs, "__provider": "pickled"}
+
+
+def test_a_new_cluster_does_not_wait_for_preemptible_gpus(
+    lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
+) -> None:
+    id_, outs, _ = mixed
+    (post,) = emulator.requests("POST")
+    counts = ("num_gpus", "num_reserved_gpus", "num_preemptible_gpus")
+    assert [post["body"][name] for name in counts] == [24, 8, 16]
+    assert [outs[name] for name in counts] == [24, 8, 16]
+    assert outs["ready"] is True
+    shown = emulator.platform("GET", f"/clusters/{id_}")
+    assert (shown["num_reserved_gpus"], shown["desired_preemptible_gpus"]) == (8, 16)
+
+
+def test_gpus_that_come_and_go_are_no_drift(
+    lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
+) -> None:
+    id_, outs, inputs = mixed
+    allocated = []
+    for step in range(6):
+        if step == 4:
+            emulator.fault("GET", "^/compute/clusters", preempted=True)
+        outs = _refreshed(lifecycle, emulator, id_, outs)
+        allocated.append(outs["allocated_preemptible_gpus"])
+        assert (outs["num_gpus"], outs["num_preemptible_gpus"], outs["ready"]) == (24, 16, True)
+        assert lifecycle.changes(outs, inputs) == []
+        emulator.advance(300)
+    assert max(allocated) == 16
+    assert allocated[-2:] == [0, 0]
+
+
+def test_each_count_changes_in_place_and_alone(
+    lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
+) -> None:
+    id_, outs, inputs = mixed
+    emulator.advance(3600)
+    for name, value in (
+        ("num_gpus", 32),
+        ("num_preemptible_gpus", 8),
+        ("num_reserved_gpus", 16),
+        ("num_gpus", 24),
+    ):
+        inputs = {**inputs, name: value}
+        (change,) = lifecycle.changes(outs, inputs)
+        assert (change.path, change.replaces) == (name, False)
+        with emulator.serving():
+            updated = lifecycle.update(id_, outs, inputs)
+        assert updated.outs is not None
+        outs = {**updated.outs, "__provider": "pickled"}
+        assert outs["ready"] is True
+        assert emulator.requests("PUT")[-1]["body"] == {name: value}
+        outs = _refreshed(lifecycle, emulator, id_, outs)
+        assert lifecycle.changes(outs, inputs) == []
+    assert len(emulator.objects("clusters")) == 1
+
+
+def test_what_somebody_else_changed_is_drift_all_the_same(
+    lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
+) -> None:
+    id_, outs, inputs = mixed
+    emulator.platform("PUT", f"/clusters/{id_}", {"num_gpus": 48, "num_preemptible_gpus": 8})
+    emulator.advance(3600)
+    outs = _refreshed(lifecycle, emulator, id_, outs)
+    paths = {change.path: change.before for change in lifecycle.changes(outs, inputs)}
+    assert paths == {"num_gpus": 48, "num_preemptible_gpus": 8}
+    emulator.platform("PUT", f"/clusters/{id_}", {"num_gpus": 16, "num_preemptible_gpus": 16})
+    emulator.advance(3600)
+    outs = _refreshed(lifecycle, emulator, id_, outs)
+    paths = {change.path: change.before for change in lifecycle.changes(outs, inputs)}
+    assert paths == {"num_gpus": 16}
+
+
+def test_preemptible_gpus_that_are_no_longer_declared_stay_and_are_no_drift(
+    lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
+) -> None:
+    id_, outs, inputs = mixed
+    inputs = {k: v for k, v in inputs.items() if k != "num_preemptible_gpus"} | {"num_gpus": 32}
+    with emulator.serving():
+        updated = lifecycle.update(id_, outs, inputs)
+    assert updated.outs is not None
+    outs = {**updated.outs, "__provider": "pickled"}
+    for _ in range(3):
+        emulator.advance(300)
+        outs = _refreshed(lifecycle, emulator, id_, outs)
+        assert lifecycle.changes(outs, inputs) == []
+    assert outs["allocated_preemptible_gpus"] == 16
+
+
+def test_what_autoscaling_does_is_no_drift_while_it_is_under_way(
+    lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
+) -> None:
+    inputs = {**cluster_inputs, "auto_scale": True, "auto_scale_max_gpus": 64.0}
+    call = emulator.call()
+    with serving(call):
+        inputs = {**lifecycle.check({}, inputs).inputs, "__provider": "pickled"}
+        created = lifecycle.create(inputs)
+    outs = {**created.outs, "__provider": "pickled"}
+    for gpus, is_drift in ((32, False), (16, False), (72, True)):
+        emulator.platform("PUT", f"/clusters/{created.id}", {"num_gpus": gpus})
+        emulator.advance(3600)
+        read = _refreshed(lifecycle, emulator, created.id, outs)
+        assert bool(lifecycle.changes(read, inputs)) is is_drift
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["counted in num_gpus", "beside num_gpus"])
+@pytest.mark.parametrize("allocated", [0, 8, 16])
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+def test_counts_that_lag_behind_each_other_leave_a_cluster_ready(
+    counted: bool, allocated: int, nodes: int
+) -> None:
+    """Nodes, their count and num_gpus are three answers; no order of them is promised."""
+    cluster = wire.Cluster.model_validate(
+        {
+            "cluster_id": "c1",
+            "num_gpus": 16 + (allocated if counted else 0),
+            "status": "Ready",
+            "desired_preemptible_gpus": 16,
+            "allocated_preemptible_gpus": allocated,
+            "gpu_worker_nodes": [{"node_id": f"n{at}"} for at in range(nodes)],
+        }
+    )
+    assert look_at(cluster, 16, is_elastic=True).done
+    assert not look_at(cluster, 40, is_elastic=True).done
