@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.schemas.models import WireModel
 
 Inputs = Mapping[str, Any]
 
@@ -52,6 +53,8 @@ class Described:
     - `pending`: a status of an object that is not ready yet; `failed`: one that will not be
     - `secret`: the outputs that hold a secret
     - `own`: a regular expression for the requests about one object
+    - `wire`: what the platform's answers are read into; `meant`: those of its texts, as
+      `Model.field`, that decide what a lifecycle does
     - `tells_age`: whether the platform says when an object was made
     """
 
@@ -72,6 +75,8 @@ class Described:
     failed: str
     own: str
     tells_age: bool
+    wire: type[WireModel]
+    meant: frozenset[str]
     secret: frozenset[str] = field(default_factory=frozenset)
 
     @property

@@ -1,6 +1,7 @@
 """The emulated platforms as tests see them: what exists, what was asked, what goes wrong."""
 
 import contextlib
+import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -123,6 +124,31 @@ class Platform:
         def app(environ: Any, start_response: Any) -> Any:
             hook(environ)
             return inner(environ, start_response)
+
+        self.server._http.app = app
+        try:
+            yield
+        finally:
+            self.server._http.app = inner
+
+    @contextlib.contextmanager
+    def answering(self, rewrite: Callable[[str, str, Any], Any]) -> Iterator[None]:
+        """Puts `rewrite(method, path, answer)` in the place of every product answer of 200."""
+        inner = self.server._http.app
+
+        def app(environ: dict[str, Any], start_response: Any) -> Any:
+            head: list[Any] = []
+            chunks = inner(environ, lambda *given: head.append(given))
+            status, headers = head[-1][:2]
+            _, prefix, path = environ["PATH_INFO"].partition("/v1")
+            body = b"".join(chunks)
+            if prefix and status.startswith("200"):
+                told = rewrite(environ["REQUEST_METHOD"], path, json.loads(body))
+                body = json.dumps(told).encode()
+                headers = [(n, v) for n, v in headers if n.lower() != "content-length"]
+                headers.append(("Content-Length", str(len(body))))
+            start_response(status, headers)
+            return [body]
 
         self.server._http.app = app
         try:

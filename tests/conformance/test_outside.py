@@ -34,7 +34,7 @@ def settled(value: Any, provider: str, key: str = "") -> Any:
 
 
 def life(directory: Path, crypter: PassphraseCrypter, platform: Platform) -> dict[str, Any]:
-    """Plan, up, plan, a change, and the state that is left."""
+    """A plan, an up, a change, and the state that is left."""
     directory.mkdir()
     stack = EmbeddedStack(
         directory,
@@ -47,10 +47,8 @@ def life(directory: Path, crypter: PassphraseCrypter, platform: Platform) -> dic
     assert (sorted(first.operations), first.errors) == (["create", "create"], [])
     assert platform.writes() == []
     assert stack.up().ok
-    assert stack.plan().operations == []
     stack.config = {**stack.config, "conformance:gpus": "24"}
-    assert stack.plan().operations == ["update"]
-    assert stack.up().ok
+    assert stack.up().operations == ["update"]
     assert [each.method for each in platform.writes()] == ["POST", "POST", "PUT"]
     latest = json.loads((directory / ".pulumi/stacks/conformance/dev.json").read_text())
     resources = latest["checkpoint"]["latest"]["resources"]

@@ -2,6 +2,8 @@
 
 from conformance.described import Change, Described, Request
 
+from gpuform.schemas.together import wire
+
 _CLUSTERS = "/compute/clusters"
 _VOLUMES = "/compute/clusters/storage/volumes"
 
@@ -44,6 +46,17 @@ CLUSTER = Described(
     failed="Degraded",
     own=r"^/compute/clusters/[0-9a-f-]{36}$",
     tells_age=True,
+    wire=wire.Cluster,
+    meant=frozenset(
+        {
+            *(f"Cluster.{name}" for name in _CLUSTER),
+            "Cluster.cluster_id",
+            "Cluster.status",
+            "GpuWorkerNode.deleted_at",
+            "Volume.volume_id",
+            "Volume.status",
+        }
+    ),
     secret=frozenset({"kube_config"}),
 )
 
@@ -76,4 +89,6 @@ SHARED_VOLUME = Described(
     failed="failed",
     own=r"^/compute/clusters/storage/volumes/[0-9a-f-]{36}$",
     tells_age=False,
+    wire=wire.Volume,
+    meant=frozenset({"Volume.volume_id", "Volume.volume_name", "Volume.status"}),
 )

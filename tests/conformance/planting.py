@@ -1,0 +1,73 @@
+"""Plants a text of its own in every string that a platform's answer can have."""
+
+import base64
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
+
+from conformance.described import Described
+from pydantic import BaseModel, SecretStr
+
+KUBE = "planted-in-the-kubeconfig"
+UNKNOWN = "planted-in-what-no-model-has"
+WRONG = "planted-in-a-wrong-type"
+ENCODED = base64.b64encode(f"apiVersion: v1\ntoken: {KUBE}\n".encode()).decode()
+
+
+def mark(place: str) -> str:
+    """The text planted in a field, `Model.field`."""
+    return f"planted-in-{place}-here"
+
+
+def planted(described: Described, value: Any) -> Any:
+    """An answer, with a text in each string of its model but those that are meant."""
+    if not isinstance(value, dict):
+        return value
+    listed = [key for key, items in value.items() if isinstance(items, list)]
+    if len(value) == 1 and listed:
+        return {listed[0]: [planted(described, each) for each in value[listed[0]]]}
+    return _object(described.wire, value, described.meant)
+
+
+def strings(model: type[BaseModel]) -> Iterator[str]:
+    """Every `Model.field` below a model whose value is a text."""
+    for name, field in model.model_fields.items():
+        kind, nested = _kind(field.annotation)
+        if kind is str:
+            yield f"{model.__name__}.{name}"
+        if nested is not None:
+            yield from strings(nested)
+
+
+def _object(model: type[BaseModel], given: dict[str, Any], meant: frozenset[str]) -> dict[str, Any]:
+    found = {**given, "planted_key": UNKNOWN, "planted_object": {"token": UNKNOWN}}
+    for name, field in model.model_fields.items():
+        place = f"{model.__name__}.{name}"
+        kind, nested = _kind(field.annotation)
+        is_list = get_origin(field.annotation) is tuple
+        if kind is SecretStr:
+            found[name] = ENCODED
+        elif kind is str and place not in meant:
+            found[name] = [mark(place)] if is_list else mark(place)
+        elif nested is not None and is_list:
+            items = given.get(name) or ([] if _is_counted(nested) else [{}])
+            found[name] = [_object(nested, item, meant) for item in items]
+        elif nested is not None:
+            found[name] = _object(nested, given.get(name) or {}, meant)
+    return found
+
+
+def _is_counted(model: type[BaseModel]) -> bool:
+    """Whether one more of them would mean something: a node, or what has an id."""
+    required = any(field.is_required() for field in model.model_fields.values())
+    return required or "num_gpus" in model.model_fields
+
+
+def _kind(annotation: Any) -> tuple[type | None, type[BaseModel] | None]:
+    """Whether a field is a text, and the model of its value or items."""
+    for inner in get_args(annotation):
+        found = _kind(inner)
+        if found != (None, None):
+            return found
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return None, annotation
+    return (annotation, None) if annotation in (str, SecretStr) else (None, None)

@@ -1,0 +1,218 @@
+"""What a platform sends in confidence, and the key, are found nowhere in the clear.
+
+Decided for each field: `kube_config` is a secret, and so is whatever no model has: unknown fields,
+error answers of another form, values of a wrong type. Names, statuses and ids may be told. Every
+other text is a plain output at most: it is in no message and in no log.
+"""
+
+import base64
+import logging
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.described import Described, doubles
+from conformance.emulated import Platform
+from conformance.planting import ENCODED, KUBE, UNKNOWN, WRONG, mark, planted, strings
+from conformance.stacks import EmbeddedStack, thing
+from conformance.stock import StockHost
+from conformance.verbs import EngineVerbs, Refused, StockVerbs, Verbs
+
+from gpuform.providers.emulator.together import ADMIN_KEY
+
+SECRETS = (KUBE, ENCODED, base64.b64encode(KUBE.encode()).decode(), UNKNOWN, WRONG, ADMIN_KEY)
+
+TOLD = {"GpuWorkerNode.host_name", "ControlPlaneNode.host_name", "PhaseTransition.phase"}
+"""Free texts that a message may have, to say which node or phase it is about."""
+
+
+def assert_clean(text: str) -> None:
+    for secret in SECRETS:
+        assert secret not in text
+
+
+@pytest.fixture
+def sinks(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[Any]:
+    """All that is logged and printed, at the highest level."""
+    with caplog.at_level(logging.DEBUG):
+
+        def read() -> str:
+            return caplog.text + "".join(capfd.readouterr())
+
+        yield read
+
+
+def files(directory: Path) -> str:
+    """Every file of a project, the state among them."""
+    return "".join(
+        path.read_text(errors="replace") for path in directory.rglob("*") if path.is_file()
+    )
+
+
+def messages(stack: EmbeddedStack) -> str:
+    """What the engine's events say in words."""
+    texts = [getattr(e, "message", "") or getattr(e, "text", "") for e in stack.events]
+    return "\n".join(texts)
+
+
+def test_the_engine_keeps_what_is_planted_to_its_outputs(
+    described: Described, embedded: EmbeddedStack, platform: Platform, sinks: Any
+) -> None:
+    embedded.config = {f"{described.platform}:apiKey": ADMIN_KEY}
+    embedded.secret_keys = [f"{described.platform}:apiKey"]
+    told = ""
+    with platform.answering(lambda *answer: planted(described, answer[2])):
+        for run in (
+            lambda: embedded.up(thing(described)),
+            lambda: embedded.up(thing(described, described.in_place.inputs)),
+            embedded.refresh,
+        ):
+            result = run()
+            assert result.ok, result.errors
+            told += messages(embedded)
+        on_disk = files(embedded.directory)
+        outputs = embedded.outputs
+        destroyed = embedded.destroy()
+        told += messages(embedded)
+    assert destroyed.ok, destroyed.errors
+    told += sinks() + files(embedded.directory / ".gpuform")
+    assert "gpuform.http" in told
+    assert_clean(told + on_disk)
+    for name in described.secret:
+        assert KUBE in outputs[name]
+    open_ = {name: value for name, value in outputs.items() if name not in described.secret}
+    assert_clean(str(open_))
+    for place in set(strings(described.wire)) - TOLD:
+        assert mark(place) not in told, place
+
+
+def test_the_stock_host_tells_what_is_planted_in_the_named_outputs_only(
+    described: Described, stock_host: StockHost, platform: Platform
+) -> None:
+    verbs = StockVerbs(described.lifecycle, stock_host.stub)
+    with platform.answering(lambda *answer: planted(described, answer[2])):
+        made = verbs.create(doubles(described.good))
+        seen = verbs.read(made.id, made.outputs)
+        changed = doubles(described.in_place.inputs)
+        outputs = verbs.update(made.id, made.outputs, changed)
+        verbs.delete(made.id, outputs)
+    for found in (made.outputs, seen.outputs, outputs):
+        for name in described.secret:
+            assert KUBE in found[name]
+        assert_clean(str({k: v for k, v in found.items() if k not in described.secret}))
+    assert_clean(str(seen.inputs))
+    assert_clean(stock_host.printed + files(stock_host.directory / ".gpuform"))
+
+
+@pytest.fixture(params=["engine", "stock-host"])
+def host(
+    request: pytest.FixtureRequest, described: Described, stock_host: StockHost, new_call: Any
+) -> Verbs:
+    if request.param == "engine":
+        return EngineVerbs(described.lifecycle, new_call, {})
+    return StockVerbs(described.lifecycle, stock_host.stub)
+
+
+def told_by(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def test_a_value_of_a_wrong_type_is_not_told(
+    described: Described, host: Verbs, platform: Platform, sinks: Any, stock_host: StockHost
+) -> None:
+    """Each field in turn is an object, a list, a text where there is none."""
+    made = host.create(doubles(described.good))
+    told, refused = "", 0
+    for name in described.wire.model_fields:
+        for wrong in ({"token": WRONG}, [WRONG], WRONG):
+            with platform.answering(lambda *answer: {**answer[2], name: wrong}):  # noqa: B023
+                try:
+                    host.read(made.id, made.outputs)
+                except Refused as error:
+                    refused += 1
+                    told += told_by(error)
+    assert refused > len(described.wire.model_fields)
+    assert "answered in an unexpected form" in told
+    assert_clean(told + sinks() + stock_host.printed)
+
+
+BODIES: tuple[Any, ...] = (
+    UNKNOWN,
+    [UNKNOWN],
+    {"error": {"message": {"token": UNKNOWN}}},
+    {"error": {"message": [UNKNOWN], "code": {"x": UNKNOWN}}},
+    {"detail": UNKNOWN, "errors": [{"msg": UNKNOWN}]},
+    {"error": {"message": f"the key {ADMIN_KEY} may not do this"}},
+    {"error": f"{ADMIN_KEY}: no"},
+    {"message": f"Bearer {ADMIN_KEY}"},
+)
+
+
+@pytest.mark.parametrize(
+    "status", [409, *(pytest.param(s, marks=pytest.mark.slow) for s in (400, 401, 403, 404, 500))]
+)
+def test_an_error_answer_of_another_form_is_not_told(
+    described: Described,
+    host: Verbs,
+    platform: Platform,
+    status: int,
+    sinks: Any,
+    stock_host: StockHost,
+) -> None:
+    checked = doubles(described.good)
+    made = host.create(checked)
+    changed = doubles(described.in_place.inputs)
+    other = {**checked, described.name_field: "another"}
+    told = ""
+    for body in BODIES:
+        for method, verb in (
+            ("GET", lambda: host.read(made.id, made.outputs)),
+            ("PUT", lambda: host.update(made.id, made.outputs, changed)),
+            ("POST", lambda: host.create(other)),
+            ("DELETE", lambda: host.delete(made.id, made.outputs)),
+        ):
+            platform.fault(method, "", status=status, body=body)
+            try:
+                verb()
+            except Refused as error:
+                told += told_by(error)
+            platform.heal()
+    if status != 404:
+        assert f"answered {status}" in told
+    assert_clean(told + sinks() + stock_host.printed)
+
+
+def test_what_nobody_foresaw_keeps_its_text_to_itself(
+    described: Described,
+    embedded: EmbeddedStack,
+    platform: Platform,
+    sinks: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A bug that raises with a secret in its hands: while waiting, and while reading."""
+
+    def broken(*_: object) -> None:
+        held = {"token": KUBE}
+        raise RuntimeError(f"cannot use {held}")
+
+    assert embedded.up(thing(described)).ok
+    monkeypatch.setattr(described.lifecycle.actions, "read", broken)
+    monkeypatch.setattr(described.lifecycle.actions, "settle", broken)
+    refreshed = embedded.refresh()
+    updated = embedded.up(thing(described, described.in_place.inputs))
+    for result in (refreshed, updated):
+        assert not result.ok
+        assert "RuntimeError (this is an error in gpuform)" in result.errors[0]
+    assert embedded.outputs["ready"] is False
+    assert_clean(messages(embedded) + str(refreshed) + sinks() + files(embedded.directory))
+
+
+def test_every_text_of_the_wire_models_is_planted(described: Described) -> None:
+    """The planting itself: nothing is left out but what is meant."""
+    whole: dict[str, Any] = {"gpu_worker_nodes": [{}], "volumes": [{}]}
+    found = str(planted(described, whole))
+    for place in strings(described.wire):
+        if place not in described.meant:
+            assert mark(place) in found, place
