@@ -44,6 +44,7 @@ class SnapshotManager:
     _pending: dict[int, PendingOperation] = field(default_factory=dict)
     _carried: dict[str, list[int]] = field(default_factory=dict)  # URN -> creates of earlier runs
     _texts: dict[int, tuple[ResourceState, PropertyMap, bytes]] = field(default_factory=dict)
+    _operation_texts: dict[int, tuple[PendingOperation, bytes]] = field(default_factory=dict)
     _tokens: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _writer: Writer | None = None
@@ -67,6 +68,8 @@ class SnapshotManager:
         if self._writer is not None:
             self._writer.check()
         operation = PendingOperation(replace(resource, outputs={}), kind)
+        if self._writer is not None:
+            self._operation_text(operation)
         with self._lock:
             self._tokens += 1
             token = self._tokens
@@ -79,7 +82,8 @@ class SnapshotManager:
     def end(self, token: int) -> None:
         """The operation has ended, well or not."""
         with self._lock:
-            del self._pending[token]
+            operation = self._pending.pop(token)
+            self._operation_texts.pop(id(operation), None)
             self._touch()
 
     def settled(self, urn: str) -> None:
@@ -94,16 +98,20 @@ class SnapshotManager:
         with self._lock:
             self._done.append(new)
             self._touch()
+        self._prepare(new)
 
     def replaced(self, old: ResourceState, new: ResourceState) -> None:
         """`new` stands for what `old` stood for. Secrets that are the same keep their text."""
         new.inputs = _kept(new.inputs, old.inputs)
         new.outputs = _kept(new.outputs, old.outputs)
+        changed = not _equal(new, old)
         with self._lock:
             self._take(old)
             self._done.append(new)
-            if not _equal(new, old):
+            if changed:
                 self._touch()
+        if changed:
+            self._prepare(new)
 
     def replaced_keeping_old(self, old: ResourceState, new: ResourceState) -> None:
         """`new` was created first; the old object is still there and must be deleted."""
@@ -111,6 +119,7 @@ class SnapshotManager:
             self._put(self._places[id(old)], replace(old, delete=True))
             self._done.append(new)
             self._touch()
+        self._prepare(new)
 
     def pending_replacement(self, old: ResourceState) -> None:
         """The old object was deleted to be replaced; its entry stays until the new one exists."""
@@ -217,8 +226,20 @@ class SnapshotManager:
         snapshot = self.snapshot()
         integrity.check(snapshot)
         texts = [self._text(resource) for resource in snapshot.resources]
-        operations = [encode_operation(o, self.crypter) for o in snapshot.pending_operations]
+        operations = [self._operation_text(o) for o in snapshot.pending_operations]
         self.write(join_checkpoint(snapshot, texts, operations))
+
+    def _prepare(self, resource: ResourceState) -> None:
+        """Encrypts and encodes on the thread of the step: the writer has only to join the texts."""
+        if self._writer is not None:
+            self._text(resource)
+
+    def _operation_text(self, operation: PendingOperation) -> bytes:
+        cached = self._operation_texts.get(id(operation))
+        if cached is None or cached[0] is not operation:
+            cached = (operation, encode_operation(operation, self.crypter))
+            self._operation_texts[id(operation)] = cached
+        return cached[1]
 
     def _text(self, resource: ResourceState) -> bytes:
         # Outputs may be registered meanwhile: the text is good for these only.
