@@ -39,19 +39,26 @@ class Look(Generic[T]):
 class Rhythm:
     """A beat that many waiters share, so that one request serves all who look at it.
 
-    The first who waits gives the beat; it comes every `interval` seconds.
+    The first who waits gives the beat. It comes every `longest` seconds, and for who has not waited
+    long at halves of that, quarters and so on: a look is never later than a quarter of the time
+    waited, nor sooner than `SHORTEST`. Every beat of the longer kind is one of the shorter, too.
     """
 
-    def __init__(self, interval: float) -> None:
-        self._interval = interval
+    SHORTEST = 0.4
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
         self._first: float | None = None
 
-    def until_next(self, now: float) -> float:
+    def until_next(self, now: float, waited: float = math.inf) -> float:
         """Seconds until the next beat; one that is all but now counts as heard."""
         if self._first is None:
             self._first = now
-        left = self._interval - (now - self._first) % self._interval
-        return left if left > self._interval / 10 else left + self._interval
+        interval = self._longest
+        while interval > waited / 4 and interval / 2 >= self.SHORTEST:
+            interval /= 2
+        left = interval - (now - self._first) % interval
+        return left if left > interval / 10 else left + interval
 
 
 def wait_until(
@@ -74,7 +81,9 @@ def wait_until(
     started = call.clock.now()
     last: Look[T] | None = None
     phase = told = ""
-    pause = _next(interval, started) if isinstance(interval, Rhythm) and call.just_created else 0.0
+    pause = 0.0
+    if isinstance(interval, Rhythm) and call.just_created:
+        pause = interval.until_next(started, 0)
     while True:
         try:
             if pause > 0:
@@ -95,7 +104,11 @@ def wait_until(
                 reason = f"{what}: not done after {waited}; last seen: {phase}"
                 raise NotReady(reason, last=_of(last))
             # Others that wait on the same virtual clock may have moved it this far already.
-            pause = looked_at + _next(interval, looked_at) - call.clock.now()
+            if isinstance(interval, Rhythm):
+                pause = interval.until_next(looked_at, looked_at - started)
+            else:
+                pause = interval
+            pause -= call.clock.now() - looked_at
         except Cancelled:
             reason = f"{what}: interrupted after {duration(call.clock.now() - started)}"
             reason += f"; last seen: {phase}" if phase else ""
@@ -131,10 +144,6 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02d}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-
-
-def _next(interval: float | Rhythm, now: float) -> float:
-    return interval.until_next(now) if isinstance(interval, Rhythm) else interval
 
 
 def _of(look: Look[T] | None) -> T | None:

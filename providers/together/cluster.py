@@ -41,7 +41,7 @@ from gpuform.schemas.together.statuses import (
 
 GPUS_PER_NODE = 8
 INTERVAL = 30.0
-"""Seconds between looks: creating one takes many minutes."""
+"""Seconds between looks at the most: creating one takes many minutes."""
 
 VOLUME_RELEASE = 600.0
 """Seconds to wait for the volume of a deleted cluster."""

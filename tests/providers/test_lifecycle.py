@@ -216,7 +216,7 @@ class TestVolume:
             "ready": True,
         }
         assert isinstance(created.outs["size_tib"], int)
-        assert emulator.told.progress[0] == "scheduled (5s)"
+        assert emulator.told.progress[0] == "scheduled (1s)"
         state = _state(created.outs)
         with emulator.serving():
             read = volume.read(created.id, state)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound
 from gpuform.providers.listing import Listing
@@ -218,3 +220,19 @@ class TestRhythm:
         rhythm.until_next(1000)
         assert rhythm.until_next(1029) == 31
         assert rhythm.until_next(1030) == 30
+
+    def test_who_has_just_begun_looks_more_often_at_beats_of_the_others(self) -> None:
+        rhythm = Rhythm(30)
+        rhythm.until_next(1000)
+        assert rhythm.until_next(1000, 0) == 0.46875
+        assert rhythm.until_next(1030, 29) == 3.75
+        assert rhythm.until_next(1030, 60) == 15
+        assert rhythm.until_next(1030, 120) == 30
+        assert Rhythm(0.5).until_next(0, 0) == 0.5
+
+    @given(st.floats(0, 1e5), st.floats(0, 1e5))
+    def test_a_look_is_late_by_a_quarter_at_most(self, start: float, waited: float) -> None:
+        rhythm = Rhythm(30)
+        rhythm.until_next(0)
+        pause = rhythm.until_next(start, waited)
+        assert 0 < pause <= 1.1 * min(30, max(2 * Rhythm.SHORTEST, waited / 4)) + 1e-6
