@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from gpuform.providers.errors import Unreachable
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     import httpx
 
 CLOCK_VARIABLE = "GPUFORM_CLOCK"
+ATTEMPTS = 3
 
 
 class Clock(Protocol):
@@ -75,7 +77,7 @@ class EmulatorClock:
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 
         try:
-            answer = self._http().request(method, self._url, json=body)
+            answer = self._ask(method, body)
             answer.raise_for_status()
             now = float(answer.json()["now"])
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
@@ -86,6 +88,15 @@ class EmulatorClock:
         with self._lock:
             self._now = max(now, self._now or now)
         return now
+
+    def _ask(self, method: str, body: dict[str, float] | None) -> "httpx.Response":
+        """The answer; asked again when a connection breaks, for a clock never goes back."""
+        import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
+
+        for _ in range(ATTEMPTS - 1):
+            with suppress(httpx.NetworkError, httpx.RemoteProtocolError):
+                return self._http().request(method, self._url, json=body)
+        return self._http().request(method, self._url, json=body)
 
     def _http(self) -> "httpx.Client":
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it

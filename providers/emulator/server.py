@@ -42,7 +42,7 @@ def serve(
     `seed` (ids and tokens) and `start` (unix seconds of the clock) make a new store repeatable.
     Raises `OSError` when the port cannot be bound, `StoreError` when the file is no store.
     """
-    listener = socket.create_server((_HOST, port), backlog=128)
+    listener = socket.create_server((_HOST, port), backlog=1024)
     try:
         store = Store(store_path, seed=seed)
     except BaseException:

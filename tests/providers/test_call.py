@@ -1,13 +1,16 @@
 import logging
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gpuform.providers.call import Call, current_call, serving
 from gpuform.providers.clock import EmulatorClock, SystemClock, clock_from
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import Cancelled, Unreachable
+from gpuform.providers.transport import mount
 
 
 def test_the_call_of_an_engine_is_the_current_one_inside_the_block(call: Call) -> None:
@@ -101,6 +104,24 @@ def test_a_missing_emulator_is_said(free_port: int) -> None:
     with pytest.raises(Unreachable, match="GPUFORM_CLOCK"):
         clock.now()
     clock.close()
+
+
+@pytest.mark.parametrize(("broken", "is_reached"), [(2, True), (3, False)])
+def test_a_broken_connection_to_the_emulator_is_tried_again(broken: int, is_reached: bool) -> None:
+    asked: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.content)
+        if len(asked) <= broken:
+            raise httpx.ReadError("reset", request=request)
+        return httpx.Response(200, json={"now": 30.0})
+
+    with mount("http://clock.test", httpx.MockTransport(answer)):
+        clock = EmulatorClock("http://clock.test")
+        with nullcontext() if is_reached else pytest.raises(Unreachable, match="ReadError"):
+            assert clock.now() == 30.0
+        clock.close()
+    assert len(asked) == 3
 
 
 @pytest.fixture
