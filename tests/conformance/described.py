@@ -55,6 +55,7 @@ class Described:
     - `own`: a regular expression for the requests about one object
     - `wire`: what the platform's answers are read into; `meant`: those of its texts, as
       `Model.field`, that decide what a lifecycle does
+    - `key_variable`, `key_config`: where the key comes from
     - `tells_age`: whether the platform says when an object was made
     """
 
@@ -75,6 +76,8 @@ class Described:
     failed: str
     own: str
     tells_age: bool
+    key_variable: str
+    key_config: str
     wire: type[WireModel]
     meant: frozenset[str]
     secret: frozenset[str] = field(default_factory=frozenset)

@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from gpuform.providers.clock import EmulatorClock, clock_from
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.providers.together.client import client_for
+
+_PREFIXES = {"together": "/together/v1"}
 
 
 @contextlib.contextmanager
@@ -31,7 +33,11 @@ def emulated(**options: Any) -> Iterator["Platform"]:
             clock.close()
 
 
-_PREFIXES = {"together": "/together/v1"}
+def product_path(environ: Mapping[str, Any]) -> str:
+    """The path of a request after the platform's prefix; empty for the emulator's controls."""
+    path = str(environ["PATH_INFO"])
+    prefix = next((each for each in _PREFIXES.values() if path.startswith(f"{each}/")), path)
+    return path.removeprefix(prefix)
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Platform:
 
         def wait(environ: dict[str, Any]) -> None:
             is_create = environ["REQUEST_METHOD"] == described.create.method
-            if is_create and environ["PATH_INFO"].endswith(described.create.path):
+            if is_create and product_path(environ) == described.create.path:
                 together.wait()
 
         with self.watching(wait):
@@ -140,9 +146,9 @@ class Platform:
             head: list[Any] = []
             chunks = inner(environ, lambda *given: head.append(given))
             status, headers = head[-1][:2]
-            _, prefix, path = environ["PATH_INFO"].partition("/v1")
+            path = product_path(environ)
             body = b"".join(chunks)
-            if prefix and status.startswith("200"):
+            if path and status.startswith("200"):
                 told = rewrite(environ["REQUEST_METHOD"], path, json.loads(body))
                 body = json.dumps(told).encode()
                 headers = [(n, v) for n, v in headers if n.lower() != "content-length"]

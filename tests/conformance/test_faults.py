@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conformance.described import Described
-from conformance.emulated import Platform
+from conformance.emulated import Platform, product_path
 from conformance.settling import (
     assert_destroyed,
     assert_nothing_is_imagined,
@@ -124,7 +124,7 @@ def test_the_request_itself_goes_wrong(
 
 
 @in_faults(ANY)
-@pytest.mark.parametrize("after", [1, 3])
+@pytest.mark.parametrize("after", [1, pytest.param(3, marks=slow)])
 def test_from_some_request_on_nothing_works(
     case: Case, operation: Operation, rule: dict[str, Any], after: int, platform: Platform
 ) -> None:
@@ -190,7 +190,7 @@ def test_what_vanishes_while_it_is_made_is_made_again(case: Case, platform: Plat
     looked = threading.Event()
 
     def vanish(environ: dict[str, Any]) -> None:
-        path = environ["PATH_INFO"].removeprefix("/together/v1")
+        path = product_path(environ)
         is_look = environ["REQUEST_METHOD"] == "GET" and re.search(described.own, path)
         if is_look and not looked.is_set():
             looked.set()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from conformance.described import Described
-from conformance.emulated import Platform, emulated
+from conformance.emulated import Platform, emulated, product_path
 from conformance.kinds import KINDS
 from conformance.settling import (
     assert_destroyed,
@@ -117,8 +117,7 @@ def at(
     begun = threading.Lock()
 
     def hook(environ: dict[str, Any]) -> None:
-        asked = environ["PATH_INFO"].removeprefix("/together/v1")
-        if environ["REQUEST_METHOD"] != method or not re.search(path, asked):
+        if environ["REQUEST_METHOD"] != method or not re.search(path, product_path(environ)):
             return
         if begun.acquire(blocking=False):
             act()
@@ -213,6 +212,8 @@ def test_a_second_signal_leaves_at_once_and_leaves_a_record(
     assert command.locks == []
     assert [each.type for each in stack.snapshot.pending_operations] == ["creating"]
     wait_for(lambda: platform.requests("POST"))
+    assert stack.destroy().ok
+    assert "run `gpuform up` first" in stack.told("warning")[0]
     assert_nothing_is_lost(stack, platform, thing(described))
     assert_settles(stack, platform, thing(described))
     assert platform.created(described) <= 1

@@ -60,8 +60,8 @@ def messages(stack: EmbeddedStack) -> str:
 def test_the_engine_keeps_what_is_planted_to_its_outputs(
     described: Described, embedded: EmbeddedStack, platform: Platform, sinks: Any
 ) -> None:
-    embedded.config = {f"{described.platform}:apiKey": ADMIN_KEY}
-    embedded.secret_keys = [f"{described.platform}:apiKey"]
+    embedded.config = {described.key_config: ADMIN_KEY}
+    embedded.secret_keys = [described.key_config]
     told = ""
     with platform.answering(lambda *answer: planted(described, answer[2])):
         for run in (

@@ -14,6 +14,7 @@ from conformance.verbs import PROVIDER_KEY, Refused, StockVerbs, pickled, struct
 from google.protobuf.json_format import MessageToDict
 from pulumi.runtime.proto import provider_pb2
 
+from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.together import ADMIN_KEY
 
 CREATES = 64
@@ -53,8 +54,9 @@ def alone(tmp_path: Path) -> Iterator[StockHost]:
     """A host without a key, whose platform nobody serves."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    nowhere = {"TOGETHER_BASE_URL": f"http://127.0.0.1:{port}", "TOGETHER_API_KEY": ""}
-    with running_host(tmp_path / "alone", nowhere) as host:
+    nowhere = {**environment(f"http://127.0.0.1:{port}"), "GPUFORM_CLOCK": ""}
+    keyless = {kind.key_variable: "" for kind in KINDS}
+    with running_host(tmp_path / "alone", {**nowhere, **keyless}) as host:
         yield host
 
 
@@ -68,7 +70,7 @@ def test_a_plan_needs_neither_key_nor_platform(alone: StockHost) -> None:
         assert verbs.diff("id", olds, doubles(described.replacing.inputs)).replaces == [
             described.replacing.field
         ]
-        with pytest.raises(Refused, match="API_KEY"):
+        with pytest.raises(Refused, match=described.key_variable):
             verbs.create(checked.inputs)
     assert "were not checked" in alone.printed
 
@@ -77,13 +79,9 @@ def test_the_key_may_come_from_the_stack(
     described: Described, platform: Platform, tmp_path: Path
 ) -> None:
     """Configure gives the stack's configuration; the environment comes first."""
-    environ = {
-        "TOGETHER_BASE_URL": f"{platform.server.url}/together",
-        "TOGETHER_API_KEY": "",
-        "GPUFORM_CLOCK": platform.server.url,
-    }
+    environ = {**environment(platform.server.url), described.key_variable: ""}
     with running_host(tmp_path / "configured", environ) as host:
-        host.configure({f"{described.platform}:apiKey": ADMIN_KEY})
+        host.configure({described.key_config: ADMIN_KEY})
         made = StockVerbs(described.lifecycle, host.stub).create(doubles(described.good))
         assert platform.ids(described) == {made.id}
 

@@ -46,6 +46,8 @@ CLUSTER = Described(
     failed="Degraded",
     own=r"^/compute/clusters/[0-9a-f-]{36}$",
     tells_age=True,
+    key_variable="TOGETHER_API_KEY",
+    key_config="together:apiKey",
     wire=wire.Cluster,
     meant=frozenset(
         {
@@ -89,6 +91,8 @@ SHARED_VOLUME = Described(
     failed="failed",
     own=r"^/compute/clusters/storage/volumes/[0-9a-f-]{36}$",
     tells_age=False,
+    key_variable="TOGETHER_API_KEY",
+    key_config="together:apiKey",
     wire=wire.Volume,
     meant=frozenset({"Volume.volume_id", "Volume.volume_name", "Volume.status"}),
 )
