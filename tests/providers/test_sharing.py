@@ -1,0 +1,101 @@
+"""Many clusters are waited for with few requests, and many volumes read with a few lists."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuform.providers.call import Call, serving
+from gpuform.providers.together.cluster import ClusterLifecycle
+from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
+
+Properties = dict[str, Any]
+
+WAITERS = 64
+
+
+@dataclass
+class Lockstep:
+    """Time that moves on when all `active` threads sleep, to the first moment that one waits for.
+
+    `move` brings another clock there.
+    """
+
+    time: float
+    active: int
+    move: Callable[[float], None]
+    _wakes: list[float] = field(default_factory=list)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float, cancelled: threading.Event) -> None:
+        if seconds <= 0:
+            return
+        with self._changed:
+            wake = self.time + seconds
+            self._wakes.append(wake)
+            self._move_on()
+            assert self._changed.wait_for(lambda: self.time >= wake, 60)
+
+    def leave(self) -> None:
+        with self._changed:
+            self.active -= 1
+            self._move_on()
+
+    def _move_on(self) -> None:
+        if self._wakes and len(self._wakes) == self.active:
+            self.time = min(self._wakes)
+            self.move(self.time)
+            self._wakes = [wake for wake in self._wakes if wake > self.time]
+            self._changed.notify_all()
+
+
+def test_64_clusters_are_waited_for_with_two_requests_per_look(
+    emulator: Any, cluster_inputs: Properties
+) -> None:
+    def move(time: float) -> None:
+        emulator.http.post("/_emulator/clock", json={"until": time})
+
+    start = emulator.http.get("/_emulator/clock").json()["now"]
+    clock = Lockstep(start, WAITERS, move)
+
+    def create(number: int) -> bool:
+        name = f"train-{number}"
+        call = Call(urn=name, clock=clock, intents=emulator.intents, on_progress=lambda _text: None)
+        try:
+            with serving(call):
+                made = ClusterLifecycle().create({**cluster_inputs, "cluster_name": name})
+        finally:
+            clock.leave()
+        return bool(made.outs["ready"])
+
+    with ThreadPoolExecutor(WAITERS) as pool:
+        assert all(pool.map(create, range(WAITERS)))
+    looks = Counter(r["time"] for r in emulator.requests("GET") if r["time"] > start)
+    assert len(looks) > 40
+    # A thread that is late for a beat costs a request more; most beats have one or two.
+    assert sum(looks.values()) <= 2 * len(looks)
+    assert clock.time - start == 1200
+
+
+def test_1000_volumes_are_read_with_a_few_lists(emulator: Any, volume_inputs: Properties) -> None:
+    body = {"size_tib": 1, "region": "us-central-8"}
+    ids = [
+        emulator.platform("POST", "/clusters/storage/volumes", {**body, "volume_name": f"v{at}"})[
+            "volume_id"
+        ]
+        for at in range(1000)
+    ]
+    emulator.http.delete("/_emulator/requests")
+
+    def read(id_: str) -> str:
+        with emulator.serving(id_):
+            return SharedVolumeLifecycle().read(id_, volume_inputs).id
+
+    with ThreadPoolExecutor(64) as pool:
+        assert list(pool.map(read, ids)) == ids
+    assert len(emulator.requests()) < 100
