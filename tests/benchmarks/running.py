@@ -1,0 +1,136 @@
+"""What the benchmarks share: an emulated platform whose time runs, and commands that are measured.
+
+Run as a program it is that platform, in a process of its own so that it costs the measured one
+nothing: `running.py SPEED` prints its address and serves until its input ends.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.server import Server, environment
+from gpuform.providers.emulator.store import Store
+
+CREATE_SECONDS = 1200.0
+"""How long the emulator takes to make a cluster, on its own clock."""
+
+
+class RunningClock(Clock):
+    """An emulator's time that runs by itself, `speed` times as fast as ours."""
+
+    def __init__(self, store: Store, speed: float) -> None:
+        super().__init__(store)
+        self._start, self._speed, self._began = super().now(), speed, time.monotonic()
+
+    def now(self) -> float:
+        return self._start + self._speed * (time.monotonic() - self._began)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One command: its time in seconds, its peak memory in MiB."""
+
+    seconds: float
+    peak: float
+
+
+@dataclass
+class Bench:
+    """A stack `dev` in a directory of its own, on a platform of its own."""
+
+    directory: Path
+    url: str
+    speed: float
+
+    def declare(self, program: str) -> None:
+        (self.directory / "__main__.py").write_text(program)
+
+    def run(self, *arguments: str) -> Measured:
+        """`gpuform ARGUMENTS` as a process; ends the benchmark when it fails."""
+        variables = environment(self.url)
+        del variables["GPUFORM_CLOCK"]  # it waits in real time
+        environ = {
+            **os.environ,
+            **variables,
+            "PULUMI_HOME": str(self.directory / "home"),
+            "PULUMI_BACKEND_URL": f"file://{self.directory}",
+            "PULUMI_CONFIG_PASSPHRASE": "",
+        }
+        began = time.monotonic()
+        with (self.directory / "printed").open("w+") as printed:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "gpuform.stacks.cli", *arguments],
+                cwd=self.directory,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            seconds = time.monotonic() - began
+            if process.returncode:
+                printed.seek(0)
+                sys.exit(f"gpuform {' '.join(arguments)} failed:\n{printed.read()}")
+        return Measured(seconds, usage.ru_maxrss / 1024)
+
+    def requests(self) -> list[dict[str, Any]]:
+        """The requests since they were last forgotten; `time` is in seconds of our clock."""
+        log = httpx.get(f"{self.url}/_emulator/requests", trust_env=False, timeout=60).json()
+        return [{**each, "time": each["time"] / self.speed} for each in log]
+
+    def forget_requests(self) -> None:
+        httpx.delete(f"{self.url}/_emulator/requests", trust_env=False)
+
+
+@contextmanager
+def bench(speed: float) -> Iterator[Bench]:
+    """An empty stack on an empty platform."""
+    with TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "Pulumi.yaml").write_text("name: bench\nruntime: python\n")
+        platform = subprocess.Popen(
+            [sys.executable, __file__, str(speed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with platform:
+            made = Bench(directory, json.loads(platform.stdout.readline()), speed)  # type: ignore[union-attr]
+            try:
+                made.run("stack", "init", "dev")
+                yield made
+            finally:
+                platform.stdin.close()  # type: ignore[union-attr]
+
+
+def table(rows: Sequence[tuple[str, str]]) -> str:
+    """Names and values, aligned."""
+    width = max(len(name) for name, _ in rows)
+    return "".join(f"{name:<{width}}  {value:>12}\n" for name, value in rows)
+
+
+def main() -> None:
+    """Serves until standard input ends."""
+    store = Store(None)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    with Server(listener, store, RunningClock(store, float(sys.argv[1]))) as server:
+        sys.stdout.write(json.dumps(server.url) + "\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

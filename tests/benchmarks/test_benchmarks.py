@@ -1,0 +1,30 @@
+"""Each benchmark runs, with small numbers; their figures are for people."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "arguments", "told"),
+    [
+        ("waiting.py", ["--clusters", "4", "--seconds", "0.5"], ("ratio, whole command", "MiB")),
+        ("refreshing.py", ["--volumes", "20"], ("of them lists", "MiB")),
+    ],
+)
+def test_it_prints_its_figures(script: str, arguments: list[str], told: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(HERE / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in told:
+        assert text in done.stdout
