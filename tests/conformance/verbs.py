@@ -5,7 +5,8 @@ through the SDK's own dynamic host, a process that serves gRPC as it does for `p
 Properties are plain values with gpuform's `UNKNOWN`, numbers doubles, without `__provider`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -122,15 +123,14 @@ class EngineVerbs:
         return found
 
 
-class _refusing:  # noqa: N801 - used as a function
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, ProviderError):
-            raise Refused(str(error)) from error
-        if isinstance(error, grpc.RpcError):
-            raise Refused(error.details()) from error
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except ProviderError as error:
+        raise Refused(str(error)) from error
+    except grpc.RpcError as error:
+        raise Refused(error.details()) from error
 
 
 @dataclass(frozen=True)
