@@ -63,8 +63,15 @@ def _pauses(call: Call) -> list[float]:
 
 
 TOO_MANY = httpx.Response(429, headers={"Retry-After": "3"})
-UNREACHED = [httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout]
-UNANSWERED = [httpx.ReadTimeout, httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError]
+UNREACHED = [httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError]
+UNANSWERED = [
+    httpx.ReadTimeout,
+    httpx.ReadError,
+    httpx.WriteTimeout,
+    httpx.WriteError,
+    httpx.CloseError,
+    httpx.RemoteProtocolError,
+]
 
 
 @pytest.mark.parametrize("step", [*UNREACHED, *UNANSWERED, 429, 502, 503, 504])
@@ -102,6 +109,7 @@ def test_a_create_is_sent_again_when_the_platform_says_when(
         (502, errors.ServerError),
         (503, errors.ServerError),
         (504, errors.ServerError),
+        (408, errors.ApiError),
         (409, errors.Conflict),
     ],
 )
@@ -112,6 +120,16 @@ def test_a_create_that_may_have_left_is_sent_once(
     with pytest.raises(error):
         ask(platform, Retry.CREATE, "POST")
     assert len(platform.requests) == 1
+
+
+@pytest.mark.parametrize("step", [*UNANSWERED, 500, 502, 503, 504])
+def test_a_create_that_may_have_left_after_others_that_did_not_is_the_last(
+    ask: Callable[..., Any], step: Step
+) -> None:
+    platform = Platform(httpx.ConnectError, TOO_MANY, step, 200)
+    with pytest.raises((errors.UnknownOutcome, errors.ServerError)):
+        ask(platform, Retry.CREATE, "POST")
+    assert len(platform.requests) == 3
 
 
 @pytest.mark.parametrize("step", [httpx.ConnectError, httpx.ReadError, 429, 503])
