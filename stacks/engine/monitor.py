@@ -114,7 +114,7 @@ class Monitor:
     def RegisterResource(  # noqa: N802 - the protocol's name
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
-        with self._answer():
+        with self._answer(), self.executor.snapshot.working():
             return self._register_resource(request)
 
     def _register_resource(

@@ -7,6 +7,7 @@ each checked against the integrity rules first.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from gpuform.stacks.engine import integrity
@@ -62,6 +63,10 @@ class SnapshotManager:
                 self._carried.setdefault(operation.resource.urn, []).append(self._tokens)
         if self.write is not None:
             self._writer = Writer(self._write_once)
+
+    def working(self) -> AbstractContextManager[None]:
+        """Around work that may come to `begin` a create."""
+        return self._writer.working() if self._writer is not None else nullcontext()
 
     def begin(self, kind: str, resource: ResourceState) -> int:
         """Notes an operation on its way to a provider; a create waits until it is on disk."""
