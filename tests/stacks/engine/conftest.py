@@ -14,7 +14,7 @@ from gpuform.stacks.engine.events import Diagnostic, Event, EventBus, StepDone, 
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.engine.values import PropertyMap, Secret
 
 # The platform is a JSON file: id -> properties. A property named `refuse` makes the verbs that it
 # names fail; `rack` forces a replacement, `slot` one that deletes first.
@@ -159,7 +159,10 @@ class Lab:
         return outcome
 
     def subject(self) -> Subject:
-        config: PropertyMap = dict(self.config)
+        config: PropertyMap = {
+            key: Secret(value) if key in self.secret_keys else value
+            for key, value in self.config.items()
+        }
         return Subject(
             program=Program(
                 "lab", "dev", self.directory, self.directory, self.config, self.secret_keys, 16

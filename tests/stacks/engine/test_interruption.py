@@ -9,7 +9,7 @@ import pytest
 
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.events import EventBus
+from gpuform.stacks.engine.events import EventBus, StepFailed
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
 
 
@@ -96,3 +96,52 @@ def test_a_run_leaves_the_process_as_it_was(lab):
     lab.up("import os, sys\nos.chdir('/')\nsys.argv.append('x')\nMachine('a')\n")
     assert (Path.cwd(), sys.path, sys.argv) == before[:3]
     assert "lab" not in set(sys.modules) - before[3]
+
+
+def test_what_runs_when_another_resource_fails_is_finished_and_kept(lab):
+    (lab.directory / "late.py").write_text(
+        "import pathlib, time\n"
+        "from pulumi.dynamic import CreateResult, Resource, ResourceProvider\n"
+        "HERE = pathlib.Path(__file__).parent\n"
+        "def until(name):\n"
+        "    while not (HERE / name).exists():\n"
+        "        time.sleep(0.005)\n"
+        "class Late(ResourceProvider):\n"
+        "    def create(self, props):\n"
+        "        if props['first']:\n"
+        "            until('begun')\n"
+        "            raise RuntimeError('first')\n"
+        "        (HERE / 'begun').touch()\n"
+        "        until('failed')\n"
+        "        return CreateResult('late', props)\n"
+        "class Thing(Resource, module='late', name='Machine'):\n"
+        "    def __init__(self, name):\n"
+        "        super().__init__(Late(), name, {'first': name == 'a'})\n"
+    )
+    (lab.directory / "__main__.py").write_text("from late import Thing\nThing('a')\nThing('b')\n")
+    failed = lab.directory / "failed"
+
+    def listen(event: object) -> None:
+        if isinstance(event, StepFailed):
+            # The program ends before the other resource does.
+            threading.Timer(0.05, failed.touch).start()
+
+    outcome = Deployment(lab.subject(), Options("update", False), EventBus([listen])).run()
+    assert not outcome.succeeded
+    assert [r.id for r in outcome.snapshot.resources if r.urn.endswith("::b")] == ["late"]
+    assert outcome.snapshot.pending_operations == []
+
+
+def test_an_exception_that_nobody_expects_still_leaves_the_state_written(lab, monkeypatch):
+    lab.up("Machine('a', size=1)")
+    (lab.directory / "__main__.py").write_text("from lab import Machine\nMachine('a', size=2)\n")
+
+    def broken(*_arguments: object) -> None:
+        raise ZeroDivisionError
+
+    deployment = Deployment(lab.subject(), Options("update", False), EventBus())
+    monkeypatch.setattr(Deployment, "_keep_stack_outputs", broken)
+    with pytest.raises(ZeroDivisionError):
+        deployment.run()
+    written = Snapshot.from_json(lab.written[-1], lab.crypter)
+    assert [r.outputs["size"] for r in written.resources if r.urn.endswith("::a")] == [2]

@@ -1,0 +1,69 @@
+"""The order of deletions, against its definition."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.stacks.engine import graph
+from gpuform.stacks.engine.state import ResourceState
+
+TYPE = "pulumi-python:dynamic:Resource"
+
+
+@st.composite
+def states(draw) -> list[ResourceState]:
+    """Entries that depend on earlier ones only, some of them waiting for their deletion."""
+    entries: list[ResourceState] = []
+    for place in range(draw(st.integers(0, 12))):
+        urn = f"urn:pulumi:dev::p::{TYPE}::{place}"
+        earlier = st.sampled_from([entry.urn for entry in entries]) if entries else st.nothing()
+        needed = draw(st.lists(earlier, max_size=3)) if entries else []
+        parent = draw(st.one_of(st.just(""), earlier)) if entries else ""
+        entry = ResourceState(
+            urn,
+            True,
+            TYPE,
+            parent=parent,
+            dependencies=needed[:1],
+            property_dependencies={"uses": needed[1:]},
+        )
+        entries.append(entry)
+        if draw(st.booleans()):
+            entries.append(replace(entry, delete=True))
+    return entries
+
+
+@given(states())
+def test_every_entry_is_deleted_once_and_after_all_that_need_it(entries):
+    layers = list(graph.deletion_layers(entries))
+    assert sorted(id(entry) for layer in layers for entry in layer) == sorted(map(id, entries))
+    left = list(entries)
+    for layer in layers:
+        needed = {urn for entry in left for urn in graph.needs(entry)}
+        assert [entry for entry in left if entry.urn not in needed] == layer
+        left = [entry for entry in left if all(entry is not gone for gone in layer)]
+
+
+@given(states())
+def test_dependents_are_all_that_need_an_entry_directly_or_not(entries):
+    users = graph.users(entries)
+    for root in {entry.urn for entry in entries}:
+        reached, expected = {root}, []
+        for entry in entries:
+            if not entry.delete and entry.urn != root and graph.needs(entry) & reached:
+                reached.add(entry.urn)
+                expected.append(entry)
+        assert graph.dependents(entries, users, root) == expected
+
+
+def test_a_cycle_goes_together():
+    entries = [
+        ResourceState("a", True, TYPE, dependencies=["b"]),
+        ResourceState("b", True, TYPE, dependencies=["a"]),
+        ResourceState("c", True, TYPE, dependencies=["a"]),
+    ]
+    assert [[entry.urn for entry in layer] for layer in graph.deletion_layers(entries)] == [
+        ["c"],
+        ["a", "b"],
+    ]

@@ -1,0 +1,96 @@
+"""When the state is written, and what happens when it cannot be."""
+
+import threading
+
+import pytest
+
+from gpuform.stacks.engine import writing
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.writing import Writer
+
+
+class Disk:
+    """Counts writes; each waits at the gate, and fails while `error` is set."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.gate = threading.Event()
+        self.begun = threading.Event()
+        self.error: Exception | None = None
+
+    def write(self) -> None:
+        self.begun.set()
+        assert self.gate.wait(10)
+        if self.error is not None:
+            raise self.error
+        self.writes += 1
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+def in_thread(work, *arguments) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_one_write_serves_all_that_wait(disk):
+    writer = Writer(disk.write)
+    writer.changed()
+    assert disk.begun.wait(10)
+    waiting = [in_thread(writer.wait, writer.changed()) for _ in range(20)]
+    disk.gate.set()
+    for thread in waiting:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert disk.writes == 2
+    writer.close()
+    assert disk.writes == 2
+
+
+def test_nothing_is_written_without_a_change(disk):
+    Writer(disk.write).close()
+    assert disk.writes == 0
+
+
+def test_a_failed_write_is_told_to_those_that_wait_and_tried_again_at_the_end(disk):
+    disk.gate.set()
+    disk.error = EngineError("no space left")
+    writer = Writer(disk.write)
+    with pytest.raises(EngineError, match="no space left"):
+        writer.wait(writer.changed())
+    with pytest.raises(EngineError, match="no space left"):
+        writer.check()
+    disk.error = None
+    writer.close()
+    assert disk.writes == 1
+
+
+def test_a_state_that_cannot_be_written_at_all_is_an_error_of_the_run(disk):
+    disk.gate.set()
+    disk.error = RuntimeError("odd value")
+    writer = Writer(disk.write)
+    writer.changed()
+    with pytest.raises(EngineError, match="RuntimeError: odd value"):
+        writer.close()
+
+
+def test_writes_are_spaced_unless_all_work_waits_for_one(disk, monkeypatch):
+    monkeypatch.setattr(writing, "_SHARE", 1e9)  # the next write would come in years
+    disk.gate.set()
+    writer = Writer(disk.write)
+    with writer.working():
+        for _ in range(3):
+            writer.wait(writer.changed())
+        assert disk.writes == 3
+        with writer.working():
+            waiting = in_thread(writer.wait, writer.changed())
+            waiting.join(0.02)
+            assert waiting.is_alive(), "other work goes on, which may want a write as well"
+        waiting.join(10)
+        assert not waiting.is_alive()
+    writer.close()
+    assert disk.writes == 4
