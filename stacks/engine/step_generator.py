@@ -211,7 +211,7 @@ class StepGenerator:
     def _replace(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> list[Step]:
-        if old.protect and goal.protect:
+        if old.protect and goal.protect and not old.pending_replacement:
             raise EngineError(
                 f"{goal.urn} is protected, and this change replaces it "
                 f"(because of {', '.join(diff.replaces) or 'a replacement begun earlier'})",

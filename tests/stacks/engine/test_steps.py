@@ -509,3 +509,12 @@ def test_the_program_waits_once_for_all_that_it_left_outstanding(lab, monkeypatc
     assert lab.up("for i in range(40):\n    Machine(f'a{i}')\n").succeeded
     assert len(waits) < 10
     assert stack.asyncio is asyncio
+
+
+def test_protection_does_not_keep_a_half_done_replacement_from_its_end(lab):
+    lab.up("Machine('a', slot='x')")
+    assert not lab.up("Machine('a', slot='y', refuse='create')").succeeded
+    lab.state("a").protect = True
+    assert lab.up("Machine('a', slot='y', opts=ResourceOptions(protect=True))").succeeded
+    assert list(lab.world) == ["m-2"]
+    assert lab.state("a").protect
