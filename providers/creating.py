@@ -107,7 +107,7 @@ def create_once(call: Call, creation: Creation) -> str:
             call.on_progress(f"found {found} again, created by an earlier attempt")
             call.intents.record_id(earlier, found)
             return found
-    _refuse_taken(call, creation, present)
+    _refuse_taken(creation, present)
     creation.before()
     _warn_of_renamed(call, target)
     listed: list[Sequence[Candidate]] = [present]
@@ -117,7 +117,7 @@ def create_once(call: Call, creation: Creation) -> str:
             objects = listed.pop()
         else:  # the world has changed since the first attempt
             objects = creation.candidates()
-            _refuse_taken(call, creation, objects)
+            _refuse_taken(creation, objects)
         return _make(call, creation, attempt, objects)
 
     makers = [partial(make, attempt) for attempt in creation.attempts]
@@ -215,20 +215,19 @@ def _may_be_as_old(each: Candidate, intent: Intent) -> bool:
     return -CLOCK_SKEW <= each.created_at - intent.started_at <= LONGEST_SEND + CLOCK_SKEW
 
 
-def _refuse_taken(call: Call, creation: Creation, present: Sequence[Candidate]) -> None:
+def _refuse_taken(creation: Creation, present: Sequence[Candidate]) -> None:
     if taken := creation.in_the_way(present):
-        raise _name_taken(call, creation.target, taken)
+        raise _name_taken(creation.target, taken)
 
 
-def _name_taken(call: Call, target: Target, taken: Sequence[Candidate]) -> NameTaken:
-    token = f"pulumi-python:dynamic/gpuform.{target.platform}:{target.kind}"
-    name = call.urn.rpartition("::")[2] if call.urn else "NAME"
+def _name_taken(target: Target, taken: Sequence[Candidate]) -> NameTaken:
     ids = ", ".join(each.id for each in taken)
     return NameTaken(
         f"{target.platform} already has a {target.kind} named {target.name!r} ({ids}), and no "
         "record says that this project made it",
-        hint=f"to manage it: gpuform import {token} {name} {taken[0].id}; otherwise give this "
-        "resource another name",
+        hint="to manage it, import it: give this resource "
+        f'opts=pulumi.ResourceOptions(import_="{taken[0].id}") and run `gpuform up`; '
+        "otherwise give it another name",
     )
 
 

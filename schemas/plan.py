@@ -29,6 +29,7 @@ class PlanAction(StrEnum):
     UPDATE = "update"
     REPLACE = "replace"
     DELETE = "delete"
+    IMPORT = "import"
     READ = "read"
     REFRESH = "refresh"
 
@@ -37,6 +38,7 @@ class PlanReason(StrEnum):
     """Why it happens."""
 
     NEW = "new"
+    IMPORTED = "imported"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
     FIELD_FORCES_REPLACEMENT = "field_forces_replacement"

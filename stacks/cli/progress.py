@@ -36,6 +36,7 @@ _WORDS = {
     Op.DELETE: _Words("-", "deleting", "deleted"),
     Op.CREATE_REPLACEMENT: _Words("++", "creating replacement", "created replacement"),
     Op.DELETE_REPLACED: _Words("--", "deleting original", "deleted original"),
+    Op.IMPORT: _Words("=", "importing", "imported"),
     Op.REFRESH: _Words("~", "refreshing", "refreshed"),
 }
 

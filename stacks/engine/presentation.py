@@ -23,6 +23,7 @@ _ACTIONS = {
     Op.UPDATE: PlanAction.UPDATE,
     Op.REPLACE: PlanAction.REPLACE,
     Op.DELETE: PlanAction.DELETE,
+    Op.IMPORT: PlanAction.IMPORT,
 }
 
 
@@ -87,6 +88,8 @@ def _gpus_added(op: Op, before: int | None, after: int | None) -> int | None:
 def _reason(op: Op, old: ResourceState | None, diff: Diff | None) -> PlanReason:
     if op is Op.CREATE:
         return PlanReason.NEW
+    if op is Op.IMPORT:
+        return PlanReason.IMPORTED
     if op is Op.DELETE:
         return PlanReason.NOT_IN_PROGRAM
     if op is Op.REPLACE:

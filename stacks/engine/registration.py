@@ -37,6 +37,7 @@ class Registration:
     source_position: str = ""
     stack_trace: Sequence[str] = ()
     hide_diff: Sequence[str] = ()
+    import_id: str = ""
 
     @property
     def place(self) -> str:
@@ -77,12 +78,12 @@ def from_request(
         source_position=_position(request.sourcePosition, root),
         stack_trace=[_position(frame.pc, root) for frame in request.stackTrace.frames],
         hide_diff=list(request.hideDiffs),
+        import_id=request.importId,
     )
 
 
 def _refuse_what_needs_the_cli(request: resource_pb2.RegisterResourceRequest) -> None:
     refused = {
-        "import_": bool(request.importId),
         "a remote component": request.remote,
         "an explicit provider": bool(request.provider),
         "replacement_trigger": request.HasField("replacement_trigger")

@@ -58,6 +58,7 @@ class StepExecutor:
             Op.CREATE: self._create,
             Op.CREATE_REPLACEMENT: self._create,
             Op.UPDATE: self._update,
+            Op.IMPORT: self._import,
             Op.DELETE: self._delete,
             Op.DELETE_REPLACED: self._delete,
             Op.REPLACE: self._nothing,
@@ -228,6 +229,13 @@ class StepExecutor:
             created.outputs, new.inputs, new.additional_secret_outputs
         )
         new.init_errors = list(created.init_errors)
+
+    def _import(self, step: Step) -> list[str]:
+        self._start(step)
+        new = _new(step)
+        new.created = new.modified = timestamp()
+        self.snapshot.added(new)
+        return list(new.init_errors)
 
     def _delete(self, step: Step) -> list[str]:
         old = _old(step)

@@ -7,7 +7,7 @@ check and to compare, never to change anything.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuform.stacks.engine import graph, input_diff
+from gpuform.stacks.engine import graph, importing, input_diff
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.presentation import describe
 from gpuform.stacks.engine.provider_host import Diff, Failure, ProviderHost
@@ -156,6 +156,9 @@ class StepGenerator:
     def _custom(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
+        if importing.is_wanted(registration, old):
+            goal.inputs = self._check(registration, {}, goal.inputs)
+            return [importing.import_step(self.host, registration, goal)]
         recreating = old is not None and old.urn in self._recreating
         fresh = old is None or recreating or old.external
         given = goal.inputs

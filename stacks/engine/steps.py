@@ -18,6 +18,7 @@ class Op(StrEnum):
     REPLACE = "replace"
     CREATE_REPLACEMENT = "create-replacement"
     DELETE_REPLACED = "delete-replaced"
+    IMPORT = "import"
     REFRESH = "refresh"
     REMOVE_PENDING_REPLACE = "remove-pending-replace"
 

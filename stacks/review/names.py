@@ -12,11 +12,20 @@ SYMBOLS = {
     PlanAction.UPDATE: "~",
     PlanAction.REPLACE: "+-",
     PlanAction.DELETE: "-",
+    PlanAction.IMPORT: "=",
     PlanAction.READ: ">",
     PlanAction.REFRESH: "~",
 }
 
-STYLES = {"+": "add", "++": "add", "~": "change", "+-": "replace", "-": "remove", "--": "remove"}
+STYLES = {
+    "+": "add",
+    "=": "add",
+    "++": "add",
+    "~": "change",
+    "+-": "replace",
+    "-": "remove",
+    "--": "remove",
+}
 
 
 def short_type(type_: str) -> str:

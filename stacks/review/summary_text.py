@@ -9,6 +9,7 @@ from gpuform.stacks.review.paint import PLAIN, Paint
 # Operation -> symbol, what is to be done, what was done; in the order of Pulumi's display.
 _COUNTED = {
     "create": ("+", "create", "created"),
+    "import": ("=", "import", "imported"),
     "update": ("~", "update", "updated"),
     "replace": ("+-", "replace", "replaced"),
     "delete": ("-", "delete", "deleted"),

@@ -118,14 +118,29 @@ def test_destroy_takes_the_cluster_first_and_waits_until_the_volume_is_free(proj
     assert project.ok("stack", "rm", "dev", "--yes")
 
 
-def test_an_object_of_the_same_name_is_left_alone(project):
+def test_an_object_of_the_same_name_is_left_alone_until_it_is_imported(project):
     client(project).clusters.storage.create(**VOLUME)
+    project.admin("POST", "clock", json={"advance": 600})
     project.declare(None, VOLUME)
     refused = project.run("up", "--yes", "--skip-preview")
     assert refused.code == 1
     (volume,) = project.objects["volumes"]
-    assert volume["id"] in refused.text
-    assert "import" in refused.text
+    told = f'import_="{volume["id"]}"'
+    assert told in refused.text
+    project.program(
+        "import pulumi\n"
+        "from gpuform.providers.together import SharedVolume\n"
+        f"SharedVolume('data', **{VOLUME!r}, opts=pulumi.ResourceOptions({told}))\n"
+    )
+    assert "= 1 to import" in project.ok("preview").out
+    project.forget_requests()
+    project.up()
+    assert project.requests("POST", "PUT", "DELETE") == []
+    project.ok("preview", "--expect-no-changes")
+    project.declare(None, VOLUME)
+    project.ok("preview", "--expect-no-changes")
+    project.ok("destroy", "--yes")
+    assert project.objects["volumes"] == []
 
 
 def test_the_kubeconfig_can_be_used(project):

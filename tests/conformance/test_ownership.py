@@ -30,7 +30,7 @@ def assert_refused_and_untouched(
     told = result.errors[0]
     assert foreign["id"] in told
     assert "no record says that this project made it" in told
-    assert f"import pulumi-python:dynamic/gpuform.{described.platform}:{described.kind}" in told
+    assert f'import_="{foreign["id"]}"' in told
     assert platform.writes() == []
     assert platform.objects(described) == [foreign]
     assert stack.id is None

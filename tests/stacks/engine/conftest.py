@@ -101,7 +101,7 @@ class Machines(ResourceProvider):
         world(lambda objects: objects.__setitem__(id, own(news)))
         if "slow" in news:
             current_call().init_errors.append("booting again")
-        return UpdateResult({**own(news), "address": olds["address"]})
+        return UpdateResult({**own(news), "address": olds.get("address")})
 
     def delete(self, id, props):
         note("delete", id=id)

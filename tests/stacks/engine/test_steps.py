@@ -313,7 +313,6 @@ def test_what_the_program_prints_and_logs_is_told(lab):
 @pytest.mark.parametrize(
     ("program", "named"),
     [
-        ("Machine('a', opts=ResourceOptions(import_='m-9'))", "import_"),
         ("Machine('a', opts=ResourceOptions(replacement_trigger='x'))", "replacement_trigger"),
         ("pulumi.StackReference('organization/x/y')", "StackReference"),
         ("pulumi.CustomResource('aws:s3/bucket:Bucket', 'b', {})", "aws"),
