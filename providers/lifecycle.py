@@ -220,6 +220,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         """What deleting or replacing an object of these inputs needs; nothing by default."""
         return None
 
+    def may_delete(self, props: Properties) -> None:
+        """While planning: raises GpuformError when a delete will be refused. Pure."""
+        with self._serving("delete"):
+            self._require(self._echo(_plain(props)), "this deletes it")
+
     def _require(self, known: Properties, what: str) -> None:
         guard = self.guarded(known)
         if guard is not None:

@@ -149,6 +149,13 @@ class ProviderHost:
         with self._calling(urn, timeout):
             provider.delete(id_, to_provider(outputs))
 
+    def may_delete(self, urn: str, outputs: PropertyMap) -> None:
+        """While planning: raises ProviderError where the provider says that it would refuse."""
+        provider = self._provider(outputs)
+        if isinstance(provider, Lifecycle):
+            with self._calling(urn):
+                provider.may_delete(to_provider(outputs))
+
     def read(
         self, urn: str, id_: str, inputs: PropertyMap, outputs: PropertyMap
     ) -> tuple[Created, PropertyMap | None] | None:

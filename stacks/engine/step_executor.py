@@ -148,6 +148,8 @@ class StepExecutor:
         self._start(step)
         new, old = step.new, step.old
         if new is None:
+            if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not _is_spared(_old(step)):
+                self.host.may_delete(step.urn, _old(step).outputs)
             return
         if step.op is Op.SAME and old is not None:
             new.id, new.outputs = old.id, old.outputs
@@ -248,8 +250,7 @@ class StepExecutor:
         return []
 
     def _delete_object(self, old: ResourceState) -> None:
-        spared = old.external or old.retain_on_delete or not old.custom or is_provider(old.type)
-        if not spared:
+        if not _is_spared(old):
             self.host.delete(old.urn, old.id, old.outputs, _timeout(old, "delete"))
 
     def _forget(self, step: Step) -> list[str]:
@@ -290,6 +291,11 @@ def _old(step: Step) -> ResourceState:
 
 def _both(step: Step) -> tuple[ResourceState, ResourceState]:
     return _old(step), _new(step)
+
+
+def _is_spared(old: ResourceState) -> bool:
+    """Whether a delete only forgets the entry: no provider is called."""
+    return old.external or old.retain_on_delete or not old.custom or is_provider(old.type)
 
 
 def _timeout(resource: ResourceState, verb: str) -> float | None:

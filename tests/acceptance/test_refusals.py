@@ -131,10 +131,14 @@ def test_a_reserved_cluster_is_replaced_or_destroyed_only_with_permission(projec
     project.up()
     (cluster,) = project.objects["clusters"]
     project.declare({**RESERVED, "duration_days": 30, "cluster_name": "other"})
-    for command in (["preview"], ["up", "--yes"], ["destroy", "--yes"]):
+    for command in (["preview"], ["up", "--yes"], ["destroy", "--yes"], ["destroy", "-y", "-f"]):
         refused = project.run(*command)
         assert refused.code == 1, refused.text
         assert "--allow destroy-reserved" in refused.text
+    project.program("")
+    refused = project.run("preview")
+    assert (refused.code, "--allow destroy-reserved" in refused.text) == (1, True), refused.text
+    project.declare({**RESERVED, "duration_days": 30, "cluster_name": "other"})
     assert project.objects["clusters"] == [cluster]
     misspelt = project.run("preview", "--allow", "destroy-all")
     assert misspelt.code != 0
