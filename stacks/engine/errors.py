@@ -10,3 +10,7 @@ class EngineError(Exception):
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+USE_THE_CLI = "run this stack with the Pulumi CLI (`pulumi up`): the state is the same"
+"""The hint for what the embedded engine refuses."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gpuform.providers.lifecycle import PROVIDER_KEY
 from gpuform.stacks.engine import values
-from gpuform.stacks.engine.provider_host import PROVIDER_KEY
 from gpuform.stacks.engine.values import PropertyMap
 
 
@@ -44,6 +44,11 @@ def _reset(target: dict[str, Any], source: Any, path: Sequence[str]) -> None:
     elif isinstance(target.get(key), dict):
         target[key] = dict(target[key])
         _reset(target[key], old, rest)
+
+
+def top_level(paths: Iterable[str]) -> list[str]:
+    """The top-level properties that the paths are in, each once, in order."""
+    return list(dict.fromkeys(split_path(path)[0] for path in paths))
 
 
 def split_path(path: str) -> list[str]:

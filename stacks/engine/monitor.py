@@ -15,13 +15,13 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 
 from gpuform.stacks.engine import values
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus, Severity, StepDone
 from gpuform.stacks.engine.provider_resource import DefaultProvider
 from gpuform.stacks.engine.registration import Registration, from_request
 from gpuform.stacks.engine.rules import Rule
 from gpuform.stacks.engine.step_executor import StepError, StepExecutor, Stopped
-from gpuform.stacks.engine.step_generator import CheckFailed, StepGenerator
+from gpuform.stacks.engine.step_generator import CheckFailed, StepGenerator, problem_text
 from gpuform.stacks.engine.steps import Step
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue
@@ -173,8 +173,7 @@ class Monitor:
             return
         self.checked[registration.urn] = replace(registration, inputs=checked.inputs)
         problems = [
-            f"{registration.type} resource '{registration.name}': property {problem.path} "
-            f"has a problem: {problem.reason}"
+            problem_text(registration, problem.path, problem.reason)
             for rule in self.rules
             for problem in rule(self.checked[registration.urn], self.checked)
         ]
@@ -253,9 +252,8 @@ class Monitor:
         return unimplemented
 
     def _refuse(self, what: str) -> NoReturn:
-        hint = "run this stack with the Pulumi CLI (`pulumi up`): the state is the same"
         message = f"{what}, which the embedded engine cannot do"
-        self.executor.fail("", EngineError(message, hint))
+        self.executor.fail("", EngineError(message, USE_THE_CLI))
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
 
 

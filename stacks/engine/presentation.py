@@ -7,11 +7,12 @@ engine compares inputs. Nothing here decides anything, and no secret gets throug
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gpuform.providers.lifecycle import PROVIDER_KEY
 from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine import input_diff, values
-from gpuform.stacks.engine.provider_host import PROVIDER_KEY, Diff, ProviderHost
+from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op
 from gpuform.stacks.engine.urn import name_of

@@ -21,15 +21,13 @@ from pulumi.runtime._serialization import _deserialize
 
 from gpuform.providers.call import Call, serving
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
 from gpuform.schemas.changes import FieldChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_values import from_provider, to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import PropertyMap, Unknown
-
-PROVIDER_KEY = "__provider"
 
 
 class ProviderError(EngineError):

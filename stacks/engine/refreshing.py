@@ -98,5 +98,5 @@ class _Refresh:
 
     def _keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
         if diff.fields is not None:
-            return list(dict.fromkeys(input_diff.split_path(f.path)[0] for f in diff.fields))
+            return input_diff.top_level(field.path for field in diff.fields)
         return input_diff.changed_keys(old.outputs, new.outputs) if diff.changes else []

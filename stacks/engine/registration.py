@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pulumi.runtime.proto import resource_pb2
 
 from gpuform.stacks.engine import durations, values
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.urn import is_provider, make_urn
 from gpuform.stacks.engine.values import PropertyMap
 
@@ -95,20 +95,20 @@ def _refuse_what_needs_the_cli(request: resource_pb2.RegisterResourceRequest) ->
         if present:
             raise EngineError(
                 f"resource '{request.name}' uses {option}, which the embedded engine cannot do",
-                hint="run this stack with the Pulumi CLI (`pulumi up`): the state is the same",
+                hint=USE_THE_CLI,
             )
     package = request.type.split(":", 1)[0]
     if request.custom and package != "pulumi-python" and not is_provider(request.type):
         raise EngineError(
             f"resource '{request.name}' is of package '{package}' ({request.type}); "
             "the embedded engine runs dynamic providers only",
-            hint="run this stack with the Pulumi CLI (`pulumi up`): the state is the same",
+            hint=USE_THE_CLI,
         )
     if is_provider(request.type):
         raise EngineError(
             f"provider resource '{request.name}' ({request.type}) cannot be run by the "
             "embedded engine",
-            hint="run this stack with the Pulumi CLI (`pulumi up`): the state is the same",
+            hint=USE_THE_CLI,
         )
 
 

@@ -294,8 +294,7 @@ def _differs(diff: Diff) -> bool:
 
 def _changed(diff: Diff | None, old: ResourceState, goal: ResourceState) -> list[str]:
     if diff is not None and diff.fields is not None:
-        names = (input_diff.split_path(change.path)[0] for change in diff.fields)
-        return list(dict.fromkeys(names))
+        return input_diff.top_level(change.path for change in diff.fields)
     return input_diff.changed_keys(old.inputs, goal.inputs)
 
 
@@ -306,7 +305,12 @@ def _failure_text(registration: Registration, news: PropertyMap, failure: Failur
     shown = ""
     if plain == value and isinstance(value, str | float | int | bool):
         shown = f" value {{{value:g}}}" if isinstance(value, float) else f" value {{{value}}}"
+    return problem_text(registration, f"{failure.property}{shown}", failure.reason)
+
+
+def problem_text(registration: Registration, subject: str, reason: str) -> str:
+    """A refused property in Pulumi's words; `subject` is its path, and its value if it is shown."""
     return (
-        f"{registration.type} resource '{registration.name}': property {failure.property}{shown} "
-        f"has a problem: {failure.reason}"
+        f"{registration.type} resource '{registration.name}': property {subject} "
+        f"has a problem: {reason}"
     )
