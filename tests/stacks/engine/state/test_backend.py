@@ -95,7 +95,12 @@ def test_compressed_content_is_known_by_its_first_bytes(backend: Backend, stacks
     assert backend.read("demo", "dev") == OLD
 
 
-@pytest.mark.parametrize("data", [gzip.compress(OLD)[:-4], gzip.compress(OLD)[:12] + b"junkjunk"])
+# Named, because the bytes hold the time: workers that run tests side by side must agree on names.
+@pytest.mark.parametrize(
+    "data",
+    [gzip.compress(OLD)[:-4], gzip.compress(OLD)[:12] + b"junkjunk"],
+    ids=["cut short", "damaged"],
+)
 def test_a_torn_gzip_file_is_refused(backend: Backend, stacks: Path, data: bytes) -> None:
     stacks.mkdir(parents=True)
     (stacks / "dev.json.gz").write_bytes(data)
