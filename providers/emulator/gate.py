@@ -4,7 +4,7 @@ import json
 from typing import Any, Protocol
 
 from flask import Blueprint, Flask, Response, g, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import ClientDisconnected, HTTPException
 
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
@@ -100,7 +100,10 @@ def _injected(fault: Rule, status: int, platform: Platform) -> Response:
 
 
 def _body() -> Any:
-    text = request.get_data(as_text=True)
+    try:
+        text = request.get_data(as_text=True)
+    except ClientDisconnected:
+        return None  # who died before sending it still made a request
     try:
         return json.loads(text) if text else None
     except ValueError:
