@@ -109,6 +109,8 @@ def _change(rules: FieldRules) -> str:
         return "as the fields it stands for"
     if rules.local:
         return "nothing"
+    if rules.at_create:
+        return "holds for what is made later"
     effect = "replaces" if rules.immutable else "in place"
     if rules.replace_if:
         effect = f"in place, or replaces: {rules.replace_if.because}"
@@ -195,6 +197,8 @@ def _argument(name: str, annotation: Any, choices: dict[str, tuple[str, ...]]) -
         return alias
     if get_origin(kind) in (list, tuple):
         return f"Sequence[pulumi.Input[{_argument(name, get_args(kind)[0], choices)}]]"
+    if get_origin(kind) is dict:
+        return f"Mapping[str, pulumi.Input[{_argument(name, get_args(kind)[1], choices)}]]"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return _arguments_name(kind)
     return _plain(kind)
@@ -206,6 +210,8 @@ def _output(annotation: Any) -> str:
         return "str"
     if get_origin(kind) in (list, tuple):
         return f"list[{_output(get_args(kind)[0])}]"
+    if get_origin(kind) is dict:
+        return f"dict[str, {_output(get_args(kind)[1])}]"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "dict[str, Any]"
     return _plain(kind)

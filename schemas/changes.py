@@ -165,7 +165,7 @@ def _fields(
     # An object without a model is a free mapping: its own keys, in the order declared.
     for name in rules or dict.fromkeys([*after, *before]):
         field = rules.get(name, _NO_RULES)
-        if not (field.spelling or field.computed or field.local):
+        if field.is_compared:
             inner = place.field(name, field)
             if rules or name in after:
                 yield from _value(inner, before.get(name), after.get(name))
@@ -179,7 +179,10 @@ def _value(place: _Place, before: Any, after: Any) -> Iterator[FieldChange]:
     elif after is None:
         yield from _no_longer_declared(place, before)
     elif isinstance(before, Mapping) and isinstance(after, Mapping):
-        yield from _fields(place, place.rules.inner, before, after)
+        if place.rules.is_map:
+            yield from _entries(place, before, after)
+        else:
+            yield from _fields(place, place.rules.inner, before, after)
     elif (key := place.rules.keyed_by) and _is_keyed(key, before) and _is_keyed(key, after):
         yield from _items(place, key, before, after)
     elif contains_unknown(after) or not place.rules.is_same(before, after):
@@ -209,15 +212,23 @@ def _no_longer_declared(place: _Place, before: Any) -> Iterator[FieldChange]:
 def _items(
     place: _Place, key: KeyedBy, before: Sequence[Any], after: Sequence[Any]
 ) -> Iterator[FieldChange]:
-    old = {item[key.name]: item for item in before}
     new = {item[key.name]: item for item in after}
-    for name, item in new.items():
-        if name in old:
-            yield from _fields(place.item(name), place.rules.inner, old[name], item)
-        else:
+    old = {name: item for item in before if (name := item[key.name]) in new or not key.is_off(item)}
+    yield from _entries(place, old, new)
+
+
+def _entries(
+    place: _Place, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[FieldChange]:
+    for name, item in after.items():
+        if name not in before:
             yield place.item(name).change(Action.ADD, None, item)
-    for name, item in old.items():
-        if name not in new and not key.is_off(item):
+        elif item is UNKNOWN:
+            yield place.item(name).change(Action.UPDATE, before[name], item)
+        else:
+            yield from _fields(place.item(name), place.rules.inner, before[name], item)
+    for name, item in before.items():
+        if name not in after:
             yield place.item(name).change(Action.DELETE, item, None, "no longer declared")
 
 
@@ -248,7 +259,10 @@ def _project(rules: FieldRules, observed: Any, like: Any) -> Any:
     if observed is None or like is None or rules.write_only:
         return like
     if isinstance(observed, Mapping) and isinstance(like, Mapping):
-        return _project_fields(rules.inner, observed, like)
+        if not rules.is_map:
+            return _project_fields(rules.inner, observed, like)
+        there = [key for key in like if key in observed]  # what is not, is gone
+        return {key: _project_fields(rules.inner, observed[key], like[key]) for key in there}
     if (key := rules.keyed_by) and _is_keyed(key, observed) and _is_keyed(key, like):
         return list(_project_items(rules, key, observed, like))
     return like if rules.is_same(observed, like) else observed

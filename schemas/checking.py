@@ -5,6 +5,7 @@ not known yet is skipped by both.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -81,9 +82,12 @@ class _Reader:
             return [self._value(rules, item, (*place, at)) for at, item in enumerate(value)]
         if isinstance(value, Mapping):
             nested = rules.nested
-            if nested and issubclass(nested, InputModel):
-                return self.read(nested, value, place)
-            return dict(value)
+            if nested is None or not issubclass(nested, InputModel):
+                return dict(value)
+            if rules.is_map:
+                item = replace(rules, is_map=False)
+                return {key: self._value(item, value[key], (*place, key)) for key in value}
+            return self.read(nested, value, place)
         if rules.whole and isinstance(value, float) and value.is_integer():
             return int(value)
         return value
@@ -121,12 +125,19 @@ def _model_problems(
         nested, value = rules.nested, values.get(name)
         if nested is None or not issubclass(nested, InputModel):
             continue
-        if isinstance(value, Mapping):
-            yield from _model_problems(nested, value, (*place, name))
-        elif isinstance(value, list):
-            for at, item in enumerate(value):
-                if isinstance(item, Mapping):
-                    yield from _model_problems(nested, item, (*place, name, at))
+        for step, item in _objects(rules, value):
+            if isinstance(item, Mapping):
+                yield from _model_problems(nested, item, (*place, name, *step))
+
+
+def _objects(rules: FieldRules, value: Any) -> Iterator[tuple[Place, Any]]:
+    """The objects of a field, each with its place inside: one, or those of a list or map."""
+    if isinstance(value, list):
+        yield from (((at,), item) for at, item in enumerate(value))
+    elif isinstance(value, Mapping) and rules.is_map:
+        yield from (((key,), item) for key, item in value.items())
+    else:
+        yield (), value
 
 
 def _joined(outer: str, inner: str) -> str:

@@ -50,15 +50,17 @@ def _field_at(
     model: type[InputModel], place: tuple[str | int, ...]
 ) -> tuple[type[InputModel], str, FieldRules]:
     """The model that has the field at ``place``, the field's name, and its rules there."""
-    owner, rules, name = model, FieldRules(), ""
+    owner, rules, name, is_key = model, FieldRules(), "", False
     for step in place:
-        if isinstance(step, int):
+        if isinstance(step, int) or is_key:
+            is_key = False
             continue
         if rules.nested and issubclass(rules.nested, InputModel):
             owner = rules.nested
         fields = rules_of(owner)
         if step in fields:
             name, rules = step, fields[step].under(rules)
+            is_key = rules.is_map
     return owner, name, rules
 
 

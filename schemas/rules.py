@@ -47,6 +47,9 @@ Computed: Final = Flag("computed")
 Local: Final = Flag("local")
 """gpuform's own setting: never sent to the platform, and never compared."""
 
+AtCreate: Final = Flag("at_create")
+"""Sent with a create alone, and never compared: a change holds for what is made later."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeyedBy:
@@ -111,7 +114,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class FieldRules:
-    """All rules of one field. ``nested`` is the model of its object, or of its list's items."""
+    """All rules of one field.
+
+    ``nested`` is the model of its object, or of the items of its list or map.
+    """
 
     immutable: bool = False
     grow_only: bool = False
@@ -121,6 +127,7 @@ class FieldRules:
     spelling: bool = False
     computed: bool = False
     local: bool = False
+    at_create: bool = False
     keyed_by: KeyedBy | None = None
     default: Default | None = None
     replace_if: ReplaceIf | None = None
@@ -128,6 +135,8 @@ class FieldRules:
     shown_as: str = ""
     source: str = ""
     nested: type[BaseModel] | None = None
+    is_map: bool = False
+    """The value is an object of objects of ``nested``, each under a key of its own."""
     whole: bool = False
     """Numbers of this field are whole ones."""
     choices: tuple[str, ...] = ()
@@ -153,6 +162,11 @@ class FieldRules:
         return self.secret or any(rules.holds_secret for rules in self.inner.values())
 
     @property
+    def is_compared(self) -> bool:
+        """Whether a change of the field is a change of the resource."""
+        return not (self.spelling or self.computed or self.local or self.at_create)
+
+    @property
     def inner(self) -> "Mapping[str, FieldRules]":
         """The rules of the fields inside; empty for anything but a modelled object."""
         return rules_of(self.nested) if self.nested else _NO_FIELDS
@@ -167,8 +181,10 @@ def rules_of(model: type[BaseModel]) -> Mapping[str, FieldRules]:
     found = {}
     for name, field in model.model_fields.items():
         leaves = _leaf_types(field.annotation)
+        nested = next((leaf for leaf in leaves if issubclass(leaf, BaseModel)), None)
         found[name] = FieldRules(
-            nested=next((leaf for leaf in leaves if issubclass(leaf, BaseModel)), None),
+            nested=nested,
+            is_map=nested is not None and _is_map(field.annotation),
             whole=int in leaves and float not in leaves,
             choices=_choices(field.annotation),
             **_stated(field.metadata),
@@ -204,6 +220,10 @@ def _leaf_types(annotation: Any) -> list[type]:
     if arguments:
         return [leaf for argument in arguments for leaf in _leaf_types(argument)]
     return [annotation] if isinstance(annotation, type) else []
+
+
+def _is_map(annotation: Any) -> bool:
+    return get_origin(annotation) is dict or any(map(_is_map, get_args(annotation)))
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
