@@ -36,7 +36,7 @@ class Admin:
 
     def blueprint(self) -> Blueprint:
         routes = Blueprint("admin", __name__)
-        routes.register_error_handler(ValidationError, _refused)
+        routes.register_error_handler(ValidationError, refused)
         routes.get("/health")(self._health)
         routes.get("/clock")(self._get_clock)
         routes.post("/clock")(self._move_clock)
@@ -93,7 +93,8 @@ class Admin:
         return answer({})
 
 
-def _refused(error: ValidationError) -> Response:
+def refused(error: ValidationError) -> Response:
+    """422, with what is wrong and never the values."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     told = "; ".join(
         f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}" for problem in problems

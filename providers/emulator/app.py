@@ -13,6 +13,8 @@ from gpuform.providers.emulator.admin import Admin
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection, Faults
 from gpuform.providers.emulator.gate import DROPPED, Gate, Platform
+from gpuform.providers.emulator.scp.controls import Controls
+from gpuform.providers.emulator.scp.routes import Scp
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.routes import Together
 
@@ -23,7 +25,10 @@ def create_app(store: Store, clock: Clock) -> Flask:
     Calling it raises `DroppedConnection` where a fault loses the answer.
     """
     faults = Faults(store)
-    platforms: tuple[Platform, ...] = (Together(store, clock, faults),)
+    platforms: tuple[Platform, ...] = (
+        Together(store, clock, faults),
+        Scp(store, clock, faults),
+    )
     app = Flask("gpuform.emulator", static_folder=None)
     app.config["PROPAGATE_EXCEPTIONS"] = True
     Gate(store, clock, faults, platforms).guard(app)
@@ -31,6 +36,7 @@ def create_app(store: Store, clock: Clock) -> Flask:
         app.register_blueprint(platform.blueprint(), url_prefix=platform.prefix)
     admin = Admin(store, clock, faults, platforms)
     app.register_blueprint(admin.blueprint(), url_prefix="/_emulator")
+    app.register_blueprint(Controls(store, clock).blueprint(), url_prefix="/_emulator/scp")
     # Flask's documented way to wrap an application.
     app.wsgi_app = _dropping(app.wsgi_app)  # type: ignore[assignment, method-assign]
     return app

@@ -19,7 +19,7 @@ from pydantic import (
 
 from gpuform.providers.emulator.store import Store
 
-_EFFECTS = ("status", "drop", "capacity", "stuck", "preempted", "status_override")
+_EFFECTS = ("status", "drop", "capacity", "stuck", "preempted", "failing", "status_override")
 
 
 class DroppedConnection(ConnectionError):
@@ -56,6 +56,9 @@ class Rule(BaseModel):
     stuck: bool = False
     """What the request starts never gets beyond its first state."""
 
+    failing: str | None = None
+    """What the request makes under names in which this regular expression is found fails later."""
+
     preempted: bool = False
     """The preemptible nodes of the objects that the answer shows are taken back before it."""
 
@@ -64,14 +67,14 @@ class Rule(BaseModel):
     phase: str | None = None
     """With `status_override`: the last phase transition shown."""
 
-    @field_validator("path")
+    @field_validator("path", "failing")
     @classmethod
-    def _compiles(cls, path: str) -> str:
+    def _compiles(cls, pattern: str | None) -> str | None:
         try:
-            re.compile(path)
+            re.compile(pattern or "")
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}") from error
-        return path
+        return pattern
 
     @model_validator(mode="after")
     def _one_effect(self) -> Self:

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Protocol
 
-from flask import Blueprint, Flask, Response, g, request
+from flask import Blueprint, Flask, Request, Response, g, request
 from werkzeug.exceptions import ClientDisconnected, HTTPException
 
 from gpuform.providers.emulator.answers import answer
@@ -13,7 +13,15 @@ from gpuform.providers.emulator.store import Store
 
 # In the WSGI environment: the server or the in-process caller gets no answer.
 DROPPED = "gpuform.emulator.dropped"
-_SECRET_KEYS = {"kube_config", "authorization", "api_key", "access_token", "token"}
+_SECRET_KEYS = {
+    "kube_config",
+    "authorization",
+    "api_key",
+    "access_token",
+    "token",
+    "os_user_password",
+    "init_script",
+}
 
 
 class Platform(Protocol):
@@ -24,7 +32,7 @@ class Platform(Protocol):
     @property
     def prefix(self) -> str: ...
     def blueprint(self) -> Blueprint: ...
-    def refusal(self, method: str, authorization: str) -> Response | None: ...
+    def refusal(self, asked: Request) -> Response | None: ...
     def error(self, status: int, message: str) -> Response: ...
     def objects(self) -> dict[str, list[dict[str, Any]]]: ...
 
@@ -58,7 +66,7 @@ class Gate:
                 return Response(status=204)
         if fault is not None and fault.status is not None:
             return _injected(fault, fault.status, platform)
-        return platform.refusal(request.method, request.headers.get("Authorization", ""))
+        return platform.refusal(request)
 
     def _leave(self, response: Response) -> Response:
         platform = self._platform()
@@ -68,7 +76,7 @@ class Gate:
                 "method": request.method,
                 "path": self._path(platform),
                 "query": _without_secrets(request.args.to_dict()),
-                "body": _without_secrets(_body()),
+                "body": _logged(_body()),
                 "status": None if request.environ.get(DROPPED) else response.status_code,
                 "time": self._clock.now(),
             }
@@ -83,7 +91,9 @@ class Gate:
         return platform.error(status, message)
 
     def _platform(self) -> Platform | None:
-        found = (each for each in self._platforms if request.path.startswith(f"{each.prefix}/"))
+        found = (
+            each for each in self._platforms if f"{request.path}/".startswith(f"{each.prefix}/")
+        )
         return next(found, None)
 
     def _path(self, platform: Platform) -> str:
@@ -108,6 +118,11 @@ def _body() -> Any:
         return json.loads(text) if text else None
     except ValueError:
         return text
+
+
+def _logged(body: object) -> object:
+    """The body without secrets. What is no JSON is not shown: nobody knows what it holds."""
+    return "[text]" if isinstance(body, str) else _without_secrets(body)
 
 
 def _without_secrets(value: object) -> object:

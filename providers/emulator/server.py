@@ -4,7 +4,7 @@ import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +15,7 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection
+from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY
 
@@ -26,6 +27,9 @@ def environment(url: str) -> dict[str, str]:
     return {
         "TOGETHER_BASE_URL": f"{url}/together",
         "TOGETHER_API_KEY": ADMIN_KEY,
+        "SCP_TF_ENDPOINT_OVERRIDE": f"{url}/scp",
+        "SCP_TF_ACCESS_KEY": ACCESS_KEY,
+        "SCP_TF_SECRET_KEY": SECRET_KEY,
         "GPUFORM_CLOCK": url,
     }
 
@@ -157,9 +161,11 @@ class _Handler(WSGIRequestHandler):
             raise
         self._respond(*head[-1], body)
 
-    def _respond(self, status: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+    def _respond(self, status: str, headers: Sequence[tuple[str, str]], body: bytes) -> None:
         code, _, reason = status.partition(" ")
-        self.send_response(int(code), reason)
+        self.send_response_only(int(code), reason)
+        if "Date" not in dict(headers):  # a platform's clock may be off
+            self.send_header("Date", self.date_time_string())
         for name, value in headers:
             self.send_header(name, value)
         self.end_headers()

@@ -72,7 +72,10 @@ def test_reset_forgets_everything_but_the_time(
     control.fault(status=500)
     now = control.advance(1)
     control.call("POST", "/reset")
-    assert control.call("GET", "/objects") == {"together": {"clusters": [], "volumes": []}}
+    assert control.call("GET", "/objects") == {
+        "together": {"clusters": [], "volumes": []},
+        "scp": {"gpu_nodes": [], "fabrics": []},
+    }
     assert control.call("GET", "/faults") == control.requests() == []
     assert control.call("GET", "/clock")["now"] == now
     assert together.clusters.list().clusters == []

@@ -26,7 +26,14 @@ def test_the_environment_is_enough_for_the_client(
     emulator: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variables = environment(emulator.url)
-    assert set(variables) == {"TOGETHER_BASE_URL", "TOGETHER_API_KEY", "GPUFORM_CLOCK"}
+    assert set(variables) == {
+        "TOGETHER_BASE_URL",
+        "TOGETHER_API_KEY",
+        "SCP_TF_ENDPOINT_OVERRIDE",
+        "SCP_TF_ACCESS_KEY",
+        "SCP_TF_SECRET_KEY",
+        "GPUFORM_CLOCK",
+    }
     assert variables["GPUFORM_CLOCK"] == emulator.url
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Request, Response, g, request
 
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
@@ -68,12 +68,12 @@ class Together:
             routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
         return routes
 
-    def refusal(self, method: str, authorization: str) -> Response | None:
+    def refusal(self, asked: Request) -> Response | None:
         """401 without a known key, 403 when a Member writes."""
-        scheme, _, key = authorization.partition(" ")
+        scheme, _, key = asked.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or key not in {ADMIN_KEY, MEMBER_KEY}:
             return self.error(401, "Invalid API key provided")
-        if key == MEMBER_KEY and method != "GET":
+        if key == MEMBER_KEY and asked.method != "GET":
             return self.error(403, "A Member may only view GPU clusters; this needs an Admin key")
         return None
 

@@ -1,0 +1,179 @@
+"""What each region offers. The document's example ids are here; the rest is plausible."""
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Any
+
+ACCOUNT_ID = "f5c8e56a4d9b49a8bd89e14758a32d53"
+USER_ID = "90dddfc2b1e04edba54ba2b41539a9ac"
+_SINCE = "2024-05-17T00:23:17Z"
+
+
+@dataclass(frozen=True)
+class Image:
+    image_id: str
+    name: str
+    os_distro: str
+    os_version: str
+    regions: tuple[str, ...]
+    priority: int
+
+    def view(self) -> dict[str, Any]:
+        return {
+            "created_at": "2024-07-11 08:56:59",  # not RFC 3339: so it is in the document
+            "id": self.image_id,
+            "name": self.name,
+            "os_distro": self.os_distro,
+            "priority": self.priority,
+            "scp_image_type": "STANDARD",
+            "scp_os_version": self.os_version,
+        }
+
+
+@dataclass(frozen=True)
+class Product:
+    """A server type; `product_id` is a create's `server_type_id`, `name` the `server_type`."""
+
+    product_id: str
+    name: str
+    product_type: str
+    class_name: str
+    class_value: str
+    gpu_model: str
+    cpus: int
+    memory_gb: int
+    disk_gb: int
+    images: tuple[str, ...]
+    state: str = "AVAILABLE"
+
+    def view(self) -> dict[str, Any]:
+        return {
+            "created_at": _SINCE,
+            "created_by": USER_ID,
+            "description": f"vCPU {self.cpus} │ Memory {self.memory_gb}G │ Disk {self.disk_gb}G",
+            "id": self.product_id,
+            "modified_at": _SINCE,
+            "modified_by": USER_ID,
+            "name": self.name,
+            "product_attrs": {
+                "compute_class_type_name": self.class_name,
+                "compute_class_type_value": self.class_value,
+                "cpu_value": str(self.cpus),
+                "disk_unit": "GB",
+                "disk_value": str(self.disk_gb),
+                "gpu_model": self.gpu_model,
+                "memory_value": str(self.memory_gb),
+            },
+            "state": self.state,
+            "type": self.product_type,
+        }
+
+
+@dataclass(frozen=True)
+class Subnet:
+    subnet_id: str
+    vpc_id: str
+    region: str
+    network: ipaddress.IPv4Network
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A vendor's node pool: `capacity` servers for the fabrics that are made in it."""
+
+    pool_id: str
+    region: str
+    subnets: tuple[str, ...]
+    capacity: int
+
+
+_RHEL = "IMAGE-7XFMaJpLsapKvskFMjCtmm"
+_UBUNTU = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
+_UBUNTU_EAST = "IMAGE-9sHgDr3XkWnVtBq6ZyLmPa"
+_VPC_WEST = "e58348b1bc9148e5af86500fd4ef99ca"
+_VPC_EAST = "3c1f0d7a5b8e4926a4d1c7f2e09b6583"
+_SUBNET_WEST_A = "ab313c43291e4b678f4bacffe10768ae"
+_SUBNET_WEST_B = "5d0e7c9a1f4b42c8b6a3e2d19f7c8054"
+_SUBNET_EAST_A = "c72a9b1e6d3f4805917e4c2b8d5f0a36"
+
+IMAGES = {
+    image.image_id: image
+    for image in (
+        Image(_RHEL, "RHEL 8.8 for BM", "RHEL", "8.8", ("kr-west1", "kr-east1"), 20),
+        Image(_UBUNTU, "Ubuntu 22.04 for BM", "UBUNTU", "22.04", ("kr-west1",), 10),
+        Image(_UBUNTU_EAST, "Ubuntu 22.04 for BM", "UBUNTU", "22.04", ("kr-east1",), 10),
+    )
+}
+PRODUCTS = {
+    product.product_id: product
+    for product in (
+        Product(
+            "f90e8ef54cc2451b825608e9f95f7bcb",
+            "g2v192m1920_metal",
+            "SCALE",
+            "GPU H100 Metal-2",
+            "g2_metal",
+            "H100",
+            192,
+            1920,
+            480,
+            (_RHEL, _UBUNTU, _UBUNTU_EAST),
+        ),
+        Product(
+            "1b6d4f0c83a94e57b2c90a7d5e16f348",
+            "g1v128m1024_metal",
+            "SCALE",
+            "GPU A100 Metal-1",
+            "g1_metal",
+            "A100",
+            128,
+            1024,
+            480,
+            (_RHEL, _UBUNTU),
+        ),
+        Product(
+            "7ea25c90d1b348f6a80f3b6c94d27e15",
+            "g3v224m2048_metal",
+            "SCALE",
+            "GPU B200 Metal-3",
+            "g3_metal",
+            "B200",
+            224,
+            2048,
+            960,
+            (_UBUNTU,),
+            state="UNAVAILABLE",
+        ),
+    )
+}
+SUBNETS = {
+    subnet.subnet_id: subnet
+    for subnet in (
+        Subnet(_SUBNET_WEST_A, _VPC_WEST, "kr-west1", ipaddress.IPv4Network("192.168.0.0/20")),
+        Subnet(_SUBNET_WEST_B, _VPC_WEST, "kr-west1", ipaddress.IPv4Network("192.168.16.0/24")),
+        Subnet(_SUBNET_EAST_A, _VPC_EAST, "kr-east1", ipaddress.IPv4Network("10.20.0.0/24")),
+    )
+}
+POOLS = {
+    pool.pool_id: pool
+    for pool in (
+        Pool("POOL001-krw1a", "kr-west1", (_SUBNET_WEST_A, _SUBNET_WEST_B), 512),
+        Pool("POOL002-krw1b", "kr-west1", (_SUBNET_WEST_A,), 16),
+        Pool("POOL001-kre1a", "kr-east1", (_SUBNET_EAST_A,), 64),
+    )
+}
+REGIONS = tuple(sorted({pool.region for pool in POOLS.values()}))
+
+
+def offered_images(region: str) -> list[Image]:
+    found = (image for image in IMAGES.values() if region in image.regions)
+    return sorted(found, key=lambda image: image.priority)
+
+
+def offered_products(product_type: str | None, image_id: str | None) -> list[Product]:
+    return [
+        product
+        for product in PRODUCTS.values()
+        if product_type in {None, product.product_type}
+        and (image_id is None or image_id in product.images)
+    ]

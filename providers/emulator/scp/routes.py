@@ -1,0 +1,302 @@
+"""The 16 endpoints of the platform document, and the list of versions, under `/scp`."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flask import Blueprint, Request, Response, g, request
+from werkzeug.http import http_date
+
+from gpuform.providers.emulator.answers import answer
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.scp import settings as kept
+from gpuform.providers.emulator.scp.access import check_access
+from gpuform.providers.emulator.scp.catalogue import (
+    ACCOUNT_ID,
+    POOLS,
+    REGIONS,
+    offered_images,
+    offered_products,
+)
+from gpuform.providers.emulator.scp.creating import create_nodes
+from gpuform.providers.emulator.scp.errors import ApiError, Message, refused
+from gpuform.providers.emulator.scp.estate import Estate
+from gpuform.providers.emulator.scp.operations import (
+    assign_nat,
+    delete_nodes,
+    lock_node,
+    modify_members,
+    release_nat,
+    start_nodes,
+    stop_nodes,
+)
+from gpuform.providers.emulator.scp.queries import Listing, View, given
+from gpuform.providers.emulator.scp.requests import (
+    AssignPublicNatIp,
+    CreateGpuNodes,
+    GpuNodeIds,
+    ModifyMembers,
+    parse,
+)
+from gpuform.providers.emulator.scp.rules import Situation, Trouble
+from gpuform.providers.emulator.scp.versions import HEADER, VERSIONS, chosen
+from gpuform.providers.emulator.store import Store
+
+_NODES = "/v1/gpu-nodes"
+_NODE = f"{_NODES}/<gpu_node_id>"
+_FABRICS = "/v1/cluster-fabrics"
+_LANGUAGES = ("ko-KR", "en-US")
+# Parameters that filter, and the field of the view that each one is about.
+_NODE_FILTERS = {
+    "gpu_node_name": "gpu_node_name",
+    "state": "state",
+    "ip": "policy_ip",
+    "vpc_id": "vpc_id",
+    "cluster_fabric_name": "cluster_fabric_name",
+    "cluster_fabric_id": "cluster_fabric_id",
+}
+_FABRIC_FILTERS = {
+    "cluster_fabric_name": "cluster_name",
+    "state": "state",
+    "node_pool_id": "node_pool_id",
+}
+_NODE_SORTS = (
+    "created_at", "modified_at", "gpu_node_name", "state", "policy_ip", "cluster_fabric_name", "id",
+)  # fmt: skip
+_FABRIC_SORTS = (
+    "created_at", "modified_at", "cluster_name", "state", "node_pool_id", "used_server_count", "id",
+)  # fmt: skip
+
+
+class Scp:
+    """The platform as the app mounts it."""
+
+    name = "scp"
+    prefix = "/scp"
+
+    def __init__(self, store: Store, clock: Clock, faults: Faults) -> None:
+        self._store = store
+        self._clock = clock
+        self._faults = faults
+
+    def blueprint(self) -> Blueprint:
+        routes = Blueprint(self.name, __name__)
+        routes.register_error_handler(ApiError, self._refused)
+        routes.after_request(self._marked)
+        for path in ("", "/"):
+            routes.add_url_rule(path, "versions", self._list_versions, methods=["GET"])
+        # Werkzeug prefers a fixed name such as `images` to `<gpu_node_id>` whatever the order.
+        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+            ("POST", f"{_NODE}/public-nat-ip", self._assign_nat),
+            ("DELETE", f"{_NODE}/public-nat-ip", self._release_nat),
+            ("PUT", f"{_NODE}/lock", self._lock),
+            ("PUT", f"{_NODE}/unlock", self._unlock),
+            ("GET", _NODE, self._show_node),
+            ("POST", _NODES, self._create_nodes),
+            ("DELETE", _NODES, self._delete_nodes),
+            ("GET", _NODES, self._list_nodes),
+            ("POST", f"{_NODES}/start", self._start_nodes),
+            ("POST", f"{_NODES}/stop", self._stop_nodes),
+            ("GET", f"{_NODES}/images", self._list_images),
+            ("GET", f"{_NODES}/products", self._list_products),
+            ("GET", _FABRICS, self._list_fabrics),
+            ("GET", f"{_FABRICS}/node-pools", self._list_node_pools),
+            ("POST", f"{_FABRICS}/modify-members", self._modify_members),
+            ("GET", f"{_FABRICS}/<cluster_fabric_id>", self._show_fabric),
+        )
+        for method, path, view in table:
+            routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
+        return routes
+
+    def refusal(self, asked: Request) -> Response | None:
+        """401, 403, and 400 for a version that is not served. The list of versions is open."""
+        if asked.path.rstrip("/") == self.prefix:
+            return None
+        try:
+            check_access(asked, kept.load(self._store), time.time())
+            g.version = chosen(asked.headers.get(HEADER))
+        except ApiError as error:
+            return self._refused(error)
+        return None
+
+    def error(self, status: int, message: str) -> Response:
+        return self._refused(ApiError(status, "Error", Message(message, message)))
+
+    def objects(self) -> dict[str, list[dict[str, Any]]]:
+        with self._store.transaction():
+            estate = self._estate()
+            now = estate.now
+            return {
+                "gpu_nodes": [
+                    {"id": each.node_id, "name": each.name, "status": each.state(now)}
+                    for each in estate.nodes()
+                ],
+                "fabrics": [
+                    {"id": each.fabric_id, "name": each.name, "status": each.state(now)}
+                    for each in estate.fabrics()
+                ],
+            }
+
+    def _estate(self) -> Estate:
+        return Estate(self._store, self._clock.now())
+
+    def _in_one_moment(self, view: Callable[..., Response]) -> Callable[..., Response]:
+        """The view as Flask calls it: alone, and undone as a whole when it raises."""
+
+        def whole(**keys: str) -> Response:
+            with self._store.transaction():
+                situation = Situation(self._estate(), kept.load(self._store), _trouble())
+                return view(situation, **keys)
+
+        return whole
+
+    def _refused(self, error: ApiError) -> Response:
+        language = request.accept_languages.best_match(_LANGUAGES, default=_LANGUAGES[0])
+        return answer(error.body(language, self._request_id()), error.status)
+
+    def _marked(self, response: Response) -> Response:
+        """With the version that answers, and the time of the clock that checks signatures."""
+        if "version" in g:
+            response.headers.update(g.version.headers())
+        ahead = kept.load(self._store).clock_ahead_seconds
+        response.headers["Date"] = http_date(time.time() + ahead)
+        return response
+
+    def _request_id(self) -> str:
+        return f"req-{self._store.new_id()}"
+
+    def _accepted(self, resource_id: str) -> Response:
+        """The document's AsyncResponse."""
+        content = {
+            "account_id": ACCOUNT_ID,
+            "request_id": self._request_id(),
+            "resource_id": resource_id,
+        }
+        return answer(content, 202)
+
+    # Nodes.
+
+    def _create_nodes(self, situation: Situation) -> Response:
+        made = create_nodes(situation, parse(CreateGpuNodes, request.get_data()))
+        return self._accepted(", ".join(node.node_id for node in made))
+
+    def _delete_nodes(self, situation: Situation) -> Response:
+        return self._done_to_all(situation, delete_nodes)
+
+    def _start_nodes(self, situation: Situation) -> Response:
+        return self._done_to_all(situation, start_nodes)
+
+    def _stop_nodes(self, situation: Situation) -> Response:
+        return self._done_to_all(situation, stop_nodes)
+
+    def _done_to_all(
+        self, situation: Situation, action: Callable[[Situation, Sequence[str]], None]
+    ) -> Response:
+        body = parse(GpuNodeIds, request.get_data())
+        action(situation, body.gpu_node_ids)
+        return self._accepted(", ".join(body.gpu_node_ids))
+
+    def _list_nodes(self, situation: Situation) -> Response:
+        listing = Listing.read(request.args, _NODE_FILTERS, _NODE_SORTS)
+        views = [node.view(situation.now) for node in situation.estate.nodes()]
+        return self._page(listing, views, _NODES, "gpu_nodes")
+
+    def _show_node(self, situation: Situation, gpu_node_id: str) -> Response:
+        view = situation.estate.node(gpu_node_id).view(situation.now)
+        self._override([view], _NODES)
+        return answer(view)
+
+    def _lock(self, situation: Situation, gpu_node_id: str) -> Response:
+        lock_node(situation, gpu_node_id, enabled=True)
+        return answer({"gpu_node_id": gpu_node_id})
+
+    def _unlock(self, situation: Situation, gpu_node_id: str) -> Response:
+        lock_node(situation, gpu_node_id, enabled=False)
+        return answer({"gpu_node_id": gpu_node_id})
+
+    def _assign_nat(self, situation: Situation, gpu_node_id: str) -> Response:
+        body = parse(AssignPublicNatIp, request.get_data())
+        assign_nat(situation, gpu_node_id, body.public_ip_address_id)
+        return answer({"gpu_node_id": gpu_node_id}, 202)
+
+    def _release_nat(self, situation: Situation, gpu_node_id: str) -> Response:
+        release_nat(situation, gpu_node_id)
+        return answer({"gpu_node_id": gpu_node_id}, 202)
+
+    # Fabrics.
+
+    def _list_fabrics(self, situation: Situation) -> Response:
+        listing = Listing.read(request.args, _FABRIC_FILTERS, _FABRIC_SORTS)
+        estate = situation.estate
+        views = [each.view(situation.now, estate.members(each)) for each in estate.fabrics()]
+        return self._page(listing, views, _FABRICS, "cluster_fabrics")
+
+    def _show_fabric(self, situation: Situation, cluster_fabric_id: str) -> Response:
+        fabric = situation.estate.fabric(cluster_fabric_id)
+        view = fabric.view(situation.now, situation.estate.members(fabric))
+        self._override([view], _FABRICS)
+        return answer(view)
+
+    def _modify_members(self, situation: Situation) -> Response:
+        body = parse(ModifyMembers, request.get_data())
+        modify_members(situation, body)
+        return self._accepted(body.after_cluster_fabric_id)
+
+    # What is offered.
+
+    def _list_images(self, _: Situation) -> Response:
+        region = given(request.args, "region_id").get("region_id")
+        if region not in REGIONS:
+            known = ", ".join(REGIONS)
+            raise refused(
+                "InvalidParameter",
+                Message(f"region_id: 필수 항목입니다({known}).", f"region_id: one of {known}"),
+            )
+        return answer({"images": [image.view() for image in offered_images(region)]})
+
+    def _list_products(self, _: Situation) -> Response:
+        asked = given(request.args, "type", "image_id")
+        found = offered_products(asked.get("type"), asked.get("image_id"))
+        return answer({"products": [product.view() for product in found]})
+
+    def _list_node_pools(self, situation: Situation) -> Response:
+        asked = given(request.args, "subnet_id", "cluster_fabric_id", "node_pool_id")
+        found = []
+        for pool in POOLS.values():
+            fabrics = [
+                each for each in situation.estate.fabrics() if each.node_pool_id == pool.pool_id
+            ]
+            fits = (
+                asked.get("node_pool_id") in {None, pool.pool_id},
+                asked.get("subnet_id") in {None, *pool.subnets},
+                asked.get("cluster_fabric_id") in {None, *(each.fabric_id for each in fabrics)},
+            )
+            if all(fits):
+                details = [each.details() for each in fabrics]
+                found.append({"cluster_fabric_details": details, "node_pool_id": pool.pool_id})
+        return answer({"count": len(found), "node_pools": found})
+
+    def _list_versions(self) -> Response:
+        url = request.url_root.rstrip("/") + self.prefix
+        return answer({"versions": [version.view(url) for version in VERSIONS]})
+
+    def _page(self, listing: Listing, views: list[View], folder: str, name: str) -> Response:
+        found = listing.sorted(views)
+        page = listing.paged(found)
+        self._override(page, folder)
+        return answer({"count": len(found), name: page})
+
+    def _override(self, views: list[View], folder: str) -> None:
+        """Show the state that an injected fault imposes."""
+        by_path = {f"{folder}/{view['id']}": view for view in views}
+        path = request.path.removeprefix(self.prefix)
+        for own, rule in self._faults.take_overrides(request.method, path, list(by_path)).items():
+            by_path[own]["state"] = rule.status_override
+
+
+def _trouble() -> Trouble:
+    rule: Rule | None = g.get("fault")
+    if rule is None:
+        return Trouble()
+    return Trouble(is_stuck=rule.stuck, is_out_of_stock=rule.capacity, failing=rule.failing)

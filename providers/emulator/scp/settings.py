@@ -1,0 +1,67 @@
+"""What tests and people may set of the emulated platform; a reset brings the defaults back."""
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
+
+from gpuform.providers.emulator.scp import (
+    ACCESS_KEY,
+    SECRET_KEY,
+    VIEWER_ACCESS_KEY,
+    VIEWER_SECRET_KEY,
+)
+from gpuform.providers.emulator.store import Store
+
+_KIND = "scp.settings"
+_ONLY = "settings"
+
+
+class KeyPair(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    secret_key: SecretStr = Field(min_length=1)
+    may_write: bool = True
+
+    @field_serializer("secret_key", when_used="json")
+    def _kept(self, secret_key: SecretStr) -> str:
+        return secret_key.get_secret_value()
+
+
+class Settings(BaseModel):
+    """Where the platform documents nothing, the defaults are ours."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keys: dict[str, KeyPair] = {
+        ACCESS_KEY: KeyPair(secret_key=SecretStr(SECRET_KEY)),
+        VIEWER_ACCESS_KEY: KeyPair(secret_key=SecretStr(VIEWER_SECRET_KEY), may_write=False),
+    }
+    """Known pairs by access key."""
+
+    clock_ahead_seconds: float = Field(default=0.0, allow_inf_nan=False)
+    """How far the platform's clock, against which requests are signed, is ahead of the real one."""
+
+    accepted_skew_seconds: float = Field(default=900.0, ge=0, allow_inf_nan=False)
+    """How far a request's timestamp may be from the platform's clock."""
+
+    capacity: dict[str, int] = {}
+    """Servers of vendor pools, by pool id, instead of the catalogue's number."""
+
+    joining_one_allowed: bool = True
+    """Whether one server may join a fabric that exists; else two at least."""
+
+    joining_while_creating: bool = False
+    """Whether servers may join a fabric that is still CREATING."""
+
+    reaction_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """How long an accepted action does not show: the old state stays meanwhile."""
+
+    terminated_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """How long a node that is gone still shows, as TERMINATED; 0: it is 404 at once."""
+
+
+def load(store: Store) -> Settings:
+    kept = store.get(_KIND, _ONLY)
+    return Settings() if kept is None else Settings.model_validate_json(kept)
+
+
+def keep(store: Store, settings: Settings) -> None:
+    store.put(_KIND, _ONLY, settings.model_dump_json())
