@@ -1,4 +1,4 @@
-"""A field whose value is an object of objects: read, checked, compared and projected by its keys."""
+"""A map of modelled objects: read, checked, compared and projected by its keys."""
 
 from typing import Annotated, Any
 

@@ -1,0 +1,200 @@
+"""What a person declares of Samsung SCP's Multi-node GPU Cluster.
+
+Names are the platform's own. Facts are from the SCP reference ('Create GPU Nodes', 'Modify Cluster
+Fabric Members') and, where it has no rules, from the official Terraform provider.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.rules import AtCreate, Default, Immutable, Local, Secret, Source, WriteOnly
+from gpuform.schemas.scp.node_rules import (
+    gpu_node_problems,
+    node_pool_problems,
+    node_problems,
+    without_empty,
+)
+from gpuform.schemas.scp.texts import (
+    FabricName,
+    InitScript,
+    IpAddress,
+    NamePrefix,
+    NodeName,
+    Password,
+    Tags,
+)
+
+Power = Literal["RUNNING", "STOPPED"]
+
+_OWN_NAMES: Mapping[str, str] = {
+    "network_id": "subnet_id",
+    "policy_ip": "ip_address",
+    "policy_use_nat": "nat_enabled",
+    "root_account": "os_user_id",
+}
+"""What the platform calls the same things when it shows a node."""
+
+
+class FabricInputs(InputModel):
+    """A cluster fabric, bound by its name: it exists from its first node to its last."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {"cluster_name": "cluster_fabric_name"}
+
+    node_pool_id: Annotated[str, Immutable] = Field(
+        min_length=1, description="The platform's node pool, such as POOL001-krw1a."
+    )
+    cluster_fabric_name: Annotated[FabricName, Immutable] = Field(
+        description="Name of the fabric, 3 to 15 characters."
+    )
+
+
+class NodeInputs(InputModel):
+    """One node of a pool, where it differs from the others."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {"name": "gpu_node_name", **_OWN_NAMES}
+
+    gpu_node_name: NodeName | None = Field(
+        default=None,
+        description="Its name; otherwise gpu_node_name_prefix, a hyphen and its key. Another name "
+        "makes another node.",
+    )
+    ip_address: IpAddress | None = Field(
+        default=None, description="A fixed address of the subnet; another one replaces the node."
+    )
+    nat_enabled: bool | None = Field(
+        default=None, description="Whether it has a public address, by public_ip_address_id."
+    )
+    public_ip_address_id: str | None = Field(
+        default=None, min_length=1, description="Id of the public IP for NAT."
+    )
+    lock_enabled: bool | None = Field(
+        default=None, description="Whether it is locked; otherwise as the pool's."
+    )
+    state: Power | None = Field(
+        default=None, description="RUNNING or STOPPED; otherwise as the pool's."
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        return node_problems(values)
+
+
+class _MadeInputs(InputModel):
+    """What every create of nodes needs, and no node can change."""
+
+    image_id: Annotated[str, Immutable] = Field(
+        min_length=1, description="Image of the operating system, such as IMAGE-7XFMaJ...."
+    )
+    server_type_id: Annotated[str, Immutable, WriteOnly] = Field(
+        min_length=1, description="Id of the product (the type of server)."
+    )
+    region_id: Annotated[str, Immutable] = Field(
+        min_length=1, description="Region, such as kr-west1."
+    )
+    vpc_id: Annotated[str, Immutable] = Field(min_length=1, description="VPC of the nodes.")
+    subnet_id: Annotated[str, Immutable] = Field(min_length=1, description="Subnet of the nodes.")
+    os_user_id: Annotated[str | None, Immutable, WriteOnly, Default("root")] = Field(
+        default=None, min_length=1, description="User of the operating system; root on Linux."
+    )
+    os_user_password: Annotated[
+        Password,
+        Immutable,
+        WriteOnly,
+        Secret,
+        Source("Terraform provider: 9 to 20 characters of four kinds"),
+    ] = Field(description="Password of that user: 9 to 20 characters of four kinds.")
+    init_script: Annotated[InitScript | None, Immutable, WriteOnly, Secret] = Field(
+        default=None, description="Script that a new node runs, at most 16384 characters."
+    )
+    tags: Annotated[Tags | None, AtCreate] = Field(
+        default=None, description="Tags that new nodes get; later, the Resource Manager's."
+    )
+
+
+class NodePoolInputs(_MadeInputs):
+    """GPU nodes that are made and kept together in one fabric of one vendor pool."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {
+        "name": "gpu_node_name_prefix",
+        "size": "count",
+        "cluster_name": "cluster_fabric_name",
+        "server_details": "nodes",
+        **{theirs: ours for theirs, ours in _OWN_NAMES.items() if not theirs.startswith("policy")},
+    }
+
+    node_pool_id: Annotated[str, Immutable] = Field(
+        min_length=1, description="The platform's node pool, such as POOL001-krw1a."
+    )
+    cluster_fabric_name: FabricName = Field(
+        description="Fabric of the nodes, made with the first of them; another name moves them to "
+        "that fabric, which has to have members."
+    )
+    cluster_fabric_id: str | None = Field(
+        default=None, description="Id of a fabric with other nodes, for the pool to join it."
+    )
+    gpu_node_name_prefix: Annotated[NamePrefix, Immutable] = Field(
+        description="Nodes are named by it: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes."
+    )
+    count: int | None = Field(
+        default=None, ge=1, le=999, description="How many nodes; or declare each in nodes."
+    )
+    nodes: dict[str, NodeInputs] | None = Field(
+        default=None, description="The nodes one by one, each under a key of its own."
+    )
+    remove: Annotated[list[str] | None, Local] = Field(
+        default=None,
+        description="Names of the nodes that go first when count shrinks; then failed, stopped and "
+        "the newest ones go.",
+    )
+    lock_enabled: bool | None = Field(
+        default=None, description="Whether the nodes are locked against deletion and stopping."
+    )
+    state: Annotated[Power | None, Default("RUNNING")] = Field(
+        default=None, description="RUNNING or STOPPED."
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        return node_pool_problems(values)
+
+    @classmethod
+    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return without_empty(values)
+
+
+class GpuNodeInputs(_MadeInputs):
+    """One GPU node that joins a fabric which exists."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {"name": "gpu_node_name", **_OWN_NAMES}
+
+    gpu_node_name: Annotated[NodeName, Immutable] = Field(description="Name of the node.")
+    cluster_fabric_id: str = Field(
+        description="Fabric to join, such as a NodePool's cluster_fabric_id; another one of the "
+        "same vendor pool moves the node."
+    )
+    ip_address: Annotated[IpAddress | None, Immutable] = Field(
+        default=None, description="A fixed address of the subnet."
+    )
+    nat_enabled: bool | None = Field(
+        default=None, description="Whether it has a public address, by public_ip_address_id."
+    )
+    public_ip_address_id: str | None = Field(
+        default=None, min_length=1, description="Id of the public IP for NAT."
+    )
+    lock_enabled: bool | None = Field(
+        default=None, description="Whether it is locked against deletion and stopping."
+    )
+    state: Annotated[Power | None, Default("RUNNING")] = Field(
+        default=None, description="RUNNING or STOPPED."
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        return gpu_node_problems(values)
+
+    @classmethod
+    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return without_empty(values)

@@ -1,0 +1,86 @@
+"""What fabrics, pools and nodes of Samsung SCP give out beside their inputs.
+
+Where an output has the name of an input, it is what the platform has, not what was declared.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuform.schemas.models import OutputModel
+
+
+class NodeOutputs(BaseModel):
+    """A node of a pool as the platform shows it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(description="Id of the node.")
+    gpu_node_name: str = Field(description="Its name.")
+    state: str = Field(description="Its state, in the platform's words.")
+    policy_ip: str | None = Field(default=None, description="Its address in the subnet.")
+    policy_use_nat: bool = Field(default=False, description="Whether it has a public address.")
+    policy_nat: str | None = Field(default=None, description="That address.")
+    public_ip_address_id: str | None = Field(
+        default=None, description="Id of its public IP, as far as gpuform assigned it."
+    )
+    lock_enabled: bool = Field(default=False, description="Whether it is locked.")
+    cluster_fabric_id: str | None = Field(
+        default=None, description="Its fabric; absent until the platform has made it."
+    )
+    cluster_fabric_name: str | None = Field(default=None, description="Name of its fabric.")
+    pfs_ip: list[str] = Field(default=[], description="Its addresses in the storage network.")
+    server_type: str | None = Field(default=None, description="Name of its type of server.")
+    image_version: str | None = Field(default=None, description="Its operating system.")
+    created_at: str | None = Field(default=None, description="When it was made.")
+
+
+class NodePoolOutputs(OutputModel):
+    """A pool of nodes. `nodes` has every node under its key, or its name where it has no key."""
+
+    nodes: dict[str, NodeOutputs] = Field(default={}, description="The nodes that there are.")
+    node_ids: list[str] = Field(default=[], description="Ids of the nodes.")
+    cluster_fabric_id: str | None = Field(
+        default=None, description="Fabric of the nodes; absent until the platform has made it."
+    )
+
+
+class GpuNodeOutputs(OutputModel):
+    """One node as the platform shows it."""
+
+    state: str = Field(description="State, in the platform's words.")
+    policy_ip: str | None = Field(default=None, description="Address in the subnet.")
+    policy_use_nat: bool = Field(default=False, description="Whether it has a public address.")
+    policy_nat: str | None = Field(default=None, description="That address.")
+    public_ip_address_id: str | None = Field(
+        default=None, description="Id of the public IP, as far as gpuform assigned it."
+    )
+    lock_enabled: bool = Field(default=False, description="Whether it is locked.")
+    node_pool_id: str | None = Field(default=None, description="The platform's node pool.")
+    cluster_fabric_name: str | None = Field(default=None, description="Name of the fabric.")
+    pfs_ip: list[str] = Field(default=[], description="Addresses in the storage network.")
+    server_type: str | None = Field(default=None, description="Name of the type of server.")
+    image_version: str | None = Field(default=None, description="The operating system.")
+    created_at: str | None = Field(default=None, description="When it was made.")
+
+
+class MemberOutputs(BaseModel):
+    """A node that is in a fabric."""
+
+    model_config = ConfigDict(frozen=True)
+
+    gpu_node_id: str = Field(description="Id of the node.")
+    gpu_node_name: str = Field(description="Its name.")
+    state: str = Field(description="Its state, in the platform's words.")
+
+
+class FabricOutputs(OutputModel):
+    """A fabric as the platform shows it; without members it does not exist there."""
+
+    cluster_fabric_id: str = Field(
+        default="", description="Id of the fabric; empty until its first node is made."
+    )
+    state: str | None = Field(
+        default=None, description="State, in the platform's words; absent without members."
+    )
+    gpu_node_details: list[MemberOutputs] = Field(default=[], description="The nodes in it.")
+    server_type: str | None = Field(default=None, description="Type of its servers.")
+    region_id: str | None = Field(default=None, description="Its region.")

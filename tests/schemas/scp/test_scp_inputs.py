@@ -1,0 +1,162 @@
+"""What may be declared of SCP's nodes, pools and fabrics, and the words for what may not."""
+
+from typing import Any
+
+import pytest
+
+from gpuform.schemas.checking import check
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.scp.inputs import FabricInputs, GpuNodeInputs, NodeInputs, NodePoolInputs
+from gpuform.schemas.values import UNKNOWN
+
+MADE = {
+    "image_id": "IMAGE-7XFMaJpLsapKvskFMjCtmm",
+    "server_type_id": "f90e8ef54cc2451b825608e9f95f7bcb",
+    "region_id": "kr-west1",
+    "vpc_id": "e58348b1bc9148e5af86500fd4ef99ca",
+    "subnet_id": "ab313c43291e4b678f4bacffe10768ae",
+    "os_user_password": "Secret-free1!".replace("-", "#"),
+}
+POOL = {
+    **MADE,
+    "node_pool_id": "POOL001-krw1a",
+    "cluster_fabric_name": "fabric1",
+    "gpu_node_name_prefix": "train",
+    "count": 4,
+}
+NODE = {**MADE, "gpu_node_name": "solo-1", "cluster_fabric_id": "f" * 32}
+NODES = {key: value for key, value in POOL.items() if key != "count"}
+
+
+def told(model: Any, values: Any) -> dict[str, str]:
+    return {problem.path: problem.reason for problem in check(model, values)[1]}
+
+
+@pytest.mark.parametrize(
+    ("model", "values"),
+    [
+        (NodePoolInputs, POOL),
+        (NodePoolInputs, {**NODES, "nodes": {"a": {}, "b": {"lock_enabled": True}}}),
+        (GpuNodeInputs, NODE),
+        (FabricInputs, {"node_pool_id": "POOL001-krw1a", "cluster_fabric_name": "fabric1"}),
+    ],
+)
+def test_a_good_declaration_stays_as_it_is(model: Any, values: Any) -> None:
+    assert check(model, values) == (values, [])
+
+
+@pytest.mark.parametrize("model", [NodePoolInputs, GpuNodeInputs, NodeInputs, FabricInputs])
+def test_every_field_says_what_it_is(model: Any) -> None:
+    assert all(field.description for field in model.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("cluster_fabric_name", "ab", "3 to 15"),
+        ("cluster_fabric_name", "1abc", "begin with a letter"),
+        ("cluster_fabric_name", "fabric-", "not end with a hyphen"),
+        ("cluster_fabric_name", "a" * 16, "3 to 15"),
+        ("cluster_fabric_name", "fäbric", "3 to 15"),
+        ("cluster_fabric_name", "fabric1\n", "3 to 15"),
+        ("gpu_node_name_prefix", "Train", "lower-case"),
+        ("gpu_node_name_prefix", "a" * 21, "3 to 20"),
+        ("gpu_node_name_prefix", "train-", "not end with a hyphen"),
+        ("count", 0, "the least is 1"),
+        ("count", 1000, "the most is 999"),
+        ("state", "running", "did you mean RUNNING?"),
+        ("state", "PAUSED", "use one of RUNNING, STOPPED"),
+        ("init_script", "x" * 16385, "at most 16384 characters"),
+        ("tags", {"": "x"}, "1 to 128"),
+        ("tags", {"k" * 129: "x"}, "1 to 128"),
+        ("tags", {"k": "v" * 257}, "at most 256"),
+        ("nodes", {"a": {}}, None),
+    ],
+)
+def test_what_is_wrong_is_named(field: str, value: Any, said: str | None) -> None:
+    found = told(NodePoolInputs, {**POOL, field: value})
+    if said is None:
+        assert list(found) == ["count"]
+        assert "keep one of the two" in found["count"]
+    else:
+        assert list(found) == [field]
+        assert said in found[field]
+
+
+@pytest.mark.parametrize(
+    "password",
+    [
+        "Short1!a",
+        "Toolong1!aaaaaaaaaaaa",
+        "alllower1!",
+        "ALLUPPER1!",
+        "NoDigits!!",
+        "NoSigns111",
+        "Other-sign1!",
+        "Wíth-accent1",
+        "Space in1!A",
+    ],
+)
+def test_a_bad_password_is_refused_and_not_told(password: str) -> None:
+    found = told(NodePoolInputs, {**POOL, "os_user_password": password})
+    assert list(found) == ["os_user_password"]
+    assert "9 to 20 characters" in found["os_user_password"]
+    assert password not in str(found)
+
+
+@pytest.mark.parametrize("password", ["Abcdef12!", "A1a@" * 5, "Zz9@$!%*#&"])
+def test_a_good_password_is_taken(password: str) -> None:
+    assert told(NodePoolInputs, {**POOL, "os_user_password": password}) == {}
+
+
+def test_secrets_are_secret() -> None:
+    for model in (NodePoolInputs, GpuNodeInputs):
+        rules = rules_of(model)
+        assert {name for name in rules if rules[name].secret} == {"os_user_password", "init_script"}
+
+
+def test_a_pool_says_how_many() -> None:
+    assert "how many nodes" in told(NodePoolInputs, NODES)["count"]
+    assert "one node or more" in told(NodePoolInputs, {**NODES, "nodes": {}})["nodes"]
+    both = {**NODES, "nodes": {"a": {}, "b": {}}, "remove": ["train-a"]}
+    assert "goes with count only" in told(NodePoolInputs, both)["remove"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "path", "said"),
+    [
+        ({"a": {"nat_enabled": True}}, "nodes.a.public_ip_address_id", "is required with nat"),
+        ({"a": {"public_ip_address_id": "x"}}, "nodes.a.nat_enabled", "declare it true"),
+        ({"a": {"ip_address": "192.168.0.256"}}, "nodes.a.ip_address", "not an IPv4 address"),
+        ({"a": {"policy_ip": "192.168.0.2"}}, "nodes.a.policy_ip", "write ip_address: 192.168"),
+        ({"A": {}}, "nodes.A", "would be named train-A"),
+        ({"a" * 19: {}}, f"nodes.{'a' * 19}", "declare its gpu_node_name"),
+        ({"a": {}, "b": {"gpu_node_name": "train-a"}}, "nodes.b", "like a: give each node"),
+    ],
+)
+def test_what_is_wrong_with_one_node(nodes: Any, path: str, said: str) -> None:
+    found = told(NodePoolInputs, {**NODES, "nodes": nodes})
+    assert list(found) == [path]
+    assert said in found[path]
+
+
+def test_a_node_joins_a_fabric_that_exists() -> None:
+    reason = told(GpuNodeInputs, {**NODE, "cluster_fabric_id": ""})["cluster_fabric_id"]
+    assert "one server cannot make a fabric" in reason
+    assert "scp.NodePool" in reason
+    without = {key: value for key, value in NODE.items() if key != "cluster_fabric_id"}
+    assert "is required: Fabric to join" in told(GpuNodeInputs, without)["cluster_fabric_id"]
+
+
+def test_what_is_empty_is_not_declared() -> None:
+    values, problems = check(NodePoolInputs, {**POOL, "init_script": "", "cluster_fabric_id": ""})
+    assert (values, problems) == (POOL, [])
+
+
+def test_unknown_values_are_skipped() -> None:
+    for name in POOL:
+        assert told(NodePoolInputs, {**POOL, name: UNKNOWN}) == {}
+    for nodes in (UNKNOWN, {"a": UNKNOWN}, {"a": {"gpu_node_name": UNKNOWN}, "b": {}}):
+        assert told(NodePoolInputs, {**NODES, "nodes": nodes}) == {}
+    nat = {"a": {"nat_enabled": True, "public_ip_address_id": UNKNOWN}}
+    assert told(NodePoolInputs, {**NODES, "nodes": nat}) == {}
