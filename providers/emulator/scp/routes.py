@@ -10,17 +10,12 @@ from werkzeug.http import http_date
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.scp import offers
 from gpuform.providers.emulator.scp import settings as kept
 from gpuform.providers.emulator.scp.access import check_access
-from gpuform.providers.emulator.scp.catalogue import (
-    ACCOUNT_ID,
-    POOLS,
-    REGIONS,
-    offered_images,
-    offered_products,
-)
+from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID
 from gpuform.providers.emulator.scp.creating import create_nodes
-from gpuform.providers.emulator.scp.errors import ApiError, Message, refused
+from gpuform.providers.emulator.scp.errors import ApiError, Message
 from gpuform.providers.emulator.scp.estate import Estate
 from gpuform.providers.emulator.scp.operations import (
     assign_nat,
@@ -31,7 +26,7 @@ from gpuform.providers.emulator.scp.operations import (
     start_nodes,
     stop_nodes,
 )
-from gpuform.providers.emulator.scp.queries import Listing, View, given
+from gpuform.providers.emulator.scp.queries import Listing, View
 from gpuform.providers.emulator.scp.requests import (
     AssignPublicNatIp,
     CreateGpuNodes,
@@ -246,36 +241,13 @@ class Scp:
     # What is offered.
 
     def _list_images(self, _: Situation) -> Response:
-        region = given(request.args, "region_id").get("region_id")
-        if region not in REGIONS:
-            known = ", ".join(REGIONS)
-            raise refused(
-                "InvalidParameter",
-                Message(f"region_id: 필수 항목입니다({known}).", f"region_id: one of {known}"),
-            )
-        return answer({"images": [image.view() for image in offered_images(region)]})
+        return answer(offers.images(request.args))
 
     def _list_products(self, _: Situation) -> Response:
-        asked = given(request.args, "type", "image_id")
-        found = offered_products(asked.get("type"), asked.get("image_id"))
-        return answer({"products": [product.view() for product in found]})
+        return answer(offers.products(request.args))
 
     def _list_node_pools(self, situation: Situation) -> Response:
-        asked = given(request.args, "subnet_id", "cluster_fabric_id", "node_pool_id")
-        found = []
-        for pool in POOLS.values():
-            fabrics = [
-                each for each in situation.estate.fabrics() if each.node_pool_id == pool.pool_id
-            ]
-            fits = (
-                asked.get("node_pool_id") in {None, pool.pool_id},
-                asked.get("subnet_id") in {None, *pool.subnets},
-                asked.get("cluster_fabric_id") in {None, *(each.fabric_id for each in fabrics)},
-            )
-            if all(fits):
-                details = [each.details() for each in fabrics]
-                found.append({"cluster_fabric_details": details, "node_pool_id": pool.pool_id})
-        return answer({"count": len(found), "node_pools": found})
+        return answer(offers.node_pools(request.args, situation.estate))
 
     def _list_versions(self) -> Response:
         url = request.url_root.rstrip("/") + self.prefix
