@@ -1,62 +1,95 @@
 """The delete phase: what of the old state the program no longer has, and in which order it goes."""
 
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
 from gpuform.stacks.engine import graph
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.presentation import describe
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.step_executor import StepExecutor
+from gpuform.stacks.engine.step_generator import UNPROTECT
 from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.targeting import Selection, deletable
 
 
-@dataclass(frozen=True, slots=True)
-class Deletions:
-    """Layers of steps, dependents first; `protected` are steps that may not be done."""
+def among(
+    doomed: Sequence[ResourceState],
+    selection: Selection,
+    base: Sequence[ResourceState],
+    fallen_with: Callable[[str], Sequence[str]],
+) -> tuple[list[ResourceState], list[ResourceState]]:
+    """Which of the entries a run of this selection deletes, and which of these nobody named.
 
-    layers: Sequence[Sequence[Step]]
-    protected: Sequence[Step]
-
-
-def plan_deletions(
-    host: ProviderHost, leftovers: Sequence[ResourceState], kept: AbstractSet[str]
-) -> Deletions:
-    """Steps for the entries that are marked for deletion or whose URN is not in `kept`."""
-    doomed = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
-    protected = [entry for entry in doomed if entry.protect and not entry.delete]
-    spared = {id(entry) for entry in protected}
-    doomed = [entry for entry in doomed if id(entry) not in spared]
-    layers = list(_layers(host, doomed, protected))
-    return Deletions(layers, [_deletion(host, entry) for entry in protected])
-
-
-def _layers(
-    host: ProviderHost, doomed: Sequence[ResourceState], protected: Sequence[ResourceState]
-) -> Iterator[list[Step]]:
-    # What a protected entry needs stays with it.
-    held: set[str] = set()
-    for entry in protected:
-        held |= graph.needs(entry)
-    for layer in graph.deletion_layers(doomed):
-        steps = []
-        for entry in layer:
-            if entry.urn in held and not entry.delete:
-                held |= graph.needs(entry)
-            else:
-                steps.append(_deletion(host, entry))
-        if steps:
-            yield steps
+    `base` is the state that the last run left; `fallen_with` tells what goes with a resource.
+    """
+    allowed = deletable(selection, base)
+    if selection.targets:
+        for urn in sorted(allowed):
+            allowed.update(fallen_with(urn))
+    chosen = [entry for entry in doomed if entry.urn in allowed]
+    unnamed: list[ResourceState] = []
+    if selection.targets and not selection.target_dependents:
+        unnamed = [entry for entry in chosen if entry.urn not in selection.targets]
+    return chosen, unnamed
 
 
-def _deletion(host: ProviderHost, entry: ResourceState) -> Step:
+@dataclass(slots=True)
+class DeletePhase:
+    """Deletes entries of `base`, dependents first.
+
+    What is protected stays, and so does everything that an entry needs which stays or has failed.
+    """
+
+    executor: StepExecutor
+    base: Sequence[ResourceState]
+    _held: set[str] = field(default_factory=set)  # URNs whose live entry stays
+    _held_old: set[str] = field(default_factory=set)  # URNs of which every entry stays
+
+    def run(self, doomed: Sequence[ResourceState]) -> None:
+        urns = {entry.urn for entry in doomed}
+        self._held = graph.with_needs(self.base, self.executor.failed)
+        for layer in graph.deletion_layers(doomed):
+            if self.executor.stopping:
+                return
+            going = [entry for entry in layer if self._may_go(entry)]
+            steps = [_deletion(self.executor.host, entry, urns) for entry in going]
+            if steps:
+                self.executor.run_layer(steps)
+            for entry in going:
+                if entry.urn in self.executor.failed:
+                    self._hold(entry)
+
+    def _may_go(self, entry: ResourceState) -> bool:
+        if entry.urn in self._held_old or (entry.urn in self._held and not entry.delete):
+            self._hold(entry)
+            return False
+        if not entry.protect or entry.delete or entry.pending_replacement:
+            return True
+        self._hold(entry)
+        self.executor.refuse(
+            _deletion(self.executor.host, entry, ()),
+            EngineError(f"{entry.urn} is protected and cannot be deleted", hint=UNPROTECT),
+        )
+        return False
+
+    def _hold(self, entry: ResourceState) -> None:
+        if entry.delete:
+            self._held_old |= graph.needs(entry)
+        else:
+            self._held |= graph.with_needs(self.base, graph.needs(entry))
+
+
+def _deletion(host: ProviderHost, entry: ResourceState, doomed: Collection[str]) -> Step:
     if entry.pending_replacement:
         return Step(Op.REMOVE_PENDING_REPLACE, entry.urn, entry)
-    op = Op.DELETE_REPLACED if entry.delete else Op.DELETE
+    if entry.external:
+        return Step(Op.DISCARD_REPLACED if entry.delete else Op.DISCARD, entry.urn, entry)
     return Step(
-        op,
+        Op.DELETE_REPLACED if entry.delete else Op.DELETE,
         entry.urn,
         entry,
-        retain=entry.retain_on_delete,
+        retain=entry.retain_on_delete or entry.deleted_with in doomed,
         change=None if entry.delete else describe(host, Op.DELETE, entry, None),
     )

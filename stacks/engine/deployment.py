@@ -10,8 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuform.providers.call import Call
@@ -19,7 +18,7 @@ from gpuform.providers.clock import clock_from
 from gpuform.providers.intents import Intents
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import language, refreshing
-from gpuform.stacks.engine.deletions import plan_deletions
+from gpuform.stacks.engine.deletions import DeletePhase, among
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import (
     Diagnostic,
@@ -35,11 +34,13 @@ from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.provider_resource import DefaultProvider
 from gpuform.stacks.engine.rules import Rule
 from gpuform.stacks.engine.snapshot import SnapshotManager
+from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.step_executor import StepExecutor
 from gpuform.stacks.engine.step_generator import StepGenerator
 from gpuform.stacks.engine.steps import Op
-from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.engine.targeting import Selection
+from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, DYNAMIC_PACKAGE, STACK_TYPE
 from gpuform.stacks.engine.value_json import Crypter
 from gpuform.stacks.engine.values import PropertyMap
 
@@ -51,13 +52,19 @@ DEFAULT_PARALLEL = 256
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a run is to be done. `refresh` reads every resource first; `rules` span resources."""
+    """How a run is to be done.
+
+    `refresh` reads every resource first; `rules` span resources; `selection` limits the run;
+    with `continue_on_error` what does not need a failed resource goes on.
+    """
 
     operation: Operation
     preview: bool
     refresh: bool = False
     parallel: int = DEFAULT_PARALLEL
     rules: Sequence[Rule] = ()
+    selection: Selection = field(default_factory=Selection)
+    continue_on_error: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class Subject:
     """What a run is about: a stack with its state, program and secrets.
 
     `provider_config` is the configuration as the default provider's properties hold it; `write`
-    puts a checkpoint on disk.
+    puts a checkpoint on disk; `stack_references` reads other stacks.
     """
 
     program: language.Program
@@ -73,6 +80,10 @@ class Subject:
     crypter: Crypter | None
     provider_config: PropertyMap
     write: Callable[[bytes], None]
+    stack_references: StackReferences
+
+
+_NO_CHANGES = frozenset({Op.SAME, Op.READ, Op.DISCARD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +105,8 @@ class Outcome:
 
     @property
     def has_changes(self) -> bool:
-        """Whether anything but `same` was done or planned."""
-        return any(n for op, n in self.changes.items() if op != Op.SAME)
+        """Whether anything of the stack's own was changed or would be: reading is no change."""
+        return any(n for op, n in self.changes.items() if op not in _NO_CHANGES)
 
 
 @dataclass(slots=True)
@@ -108,7 +119,7 @@ class Deployment:
     _cancelled: threading.Event = field(default_factory=threading.Event)
     _executor: StepExecutor = field(init=False)
     _monitor: Monitor | None = None
-    _provider: DefaultProvider = field(init=False)
+    _providers: dict[str, DefaultProvider] = field(init=False)
     _intents: Intents = field(init=False)
     _unchecked: set[str] = field(default_factory=set)
 
@@ -119,17 +130,21 @@ class Deployment:
         write = None if self.options.preview else self.subject.write
         self._executor = StepExecutor(
             host=host,
+            stack_references=replace(self.subject.stack_references, warn=self._warn),
             snapshot=SnapshotManager(self.subject.snapshot, self.subject.crypter, write),
             events=self.events,
             preview=self.options.preview,
             parallel=self.options.parallel,
+            continue_on_error=self.options.continue_on_error,
         )
-        self._provider = DefaultProvider(
-            program.stack,
-            program.project,
-            self.subject.provider_config,
-            {r.urn: r for r in self.subject.snapshot.resources if not r.delete},
-        )
+        olds = {r.urn: r for r in self.subject.snapshot.resources if not r.delete}
+        config = self.subject.provider_config
+        prefix = f"{BUILTIN_PACKAGE}:"
+        own = {k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)}
+        self._providers = {
+            package: DefaultProvider(package, program.stack, program.project, held, olds)
+            for package, held in ((DYNAMIC_PACKAGE, config), (BUILTIN_PACKAGE, own))
+        }
 
     def cancel(self) -> None:
         """Starts nothing new and ends all waiting now; requests on the wire finish."""
@@ -158,23 +173,59 @@ class Deployment:
     def _operate(self) -> None:
         options = self.options
         base = list(self.subject.snapshot.resources)
+        known = [entry.urn for entry in base]
+        early = [*options.selection.replace.missing(known)]
         if options.refresh or options.operation == "refresh":
-            base = refreshing.run(self._executor, base, counted=options.operation == "refresh")
+            early += options.selection.targets.missing(known)
+            early += options.selection.excludes.missing(known)
+        if early:
+            self._tell_missing(early)
+            return
+        if options.refresh or options.operation == "refresh":
+            base = refreshing.run(
+                self._executor,
+                base,
+                counted=options.operation == "refresh",
+                selection=options.selection,
+            )
         if self._executor.stopping:
             return
         if options.operation == "update":
             self._update(base)
         elif options.operation == "destroy":
-            self._delete(self._executor.snapshot.leftovers())
+            self._delete(self._generator(base), self._executor.snapshot.leftovers())
+            self._tell_missing(options.selection.targets.missing(known))
+
+    def _tell_missing(self, targets: Sequence[str]) -> None:
+        for text in targets:
+            self._executor.fail(
+                "",
+                EngineError(
+                    f"target '{text}' could not be found in the stack",
+                    hint="a target is a URN, a name, or a pattern with * or **",
+                ),
+            )
+
+    def _generator(self, base: Sequence[ResourceState]) -> StepGenerator:
+        return StepGenerator(
+            stack=self.subject.program.stack,
+            project=self.subject.program.project,
+            base=base,
+            host=self._executor.host,
+            preview=self.options.preview,
+            events=self.events,
+            tell=self._executor.fail,
+            selection=self.options.selection,
+        )
 
     def _update(self, base: Sequence[ResourceState]) -> None:
-        generator = StepGenerator(base, self._executor.host)
+        generator = self._generator(base)
         program = self.subject.program
         monitor = Monitor(
             target=Target(program.project, program.stack, str(program.root)),
             generator=generator,
             executor=self._executor,
-            provider=self._provider,
+            providers=self._providers,
             events=self.events,
             preview=self.options.preview,
             rules=self.options.rules,
@@ -182,12 +233,14 @@ class Deployment:
         self._monitor = monitor
         finished = self._run_program(monitor)
         monitor.close()
-        if finished and not self._executor.failed and not self._executor.stopping:
-            kept = {*generator.seen, *generator.renamed}
-            kept |= {self._provider.urn} if self._provider.is_registered else set()
+        may_delete = self.options.continue_on_error or not self._executor.failed
+        if finished and may_delete and not self._executor.stopping:
             # In a preview nothing was done that the state could tell.
             preview, snapshot = self.options.preview, self._executor.snapshot
-            self._delete(generator.leftovers() if preview else snapshot.leftovers(), kept)
+            self._delete(generator, generator.leftovers() if preview else snapshot.leftovers())
+        if finished:
+            known = [*(entry.urn for entry in base), *generator.seen]
+            self._tell_missing(self.options.selection.targets.missing(known))
         self._keep_stack_outputs(monitor)
 
     def _run_program(self, monitor: Monitor) -> bool:
@@ -218,20 +271,22 @@ class Deployment:
             self._executor.snapshot.outputs(step.state, outputs)
         self.events.emit(StepDone(step, self.options.preview))
 
-    def _delete(
-        self, leftovers: Sequence[ResourceState], kept: AbstractSet[str] = frozenset()
-    ) -> None:
-        deletions = plan_deletions(self._executor.host, leftovers, kept)
-        for step in deletions.protected:
-            self._executor.refuse(
-                step,
-                EngineError(
-                    f"{step.urn} is protected and cannot be deleted",
-                    hint="remove `protect` from its options first, in an `up` of its own",
-                ),
-            )
-        for layer in deletions.layers:
-            self._executor.run_layer(list(layer))
+    def _delete(self, generator: StepGenerator, leftovers: Sequence[ResourceState]) -> None:
+        kept = {p.urn for p in self._providers.values() if p.is_registered} | generator.kept
+        doomed = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
+        selection = self.options.selection
+        if selection.is_limited:
+            doomed, unnamed = among(doomed, selection, generator.base, generator.fallen_with)
+            for entry in unnamed:
+                self._executor.fail(
+                    entry.urn,
+                    EngineError(
+                        f"{entry.urn} would be deleted, and is not among the targets",
+                        hint="add it, or all that depends on the targets: --target-dependents",
+                    ),
+                )
+        if not self._executor.stopping:
+            DeletePhase(self._executor, generator.base).run(doomed)
 
     def _finish(self, began: float) -> Outcome:
         executor = self._executor
@@ -281,6 +336,9 @@ class Deployment:
             on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
             on_unchecked=self._tell_unchecked,
         )
+
+    def _warn(self, text: str) -> None:
+        self.events.emit(Diagnostic("warning", text))
 
     def _tell_unchecked(self, text: str) -> None:
         if text not in self._unchecked:

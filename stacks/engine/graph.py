@@ -11,13 +11,14 @@ def provider_urn(reference: str) -> str:
     return reference.rpartition("::")[0]
 
 
-def needs(resource: ResourceState) -> set[str]:
-    """URNs that must exist while this entry does."""
+def needs(resource: ResourceState, *, provider: bool = True) -> set[str]:
+    """URNs that must exist while this entry does, its provider's among them if wanted."""
     urns = set(resource.dependencies)
     for property_urns in resource.property_dependencies.values():
         urns.update(property_urns)
+    urns.update(resource.replace_with)
     urns.update(urn for urn in (resource.parent, resource.deleted_with) if urn)
-    if resource.provider:
+    if provider and resource.provider:
         urns.add(provider_urn(resource.provider))
     return urns
 
@@ -47,6 +48,29 @@ def dependents(
                 reached.add(place)
                 waiting.append(resources[place].urn)
     return [resources[place] for place in sorted(reached) if resources[place].urn != root]
+
+
+def with_dependents(resources: Sequence[ResourceState], urns: Collection[str]) -> set[str]:
+    """The URNs with those of everything that transitively needs one of them."""
+    users_of = users(resources)
+    reached, waiting = set(urns), list(urns)
+    while waiting:
+        for place in users_of.get(waiting.pop(), ()):
+            if (urn := resources[place].urn) not in reached:
+                reached.add(urn)
+                waiting.append(urn)
+    return reached
+
+
+def with_needs(resources: Sequence[ResourceState], urns: Collection[str]) -> set[str]:
+    """The URNs with those of everything that they transitively need."""
+    live = {resource.urn: resource for resource in resources if not resource.delete}
+    reached, waiting = set(urns), [urn for urn in urns if urn in live]
+    while waiting:
+        for urn in needs(live[waiting.pop()]) - reached:
+            reached.add(urn)
+            waiting += [urn] if urn in live else []
+    return reached
 
 
 def deletion_layers(doomed: Collection[ResourceState]) -> Iterator[list[ResourceState]]:

@@ -1,10 +1,13 @@
 """The `import_` option: an object that exists already becomes a resource of the stack.
 
-Nothing is changed on the platform. What the declaration wants otherwise is shown, and done by the
-next update; a declaration that would replace the object is refused.
+The platform is asked what the object is; what the declaration wants otherwise is changed in the
+same run, after the plan has shown it. A declaration that would replace the object is refused.
 """
 
-from gpuform.stacks.engine import values
+from dataclasses import replace
+
+from gpuform.stacks.engine import resource_diff, values
+from gpuform.stacks.engine.checking import checked
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.presentation import describe
 from gpuform.stacks.engine.provider_host import ProviderHost
@@ -20,7 +23,7 @@ def is_wanted(registration: Registration, old: ResourceState | None) -> bool:
     """
     if not registration.import_id:
         return False
-    if old is None:
+    if old is None or old.external:
         return True
     if registration.import_id in (old.id, old.import_id):
         return False
@@ -31,30 +34,49 @@ def is_wanted(registration: Registration, old: ResourceState | None) -> bool:
     )
 
 
-def import_step(host: ProviderHost, registration: Registration, goal: ResourceState) -> Step:
-    """Reads the object; `goal` (its inputs checked) becomes its entry.
+def steps(
+    host: ProviderHost, registration: Registration, old: ResourceState | None, goal: ResourceState
+) -> list[Step]:
+    """Reads the object and takes it over; then changes what `goal` wants otherwise.
 
+    `old` is an entry of an object that the program has only read so far.
     Raises EngineError when there is no such object or it does not fit the declaration.
     """
     id_ = registration.import_id
+    goal.inputs = checked(host, registration, {}, registration.inputs)
     found = host.read(goal.urn, id_, goal.inputs, goal.inputs)
     if found is None:
         raise EngineError(
             f"{goal.urn}: import_ names {id_}, and the platform has no such object",
             hint="check the id, and that the credentials are those of its owner",
         )
-    read, _ = found
-    goal.id = goal.import_id = read.id
-    goal.init_errors = list(read.init_errors)
-    goal.outputs = values.mark_secret_outputs(
-        read.outputs, goal.inputs, goal.additional_secret_outputs
+    read, read_inputs = found
+    outputs = values.mark_secret_outputs(read.outputs, goal.inputs, goal.additional_secret_outputs)
+    goal.import_id = id_
+    imported = replace(
+        goal,
+        id=read.id,
+        inputs=_known(goal, outputs) if read_inputs is None else read_inputs,
+        outputs=outputs,
+        init_errors=list(read.init_errors),
     )
-    diff = host.diff(goal.urn, goal.id, goal.outputs, goal.inputs)
+    diff = resource_diff.compare(host, imported, goal)
     if diff.changes and diff.replaces:
         raise EngineError(
             f"{goal.urn}: the object {id_} differs from its declaration in "
             f"{', '.join(diff.replaces)}, which would replace it",
             hint="declare it as it is",
         )
-    change = describe(host, Op.IMPORT, goal, goal, diff)
-    return Step(Op.IMPORT, goal.urn, None, goal, change=change)
+    if not diff.changes:
+        imported.inputs = goal.inputs
+    change = describe(host, Op.IMPORT, imported, imported)
+    taken = Step(Op.IMPORT, goal.urn, old, imported, change=change)
+    if not diff.changes:
+        return [taken]
+    update = describe(host, Op.UPDATE, imported, goal, diff)
+    return [taken, Step(Op.UPDATE, goal.urn, imported, goal, change=update)]
+
+
+def _known(goal: ResourceState, outputs: values.PropertyMap) -> values.PropertyMap:
+    """The declared inputs with the object's own values where its outputs have them."""
+    return {key: outputs.get(key, value) for key, value in goal.inputs.items()}

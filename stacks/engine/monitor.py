@@ -5,30 +5,41 @@ until the resource is done.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, Protocol
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import engine_pb2, resource_pb2
+from pulumi.runtime.proto import engine_pb2, provider_pb2, resource_pb2
 
 from gpuform.stacks.engine import values
+from gpuform.stacks.engine.checking import CheckFailed, problem_text
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus, Severity, StepDone
 from gpuform.stacks.engine.provider_resource import DefaultProvider
-from gpuform.stacks.engine.registration import Registration, from_request
+from gpuform.stacks.engine.registration import (
+    Read,
+    Registration,
+    from_request,
+    read_from_request,
+)
 from gpuform.stacks.engine.rules import Rule
+from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.step_executor import StepError, StepExecutor, Stopped
-from gpuform.stacks.engine.step_generator import CheckFailed, StepGenerator, problem_text
+from gpuform.stacks.engine.step_generator import StepGenerator
 from gpuform.stacks.engine.steps import Step
-from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, DYNAMIC_PACKAGE, STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue
 
 _FEATURES = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
     resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_DELETED_WITH,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
 )
 
 
@@ -68,7 +79,7 @@ class Monitor:
     target: Target
     generator: StepGenerator
     executor: StepExecutor
-    provider: DefaultProvider
+    providers: Mapping[str, DefaultProvider]
     events: EventBus
     preview: bool
     rules: Iterable[Rule] = ()
@@ -141,37 +152,53 @@ class Monitor:
 
     def _register(self, registration: Registration) -> resource_pb2.RegisterResourceResponse:
         with self._lock:
-            if self._needs_a_failure(registration):
-                self.executor.failed.add(registration.urn)
-                return resource_pb2.RegisterResourceResponse(
-                    urn=registration.urn, result=resource_pb2.FAIL
-                )
-            provider = ""
-            if registration.custom:
-                provider = self.provider.reference(self.executor)
-            steps = self.generator.generate(registration, provider)
-            if not self.preview:
-                self.executor.snapshot.renamed(self.generator.renamed)
-            self._apply_rules(registration, steps)
-        self.executor.run(steps)
-        state = steps[-1].state
-        with self._lock:
-            self._steps[registration.urn] = steps[-1]
+            failing = self._needs_a_failure(registration)
+            if failing and self.preview:
+                return self._skipped(registration)
+            if failing:
+                # Providers are told what is known, as they are by the Pulumi CLI.
+                known = values.without_unknowns(registration.inputs)
+                registration = replace(registration, inputs=known)
+            steps = self._generate(registration)
+            if failing:
+                return self._skipped(registration)
+        state = self._run(registration.urn, steps)
         return resource_pb2.RegisterResourceResponse(
-            urn=registration.urn,
+            urn=state.urn,
             id=state.id,
             object=values.to_struct(state.outputs) if registration.custom else None,
+            unknown=steps[-1].skipped,
         )
 
+    def _generate(self, registration: Registration) -> list[Step]:
+        provider = ""
+        if registration.custom:
+            provider = self.providers[DYNAMIC_PACKAGE].reference(self.executor)
+        steps = self.generator.generate(registration, provider)
+        if not self.preview:
+            self.executor.snapshot.renamed(self.generator.renamed)
+        self._apply_rules(registration, steps[-1])
+        return steps
+
+    def _run(self, urn: str, steps: list[Step]) -> ResourceState:
+        self.executor.run(steps)
+        with self._lock:
+            self._steps[urn] = steps[-1]
+        return steps[-1].state
+
     def _needs_a_failure(self, registration: Registration) -> bool:
-        urns = {registration.parent, *registration.dependencies}
+        urns = {registration.parent, registration.deleted_with, *registration.dependencies}
+        urns.update(registration.replace_with)
         return bool(urns & self.executor.failed)
 
-    def _apply_rules(self, registration: Registration, steps: list[Step]) -> None:
-        checked = next((step.new for step in steps if step.new), None)
-        if checked is None:
+    def _skipped(self, registration: Registration) -> resource_pb2.RegisterResourceResponse:
+        self.executor.skip(registration.urn)
+        return resource_pb2.RegisterResourceResponse(urn=registration.urn, result=resource_pb2.FAIL)
+
+    def _apply_rules(self, registration: Registration, step: Step) -> None:
+        if step.new is None or step.skipped:
             return
-        self.checked[registration.urn] = replace(registration, inputs=checked.inputs)
+        self.checked[registration.urn] = replace(registration, inputs=step.new.inputs)
         problems = [
             problem_text(registration, problem.path, problem.reason)
             for rule in self.rules
@@ -180,17 +207,60 @@ class Monitor:
         if problems:
             raise CheckFailed(problems)
 
-    def _tell(self, registration: Registration | None, error: EngineError) -> None:
+    def _tell(self, registration: Registration | Read | None, error: EngineError) -> None:
         urn = registration.urn if registration else ""
         messages = error.messages if isinstance(error, CheckFailed) else [str(error)]
         for message in messages:
             self.executor.fail(urn, EngineError(message, error.hint))
 
     def _failed(self, registration: Registration | None) -> resource_pb2.RegisterResourceResponse:
-        """In a preview the program goes on, so that all problems are found at once."""
-        if registration is None or not self.preview:
+        """What did not stop the run: the program goes on, as far as it can without this one."""
+        if registration is None or self.executor.stopping:
             _unavailable()
         return resource_pb2.RegisterResourceResponse(urn=registration.urn, result=resource_pb2.FAIL)
+
+    def ReadResource(  # noqa: N802
+        self, request: resource_pb2.ReadResourceRequest
+    ) -> resource_pb2.ReadResourceResponse:
+        with self._answer(), self.executor.snapshot.working():
+            return self._read_resource(request)
+
+    def _read_resource(
+        self, request: resource_pb2.ReadResourceRequest
+    ) -> resource_pb2.ReadResourceResponse:
+        if self.executor.stopping:
+            _unavailable()
+        read: Read | None = None
+        try:
+            read = read_from_request(
+                request,
+                stack=self.target.stack,
+                project=self.target.project,
+                root=self.target.root,
+            )
+            return self._read(read)
+        except Stopped:
+            _unavailable()
+        except StepError:
+            pass  # it has been told
+        except EngineError as error:
+            self._tell(read, error)
+        if read is None or self.executor.stopping:
+            _unavailable()
+        return resource_pb2.ReadResourceResponse(urn=read.urn, result=resource_pb2.FAIL)
+
+    def _read(self, read: Read) -> resource_pb2.ReadResourceResponse:
+        with self._lock:
+            if {read.parent, *read.dependencies} & self.executor.failed:
+                self.executor.skip(read.urn)
+                return resource_pb2.ReadResourceResponse(urn=read.urn, result=resource_pb2.FAIL)
+            package = read.type.split(":", 1)[0]
+            provider = self.providers[package].reference(self.executor)
+            steps = self.generator.generate_read(read, provider)
+        state = self._run(read.urn, steps)
+        return resource_pb2.ReadResourceResponse(
+            urn=state.urn, id=state.id, properties=values.to_struct(state.outputs)
+        )
 
     def RegisterResourceOutputs(  # noqa: N802
         self, request: resource_pb2.RegisterResourceOutputsRequest
@@ -203,7 +273,7 @@ class Monitor:
         outputs = values.from_struct(request.outputs)
         with self._lock:
             step = self._steps.get(request.urn)
-        if step is None:
+        if step is None or step.skipped:
             return
         if step.state.type == STACK_TYPE:
             self.stack_outputs = {key: _unmarked(value) for key, value in outputs.items()}
@@ -217,13 +287,20 @@ class Monitor:
         with self._lock:
             return next((s for s in self._steps.values() if s.state.type == STACK_TYPE), None)
 
-    def ReadResource(self, request: resource_pb2.ReadResourceRequest) -> NoReturn:  # noqa: N802
-        if request.type == "pulumi:pulumi:StackReference":
-            self._refuse(f"the program has the StackReference '{request.name}'")
-        self._refuse(f"the program reads resource '{request.name}' with `.get`")
-
-    def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> NoReturn:  # noqa: N802
-        self._refuse(f"the program calls the function {request.tok}")
+    def Invoke(  # noqa: N802
+        self, request: resource_pb2.ResourceInvokeRequest
+    ) -> provider_pb2.InvokeResponse:
+        if request.tok != f"{BUILTIN_PACKAGE}:pulumi:getResource":
+            self._refuse(f"the program calls the function {request.tok}")
+        urn = str(values.from_struct(request.args).get("urn"))
+        with self._lock:
+            step = self._steps.get(urn)
+        if step is None:
+            raise RpcError(grpc.StatusCode.UNKNOWN, f"unknown resource {urn}")
+        found: PropertyMap = {"urn": urn, "id": step.state.id, "state": step.state.outputs}
+        answer = provider_pb2.InvokeResponse()
+        getattr(answer, "return").CopyFrom(values.to_struct(found))  # a word of Python's own
+        return answer
 
     def Call(self, request: resource_pb2.ResourceCallRequest) -> NoReturn:  # noqa: N802
         self._refuse(f"the program calls the method {request.tok}")

@@ -11,7 +11,7 @@ from gpuform.providers.lifecycle import PROVIDER_KEY
 from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
-from gpuform.stacks.engine import input_diff, values
+from gpuform.stacks.engine import input_diff, property_paths, values
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op
@@ -25,6 +25,15 @@ _ACTIONS = {
     Op.REPLACE: PlanAction.REPLACE,
     Op.DELETE: PlanAction.DELETE,
     Op.IMPORT: PlanAction.IMPORT,
+    Op.READ: PlanAction.READ,
+}
+
+_REASONS = {
+    Op.CREATE: PlanReason.NEW,
+    Op.DELETE: PlanReason.NOT_IN_PROGRAM,
+    Op.IMPORT: PlanReason.IMPORTED,
+    Op.READ: PlanReason.READ_BY_PROGRAM,
+    Op.SAME: PlanReason.UNCHANGED,
 }
 
 
@@ -81,33 +90,29 @@ def describe_drift(
 
 
 def _gpus_added(op: Op, before: int | None, after: int | None) -> int | None:
+    if op is Op.READ:
+        return 0
     if before is None or after is None:
         return None
     return after if op is Op.REPLACE else max(0, after - before)
 
 
 def _reason(op: Op, old: ResourceState | None, diff: Diff | None) -> PlanReason:
-    if op is Op.CREATE:
-        return PlanReason.NEW
-    if op is Op.IMPORT:
-        return PlanReason.IMPORTED
-    if op is Op.DELETE:
-        return PlanReason.NOT_IN_PROGRAM
+    if op in _REASONS:
+        return _REASONS[op]
     if op is Op.REPLACE:
-        forced = bool(diff and diff.replaces)
-        return PlanReason.FIELD_FORCES_REPLACEMENT if forced else PlanReason.DEPENDENCY_REPLACED
-    if op is Op.UPDATE:
-        found = (diff.fields if diff else None) or ()
-        waits = bool(found) and all(field.path == "ready" for field in found)
-        broken = bool(old and old.init_errors and not (diff and diff.changes))
-        return PlanReason.NOT_READY if waits or broken else PlanReason.CHANGED
-    return PlanReason.UNCHANGED
+        forced = PlanReason.FIELD_FORCES_REPLACEMENT if diff and diff.replaces else None
+        return (diff and diff.reason) or forced or PlanReason.DEPENDENCY_REPLACED
+    found = (diff.fields if diff else None) or ()
+    waits = bool(found) and all(field.path == "ready" for field in found)
+    broken = bool(old and old.init_errors and not (diff and diff.changes))
+    return PlanReason.NOT_READY if waits or broken else PlanReason.CHANGED
 
 
 def _fields(
     op: Op, old: ResourceState | None, new: ResourceState | None, diff: Diff | None
 ) -> Iterator[FieldChange]:
-    if op is Op.DELETE or new is None:
+    if op in (Op.DELETE, Op.READ) or new is None:
         return
     if old is None:
         yield from _compared({}, new.inputs)
@@ -121,7 +126,7 @@ def _fields(
 def _compared(
     olds: PropertyMap, news: PropertyMap, replaces: Sequence[str] = ()
 ) -> Iterator[FieldChange]:
-    changed = input_diff.changed_keys(olds, news)
+    changed = set(input_diff.changed_keys(olds, news)) - {PROVIDER_KEY}
     # The program's order reads better than the alphabet's.
     for key in dict.fromkeys([*news, *olds]):
         if key in changed:
@@ -138,7 +143,7 @@ def _property_changes(
     fields: Sequence[FieldChange], old: ResourceState | None, new: ResourceState | None
 ) -> Iterator[PropertyChange]:
     for field in fields:
-        root = input_diff.split_path(field.path)[0]
+        root = str(property_paths.parse(field.path)[0])
         holders = [m for s in (old, new) if s for m in (s.inputs, s.outputs)]
         secret = any(values.contains_secret(holder.get(root)) for holder in holders)
         yield PropertyChange.of(field, secret=secret)

@@ -23,6 +23,7 @@ from gpuform.providers.call import Call, serving
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.plan import PlanReason
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_values import from_provider, to_provider
@@ -46,13 +47,15 @@ class Failure:
 class Diff:
     """A provider's answer: `changes` is None when it leaves the comparison to the engine.
 
-    `fields` holds the property-level changes where the provider is one of gpuform's.
+    `fields` holds the property-level changes where the provider is one of gpuform's; `reason` is
+    that of a replacement which the provider did not ask for.
     """
 
     changes: bool | None
     replaces: Sequence[str]
     delete_before_replace: bool
     fields: Sequence[FieldChange] | None = None
+    reason: PlanReason | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""The default provider of dynamic resources, an entry of every Pulumi state.
+"""The default providers of dynamic and of Pulumi's own resources: entries of the state.
 
-It holds the stack's whole configuration under full keys, strings all of them; its id is kept from
-run to run because every resource refers to it.
+That of dynamic resources holds the stack's whole configuration under full keys, strings all of
+them. Their ids are kept from run to run because every resource refers to one.
 """
 
 import uuid
@@ -12,16 +12,15 @@ from gpuform.stacks.engine import input_diff
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.step_executor import StepExecutor
 from gpuform.stacks.engine.steps import Op, Step
-from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, make_urn
+from gpuform.stacks.engine.urn import PROVIDER_TYPE_PREFIX, make_urn
 from gpuform.stacks.engine.values import PropertyMap
-
-_TYPE = PROVIDER_TYPE_PREFIX + DYNAMIC_PACKAGE
 
 
 @dataclass(slots=True)
 class DefaultProvider:
-    """Registers the provider entry when the first resource needs it."""
+    """Registers the provider entry of a package when the first resource needs it."""
 
+    package: str
     stack: str
     project: str
     config: PropertyMap
@@ -30,7 +29,11 @@ class DefaultProvider:
 
     @property
     def urn(self) -> str:
-        return make_urn(self.stack, self.project, "", _TYPE, "default")
+        return make_urn(self.stack, self.project, "", self._type, "default")
+
+    @property
+    def _type(self) -> str:
+        return PROVIDER_TYPE_PREFIX + self.package
 
     @property
     def is_registered(self) -> bool:
@@ -47,7 +50,7 @@ class DefaultProvider:
 
     def _step(self) -> Step:
         old = self.olds.get(self.urn)
-        new = ResourceState(self.urn, True, _TYPE, inputs=dict(self.config))
+        new = ResourceState(self.urn, True, self._type, inputs=dict(self.config))
         new.outputs = dict(self.config)
         if old is None:
             new.id = str(uuid.uuid4())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from gpuform.stacks.engine import input_diff, values
+from gpuform.stacks.engine import input_diff, property_paths, values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import StepDone, StepFailed, StepStarted
 from gpuform.stacks.engine.presentation import describe_drift
@@ -13,19 +13,26 @@ from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState, timestamp
 from gpuform.stacks.engine.step_executor import StepExecutor
 from gpuform.stacks.engine.steps import Op, Step
-from gpuform.stacks.engine.urn import is_provider
+from gpuform.stacks.engine.targeting import Chosen, Selection
+from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 
 
 def run(
-    executor: StepExecutor, base: Sequence[ResourceState], *, counted: bool
+    executor: StepExecutor,
+    base: Sequence[ResourceState],
+    *,
+    counted: bool,
+    selection: Selection,
 ) -> list[ResourceState]:
-    """Reads every resource and keeps what it finds; the state to go on with.
+    """Reads every selected resource and keeps what it finds; the state to go on with.
 
     With `counted`, each result (same, update, delete) counts as a change of the run.
     """
     refresh = _Refresh(executor, counted)
+    chosen = Chosen(selection)
+    base = [entry for entry in base if chosen.includes(entry)]
     if not base:
-        return []
+        return executor.snapshot.rebuild()
     workers = max(1, min(executor.parallel, len(base)))
     with ThreadPoolExecutor(workers, thread_name_prefix="refresh") as pool:
         list(pool.map(refresh.one, base))
@@ -64,6 +71,10 @@ class _Refresh:
         self._executor.events.emit(StepDone(step, self._executor.preview, time.monotonic() - began))
 
     def _read(self, step: Step, old: ResourceState) -> None:
+        if old.type == STACK_REFERENCE_TYPE:
+            outputs = self._executor.stack_references.read(old.inputs)
+            self._keep(step, old, replace(old, outputs=outputs, init_errors=[]))
+            return
         read = self._executor.host.read(old.urn, old.id, old.inputs, old.outputs)
         if read is None:
             step.new, step.result_op = None, Op.DELETE
@@ -81,6 +92,9 @@ class _Refresh:
             inputs=old.inputs if inputs is None else inputs,
             init_errors=list(found.init_errors),
         )
+        self._keep(step, old, new)
+
+    def _keep(self, step: Step, old: ResourceState, new: ResourceState) -> None:
         if (new.inputs, new.outputs) != (old.inputs, old.outputs):
             new.modified = timestamp()
         diff = self._drift(old, new)
@@ -90,7 +104,11 @@ class _Refresh:
         self._executor.snapshot.refreshed(old, new)
 
     def _drift(self, old: ResourceState, new: ResourceState) -> Diff:
-        inputs = input_diff.ignoring(new.outputs, old.inputs, old.ignore_changes)
+        if old.external:
+            # Nobody declares it: only what it shows can have changed.
+            changes = not values.equal(old.outputs, new.outputs)
+            return Diff(changes=changes, replaces=(), delete_before_replace=False)
+        inputs, _ = property_paths.ignoring(new.outputs, old.inputs, old.ignore_changes)
         diff = self._executor.host.diff(old.urn, new.id, new.outputs, inputs, refreshing=True)
         if diff.changes is None:
             diff = replace(diff, changes=bool(input_diff.changed_keys(old.outputs, new.outputs)))
@@ -98,5 +116,5 @@ class _Refresh:
 
     def _keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
         if diff.fields is not None:
-            return input_diff.top_level(field.path for field in diff.fields)
+            return property_paths.top_level(field.path for field in diff.fields)
         return input_diff.changed_keys(old.outputs, new.outputs) if diff.changes else []

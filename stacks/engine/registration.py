@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pulumi.runtime.proto import resource_pb2
+from pulumi.runtime.proto import alias_pb2, resource_pb2
 
 from gpuform.stacks.engine import durations, values
+from gpuform.stacks.engine.aliases import Alias
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
-from gpuform.stacks.engine.urn import is_provider, make_urn
-from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, DYNAMIC_PACKAGE, is_provider, make_urn
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +34,48 @@ class Registration:
     replace_on_changes: Sequence[str] = ()
     additional_secret_outputs: Sequence[str] = ()
     custom_timeouts: Mapping[str, float] | None = None
-    aliases: Sequence[str] = ()
+    aliases: Sequence[Alias] = ()
     source_position: str = ""
     stack_trace: Sequence[str] = ()
     hide_diff: Sequence[str] = ()
     import_id: str = ""
+    deleted_with: str = ""
+    replace_with: Sequence[str] = ()
+    replacement_trigger: PropertyValue = None
 
     @property
     def place(self) -> str:
         """Where the program declares it, `project:///file.py#line`: the outermost known line."""
-        frames = [frame for frame in self.stack_trace if frame.startswith("project://")]
-        return (frames or [self.source_position or "an unknown place"])[-1]
+        return _place(self.stack_trace, self.source_position)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One `ReadResource` request (`.get`, a stack reference), with the URN that it makes.
+
+    `id` is `values.UNKNOWN_TEXT` while planning, when another resource will tell it.
+    """
+
+    urn: str
+    type: str
+    name: str
+    id: str
+    inputs: PropertyMap
+    parent: str = ""
+    dependencies: Sequence[str] = ()
+    additional_secret_outputs: Sequence[str] = ()
+    source_position: str = ""
+    stack_trace: Sequence[str] = ()
+
+    @property
+    def place(self) -> str:
+        """Where the program reads it, `project:///file.py#line`: the outermost known line."""
+        return _place(self.stack_trace, self.source_position)
+
+
+def _place(stack_trace: Sequence[str], source_position: str) -> str:
+    frames = [frame for frame in stack_trace if frame.startswith("project://")]
+    return (frames or [source_position or "an unknown place"])[-1]
 
 
 def from_request(
@@ -74,11 +106,53 @@ def from_request(
         replace_on_changes=list(request.replaceOnChanges),
         additional_secret_outputs=list(request.additionalSecretOutputs),
         custom_timeouts=_timeouts(request),
-        aliases=list(request.aliasURNs),
+        aliases=[*map(_alias, request.aliases), *(Alias(urn=urn) for urn in request.aliasURNs)],
         source_position=_position(request.sourcePosition, root),
         stack_trace=[_position(frame.pc, root) for frame in request.stackTrace.frames],
         hide_diff=list(request.hideDiffs),
         import_id=request.importId,
+        deleted_with=request.deletedWith,
+        replace_with=sorted(request.replace_with),
+        replacement_trigger=values.from_value(request.replacement_trigger),
+    )
+
+
+def read_from_request(
+    request: resource_pb2.ReadResourceRequest, *, stack: str, project: str, root: str
+) -> Read:
+    """The read of a request. Raises EngineError for what only the Pulumi CLI can do."""
+    package = request.type.split(":", 1)[0]
+    if package not in (DYNAMIC_PACKAGE, BUILTIN_PACKAGE):
+        raise EngineError(
+            f"the program reads '{request.name}' of package '{package}' ({request.type}); "
+            "the embedded engine runs dynamic providers only",
+            hint=USE_THE_CLI,
+        )
+    return Read(
+        urn=make_urn(stack, project, request.parent, request.type, request.name),
+        type=request.type,
+        name=request.name,
+        id=request.id,
+        inputs=values.from_struct(request.properties),
+        parent=request.parent,
+        dependencies=sorted(request.dependencies),
+        additional_secret_outputs=list(request.additionalSecretOutputs),
+        source_position=_position(request.sourcePosition, root),
+        stack_trace=[_position(frame.pc, root) for frame in request.stackTrace.frames],
+    )
+
+
+def _alias(alias: alias_pb2.Alias) -> Alias:
+    if alias.WhichOneof("alias") == "urn":
+        return Alias(urn=alias.urn)
+    spec = alias.spec
+    return Alias(
+        name=spec.name,
+        type=spec.type,
+        stack=spec.stack,
+        project=spec.project,
+        parent=spec.parentUrn,
+        no_parent=spec.noParent,
     )
 
 
@@ -86,10 +160,6 @@ def _refuse_what_needs_the_cli(request: resource_pb2.RegisterResourceRequest) ->
     refused = {
         "a remote component": request.remote,
         "an explicit provider": bool(request.provider),
-        "replacement_trigger": request.HasField("replacement_trigger")
-        and request.replacement_trigger.WhichOneof("kind") not in (None, "null_value"),
-        "deleted_with": bool(request.deletedWith),
-        "replace_with": bool(request.replace_with),
     }
     for option, present in refused.items():
         if present:
@@ -98,7 +168,7 @@ def _refuse_what_needs_the_cli(request: resource_pb2.RegisterResourceRequest) ->
                 hint=USE_THE_CLI,
             )
     package = request.type.split(":", 1)[0]
-    if request.custom and package != "pulumi-python" and not is_provider(request.type):
+    if request.custom and package != DYNAMIC_PACKAGE and not is_provider(request.type):
         raise EngineError(
             f"resource '{request.name}' is of package '{package}' ({request.type}); "
             "the embedded engine runs dynamic providers only",

@@ -36,7 +36,7 @@ class SnapshotManager:
     base: Snapshot
     crypter: Crypter | None
     write: Callable[[bytes], None] | None
-    _done: list[ResourceState] = field(default_factory=list)
+    _done: dict[int, ResourceState] = field(default_factory=dict)  # by id(), as they completed
     _old: dict[int, ResourceState] = field(default_factory=dict)  # by place in the old state
     _places: dict[int, int] = field(default_factory=dict)  # id() of an entry -> its place
     _replacing: dict[str, int] = field(default_factory=dict)  # URN -> place, already deleted
@@ -101,7 +101,7 @@ class SnapshotManager:
     def added(self, new: ResourceState) -> None:
         """A resource was created."""
         with self._lock:
-            self._done.append(new)
+            self._done[id(new)] = new
             self._touch()
         self._prepare(new)
 
@@ -112,7 +112,7 @@ class SnapshotManager:
         changed = not _equal(new, old)
         with self._lock:
             self._take(old)
-            self._done.append(new)
+            self._done[id(new)] = new
             if changed:
                 self._touch()
         if changed:
@@ -122,7 +122,7 @@ class SnapshotManager:
         """`new` was created first; the old object is still there and must be deleted."""
         with self._lock:
             self._put(self._places[id(old)], replace(old, delete=True))
-            self._done.append(new)
+            self._done[id(new)] = new
             self._touch()
         self._prepare(new)
 
@@ -192,7 +192,7 @@ class SnapshotManager:
     def snapshot(self) -> Snapshot:
         """The state as it is now."""
         with self._lock:
-            resources = [*self._done, *self._old.values()]
+            resources = [*self._done.values(), *self._old.values()]
             pending = list(self._pending.values())
             gone, renamed = self._missing(), self._renamed
         if gone or renamed:
@@ -212,14 +212,15 @@ class SnapshotManager:
         self._places[id(resource)] = place
 
     def _take(self, old: ResourceState) -> None:
-        self._old.pop(self._places[id(old)], None)
+        if self._done.pop(id(old), None) is None:
+            self._old.pop(self._places[id(old)], None)
         self._old.pop(self._replacing.pop(old.urn, -1), None)
 
     def _missing(self) -> dict[str, ResourceState]:
         """The entries that are gone and have no other of their URN, by URN."""
         if not self._gone:
             return {}
-        live = {entry.urn for entry in (*self._done, *self._old.values())}
+        live = {entry.urn for entry in (*self._done.values(), *self._old.values())}
         return {urn: entry for urn, entry in self._gone.items() if urn not in live}
 
     def _touch(self) -> int:

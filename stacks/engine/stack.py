@@ -13,6 +13,7 @@ from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.lock import StackLock
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.engine.secrets import PASSPHRASE_PROVIDER, PassphraseCrypter, crypter_for
+from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.stack_settings import StackSettings
 from gpuform.stacks.engine.state import Checkpoint, SecretsProvider, Snapshot, load_checkpoint
 from gpuform.stacks.engine.urn import is_provider
@@ -29,7 +30,10 @@ class StackNotEmpty(EngineError):
 
 @dataclass(slots=True)
 class Stack:
-    """An open stack: its settings, its secrets and its last state."""
+    """An open stack: its settings, its secrets and its last state.
+
+    `passphrase` is asked for the secrets of other stacks that its program reads.
+    """
 
     project: Project
     backend: Backend
@@ -37,6 +41,7 @@ class Stack:
     settings: StackSettings
     crypter: PassphraseCrypter
     snapshot: Snapshot
+    passphrase: Callable[[], str]
 
     def subject(self, parallel: int = DEFAULT_PARALLEL) -> Subject:
         """What a run needs of this stack. Raises WrongPassphrase before anything is done."""
@@ -56,7 +61,12 @@ class Stack:
             crypter=self.crypter,
             provider_config=self.settings.provider_inputs(self.crypter),
             write=lambda data: self.backend.write(self.project.name, self.name, data),
+            stack_references=StackReferences(self.project.name, self._load, self.passphrase),
         )
+
+    def _load(self, project: str, stack: str) -> Checkpoint | None:
+        data = self.backend.read(project, stack)
+        return None if data is None else load_checkpoint(data)
 
     def lock(self) -> StackLock:
         """Held by every operation that changes the stack; opened stacks are read under it."""
@@ -175,7 +185,7 @@ class Workspace:
         snapshot = Snapshot.from_json(checkpoint, reader)
         integrity.check(snapshot)
         snapshot.secrets_provider = crypter.provider
-        return Stack(self.project, self.backend, name, settings, crypter, snapshot)
+        return Stack(self.project, self.backend, name, settings, crypter, snapshot, passphrase)
 
     def _checkpoint(self, name: str) -> Checkpoint:
         data = self.backend.read(self.project.name, name)

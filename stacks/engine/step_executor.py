@@ -18,9 +18,10 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus, StepDone, StepFailed, StepStarted
 from gpuform.stacks.engine.provider_host import Created, ProviderHost
 from gpuform.stacks.engine.snapshot import SnapshotManager
+from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, timestamp
 from gpuform.stacks.engine.steps import Op, Step
-from gpuform.stacks.engine.urn import is_provider
+from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 
 
 class Stopped(Exception):
@@ -35,14 +36,17 @@ class StepError(Exception):
 class StepExecutor:
     """Runs chains of steps, at most `parallel` provider calls at a time.
 
-    `failed` holds the URNs whose registration or deletion did not succeed.
+    `failed` holds the URNs whose registration or deletion did not succeed. With
+    `continue_on_error` a failed step does not keep those that do not need it from starting.
     """
 
     host: ProviderHost
+    stack_references: StackReferences
     snapshot: SnapshotManager
     events: EventBus
     preview: bool
     parallel: int
+    continue_on_error: bool = False
     failed: set[str] = field(default_factory=set)
     changes: Counter[str] = field(default_factory=Counter)
     planned: list[ResourceChange] = field(default_factory=list)
@@ -59,8 +63,12 @@ class StepExecutor:
             Op.CREATE_REPLACEMENT: self._create,
             Op.UPDATE: self._update,
             Op.IMPORT: self._import,
+            Op.READ: self._read,
+            Op.READ_REPLACEMENT: self._read,
             Op.DELETE: self._delete,
             Op.DELETE_REPLACED: self._delete,
+            Op.DISCARD: self._delete,
+            Op.DISCARD_REPLACED: self._delete,
             Op.REPLACE: self._nothing,
             Op.REMOVE_PENDING_REPLACE: self._forget,
         }
@@ -76,19 +84,34 @@ class StepExecutor:
 
     def fail(self, urn: str, error: EngineError) -> None:
         """Tells why a resource failed. In a preview the others are still planned."""
+        self._tell_failure(urn, error)
+        if not self.preview:
+            self.stop()
+
+    def fail_step(self, step: Step, error: EngineError, seconds: float = 0.0) -> None:
+        """Tells why a step failed."""
+        self._tell_failure(step.urn, error)
+        if not self.preview and not self.continue_on_error:
+            self.stop()
+        self.events.emit(StepFailed(step, seconds))
+
+    def refuse(self, step: Step, error: EngineError) -> None:
+        """Tells why a step may not be done, as one that failed; the others go on."""
+        self.events.emit(StepStarted(step, self.preview))
+        self._tell_failure(step.urn, error)
+        if not self.preview:
+            self.events.emit(StepFailed(step))
+
+    def skip(self, urn: str) -> None:
+        """Leaves a resource as it is because something that it needs has failed."""
+        with self._lock:
+            self.failed.add(urn)
+
+    def _tell_failure(self, urn: str, error: EngineError) -> None:
         message = f"{error}\n{error.hint}" if error.hint else str(error)
         self.events.emit(Diagnostic("error", message, urn))
         with self._lock:
             self.failed.add(urn)
-        if not self.preview:
-            self.stop()
-
-    def refuse(self, step: Step, error: EngineError) -> None:
-        """Tells why a step may not be done, as one that failed."""
-        self.events.emit(StepStarted(step, self.preview))
-        self.fail(step.urn, error)
-        if not self.preview:
-            self.events.emit(StepFailed(step))
 
     def run(self, steps: Iterable[Step]) -> None:
         """Does one resource's steps in order.
@@ -121,13 +144,11 @@ class StepExecutor:
         try:
             warnings = self._apply(step)
         except EngineError as error:
-            self.fail(step.urn, error)
-            self.events.emit(StepFailed(step, time.monotonic() - began))
+            self.fail_step(step, error, time.monotonic() - began)
             raise StepError from None
         if warnings:
             # The object exists, and the state knows it; the step has failed all the same.
-            self.fail(step.urn, EngineError("; ".join(warnings)))
-            self.events.emit(StepFailed(step, time.monotonic() - began))
+            self.fail_step(step, EngineError("; ".join(warnings)), time.monotonic() - began)
             raise StepError
         self.count(step)
         # A component is done when the program has registered its outputs.
@@ -137,7 +158,7 @@ class StepExecutor:
     def count(self, step: Step) -> None:
         """Adds a step to the run's summary and plan."""
         shown = step.shown_op
-        if not shown.is_logical or is_provider(step.state.type):
+        if not shown.is_logical or is_provider(step.state.type) or _says_nothing_new(step):
             return
         with self._lock:
             self.changes[shown] += 1
@@ -148,8 +169,11 @@ class StepExecutor:
         self._start(step)
         new, old = step.new, step.old
         if new is None:
-            if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not _is_spared(_old(step)):
+            if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not _is_spared(step):
                 self.host.may_delete(step.urn, _old(step).outputs)
+            return
+        if step.op in (Op.READ, Op.READ_REPLACEMENT):
+            self._read_object(step)
             return
         if step.op is Op.SAME and old is not None:
             new.id, new.outputs = old.id, old.outputs
@@ -173,6 +197,8 @@ class StepExecutor:
 
     def _same(self, step: Step) -> list[str]:
         self._start(step)
+        if step.skipped:
+            return []
         old, new = _both(step)
         new.id, new.outputs = old.id, old.outputs
         new.created, new.modified = old.created, old.modified
@@ -186,7 +212,7 @@ class StepExecutor:
         if not new.custom or is_provider(new.type):
             self._start(step)
             new.outputs = dict(new.inputs) if new.custom else {}
-            self.snapshot.added(new)
+            self._keep_created(step, new)
             return []
         with self._calling(step, "creating", new):
             created = self.host.create(new.urn, new.inputs, _timeout(new, "create"))
@@ -197,7 +223,7 @@ class StepExecutor:
 
     def _keep_created(self, step: Step, new: ResourceState) -> None:
         old = step.old
-        if old is None or step.op is not Op.CREATE_REPLACEMENT:
+        if old is None:
             self.snapshot.added(new)
         elif self.snapshot.is_pending_replacement(old):
             self.snapshot.replaced(old, new)
@@ -236,22 +262,58 @@ class StepExecutor:
         self._start(step)
         new = _new(step)
         new.created = new.modified = timestamp()
-        self.snapshot.added(new)
+        if step.old is None:
+            self.snapshot.added(new)
+        else:
+            self.snapshot.replaced(step.old, new)
+        return []
+
+    def _read(self, step: Step) -> list[str]:
+        old, new = step.old, _new(step)
+        with self._calling(step, "reading", new):
+            self._read_object(step)
+            if old is None:
+                self.snapshot.added(new)
+            elif step.op is Op.READ:
+                self.snapshot.replaced(old, new)
+            else:
+                self.snapshot.replaced_keeping_old(old, new)
         return list(new.init_errors)
+
+    def _read_object(self, step: Step) -> None:
+        """Asks for the object that a program names by its id, in previews as well."""
+        new, old = _new(step), step.old
+        if new.id == values.UNKNOWN_TEXT:
+            new.id = ""
+            return
+        if new.type == STACK_REFERENCE_TYPE:
+            new.outputs = self.stack_references.read(new.inputs)
+        else:
+            found = self.host.read(new.urn, new.id, new.inputs, new.inputs)
+            if found is None:
+                raise EngineError(
+                    f"resource '{new.id}' does not exist",
+                    hint="check the id, and that the credentials are those of its owner",
+                )
+            self._take(new, found[0])
+            new.id = found[0].id
+        if old is not None:
+            new.created, new.modified = old.created, old.modified
+            if not (
+                values.equal(new.inputs, old.inputs) and values.equal(new.outputs, old.outputs)
+            ):
+                new.modified = timestamp()
 
     def _delete(self, step: Step) -> list[str]:
         old = _old(step)
         with self._calling(step, "deleting", old):
-            self._delete_object(old)
+            if not _is_spared(step):
+                self.host.delete(old.urn, old.id, old.outputs, _timeout(old, "delete"))
             if step.op is Op.DELETE_REPLACED and not old.delete:
                 self.snapshot.pending_replacement(old)
             else:
                 self.snapshot.removed(old)
         return []
-
-    def _delete_object(self, old: ResourceState) -> None:
-        if not _is_spared(old):
-            self.host.delete(old.urn, old.id, old.outputs, _timeout(old, "delete"))
 
     def _forget(self, step: Step) -> list[str]:
         self._start(step)
@@ -293,9 +355,19 @@ def _both(step: Step) -> tuple[ResourceState, ResourceState]:
     return _old(step), _new(step)
 
 
-def _is_spared(old: ResourceState) -> bool:
+def _is_spared(step: Step) -> bool:
     """Whether a delete only forgets the entry: no provider is called."""
-    return old.external or old.retain_on_delete or not old.custom or is_provider(old.type)
+    old = _old(step)
+    return step.retain or old.external or not old.custom or is_provider(old.type)
+
+
+def _says_nothing_new(step: Step) -> bool:
+    """Whether a read found what the last one had found."""
+    return (
+        step.op is Op.READ
+        and step.old is not None
+        and values.equal(step.old.outputs, step.state.outputs)
+    )
 
 
 def _timeout(resource: ResourceState, verb: str) -> float | None:

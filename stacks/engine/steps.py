@@ -18,6 +18,10 @@ class Op(StrEnum):
     REPLACE = "replace"
     CREATE_REPLACEMENT = "create-replacement"
     DELETE_REPLACED = "delete-replaced"
+    READ = "read"
+    READ_REPLACEMENT = "read-replacement"
+    DISCARD = "discard"
+    DISCARD_REPLACED = "discard-replaced"
     IMPORT = "import"
     REFRESH = "refresh"
     REMOVE_PENDING_REPLACE = "remove-pending-replace"
@@ -28,7 +32,15 @@ class Op(StrEnum):
         return self not in _PHYSICAL_ONLY
 
 
-_PHYSICAL_ONLY = frozenset({Op.CREATE_REPLACEMENT, Op.DELETE_REPLACED, Op.REMOVE_PENDING_REPLACE})
+_PHYSICAL_ONLY = frozenset(
+    {
+        Op.CREATE_REPLACEMENT,
+        Op.DELETE_REPLACED,
+        Op.READ_REPLACEMENT,
+        Op.DISCARD_REPLACED,
+        Op.REMOVE_PENDING_REPLACE,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -38,7 +50,9 @@ class Step:
     `old` is its entry in the last state, `new` the entry that the step will leave; a delete has no
     `new`, a create no `old`. `keys` are the properties that force a replacement, `diffs` those
     that change, both top-level. `change` is what people are shown. `result_op` is what a refresh
-    turned out to be (same, update or delete).
+    turned out to be (same, update or delete). `retain`: its object is not deleted, because of
+    `retain_on_delete` or because it goes with the resource of its `deleted_with`. `skipped`: a
+    create that is not done, because it is not among the targets; the program sees unknown outputs.
     """
 
     op: Op
@@ -50,6 +64,7 @@ class Step:
     change: ResourceChange | None = None
     result_op: Op | None = None
     retain: bool = False
+    skipped: bool = False
 
     @property
     def state(self) -> ResourceState:

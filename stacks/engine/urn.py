@@ -5,8 +5,10 @@ parents' types, joined with `$`, without the root stack's.
 """
 
 STACK_TYPE = "pulumi:pulumi:Stack"
+STACK_REFERENCE_TYPE = "pulumi:pulumi:StackReference"
 PROVIDER_TYPE_PREFIX = "pulumi:providers:"
 DYNAMIC_PACKAGE = "pulumi-python"
+BUILTIN_PACKAGE = "pulumi"
 
 
 def make_urn(stack: str, project: str, parent: str, type_: str, name: str) -> str:

@@ -125,6 +125,19 @@ def contains_unknown(value: PropertyValue) -> bool:
     return value is UNKNOWN or (isinstance(value, ResourceReference) and value.id is UNKNOWN)
 
 
+def without_unknowns(properties: PropertyMap) -> PropertyMap:
+    """The properties without what is unknown: all that a provider is told in a real run."""
+
+    def known(value: PropertyValue) -> PropertyValue:
+        if isinstance(value, dict):
+            return without_unknowns(value)
+        if isinstance(value, list):
+            return [known(item) for item in value if unwrap(item) is not UNKNOWN]
+        return Secret(known(value.value)) if isinstance(value, Secret) else value
+
+    return {key: known(v) for key, v in properties.items() if unwrap(v) is not UNKNOWN}
+
+
 def contains_secret(value: PropertyValue) -> bool:
     if isinstance(value, dict):
         return any(map(contains_secret, value.values()))
@@ -278,7 +291,7 @@ def from_struct(struct: "Struct") -> PropertyMap:
     made: PropertyMap = {}
     for key, value in struct.fields.items():
         try:
-            made[key] = _from_value(value)
+            made[key] = from_value(value)
         except ValueError as error:
             raise EngineError(
                 f"property {key!r}: {error}",
@@ -287,7 +300,11 @@ def from_struct(struct: "Struct") -> PropertyMap:
     return made
 
 
-def _from_value(value: "Value") -> PropertyValue:
+def from_value(value: "Value") -> PropertyValue:
+    """The property value that a protobuf Value carries; one that says nothing is None.
+
+    Raises ValueError for an object with a signature that has no meaning.
+    """
     kind = value.WhichOneof("kind")
     if kind == "string_value":
         text = value.string_value
@@ -295,10 +312,10 @@ def _from_value(value: "Value") -> PropertyValue:
     if kind == "number_value":
         return value.number_value
     if kind == "struct_value":
-        fields = {key: _from_value(item) for key, item in value.struct_value.fields.items()}
+        fields = {key: from_value(item) for key, item in value.struct_value.fields.items()}
         return from_special(fields) if SIGNATURE in fields else fields
     if kind == "list_value":
-        return [_from_value(item) for item in value.list_value.values]
+        return [from_value(item) for item in value.list_value.values]
     return value.bool_value if kind == "bool_value" else None
 
 

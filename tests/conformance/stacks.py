@@ -18,6 +18,7 @@ from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subje
 from gpuform.stacks.engine.events import Diagnostic, Event, EventBus, StepDone
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.values import Secret, unwrap_secrets
@@ -163,6 +164,7 @@ class EmbeddedStack:
                 for key, value in self.config.items()
             },
             write=lambda data: backend.write("conformance", "dev", data),
+            stack_references=StackReferences("conformance", lambda _project, _stack: None, str),
         )
 
     @property

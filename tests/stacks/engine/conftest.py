@@ -13,8 +13,11 @@ from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subje
 from gpuform.stacks.engine.events import Diagnostic, Event, EventBus, StepDone, StepFailed
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.stack_reference import StackReferences
+from gpuform.stacks.engine.state import Checkpoint, Snapshot, load_checkpoint
 from gpuform.stacks.engine.values import PropertyMap, Secret
+
+PASSPHRASE = "test only"
 
 # The platform is a JSON file: id -> properties. A property named `refuse` makes the verbs that it
 # names fail; `rack` forces a replacement, `slot` one that deletes first.
@@ -132,6 +135,7 @@ class Lab:
     secret_keys: list[str] = field(default_factory=list)
     written: list[bytes] = field(default_factory=list, repr=False)
     events: list[Event] = field(default_factory=list, repr=False)
+    others: dict[str, bytes] = field(default_factory=dict, repr=False)  # by project/stack
 
     def up(self, program: str = "", **options: Any) -> Outcome:
         return self.run("update", program, **options)
@@ -171,7 +175,12 @@ class Lab:
             crypter=self.crypter,
             provider_config=config,
             write=self.written.append,
+            stack_references=StackReferences("lab", self._load, lambda: PASSPHRASE),
         )
+
+    def _load(self, project: str, stack: str) -> Checkpoint | None:
+        data = self.others.get(f"{project}/{stack}")
+        return load_checkpoint(data) if data else None
 
     @property
     def steps(self) -> list[tuple[str, str]]:
@@ -234,7 +243,7 @@ class Lab:
 
 @pytest.fixture(scope="session")
 def crypter() -> PassphraseCrypter:
-    return PassphraseCrypter.new("test only")
+    return PassphraseCrypter.new(PASSPHRASE)
 
 
 @pytest.fixture

@@ -313,11 +313,8 @@ def test_what_the_program_prints_and_logs_is_told(lab):
 @pytest.mark.parametrize(
     ("program", "named"),
     [
-        ("Machine('a', opts=ResourceOptions(replacement_trigger='x'))", "replacement_trigger"),
-        ("pulumi.StackReference('organization/x/y')", "StackReference"),
         ("pulumi.CustomResource('aws:s3/bucket:Bucket', 'b', {})", "aws"),
         ("pulumi.runtime.invoke('aws:index:getRegion', {})", "aws:index:getRegion"),
-        ("Machine('a', opts=ResourceOptions(id='m-1'))", "'a'"),
     ],
 )
 def test_what_needs_the_pulumi_cli_is_refused_by_name_before_any_change(lab, program, named):

@@ -16,6 +16,7 @@ from gpuform.stacks.engine import integrity
 from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject
 from gpuform.stacks.engine.events import Event, EventBus, StepDone, StepFailed
 from gpuform.stacks.engine.language import Program
+from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
 from gpuform.stacks.engine.values import Secret
@@ -96,6 +97,7 @@ class Replay:
                 for key, value in self.config.items()
             },
             write=self._write,
+            stack_references=StackReferences("rec", lambda _project, _stack: None, str),
         )
 
     def _write(self, checkpoint: bytes) -> None:

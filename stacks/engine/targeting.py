@@ -1,0 +1,111 @@
+"""Which resources a run is about: `--target`, `--exclude` and `--replace`."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gpuform.stacks.engine import graph
+from gpuform.stacks.engine.state import ResourceState
+
+
+class UrnPatterns:
+    """URNs as people name them: whole, with `*` (within a part) and `**`, or by the name alone."""
+
+    def __init__(self, given: Iterable[str] = ()) -> None:
+        self.given = tuple(dict.fromkeys(given))
+        self._literals = {text for text in self.given if not _is_pattern(text)}
+        patterns = [_expression(text) for text in self.given if _is_pattern(text)]
+        self._pattern = re.compile("|".join(patterns), re.DOTALL) if patterns else None
+
+    def __bool__(self) -> bool:
+        return bool(self.given)
+
+    def __contains__(self, urn: str) -> bool:
+        if urn in self._literals:
+            return True
+        return self._pattern is not None and self._pattern.fullmatch(urn) is not None
+
+    def missing(self, urns: Iterable[str]) -> list[str]:
+        """What was given without `*` and fits none of the URNs."""
+        known = list(urns)
+        return [
+            text
+            for text in self.given
+            if "*" not in text and not any(urn in UrnPatterns([text]) for urn in known)
+        ]
+
+
+def _is_pattern(text: str) -> bool:
+    return "*" in text or not text.startswith("urn:")
+
+
+def _expression(text: str) -> str:
+    if "*" not in text:
+        return f".*::{re.escape(text)}"
+    parts = ["[^:]*".join(map(re.escape, part.split("*"))) for part in text.split("**")]
+    return f"(?:{'.*'.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a run is limited to, as given; nothing given is everything.
+
+    With `target_dependents` (`exclude_dependents`) it is also what depends on the targets (the
+    excluded). `replace` names resources to be replaced whatever their inputs say.
+    """
+
+    targets: UrnPatterns = field(default_factory=UrnPatterns)
+    excludes: UrnPatterns = field(default_factory=UrnPatterns)
+    replace: UrnPatterns = field(default_factory=UrnPatterns)
+    target_dependents: bool = False
+    exclude_dependents: bool = False
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether some resources are left as they are."""
+        return bool(self.targets) or bool(self.excludes)
+
+
+@dataclass(slots=True)
+class Chosen:
+    """The resources of one run that a selection has met so far, dependents included.
+
+    Resources are to be shown in an order in which what they need comes first.
+    """
+
+    selection: Selection
+    _met: set[str] = field(default_factory=set)
+
+    def includes(self, resource: ResourceState) -> bool:
+        """Whether the run is to touch a resource."""
+        selection = self.selection
+        if selection.targets:
+            return self._meets(resource, selection.targets, selection.target_dependents)
+        if selection.excludes:
+            return not self._meets(resource, selection.excludes, selection.exclude_dependents)
+        return True
+
+    def _meets(self, resource: ResourceState, named: UrnPatterns, dependents: bool) -> bool:
+        met = resource.urn in named or (
+            dependents and not self._met.isdisjoint(graph.needs(resource))
+        )
+        if met:
+            self._met.add(resource.urn)
+        return met
+
+
+def deletable(selection: Selection, resources: Sequence[ResourceState]) -> set[str]:
+    """The URNs that a delete phase may delete, by the state that the last run left.
+
+    Targets are deleted with all that needs them; what is excluded stays with all that it needs.
+    """
+    urns = {resource.urn for resource in resources}
+    if selection.targets:
+        named = {urn for urn in urns if urn in selection.targets}
+        return graph.with_dependents(resources, named)
+    if selection.excludes:
+        kept = {urn for urn in urns if urn in selection.excludes}
+        if selection.exclude_dependents:
+            kept = graph.with_dependents(resources, kept)
+        return urns - graph.with_needs(resources, kept)
+    return urns
