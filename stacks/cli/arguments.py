@@ -4,12 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+
 
 @dataclass(frozen=True, slots=True)
 class RunArguments:
     """`preview`, `up`, `refresh` or `destroy`.
 
-    `parallel` None: the engine's own limit. `allow` holds names of permissions, as given.
+    `parallel` None: the engine's own limit. `allow` holds names of permissions, as given;
+    `target`, `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is
+    both a target and replaced.
     """
 
     operation: Literal["update", "refresh", "destroy"]
@@ -23,6 +27,24 @@ class RunArguments:
     emulate: bool = False
     allow: tuple[str, ...] = ()
     event_log: Path | None = None
+    target: tuple[str, ...] = ()
+    target_dependents: bool = False
+    exclude: tuple[str, ...] = ()
+    exclude_dependents: bool = False
+    replace: tuple[str, ...] = ()
+    target_replace: tuple[str, ...] = ()
+    continue_on_error: bool = False
+
+    @property
+    def selection(self) -> Selection:
+        """The resources that the run is limited to."""
+        return Selection(
+            targets=UrnPatterns((*self.target, *self.target_replace)),
+            excludes=UrnPatterns(self.exclude),
+            replace=UrnPatterns((*self.replace, *self.target_replace)),
+            target_dependents=self.target_dependents,
+            exclude_dependents=self.exclude_dependents,
+        )
 
     @property
     def command(self) -> str:

@@ -37,6 +37,10 @@ _WORDS = {
     Op.CREATE_REPLACEMENT: _Words("++", "creating replacement", "created replacement"),
     Op.DELETE_REPLACED: _Words("--", "deleting original", "deleted original"),
     Op.IMPORT: _Words("=", "importing", "imported"),
+    Op.READ: _Words(">", "reading", "read"),
+    Op.READ_REPLACEMENT: _Words(">>", "reading replacement", "read replacement"),
+    Op.DISCARD: _Words("<", "forgetting", "forgotten"),
+    Op.DISCARD_REPLACED: _Words("<<", "forgetting original", "forgotten original"),
     Op.REFRESH: _Words("~", "refreshing", "refreshed"),
 }
 
@@ -44,7 +48,7 @@ _FOUND = {Op.UPDATE: "refreshed: changed outside of this stack", Op.DELETE: "ref
 
 
 def is_work(step: Step, *, planning: bool) -> bool:
-    """Whether a step calls a platform: those of a plan do not, unless they read."""
+    """Whether a step calls a platform: those of a plan do not, unless they refresh."""
     if is_noise(step.state.type) or not step.state.custom or step.op not in _WORDS:
         return False
     return not planning or step.op is Op.REFRESH

@@ -70,12 +70,44 @@ _ALLOW = click.option(
     metavar="NAME",
     help="Permit what is refused otherwise, such as destroy-reserved; for this run only.",
 )
+_TARGETS = (
+    click.option(
+        "--target",
+        "-t",
+        multiple=True,
+        metavar="URN",
+        help="Only this resource (and its provider): a URN, a name, or a pattern with * or **.",
+    ),
+    click.option("--target-dependents", is_flag=True, help="And all that depends on the targets."),
+    click.option(
+        "--exclude", "-x", multiple=True, metavar="URN", help="Leave this resource as it is."
+    ),
+    click.option(
+        "--exclude-dependents", is_flag=True, help="And all that depends on what is excluded."
+    ),
+)
+_REPLACE = (
+    click.option(
+        "--replace", multiple=True, metavar="URN", help="Replace this resource, changed or not."
+    ),
+    click.option(
+        "--target-replace",
+        multiple=True,
+        metavar="URN",
+        help="Replace this resource and touch no other: --target URN --replace URN.",
+    ),
+)
+_CONTINUE = click.option(
+    "--continue-on-error",
+    is_flag=True,
+    help="When a resource fails, go on with those that do not need it.",
+)
 _YES = click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
 _SKIP = click.option("--skip-preview", "-f", is_flag=True, help="Do it without a preview.")
 
 
 @click.command()
-@_flags(_REFRESH, _EXPECT, _ALLOW)
+@_flags(_REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE)
 def preview(**flags: Any) -> int:
     """Show what `up` would change.
 
@@ -91,7 +123,7 @@ def preview(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH, _EXPECT, _ALLOW)
+@_flags(_YES, _SKIP, _REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _CONTINUE)
 def up(**flags: Any) -> int:
     """Create, change and delete resources until they are as declared.
 
@@ -107,7 +139,7 @@ def up(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _EXPECT)
+@_flags(_YES, _SKIP, _EXPECT, *_TARGETS)
 def refresh(**flags: Any) -> int:
     """Take over what the platforms say of every resource.
 
@@ -122,7 +154,7 @@ def refresh(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH, _ALLOW)
+@_flags(_YES, _SKIP, _REFRESH, _ALLOW, *_TARGETS, _CONTINUE)
 def destroy(**flags: Any) -> int:
     """Delete every resource of the stack.
 

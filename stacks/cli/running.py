@@ -151,6 +151,8 @@ class _Run:
             refresh=arguments.refresh,
             parallel=arguments.parallel or DEFAULT_PARALLEL,
             rules=RULES,
+            selection=arguments.selection,
+            continue_on_error=arguments.continue_on_error,
         )
         events = EventBus([self.view.begin(title), *self.log])
         deployment = Deployment(subject, options, events)

@@ -25,6 +25,10 @@ STYLES = {
     "+-": "replace",
     "-": "remove",
     "--": "remove",
+    ">": "dim",
+    ">>": "replace",
+    "<": "dim",
+    "<<": "dim",
 }
 
 

@@ -21,7 +21,8 @@ _REASONS = {
     PlanReason.REPLACEMENT_REQUESTED: "asked for",
     PlanReason.NOT_READY: "go on waiting until it is ready",
     PlanReason.NOT_IN_PROGRAM: "no longer in the program",
-    PlanReason.IMPORTED: "the object stays as it is; what differs changes with the next `up`",
+    PlanReason.IMPORTED: "the object becomes the stack's, as it is",
+    PlanReason.READ_BY_PROGRAM: "the program reads it and does not own it",
     PlanReason.DRIFT: "changed outside of this stack",
     PlanReason.GONE: "no longer exists on the platform",
 }

@@ -13,6 +13,8 @@ _COUNTED = {
     "update": ("~", "update", "updated"),
     "replace": ("+-", "replace", "replaced"),
     "delete": ("-", "delete", "deleted"),
+    "read": (">", "read", "read"),
+    "discard": ("<", "forget", "forgotten"),
 }
 
 

@@ -52,7 +52,7 @@ def test_every_command_is_there() -> None:
 def test_pulumis_short_forms() -> None:
     up = dict(ALL)["up"]
     short = {opt for p in up.params for opt in p.opts if opt.startswith("-") and len(opt) == 2}
-    assert short == {"-s", "-y", "-f", "-j", "-p", "-r", "-C", "-v"}
+    assert short == {"-s", "-y", "-f", "-j", "-p", "-r", "-C", "-v", "-t", "-x"}
 
 
 @pytest.mark.parametrize("args", [["--help"], ["up", "--help"], ["--version"]])
