@@ -65,7 +65,8 @@ class Settings:
 class Actions(Protocol[In_contra, Out]):
     """The verbs of one kind of resource: typed, synchronous, safe for many threads.
 
-    They know nothing of Pulumi, raise only `GpuformError`s, and wait only through their call.
+    They know nothing of Pulumi, raise only `GpuformError`s, and wait only through their call, whose
+    `known` has what is stored of the object.
     """
 
     def __init__(self, settings: Settings) -> None:

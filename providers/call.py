@@ -7,10 +7,11 @@ passes none of this on, `current_call` makes one with defaults.
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpuform.providers.clock import Clock, clock_from
 from gpuform.providers.errors import Cancelled
@@ -42,6 +43,8 @@ class Call:
     on_unchecked: Callable[[str], None] = logger.info
     init_errors: list[str] = field(default_factory=list)
     refreshing: bool = False
+    known: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What is stored of the object: its outputs, or its inputs while they are checked; plain."""
     just_created: bool = False
     """The call has made its object and nothing of it was read yet."""
     deadline: float | None = None

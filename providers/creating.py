@@ -169,7 +169,7 @@ def _send(call: Call, creation: Creation, attempt: Attempt, intent: Intent) -> s
 def _find_after_unknown_outcome(call: Call, creation: Creation, intent: Intent, reason: str) -> str:
     target = creation.target
     try:
-        new = _new_since(call, intent, creation.candidates())
+        new = new_since(call, intent, creation.candidates())
     except GpuformError as error:
         reason, new = f"{reason}; {error.message}", []
     if len(new) == 1:
@@ -188,15 +188,16 @@ def _of_earlier_attempt(call: Call, intent: Intent, present: Iterable[Candidate]
     present = [each for each in present if not each.leaving]
     if intent.id is not None:
         return next((each.id for each in present if each.id == intent.id), None)
-    new = _new_since(call, intent, present)
+    new = new_since(call, intent, present)
     if len(new) > 1:
         raise _ambiguous(intent.target, new)
     return new[0].id if new else None
 
 
-def _new_since(call: Call, intent: Intent, present: Iterable[Candidate]) -> list[Candidate]:
+def new_since(call: Call, intent: Intent, present: Iterable[Candidate]) -> list[Candidate]:
     """Objects that can be the intent's: not there before, as old as it, and nobody else's."""
-    others = {other.id for other in call.intents.all() if other.urn != intent.urn}
+    theirs = [other for other in call.intents.all() if other.urn != intent.urn]
+    others = {id_ for other in theirs for id_ in (other.id, *other.ids)}
     region = intent.tried_region or intent.region
     return [
         each

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -38,6 +38,9 @@ class Intent:
     `id` is the object, once known. `urn` is None under hosts that do not tell it. `tried_region`
     and `tried_gpu_type` say where and as what the create was sent, which may be an alternative to
     `region`; they are empty where the kind has no such choice.
+
+    A create that makes several parts of one resource has their `names`, and their `ids` once they
+    are known; then `name` and `id` are the resource's.
     """
 
     urn: str | None
@@ -50,6 +53,14 @@ class Intent:
     id: str | None = None
     tried_region: str = ""
     tried_gpu_type: str = ""
+    names: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+
+    def is_stored(self, stored: Collection[str] | None) -> bool:
+        """Whether the state has all that it made, if those are the parts that the state has."""
+        if not self.names or stored is None:
+            return True
+        return bool(self.ids) and set(self.ids) <= set(stored)
 
     @property
     def target(self) -> Target:
@@ -94,23 +105,36 @@ class Intents:
         found = self._read(f"{ours}-{_digest(target)}.json")
         return next(iter(found or self._read(f"{_NO_URN}-{_digest(target)}.json")), None)
 
+    def of_parts(self, urn: str | None, target: Target) -> list[Intent]:
+        """The intents of creates of this resource's parts, found as by `find`; oldest first."""
+        owners = [_digest(urn), _NO_URN] if urn else ["*"]
+        patterns = (f"{owner}-{_digest(target)}-*.json" for owner in owners)
+        found = [intent for pattern in patterns for intent in self._read(pattern)]
+        return sorted(found, key=lambda intent: intent.started_at)
+
     def of_urn(self, urn: str) -> list[Intent]:
         """Every intent of one resource: more than one when it was renamed between attempts."""
         return self._read(f"{_digest(urn)}-*.json")
 
     def forget(
-        self, *, urn: str | None = None, id_: str | None = None, intent: Intent | None = None
+        self,
+        *,
+        urn: str | None = None,
+        id_: str | None = None,
+        intent: Intent | None = None,
+        stored: Collection[str] | None = None,
     ) -> None:
         """Removes the intents of a URN or of an object's id, or one intent; none is no error.
 
-        With both a URN and an id, those of the URN and those without URN that name the id.
+        With both a URN and an id, those of the URN and those without URN that name the id. With
+        `stored`, the ids of the parts that the state has, none that made other parts.
         """
         gone = [] if intent is None else [intent]
         if urn:
             gone += self.of_urn(urn)
         if id_:
             gone += [i for i in self._read(f"{_NO_URN if urn else '*'}-*.json") if i.id == id_]
-        for known in gone:
+        for known in (each for each in gone if each.is_stored(stored)):
             self._path(known).unlink(missing_ok=True)
 
     def all(self) -> list[Intent]:
@@ -140,12 +164,14 @@ class Intents:
         for path in self.directory.glob(pattern):
             with suppress(FileNotFoundError):
                 fields = json.loads(path.read_text(encoding="utf-8"))
-                found.append(Intent(**fields | {"present_ids": tuple(fields["present_ids"])}))
+                lists = {key: tuple(value) for key, value in fields.items() if type(value) is list}
+                found.append(Intent(**fields | lists))
         return sorted(found, key=lambda intent: intent.started_at)
 
     def _path(self, intent: Intent) -> Path:
         owner = _digest(intent.urn) if intent.urn else _NO_URN
-        return self.directory / f"{owner}-{_digest(intent.target)}.json"
+        parts = f"-{_digest(' '.join(intent.names))}" if intent.names else ""
+        return self.directory / f"{owner}-{_digest(intent.target)}{parts}.json"
 
     def _sync_directory(self) -> None:
         if os.name == "nt":

@@ -4,12 +4,8 @@
 `__provider`, Pulumi's unknowns and doubles; everything below works on models.
 """
 
-import logging
-import traceback
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pulumi.dynamic import (
@@ -22,22 +18,22 @@ from pulumi.dynamic import (
     ResourceProvider,
     UpdateResult,
 )
-from pulumi.output import Unknown as PulumiUnknown
 
 from gpuform.providers import permissions, stock_host
 from gpuform.providers.actions import Actions, Guard, Observed, Settings, Timeouts
-from gpuform.providers.call import Call, current_call, serving
+from gpuform.providers.call import Call
+from gpuform.providers.edge import Edge, unexpected
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NotReady
+from gpuform.providers.properties import PROVIDER_KEY, Properties, plain, to_pulumi
 from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import UNKNOWN, same
+from gpuform.schemas.values import same
 
-logger = logging.getLogger("gpuform")
+__all__ = ["PROVIDER_KEY", "Lifecycle"]
 
-PROVIDER_KEY = "__provider"
 RECORDED = "recorded: the platform does not return it"
 PRESENT = "recorded: it is there already"
 UNSENT = (RECORDED, PRESENT)
@@ -46,18 +42,15 @@ UNSENT = (RECORDED, PRESENT)
 In = TypeVar("In", bound=InputModel)
 Out = TypeVar("Out", bound=OutputModel)
 
-Properties = dict[str, Any]
-"""A property map as Pulumi's hosts pass it: plain values, doubles, `__provider` among them."""
-
 
 class Lifecycle(ResourceProvider, Generic[In, Out]):
     """The lifecycle of one kind of resource of one platform.
 
     Instances are stateless for pickle: a state file holds the class's dotted path, which is
     therefore fixed for ever. Outputs are the declared inputs in their declared types, each with
-    the value last observed, and the computed outputs; `ready` alone says whether the resource can
-    be used. Methods are thread-safe, change nothing that they are given, and raise only
-    GpuformError.
+    the value last observed, and the computed outputs; where an output has the name of an input, it
+    is the platform's value. `ready` alone says whether the resource can be used. Methods are
+    thread-safe, change nothing that they are given, and raise only GpuformError.
     """
 
     serialize_as_secret_always = False  # there is no secret in a dotted path
@@ -70,6 +63,10 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     actions: ClassVar[type[Actions[Any, Any]]]
     gpus_field: ClassVar[str] = ""
     """The input that says how many GPUs the resource holds; empty when it holds none."""
+    planned: ClassVar[frozenset[str]] = frozenset()
+    """The inputs that `planned_changes` compares, instead of their rules."""
+    parts: ClassVar[str] = ""
+    """The output that lists the ids of what the resource is made of, if of several objects."""
 
     _settings: Settings | None = None
 
@@ -89,15 +86,16 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         inputs are right by themselves.
         """
         with self._serving("check") as call:
-            values, problems = check(self.inputs, _plain(news))
-            problems = problems or refusals(self.inputs, self._echo(_plain(_olds)), values)
+            call.known = plain(_olds)
+            values, problems = check(self.inputs, plain(news))
+            problems = problems or refusals(self.inputs, self._echo(call.known), values)
             problems = problems or list(self._actions().planning_problems(call, values))
             failures = [CheckFailure(problem.path, problem.reason) for problem in problems]
-            return CheckResult(_to_pulumi(values), failures)
+            return CheckResult(to_pulumi(values), failures)
 
     def changes(self, olds: Properties, news: Properties) -> list[FieldChange]:
         """What `diff` decides on: old outputs against new inputs, field by field. Pure."""
-        old, new = _plain(olds), _plain(news)
+        old, new = plain(olds), plain(news)
         found = self._compare(old, new)
         if PROVIDER_KEY in news and PROVIDER_KEY not in olds:
             because = "the state does not say which program manages the resource"
@@ -118,10 +116,12 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             found = self.changes(_olds, _news)
             replaces = [change.path for change in found if change.replaces]
             if call.urn is not None and not call.refreshing:
-                echo = self._echo(_plain(_olds))
-                self._refuse(echo, _plain(_news))
+                old, new = plain(_olds), plain(_news)
+                self._refuse(self._echo(old), new)
                 if replaces:
-                    self._require(echo, f"this change replaces it ({', '.join(replaces)})")
+                    self._require(old, f"this change replaces it ({', '.join(replaces)})")
+                else:
+                    self._require_for_change(old, new)
             return DiffResult(
                 changes=is_change(found),
                 replaces=replaces,
@@ -134,6 +134,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         Once an id exists it is returned, with `ready: false` and the reason when waiting fails.
         """
         with self._serving("create") as call:
+            call.known = {}
             call.begin(self.timeouts.create)
             declared = self._declared(props)
             actions, want = self._actions(), self.inputs.model_validate(declared)
@@ -154,9 +155,10 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         import) the inputs are what the platform says, but for documented defaults.
         """
         with self._serving("read") as call:
-            known = self._typed(self._echo(_plain(props)))
+            call.known = plain(props)
+            known = self._typed(self._echo(call.known))
             observed = self._actions().read(call, id_, known)
-            call.intents.forget(urn=call.urn, id_=id_)
+            self._forget_stored(call, id_)
             if observed is None:
                 return ReadResult("", {})
             if known:
@@ -172,9 +174,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         """
         with self._serving("update") as call:
             call.begin(self.timeouts.update)
-            declared, old = self._declared(_news), _plain(_olds)
-            call.intents.forget(urn=call.urn, id_=_id)
+            declared, old = self._declared(_news), plain(_olds)
+            call.known = old
+            self._forget_stored(call, _id)
             self._refuse(self._echo(old), declared)
+            self._require_for_change(old, declared)
             found = self._compare(old, declared)
             sent = [c for c in found if c.action is not Action.KEEP and c.because not in UNSENT]
             if sent:
@@ -190,8 +194,9 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     def delete(self, _id: str, _props: Properties) -> None:
         """Deletes the object and waits until it is gone; it may be gone already."""
         with self._serving("delete") as call:
-            known = self._typed(self._echo(_plain(_props)))
-            self._require(known, "this deletes it")
+            call.known = plain(_props)
+            known = self._typed(self._echo(call.known))
+            self._require(call.known, "this deletes it")
             call.begin(self.timeouts.delete)
             self._actions().delete(call, _id, known)
             call.intents.forget(urn=call.urn, id_=_id)
@@ -216,19 +221,50 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         return False
 
     @classmethod
-    def guarded(cls, known: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook
-        """What deleting or replacing an object of these inputs needs; nothing by default."""
+    def planned_changes(
+        cls,
+        old: Mapping[str, Any],  # noqa: ARG003 - a hook
+        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Iterable[FieldChange]:
+        """What has to change beside the fields that the rules compare: pure, from old outputs.
+
+        `declared` is canonical and may be UNKNOWN in places.
+        """
+        return ()
+
+    @classmethod
+    def guarded(cls, old: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook
+        """What deleting or replacing an object of these outputs needs; nothing by default."""
+        return None
+
+    @classmethod
+    def guarded_change(
+        cls,
+        old: Mapping[str, Any],  # noqa: ARG003 - a hook
+        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Guard | None:
+        """What changing an object of these outputs in place needs; nothing by default."""
         return None
 
     def may_delete(self, props: Properties) -> None:
         """While planning: raises GpuformError when a delete will be refused. Pure."""
         with self._serving("delete"):
-            self._require(self._echo(_plain(props)), "this deletes it")
+            self._require(plain(props), "this deletes it")
 
-    def _require(self, known: Properties, what: str) -> None:
-        guard = self.guarded(known)
+    def _require(self, old: Properties, what: str) -> None:
+        guard = self.guarded(old)
         if guard is not None:
             permissions.require(guard.permission, f"{guard.because}: {what}")
+
+    def _require_for_change(self, old: Properties, declared: Properties) -> None:
+        guard = self.guarded_change(old, self._typed(declared))
+        if guard is not None:
+            permissions.require(guard.permission, guard.because)
+
+    def _forget_stored(self, call: Call, id_: str) -> None:
+        """Intents of what the state has are settled; those of other parts are still needed."""
+        stored = call.known.get(self.parts, ()) if self.parts else None
+        call.intents.forget(urn=call.urn, id_=id_, stored=stored)
 
     def _actions(self) -> Actions[Any, Any]:
         return type(self).actions(self._settings or Settings())
@@ -253,11 +289,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         except GpuformError as error:
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - the object exists: say so, whatever happened
-            reason = _unexpected("waiting", error)
+            reason = unexpected("waiting", error)
         if observed is not None:
             computed = _dump(observed)
         computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
-        outs = {**computed, **declared, "ready": reason is None}
+        outs = {**computed, **declared, **computed, "ready": reason is None}
         if reason is not None:
             outs["not_ready_reason"] = reason
             call.init_errors.append(reason)
@@ -277,9 +313,13 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             )
 
     def _echo(self, values: Mapping[str, Any]) -> Properties:
-        """The inputs among the values of a property map."""
-        rules = rules_of(self.inputs)
-        return {k: v for k, v in values.items() if k in rules and not rules[k].spelling}
+        """The inputs among the values of a property map that are there as declared."""
+        rules, computed = rules_of(self.inputs), self.outputs.model_fields
+        return {
+            name: value
+            for name, value in values.items()
+            if name in rules and not rules[name].spelling and name not in computed
+        }
 
     def _compare(self, old: Properties, declared: Properties) -> list[FieldChange]:
         """The changes from old outputs, where what needs no request replaces nothing.
@@ -302,12 +342,17 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
                 return replace(change, replaces=False, because=PRESENT)
             return change
 
-        found = field_changes(self.inputs, self._typed(echo), self._typed(declared))
-        return [unsent(change) for change in found]
+        typed = self._typed(declared)
+        before, after = (self._by_rules(each) for each in (self._typed(echo), typed))
+        found = field_changes(self.inputs, before, after)
+        return [*map(unsent, found), *self.planned_changes(old, typed)]
+
+    def _by_rules(self, values: Properties) -> Properties:
+        return {name: value for name, value in values.items() if name not in self.planned}
 
     def _declared(self, props: Properties) -> Properties:
         """Inputs in declared types. Raises GpuformError when they are not valid."""
-        values, problems = check(self.inputs, _plain(props))
+        values, problems = check(self.inputs, plain(props))
         if problems:
             raise GpuformError("; ".join(f"{p.path}: {p.reason}" for p in problems))
         return values
@@ -329,71 +374,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         if problems:
             raise GpuformError("; ".join(f"{p.path} {p.reason}" for p in problems))
 
-    def _serving(self, verb: str) -> "_Edge":
-        return _Edge(verb, f"a {self.platform} {self.kind}")
-
-
-class _Edge(AbstractContextManager[Call]):
-    """The edge to the host: the current call, and only gpuform's errors, without causes or frames.
-
-    The stock host prints tracebacks. This is a class because contextlib gives an exception that
-    passes a generator its old frames back.
-    """
-
-    def __init__(self, verb: str, subject: str) -> None:
-        self._verb, self._subject = verb, subject
-        self._call = current_call()
-        self._serving = serving(self._call)
-
-    def __enter__(self) -> Call:
-        return self._serving.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._serving.__exit__(kind, error, trace)
-        if isinstance(error, GpuformError):
-            raise error.with_traceback(None) from None
-        if isinstance(error, Exception):  # its text may hold values: none may pass
-            subject = self._call.urn or self._subject
-            raise GpuformError(_unexpected(f"{self._verb} of {subject}", error)) from None
-
-
-def _unexpected(what: str, error: Exception) -> str:
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    logger.debug("%s failed with %s:\n%s", what, type(error).__name__, frames)
-    return f"{what} failed: unexpected {type(error).__name__} (this is an error in gpuform)"
+    def _serving(self, verb: str) -> Edge:
+        return Edge(verb, f"a {self.platform} {self.kind}")
 
 
 def _dump(observed: Observed[Any]) -> Properties:
     """Computed outputs as plain values, without those that have none."""
     dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
     return dumped
-
-
-def _plain(properties: Mapping[str, Any]) -> Properties:
-    """A property map without `__provider`, in gpuform's own unknowns."""
-    return {key: _value(value) for key, value in properties.items() if key != PROVIDER_KEY}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, PulumiUnknown):
-        return UNKNOWN
-    if isinstance(value, Mapping):
-        return {key: _value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_value(item) for item in value]
-    return value
-
-
-def _to_pulumi(value: Any) -> Any:
-    if value is UNKNOWN:
-        return PulumiUnknown()  # type: ignore[no-untyped-call] # as the SDK has it
-    if isinstance(value, Mapping):
-        return {key: _to_pulumi(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_pulumi(item) for item in value]
-    return value

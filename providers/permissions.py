@@ -18,10 +18,12 @@ class Permission(StrEnum):
     """Every permission by its name."""
 
     DESTROY_RESERVED = "destroy-reserved"
+    UNLOCK = "unlock"
 
 
 MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.DESTROY_RESERVED: "delete or replace what is prepaid and not refunded",
+    Permission.UNLOCK: "delete or stop what is locked",
 }
 
 

@@ -236,11 +236,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return old.get("status") in CLUSTER_STUCK
 
     @classmethod
-    def guarded(cls, known: Mapping[str, Any]) -> Guard | None:
+    def guarded(cls, old: Mapping[str, Any]) -> Guard | None:
         """A RESERVED cluster is paid for its whole time (Together reference, 'Billing')."""
-        if known.get("billing_type") != "RESERVED":
+        if old.get("billing_type") != "RESERVED":
             return None
-        name = known.get("cluster_name", "")
+        name = old.get("cluster_name", "")
         because = f"cluster {name} is RESERVED, which is prepaid and not refunded"
         return Guard(Permission.DESTROY_RESERVED, because)
 

@@ -118,3 +118,54 @@ def test_many_threads_at_once(intents: Intents) -> None:
     assert sorted(each.id or "" for each in intents.all()) == sorted(
         f"id-{number}" for number in range(0, 16, 2)
     )
+
+
+class TestParts:
+    """A create that makes several parts of one resource."""
+
+    POOL = Target("scp", "NodePool", "train", "POOL001")
+
+    def batch(self, *names: str, urn: str | None = "urn:a", ids: tuple[str, ...] = ()) -> Intent:
+        return Intent(
+            urn=urn,
+            platform="scp",
+            kind="NodePool",
+            name="train",
+            region="POOL001",
+            started_at=float(len(names)),
+            id="POOL001/fabric/train",
+            names=names,
+            ids=ids,
+        )
+
+    def test_each_create_has_its_own_and_comes_back_as_it_was(self, intents: Intents) -> None:
+        first, second = self.batch("a", ids=("1",)), self.batch("b", "c")
+        for intent in (first, second):
+            intents.record(intent)
+        assert intents.of_parts("urn:a", self.POOL) == [first, second]
+        assert intents.find("urn:a", self.POOL) is None
+
+    def test_without_a_urn_they_are_found_by_the_resource(self, intents: Intents) -> None:
+        mine, nameless = self.batch("a"), self.batch("a", "b", urn=None)
+        theirs = self.batch("c", "d", "e", urn="urn:b")
+        for intent in (mine, nameless, theirs):
+            intents.record(intent)
+        assert intents.of_parts("urn:a", self.POOL) == [mine, nameless]
+        assert intents.of_parts(None, self.POOL) == [mine, nameless, theirs]
+
+    def test_it_is_kept_until_the_state_has_all_its_parts(self, intents: Intents) -> None:
+        made = self.batch("a", "b", ids=("1", "2"))
+        unsure = self.batch("c", "d", "e")
+        for intent in (made, unsure):
+            intents.record(intent)
+        intents.forget(urn="urn:a", stored=["1"])
+        assert intents.all() == [made, unsure]
+        intents.forget(urn="urn:a", id_=made.id, stored=["2", "1", "0"])
+        assert intents.all() == [unsure]
+        intents.forget(urn="urn:a")
+        assert intents.all() == []
+
+    def test_without_a_urn_they_are_forgotten_by_the_resource(self, intents: Intents) -> None:
+        intents.record(self.batch("a", urn=None))
+        intents.forget(id_="POOL001/fabric/train")
+        assert intents.all() == []
