@@ -318,11 +318,12 @@ class Deployment:
         return {}
 
     def _forget_settled_intents(self, snapshot: Snapshot) -> None:
-        """An object whose id is in the state on disk needs no intent any more."""
-        known = {r.id for r in snapshot.resources if r.custom}
+        """What is in the state on disk, with all its parts, needs no intent any more."""
+        known = {r.id: r for r in snapshot.resources if r.custom}
         for intent in self._intents.all():
             if intent.id in known:
-                self._intents.forget(intent=intent)
+                parts = self._executor.host.parts(known[intent.id])
+                self._intents.forget(intent=intent, stored=parts)
 
     def _new_call(self, urn: str, timeout: float | None) -> Call:
         return Call(

@@ -178,6 +178,15 @@ class ProviderHost:
             return False
         return isinstance(self._provider(resource.inputs), Lifecycle)
 
+    def parts(self, resource: ResourceState) -> list[str]:
+        """The ids of what the resource is made of; empty where it is one object."""
+        if PROVIDER_KEY not in resource.inputs:
+            return []
+        provider = self._provider(resource.inputs)
+        name = provider.parts if isinstance(provider, Lifecycle) else ""
+        found = values.unwrap_secrets(resource.outputs.get(name))
+        return [str(each) for each in found] if isinstance(found, list) else []
+
     def gpus(self, resource: ResourceState) -> int | None:
         """How many GPUs the resource holds by its inputs; None when they are not known yet."""
         if not resource.custom or PROVIDER_KEY not in resource.inputs:
