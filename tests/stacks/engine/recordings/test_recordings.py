@@ -5,21 +5,17 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from processes.commands import PASSPHRASE, SALT, Gpuform, Result, in_a_process, in_a_warm_process
 
 from gpuform.stacks.engine import integrity
-from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject
-from gpuform.stacks.engine.events import Event, EventBus, StepDone, StepFailed
-from gpuform.stacks.engine.language import Program
-from gpuform.stacks.engine.stack_reference import StackReferences
+from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
-from gpuform.stacks.engine.values import Secret
 
 HERE = Path(__file__).parent
 SCENARIOS: dict[str, list[dict[str, Any]]] = yaml.safe_load((HERE / "scenarios.yaml").read_text())
@@ -46,37 +42,62 @@ def masked(value: Any, key: str | None = None) -> Any:
 
 @dataclass
 class Replay:
-    """One stack that goes through the steps of a scenario; its state is what was written."""
+    """One stack that goes through the steps of a scenario, command by command."""
 
     folder: Path
-    crypter: Any
-    checkpoint: bytes
-    config: dict[str, str] = field(default_factory=dict)
-    secret: set[str] = field(default_factory=set)
-    events: list[Event] = field(default_factory=list)
+    gpuform: Gpuform
 
-    def step(self, run: str = "up", program: str = "", config: Any = None, others: Any = None):
+    @classmethod
+    def begin(cls, folder: Path, gpuform: Gpuform) -> "Replay":
+        (folder / "project").mkdir()
+        (folder / "state").mkdir()
+        shutil.copy(HERE / "steered.py", folder / "project")
+        (folder / "project/Pulumi.yaml").write_text("name: rec\nruntime: python\n")
+        (folder / "project/Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
+        replay = cls(folder, gpuform)
+        assert replay.run("stack", "init", "dev").code == 0
+        return replay
+
+    def run(self, *arguments: str) -> Result:
+        return self.gpuform(
+            self.folder / "project",
+            *arguments,
+            "--non-interactive",
+            PULUMI_BACKEND_URL=f"file://{self.folder}/state",
+            PULUMI_HOME=str(self.folder / "home"),
+            PULUMI_CONFIG_PASSPHRASE=PASSPHRASE,
+            PULUMI_DEBUG_COMMANDS="1",
+        )
+
+    def step(
+        self,
+        run: str = "up",
+        program: str = "",
+        config: Any = None,
+        others: Any = None,
+        flags: Iterable[str] = (),
+    ) -> dict[str, Any]:
         """What one command does, as the recordings say it."""
         for key, value in (config or {}).items():
-            self._configure(f"rec:{key}", value)
+            secret = ["--secret"] if isinstance(value, list) else []
+            assert (
+                self.run("config", "set", key, *(value if secret else [value]), *secret).code == 0
+            )
         if others:
             self._change_platform(others)
-        (self.folder / "__main__.py").write_text(HEAD + program)
-        (self.folder / "calls.jsonl").unlink(missing_ok=True)
-        preview = run == "preview"
-        operation = "update" if preview or run == "up" else run
-        self.events.clear()
-        options = Options(operation, preview, parallel=8)
-        outcome = Deployment(self._subject(), options, EventBus([self.events.append])).run()
-        return dict(self._facets(outcome, preview))
-
-    def _configure(self, key: str, value: str | list[str]) -> None:
-        self.config[key] = value[0] if isinstance(value, list) else value
-        if isinstance(value, list):
-            self.secret.add(key)
+        project = self.folder / "project"
+        (project / "__main__.py").write_text(HEAD + program)
+        (project / "calls.jsonl").unlink(missing_ok=True)
+        always = [] if run == "preview" else ["--yes", "--skip-preview"]
+        log = self.folder / "events"
+        done = self.run(run, *flags, *always, "--event-log", str(log))
+        found = dict(self._facets(done, log))
+        if run == "preview":
+            found |= self._planned(flags)
+        return found
 
     def _change_platform(self, others: dict[str, dict[str, Any] | None]) -> None:
-        file = self.folder / "platform.json"
+        file = self.folder / "project/platform.json"
         platform = json.loads(file.read_text())
         for id_, properties in others.items():
             if properties is None:
@@ -85,54 +106,38 @@ class Replay:
                 platform["objects"][id_].update(properties)
         file.write_text(json.dumps(platform))
 
-    def _subject(self) -> Subject:
-        return Subject(
-            program=Program(
-                "rec", "dev", self.folder, self.folder, self.config, sorted(self.secret), 8
-            ),
-            snapshot=Snapshot.from_json(self.checkpoint, self.crypter),
-            crypter=self.crypter,
-            provider_config={
-                key: Secret(value) if key in self.secret else value
-                for key, value in self.config.items()
-            },
-            write=self._write,
-            stack_references=StackReferences("rec", lambda _project, _stack: None, str),
-        )
-
-    def _write(self, checkpoint: bytes) -> None:
-        self.checkpoint = checkpoint
-
-    def _facets(self, outcome: Outcome, preview: bool) -> Iterator[tuple[str, Any]]:
-        yield "succeeded", outcome.succeeded
-        yield "operations", by_urn(self._operations())
+    def _facets(self, done: Result, log: Path) -> Iterator[tuple[str, Any]]:
+        yield "succeeded", done.code == 0
+        yield "operations", by_urn(_operations(log))
         yield "calls", Counter(self._calls())
-        snapshot = Snapshot.from_json(self.checkpoint, self.crypter)
+        data = (self.folder / "state/.pulumi/stacks/rec/dev.json").read_bytes()
+        snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
         assert integrity.verify(snapshot) == []
         yield "pending operations", len(snapshot.pending_operations)
-        latest = json.loads(self.checkpoint)["checkpoint"]["latest"]
+        latest = json.loads(data)["checkpoint"]["latest"]
         yield from entries(masked(latest.get("resources") or []))
-        if preview:
-            yield "planned", Counter(self._planned())
-            yield "changes", dict(outcome.changes)
 
-    def _operations(self) -> Iterator[list[str]]:
-        for event in self.events:
-            if isinstance(event, StepDone | StepFailed):
-                failed = ["failed"] if isinstance(event, StepFailed) else []
-                yield [str(event.step.shown_op), event.step.urn, *failed]
-
-    def _planned(self) -> Iterator[str]:
-        steps = {id(e.step): e.step for e in self.events if isinstance(e, StepDone)}
-        for step in steps.values():
-            hidden = is_provider(step.state.type) or not step.op.is_logical
-            if not hidden and (step.op != "same" or step.state.type == STACK_TYPE):
-                yield f"{step.op} {step.urn}"
+    def _planned(self, flags: Iterable[str]) -> dict[str, Any]:
+        calls = self.folder / "project/calls.jsonl"
+        told = calls.read_text() if calls.exists() else ""
+        digest = json.loads(self.run("preview", *flags, "--json").stdout)
+        calls.write_text(told)
+        planned = Counter(f"{step['op']} {step['urn']}" for step in digest["steps"])
+        return {"planned": planned, "changes": digest["changeSummary"]}
 
     def _calls(self) -> Iterator[str]:
-        file = self.folder / "calls.jsonl"
+        file = self.folder / "project/calls.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
         yield from (spelt(json.loads(line)) for line in lines)
+
+
+def _operations(log: Path) -> Iterator[list[str]]:
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        for kind, failed in (("resOutputsEvent", []), ("resOpFailedEvent", ["failed"])):
+            if kind in event:
+                metadata = event[kind]["metadata"]
+                yield [metadata["op"], metadata["urn"], *failed]
 
 
 def by_urn(operations: Iterable[list[str]]) -> dict[str, list[list[str]]]:
@@ -164,18 +169,34 @@ def recorded(step: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "changes", step["changes"]
 
 
-def test_every_recording_is_replayed():
-    assert {path.stem for path in (HERE / "recorded").iterdir()} == set(SCENARIOS)
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_engine_does_as_the_cli(scenario, tmp_path, crypter):
-    shutil.copy(HERE / "steered.py", tmp_path)
-    empty = Snapshot("organization/rec/dev").to_json(crypter)
-    replay = Replay(tmp_path, crypter, empty)
+def assert_as_recorded(scenario: str, folder: Path, gpuform: Gpuform) -> None:
+    replay = Replay.begin(folder, gpuform)
     recording = json.loads((HERE / "recorded" / f"{scenario}.json").read_text())
     for number, (step, expected) in enumerate(zip(SCENARIOS[scenario], recording, strict=True), 1):
         found = replay.step(**step)
         for facet, value in recorded(expected):
             assert (number, facet, found.get(facet)) == (number, facet, value)
         assert found.keys() == dict(recorded(expected)).keys(), f"step {number}"
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Gpuform]:
+    with in_a_warm_process() as run:
+        yield run
+
+
+def test_every_recording_is_replayed():
+    assert {path.stem for path in (HERE / "recorded").iterdir()} == set(SCENARIOS)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_engine_does_as_the_cli(scenario, tmp_path, warm):
+    assert_as_recorded(scenario, tmp_path, warm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scenario", ["replace_delete_first", "stack_outputs_and_secrets", "target"]
+)
+def test_the_engine_does_as_the_cli_in_processes_of_its_own(scenario, tmp_path):
+    assert_as_recorded(scenario, tmp_path, in_a_process)

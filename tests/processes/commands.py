@@ -1,0 +1,63 @@
+"""`gpuform` as its users run it, in a process of its own or in a child of a warm one."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+PASSPHRASE = "recorded"
+SALT = "v1:XnFpkizVaUQ=:v1:BryLiXBJG4yyT7ix:Y+41mAishg5jEPFq3d69eA1DfMRKpw=="
+"""The stack file's `encryptionsalt` for that passphrase, so that its key is derived once."""
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Gpuform(Protocol):
+    def __call__(self, folder: Path, *arguments: str, **environ: str) -> Result: ...
+
+
+def in_a_process(folder: Path, *arguments: str, **environ: str) -> Result:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuform.stacks.cli", *arguments],
+        cwd=folder,
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def in_a_warm_process() -> Iterator[Gpuform]:
+    """Commands whose folder is one of several below a scenario's own."""
+    argv: Sequence[str] = [
+        sys.executable,
+        str(Path(__file__).with_name("warm.py")),
+        PASSPHRASE,
+        SALT,
+    ]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as warm:
+
+        def run(folder: Path, *arguments: str, **environ: str) -> Result:
+            assert warm.stdin
+            assert warm.stdout
+            asked = {"arguments": arguments, "folder": str(folder), "environ": environ}
+            print(json.dumps(asked), file=warm.stdin, flush=True)
+            code = json.loads(warm.stdout.readline())
+            told = [(folder.parent / name).read_text() for name in ("stdout", "stderr")]
+            return Result(code, *told)
+
+        yield run
+        assert warm.stdin
+        warm.stdin.close()
