@@ -1,0 +1,1 @@
+"""Samsung SCP's node pools, GPU nodes and fabrics as Pulumi resources."""

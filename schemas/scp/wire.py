@@ -1,0 +1,197 @@
+"""What SCP's Multi-node GPU Cluster API 1.2 sends, field by field.
+
+Only ids are required: the document's tables of schemas are lost, its examples remain. States and
+times are text as sent; `statuses.py` and `moments.py` say what they mean.
+"""
+
+from pydantic import AliasChoices, ConfigDict, Field, SecretStr
+
+from gpuform.schemas.models import WireModel
+
+
+class ScpModel(WireModel):
+    """Numbers and texts are not always told apart (`pirp_id` is "20")."""
+
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+
+class GpuNode(ScpModel):
+    """SCP reference, 'Show GPU Node'. A create calls some things by other names.
+
+    `network_id` is the subnet, `policy_ip` the private address, `policy_nat` the public one,
+    `root_account` the user of the operating system. Password, tags, the type of server as it was
+    sent and the id of the public IP are never returned. `cluster_fabric_id` is absent while a new
+    fabric has not appeared.
+    """
+
+    id: str
+    account_id: str = ""
+    gpu_node_name: str = ""
+    state: str = ""
+    cluster_fabric_id: str | None = None
+    cluster_fabric_name: str = ""
+    node_pool_id: str = ""
+    image_id: str = ""
+    image_version: str = ""
+    os_type: str = ""
+    init_script: SecretStr = SecretStr("")
+    lock_enabled: bool = False
+    root_account: str = ""
+    server_type: str = ""
+    product_type_id: str = ""
+    region_id: str = ""
+    vpc_id: str = ""
+    network_id: str = ""
+    policy_ip: str | None = None
+    policy_use_nat: bool = False
+    policy_nat: str | None = None
+    pfs_ip: tuple[str, ...] = ()
+    time_zone: str = ""
+    created_at: str | None = None
+    created_by: str = ""
+    modified_at: str | None = None
+    modified_by: str = ""
+
+
+class GpuNodeList(ScpModel):
+    """`count` is the number of all nodes that pass the filters, not of those on the page."""
+
+    count: int = 0
+    gpu_nodes: tuple[GpuNode, ...] = ()
+
+
+class FabricMember(ScpModel):
+    """A node as its fabric shows it."""
+
+    gpu_node_id: str
+    gpu_node_name: str = ""
+    policy_ip: str | None = None
+    product_type_id: str = ""
+    server_type: str = ""
+    state: str = ""
+
+
+class ClusterFabric(ScpModel):
+    """SCP reference, 'Show Cluster Fabric'. `cluster_name` is its cluster_fabric_name."""
+
+    id: str
+    account_id: str = ""
+    cluster_name: str = ""
+    description: str = ""
+    state: str = ""
+    node_pool_id: str = ""
+    region_id: str = ""
+    server_type: str = ""
+    product_id: str = ""
+    pirp_id: str = ""
+    used_server_count: int = 0
+    gpu_node_details: tuple[FabricMember, ...] = ()
+    created_at: str | None = None
+    created_by: str = ""
+    modified_at: str | None = None
+    modified_by: str = ""
+
+
+class ClusterFabricList(ScpModel):
+    """`count` as in GpuNodeList."""
+
+    count: int = 0
+    cluster_fabrics: tuple[ClusterFabric, ...] = ()
+
+
+class Image(ScpModel):
+    """SCP reference, 'List GPU Node images'."""
+
+    id: str
+    name: str = ""
+    os_distro: str = ""
+    scp_os_version: str = ""
+    scp_image_type: str = ""
+    priority: int | None = None
+    created_at: str | None = None
+
+
+class ImageList(ScpModel):
+    images: tuple[Image, ...] = ()
+
+
+class ProductAttributes(ScpModel):
+    """Numbers come as text: `memory_value` "128"."""
+
+    compute_class_type_name: str = ""
+    compute_class_type_value: str = ""
+    cpu_value: str = ""
+    memory_value: str = ""
+    disk_value: str = ""
+    disk_unit: str = ""
+    gpu_model: str = ""
+
+
+class Product(ScpModel):
+    """SCP reference, 'List GPU Node products': a type of server; a create has its `id`."""
+
+    id: str
+    name: str = ""
+    type: str = ""
+    state: str = ""
+    description: str = ""
+    product_attrs: ProductAttributes = ProductAttributes()
+    created_at: str | None = None
+    created_by: str = ""
+    modified_at: str | None = None
+    modified_by: str = ""
+
+
+class ProductList(ScpModel):
+    products: tuple[Product, ...] = ()
+
+
+class PoolFabric(ScpModel):
+    """A fabric as its vendor pool shows it.
+
+    The document's example is empty: these are the names of the create request, and those of a
+    fabric beside them.
+    """
+
+    cluster_fabric_id: str = Field(
+        default="", validation_alias=AliasChoices("cluster_fabric_id", "id")
+    )
+    cluster_fabric_name: str = Field(
+        default="", validation_alias=AliasChoices("cluster_fabric_name", "cluster_name")
+    )
+    node_pool_id: str = ""
+
+
+class VendorPool(ScpModel):
+    """SCP reference, 'List node pools': the vendor owns it, nobody can create one."""
+
+    node_pool_id: str
+    cluster_fabric_details: tuple[PoolFabric, ...] = ()
+
+
+class VendorPoolList(ScpModel):
+    count: int = 0
+    node_pools: tuple[VendorPool, ...] = ()
+
+
+class AsyncAnswer(ScpModel):
+    """A request that was accepted (202). For a create `resource_id` has the ids, comma-separated.
+
+    What it means for other requests is not documented.
+    """
+
+    account_id: str = ""
+    request_id: str = ""
+    resource_id: str = ""
+
+    @property
+    def node_ids(self) -> list[str]:
+        """The ids of a create's answer, each once."""
+        ids = (part.strip() for part in self.resource_id.split(","))
+        return list(dict.fromkeys(filter(None, ids)))
+
+
+class NodeAnswer(ScpModel):
+    """A request about one node that was accepted, or done."""
+
+    gpu_node_id: str = ""
