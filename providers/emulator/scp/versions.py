@@ -1,5 +1,7 @@
 """The API's versions, and the header that chooses one.
 
+The document ends a deprecated version when its date has come; here it goes on being answered.
+
 Sources: the platform document, 'Version'; the platform's common API reference, 'API Versioning'.
 """
 
