@@ -1,7 +1,7 @@
 """A refusal, as the platform would answer it, in its two languages."""
 
 from dataclasses import dataclass
-from http import HTTPStatus
+from http.client import responses
 from typing import Any
 
 
@@ -34,7 +34,7 @@ class ApiError(Exception):
                 {
                     "detail": told[0] if len(told) == 1 else told,
                     "status": self.status,
-                    "title": HTTPStatus(self.status).phrase,
+                    "title": responses.get(self.status, ""),
                     "code": self.code,
                     "request_id": request_id,
                 }

@@ -17,7 +17,7 @@ def test_too_many_requests(scp: Api, control: Any) -> None:
     assert scp.ask("GET", "/v1/gpu-nodes").status_code == 200
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 599])
 def test_a_server_error_has_the_platform_s_form_and_no_effect(
     scp: Api, control: Any, status: int
 ) -> None:
