@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from pydantic import BaseModel, ValidationError
 
 from gpuform.providers.answers import ErrorAnswers
 from gpuform.providers.call import current_call
@@ -31,6 +34,8 @@ CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
 POOL_TIMEOUT = 120.0
 CONNECTIONS = 256
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class Retry(Enum):
@@ -60,20 +65,25 @@ class ApiClient:
     current call, so that it ends when the run is interrupted.
 
     `headers` gives the headers of a request when it is sent, credentials included; it may raise
-    MissingCredentials. `errors` turns the platform's error answers into ours. `jitter` takes the
-    longest pause and returns the pause, in seconds; `transport` replaces the network.
+    MissingCredentials. `sign` gets every request as it is about to be sent, each attempt anew, and
+    returns it with what only the whole tells: a signature over `str(request.url)`, which is what
+    goes over the wire. `errors` turns the platform's error answers into ours, `on_answer` sees all
+    answers. `jitter` takes the longest pause and returns the pause, in seconds; `transport`
+    replaces the network.
     """
 
     ATTEMPTS = 5
     LONGEST_PAUSE = 60.0
     LONGEST_BACKOFF = 8.0
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what differs between platforms, all by keyword
         self,
         base_url: str,
         *,
         errors: ErrorAnswers,
         headers: Callable[[], Mapping[str, str]] = dict,
+        sign: "Callable[[httpx.Request], httpx.Request] | None" = None,
+        on_answer: "Callable[[httpx.Response], None]" = lambda _answer: None,
         transport: "httpx.BaseTransport | None" = None,
         jitter: Callable[[float], float] = lambda longest: random.uniform(0, longest),  # noqa: S311 - spreads load
     ) -> None:
@@ -81,6 +91,8 @@ class ApiClient:
         self.platform = errors.platform
         self._errors = errors
         self._headers = headers
+        self._sign = sign
+        self._on_answer = on_answer
         self._transport = transport
         self._jitter = jitter
         self._lock = threading.Lock()
@@ -112,6 +124,35 @@ class ApiClient:
         )
         return retrying(self._send, method, path, body=body, params=params, headers=headers)
 
+    def ask(
+        self,
+        model: type[Model],
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, str] | None = None,
+        retry: Retry = Retry.SAFE,
+    ) -> Model:
+        """As `request`, with the answer as a model; an empty answer is an empty object.
+
+        Raises ServerError that names the fields, and never a value, when it has another form.
+        """
+        answer = self.request(method, path, body=body, params=params, retry=retry)
+        try:
+            return model.model_validate({} if answer is None else answer)
+        except ValidationError as error:
+            where = ", ".join(
+                ".".join(map(str, each["loc"])) or "the whole"
+                for each in error.errors(include_input=False, include_url=False)
+            )
+            raise ServerError(
+                f"{self.platform}: {method} {path} answered in an unexpected form ({where})",
+                method=method,
+                path=path,
+                status=200,
+            ) from None
+
     def close(self) -> None:
         """Closes its connections; it may be used again."""
         with self._lock:
@@ -134,16 +175,16 @@ class ApiClient:
         with _httpx_errors(f"{self.platform}: {method} {path}", self.base_url):
             response = self._client().request(
                 method,
-                self.base_url + path,
+                _url(self.base_url + path, params),
                 content=content,
-                params=params,
                 headers={**headers, **typed},
             )
         took = (time.monotonic() - started) * 1000
         logger.debug("%s %s -> %d in %.0f ms", method, path, response.status_code, took)
+        self._on_answer(response)
         if response.is_success:
             return self._json(method, path, response)
-        raise self._errors.error_of(response, method, path)
+        raise self._errors.error_of(response, method, path, body)
 
     def _json(self, method: str, path: str, response: "httpx.Response") -> Any:
         if not response.content:
@@ -164,6 +205,7 @@ class ApiClient:
         with self._lock:
             if self._http is None:
                 self._http = httpx.Client(
+                    auth=self._sign,
                     transport=self._transport or mounted(self.base_url),
                     timeout=httpx.Timeout(
                         ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT
@@ -199,6 +241,11 @@ def _may_repeat(error: BaseException, retry: Retry) -> bool:
     if isinstance(error, ServerError):
         return error.status in {502, 503, 504}
     return isinstance(error, UnknownOutcome)
+
+
+def _url(url: str, params: Mapping[str, str] | None) -> str:
+    """With its query in the one spelling that no library changes: UTF-8, percent-encoded."""
+    return f"{url}?{urlencode(params, quote_via=quote, safe='')}" if params else url
 
 
 @contextmanager
