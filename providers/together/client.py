@@ -5,20 +5,17 @@ Facts are from the Together reference ('REST API'); the base URL may come with o
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-from pydantic import ValidationError
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.answers import ErrorAnswers
-from gpuform.providers.errors import MissingCredentials, ServerError
+from gpuform.providers.errors import MissingCredentials
 from gpuform.providers.http import ApiClient, Retry
 from gpuform.providers.listing import Listing
 from gpuform.providers.transport import mounted
 from gpuform.providers.waiting import Rhythm
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.models import WireModel
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
 
@@ -36,8 +33,6 @@ _HINTS = {
     401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
     403: "a Member key can only read: use an Admin key",
 }
-
-Answer = TypeVar("Answer", bound=WireModel)
 
 
 class TogetherClient:
@@ -92,53 +87,53 @@ class TogetherClient:
     def create_cluster(self, inputs: ClusterInputs) -> wire.Cluster:
         """Sent once: an answer that is lost is an UnknownOutcome."""
         body = requests.cluster_create(inputs)
-        return self._call(wire.Cluster, "POST", _CLUSTERS, body=body, retry=Retry.CREATE)
+        return self._api.ask(wire.Cluster, "POST", _CLUSTERS, body=body, retry=Retry.CREATE)
 
     def clusters(self, project_id: str | None = None) -> Sequence[wire.Cluster]:
         """The clusters of the key's project, or of another one."""
         params = _project(project_id)
-        return self._call(wire.ClusterList, "GET", _CLUSTERS, params=params).clusters
+        return self._api.ask(wire.ClusterList, "GET", _CLUSTERS, params=params).clusters
 
     def cluster(self, cluster_id: str) -> wire.Cluster:
         """One cluster; NotFound when it is gone."""
-        return self._call(wire.Cluster, "GET", _at(_CLUSTERS, cluster_id))
+        return self._api.ask(wire.Cluster, "GET", _at(_CLUSTERS, cluster_id))
 
     def update_cluster(
         self, cluster_id: str, inputs: ClusterInputs, changes: Sequence[FieldChange]
     ) -> wire.Cluster:
         """Sends the changed fields alone; the platform keeps the others."""
         body = requests.cluster_update(inputs, changes)
-        return self._call(wire.Cluster, "PUT", _at(_CLUSTERS, cluster_id), body=body)
+        return self._api.ask(wire.Cluster, "PUT", _at(_CLUSTERS, cluster_id), body=body)
 
     def delete_cluster(self, cluster_id: str) -> None:
         """Begins the deletion; NotFound when it is gone."""
-        self._call(wire.ClusterDeleted, "DELETE", _at(_CLUSTERS, cluster_id))
+        self._api.ask(wire.ClusterDeleted, "DELETE", _at(_CLUSTERS, cluster_id))
 
     def create_volume(self, inputs: SharedVolumeInputs) -> wire.Volume:
         """Sent once: an answer that is lost is an UnknownOutcome."""
         body = requests.volume_create(inputs)
-        return self._call(wire.Volume, "POST", _VOLUMES, body=body, retry=Retry.CREATE)
+        return self._api.ask(wire.Volume, "POST", _VOLUMES, body=body, retry=Retry.CREATE)
 
     def volumes(self, project_id: str | None = None) -> Sequence[wire.Volume]:
         """The shared volumes of the key's project, or of another one."""
-        return self._call(wire.VolumeList, "GET", _VOLUMES, params=_project(project_id)).volumes
+        return self._api.ask(wire.VolumeList, "GET", _VOLUMES, params=_project(project_id)).volumes
 
     def volume(self, volume_id: str) -> wire.Volume:
         """One shared volume; NotFound when it is gone."""
-        return self._call(wire.Volume, "GET", _at(_VOLUMES, volume_id))
+        return self._api.ask(wire.Volume, "GET", _at(_VOLUMES, volume_id))
 
     def update_volume(self, volume_id: str, inputs: SharedVolumeInputs) -> wire.Volume:
         """Grows a volume to the declared size; the id goes into the body."""
         body = requests.volume_update(volume_id, inputs)
-        return self._call(wire.Volume, "PUT", _VOLUMES, body=body)
+        return self._api.ask(wire.Volume, "PUT", _VOLUMES, body=body)
 
     def delete_volume(self, volume_id: str) -> None:
         """Begins the deletion; Conflict while a cluster has it, NotFound when it is gone."""
-        self._call(wire.VolumeDeleted, "DELETE", _at(_VOLUMES, volume_id))
+        self._api.ask(wire.VolumeDeleted, "DELETE", _at(_VOLUMES, volume_id))
 
     def regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
         """What each region supports, which says nothing about what is free there."""
-        return self._call(wire.RegionList, "GET", "/compute/regions", retry=retry).regions
+        return self._api.ask(wire.RegionList, "GET", "/compute/regions", retry=retry).regions
 
     def close(self) -> None:
         """Closes its connections; it may be used again."""
@@ -151,31 +146,6 @@ class TogetherClient:
                 hint=f"or store it with the stack: gpuform config set --secret {KEY_CONFIG}",
             )
         return {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
-
-    def _call(
-        self,
-        model: type[Answer],
-        method: str,
-        path: str,
-        *,
-        body: Mapping[str, Any] | None = None,
-        params: Mapping[str, str] | None = None,
-        retry: Retry = Retry.SAFE,
-    ) -> Answer:
-        answer = self._api.request(method, path, body=body, params=params, retry=retry)
-        try:
-            return model.model_validate({} if answer is None else answer)
-        except ValidationError as error:
-            where = ", ".join(
-                ".".join(map(str, each["loc"])) or "the whole"
-                for each in error.errors(include_input=False, include_url=False)
-            )
-            raise ServerError(
-                f"together: {method} {path} answered in an unexpected form ({where})",
-                method=method,
-                path=path,
-                status=200,
-            ) from None
 
 
 def is_out_of_stock(status: int, message: str) -> bool:
