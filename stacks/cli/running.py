@@ -42,7 +42,14 @@ def run(arguments: RunArguments, session: Session) -> int:
         lock = None
         if not arguments.preview_only:
             lock = held.enter_context(workspace.backend.lock(workspace.project.name, name))
-        stack = workspace.open(name, passphrase_of(workspace, session.screen))
+        stack = workspace.open(
+            name, passphrase_of(workspace, session.screen), exclusive=lock is not None
+        )
+        if stack.recovered:
+            session.screen.warn(
+                f"warning: the last run was interrupted; {stack.recovered} changes that it made "
+                "were recovered from its journal"
+            )
         log = held.enter_context(_event_log(arguments.event_log, debug=session.verbose))
         return _Run(arguments, session, stack, lock, log, _view(arguments, session)).go()
 

@@ -151,7 +151,13 @@ class Backend:
             path.with_name(f"{path.name}.attrs").unlink(missing_ok=True)
         tags = self._folder("stacks", project, f"{stack}.pulumi-tags")
         tags.unlink(missing_ok=True)
+        self.journal(project, stack).unlink(missing_ok=True)
         shutil.rmtree(self._folder("history", project, stack), ignore_errors=True)
+
+    def journal(self, project: str, stack: str) -> Path:
+        """Where gpuform keeps the journal of a run of the stack; Pulumi does not look there."""
+        self._variants(project, stack)
+        return self._folder("gpuform", project, f"{stack}.journal")
 
     def lock(self, project: str, stack: str) -> StackLock:
         """The stack's lock, not yet taken; every operation that changes the stack holds it."""

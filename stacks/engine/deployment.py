@@ -29,6 +29,7 @@ from gpuform.stacks.engine.events import (
     Summary,
     Unchecked,
 )
+from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.monitor import Engine, Monitor, Target
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.provider_resource import DefaultProvider
@@ -72,7 +73,8 @@ class Subject:
     """What a run is about: a stack with its state, program and secrets.
 
     `provider_config` is the configuration as the default provider's properties hold it; `write`
-    puts a checkpoint on disk; `stack_references` reads other stacks.
+    puts a checkpoint on disk; `stack_references` reads other stacks; a run that changes something
+    keeps a `journal`, if there is one.
     """
 
     program: language.Program
@@ -81,6 +83,7 @@ class Subject:
     provider_config: PropertyMap
     write: Callable[[bytes], None]
     stack_references: StackReferences
+    journal: Journal | None = None
 
 
 _NO_CHANGES = frozenset({Op.SAME, Op.READ, Op.DISCARD})
@@ -131,7 +134,12 @@ class Deployment:
         self._executor = StepExecutor(
             host=host,
             stack_references=replace(self.subject.stack_references, warn=self._warn),
-            snapshot=SnapshotManager(self.subject.snapshot, self.subject.crypter, write),
+            snapshot=SnapshotManager(
+                self.subject.snapshot,
+                self.subject.crypter,
+                write,
+                None if self.options.preview else self.subject.journal,
+            ),
             events=self.events,
             preview=self.options.preview,
             parallel=self.options.parallel,

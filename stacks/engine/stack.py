@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuform.stacks.engine import integrity
+from gpuform.stacks.engine import integrity, journal
 from gpuform.stacks.engine.backend import Backend, HistoryEntry, backend_url, full_name
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, Subject
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.lock import StackLock
 from gpuform.stacks.engine.project import Project, find_project
@@ -32,7 +33,9 @@ class StackNotEmpty(EngineError):
 class Stack:
     """An open stack: its settings, its secrets and its last state.
 
-    `passphrase` is asked for the secrets of other stacks that its program reads.
+    `passphrase` is asked for the secrets of other stacks that its program reads. `digest` is that
+    of the checkpoint on disk; `recovered` counts the changes that an interrupted run's journal
+    added to it.
     """
 
     project: Project
@@ -42,6 +45,8 @@ class Stack:
     crypter: PassphraseCrypter
     snapshot: Snapshot
     passphrase: Callable[[], str]
+    digest: str
+    recovered: int = 0
 
     def subject(self, parallel: int = DEFAULT_PARALLEL) -> Subject:
         """What a run needs of this stack. Raises WrongPassphrase before anything is done."""
@@ -62,6 +67,7 @@ class Stack:
             provider_config=self.settings.provider_inputs(self.crypter),
             write=lambda data: self.backend.write(self.project.name, self.name, data),
             stack_references=StackReferences(self.project.name, self._load, self.passphrase),
+            journal=Journal(self.backend.journal(self.project.name, self.name), self.digest),
         )
 
     def _load(self, project: str, stack: str) -> Checkpoint | None:
@@ -168,14 +174,19 @@ class Workspace:
         if self.selected() == name:
             select_stack(self.project, None, self.environ)
 
-    def open(self, name: str | None, passphrase: Callable[[], str]) -> Stack:
+    def open(
+        self, name: str | None, passphrase: Callable[[], str], *, exclusive: bool = False
+    ) -> Stack:
         """A stack with its settings and its last state, which is checked.
 
-        `passphrase` is asked once, when there is a secret to read or a run to begin.
+        `passphrase` is asked once, when there is a secret to read or a run to begin. What an
+        interrupted run left in its journal is part of the state; who has the stack's lock
+        (`exclusive`) puts it into the checkpoint.
         """
         name = self.resolve(name)
         settings = StackSettings.load(self.project, name)
-        checkpoint = self._checkpoint(name)
+        data = self._read(name)
+        checkpoint = load_checkpoint(data)
         crypter = _crypter(settings, checkpoint, passphrase)
         stored = checkpoint.secrets_provider
         if stored is None or stored == crypter.provider:
@@ -184,14 +195,38 @@ class Workspace:
             reader = crypter_for(stored, passphrase)
         snapshot = Snapshot.from_json(checkpoint, reader)
         integrity.check(snapshot)
+        path = self.backend.journal(self.project.name, name)
+        recovered = journal.recover(path, data, snapshot, reader)
+        if recovered is not None:
+            snapshot = recovered.snapshot
+            integrity.check(snapshot)
         snapshot.secrets_provider = crypter.provider
-        return Stack(self.project, self.backend, name, settings, crypter, snapshot, passphrase)
+        if exclusive and recovered is not None:
+            data = snapshot.to_json(crypter)
+            self.backend.write(self.project.name, name, data)
+        if exclusive:
+            path.unlink(missing_ok=True)
+        changes = recovered.changes if recovered else 0
+        return Stack(
+            self.project,
+            self.backend,
+            name,
+            settings,
+            crypter,
+            snapshot,
+            passphrase,
+            journal.digest(data),
+            changes,
+        )
 
     def _checkpoint(self, name: str) -> Checkpoint:
+        return load_checkpoint(self._read(name))
+
+    def _read(self, name: str) -> bytes:
         data = self.backend.read(self.project.name, name)
         if data is None:
             raise StackNotFound(f"no stack named '{name}' in {self.backend.url}")
-        return load_checkpoint(data)
+        return data
 
 
 def _crypter(

@@ -1,8 +1,8 @@
-"""Writes the state behind the steps: one write serves all that wait for it.
+"""Puts the state on disk behind the steps: one write serves all that wait for it.
 
-Writes are spaced so that they take a tenth of the time at most, and the cost of a run stays linear
-however large the state is. Only when everything that is being worked on waits for a write there
-is nothing to gain by putting it off.
+Changes are logged at once; whole checkpoints are spaced so that they take a tenth of the time at
+most, and the cost of a run stays linear however large the state is. Only when everything that is
+being worked on waits for a checkpoint there is nothing to gain by putting it off.
 """
 
 import threading
@@ -10,41 +10,49 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from gpuform.stacks.engine.errors import EngineError
 
-_SHARE = 9.0  # after a write of d seconds the next one waits 9 d
+_SHARE = 9.0  # after a checkpoint of d seconds the next one waits 9 d
+_IDLE = 1.0  # seconds between checkpoints that nobody waits for
+
+_Action = Literal["log", "write", "end"]
 
 
 @dataclass(slots=True)
 class Writer:
-    """Calls `write`, on a thread of its own, after each change or group of changes.
+    """Calls `log` after each change or group of changes and `write` now and then and at the end,
+    on a thread of its own.
 
-    A write that fails is tried once more, at the end.
+    What fails is tried once more, at the end.
     """
 
+    log: Callable[[], None]
     write: Callable[[], None]
     _changes: int = 0
+    _logged: int = 0
     _written: int = 0
     _working: int = 0
-    _wanted: set[int] = field(default_factory=set)  # changes that someone waits for
+    _wanted: set[int] = field(default_factory=set)  # changes whose checkpoint someone waits for
     _error: EngineError | None = None
     _closing: bool = False
+    _began: float = 0.0
+    _took: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _news: threading.Condition = field(init=False)
     _saved: threading.Condition = field(init=False)
-    _urgent: threading.Condition = field(init=False)
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
         self._news = threading.Condition(self._lock)
         self._saved = threading.Condition(self._lock)
-        self._urgent = threading.Condition(self._lock)
+        self._began = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="state", daemon=True)
         self._thread.start()
 
     def changed(self) -> int:
-        """Asks for a write of what is there now; the number of this change."""
+        """Asks for what is there now to be kept; the number of this change."""
         with self._lock:
             self._changes += 1
             self._news.notify()
@@ -56,17 +64,24 @@ class Writer:
             raise self._error
 
     def wait(self, change: int) -> None:
-        """Returns when the change is written; raises EngineError when it cannot be."""
+        """Returns when a checkpoint has the change; raises EngineError when there can be none."""
         with self._lock:
             if self._written < change:
                 self._wanted.add(change)
-                self._urgent.notify()
+                self._news.notify()
             self._saved.wait_for(lambda: self._written >= change or self._error is not None)
             self.check()
 
+    def wait_logged(self, change: int) -> None:
+        """Returns when the change is logged, or cannot be."""
+        with self._lock:
+            self._saved.wait_for(
+                lambda: max(self._logged, self._written) >= change or self._error is not None
+            )
+
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Around work that may come to wait for a write."""
+        """Around work that may come to wait for a checkpoint."""
         with self._lock:
             self._working += 1
         try:
@@ -74,41 +89,60 @@ class Writer:
         finally:
             with self._lock:
                 self._working -= 1
-                self._urgent.notify()
+                self._news.notify()
 
     def close(self) -> None:
         """Writes what is not written yet; raises EngineError when it cannot be."""
         with self._lock:
             self._closing = True
             self._news.notify()
-            self._urgent.notify()
         self._thread.join()
         self.check()
 
     def _work(self) -> None:
         while True:
             with self._lock:
-                self._news.wait_for(lambda: self._changes > self._written or self._closing)
-                if self._changes == self._written:
+                action = self._next_action()
+                change = self._changes
+                if action == "end" and change == self._written:
                     return
-                change, last = self._changes, self._closing
-            took = self._try(change)
-            with self._lock:
-                if last and self._error is not None:
-                    return
-                pause = None if self._error is not None else took * _SHARE
-                self._urgent.wait_for(self._is_urgent, pause)
+            self._try(action, change)
+            if action == "end":
+                return
 
-    def _is_urgent(self) -> bool:
-        waiting = len(self._wanted) if self._error is None else 0
-        return self._closing or 0 < self._working <= waiting
+    def _next_action(self) -> _Action:
+        """Waits, with the lock held, until there is something to do."""
+        while True:
+            if self._closing:
+                return "end"
+            pause = None
+            if self._error is None and self._changes > self._logged:
+                return "log"
+            if self._error is None and self._changes > self._written:
+                pause = self._pause()
+                if pause <= 0:
+                    return "write"
+            self._news.wait(pause)
 
-    def _try(self, change: int) -> float:
-        """Writes; how many seconds it took."""
+    def _pause(self) -> float:
+        """Seconds until the next checkpoint is due."""
+        if 0 < self._working <= len(self._wanted):
+            return 0
+        spacing = self._took * _SHARE
+        if not self._wanted:
+            spacing = max(spacing, _IDLE)
+        elif not self._took:
+            return 0
+        return self._began + spacing - time.monotonic()
+
+    def _try(self, action: _Action, change: int) -> None:
         began = time.monotonic()
         error = None
         try:
-            self.write()
+            if action == "log":
+                self.log()
+            else:
+                self.write()
         except EngineError as refused:
             error = refused
         except Exception as bug:  # noqa: BLE001 - it is raised where someone waits
@@ -116,7 +150,10 @@ class Writer:
         with self._lock:
             self._error = error
             if error is None:
+                self._logged = change
+            if error is None and action != "log":
                 self._written = change
                 self._wanted = {wanted for wanted in self._wanted if wanted > change}
+                self._began = time.monotonic()
+                self._took = self._began - began
             self._saved.notify_all()
-        return time.monotonic() - began

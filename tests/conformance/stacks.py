@@ -13,9 +13,11 @@ from typing import Any, Protocol
 from conformance.described import Described
 from conformance.verbs import Properties, Refused, StockVerbs
 
+from gpuform.stacks.engine import journal
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject
 from gpuform.stacks.engine.events import Diagnostic, Event, EventBus, StepDone
+from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.stack_reference import StackReferences
@@ -165,14 +167,30 @@ class EmbeddedStack:
             },
             write=lambda data: backend.write("conformance", "dev", data),
             stack_references=StackReferences("conformance", lambda _project, _stack: None, str),
+            journal=self._begin_journal(),
         )
+
+    def _begin_journal(self) -> Journal:
+        """As every command does: what an interrupted run left goes into the checkpoint first."""
+        path, snapshot = self._backend.journal("conformance", "dev"), self.snapshot
+        if path.exists():
+            self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
+            path.unlink()
+        return Journal(path, journal.digest(self._read()))
+
+    def _read(self) -> bytes:
+        data = self._backend.read("conformance", "dev")
+        assert data is not None
+        return data
 
     @property
     def snapshot(self) -> Snapshot:
-        """The state on disk."""
-        data = self._backend.read("conformance", "dev")
-        assert data is not None
-        return Snapshot.from_json(data, self.crypter)
+        """The state on disk, with what the journal adds."""
+        data = self._read()
+        snapshot = Snapshot.from_json(data, self.crypter)
+        path = self._backend.journal("conformance", "dev")
+        recovered = journal.recover(path, data, snapshot, self.crypter)
+        return recovered.snapshot if recovered else snapshot
 
     @property
     def resources(self) -> list[ResourceState]:

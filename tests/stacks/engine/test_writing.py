@@ -31,6 +31,10 @@ def disk() -> Disk:
     return Disk()
 
 
+def _nothing() -> None:
+    """A log that keeps nothing."""
+
+
 def in_thread(work, *arguments) -> threading.Thread:
     thread = threading.Thread(target=work, args=arguments, daemon=True)
     thread.start()
@@ -38,7 +42,7 @@ def in_thread(work, *arguments) -> threading.Thread:
 
 
 def test_one_write_serves_all_that_wait(disk):
-    writer = Writer(disk.write)
+    writer = Writer(_nothing, disk.write)
     writer.changed()
     assert disk.begun.wait(10)
     waiting = [in_thread(writer.wait, writer.changed()) for _ in range(20)]
@@ -52,14 +56,14 @@ def test_one_write_serves_all_that_wait(disk):
 
 
 def test_nothing_is_written_without_a_change(disk):
-    Writer(disk.write).close()
+    Writer(_nothing, disk.write).close()
     assert disk.writes == 0
 
 
 def test_a_failed_write_is_told_to_those_that_wait_and_tried_again_at_the_end(disk):
     disk.gate.set()
     disk.error = EngineError("no space left")
-    writer = Writer(disk.write)
+    writer = Writer(_nothing, disk.write)
     with pytest.raises(EngineError, match="no space left"):
         writer.wait(writer.changed())
     with pytest.raises(EngineError, match="no space left"):
@@ -72,7 +76,7 @@ def test_a_failed_write_is_told_to_those_that_wait_and_tried_again_at_the_end(di
 def test_a_state_that_cannot_be_written_at_all_is_an_error_of_the_run(disk):
     disk.gate.set()
     disk.error = RuntimeError("odd value")
-    writer = Writer(disk.write)
+    writer = Writer(_nothing, disk.write)
     writer.changed()
     with pytest.raises(EngineError, match="RuntimeError: odd value"):
         writer.close()
@@ -81,7 +85,7 @@ def test_a_state_that_cannot_be_written_at_all_is_an_error_of_the_run(disk):
 def test_writes_are_spaced_unless_all_work_waits_for_one(disk, monkeypatch):
     monkeypatch.setattr(writing, "_SHARE", 1e9)  # the next write would come in years
     disk.gate.set()
-    writer = Writer(disk.write)
+    writer = Writer(_nothing, disk.write)
     with writer.working():
         for _ in range(3):
             writer.wait(writer.changed())

@@ -1,0 +1,257 @@
+"""The journal of a run: what changed since the checkpoint, appended and synced change by change.
+
+A checkpoint costs as much as the state is large and is written now and then; a line of the journal
+costs as much as the change. What a crash leaves is the last checkpoint and a journal, whose lines
+bring the one up to date. Each line is `CRC JSON`; the first says what the journal belongs to.
+"""
+
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gpuform.stacks.engine import atomic, value_json
+from gpuform.stacks.engine.entries import Entries, Order
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.state import (
+    PendingOperation,
+    ResourceState,
+    Snapshot,
+    StateError,
+    decode_resource,
+)
+from gpuform.stacks.engine.value_json import Crypter, Json
+
+VERSION = 1
+
+
+class JournalError(EngineError):
+    """A journal that cannot be written, or that this gpuform cannot read."""
+
+
+def digest(checkpoint: bytes) -> str:
+    """What a journal calls the checkpoint that it belongs to."""
+    return hashlib.sha256(checkpoint).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One change. `raw` are parts that are JSON text already."""
+
+    op: str
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    raw: Mapping[str, bytes] = field(default_factory=dict)
+
+    def encoded(self) -> bytes:
+        head = value_json.dump({"op": self.op, **self.facts})
+        parts = b"".join(b',"%s":%s' % (name.encode(), text) for name, text in self.raw.items())
+        return _line(head[:-1] + parts + b"}")
+
+
+@dataclass(slots=True)
+class Journal:
+    """The journal file of one stack, while a run writes it.
+
+    `base` is the digest of the checkpoint that is on disk. The file appears with the first record.
+    """
+
+    path: Path
+    base: str
+    _file: BinaryIO | None = None
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Puts the records on disk; when this returns they are there. Raises JournalError."""
+        try:
+            file = self._file or self._begin()
+            file.write(b"".join(record.encoded() for record in records))
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError as error:
+            raise JournalError(
+                f"the journal {self.path} cannot be written: {error.strerror or error}",
+                hint="Make room or fix the permissions, and run the command again: the last "
+                "checkpoint is untouched.",
+            ) from error
+
+    def end(self) -> None:
+        """The checkpoint says it all: the journal goes."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self.path.unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """The checkpoint could not be written: the journal stays for the next command."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _begin(self) -> BinaryIO:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        head = _line(value_json.dump({"gpuform-journal": VERSION, "base": self.base}))
+        atomic.replace_file(self.path, head)
+        self._file = self.path.open("ab")
+        return self._file
+
+
+def checkpoint_record(checkpoint: bytes, order: Order) -> Record:
+    """Precedes the writing of a checkpoint: what comes after it follows on that one."""
+    return Record(
+        "checkpoint",
+        {
+            "digest": digest(checkpoint),
+            "numbers": [*order.numbers],
+            "done": order.done,
+            "pending": [*order.pending],
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A state brought up to date; `changes` counts the lines that did it."""
+
+    snapshot: Snapshot
+    changes: int
+
+
+def recover(
+    path: Path, checkpoint: bytes, snapshot: Snapshot, crypter: Crypter
+) -> Recovered | None:
+    """The state of a checkpoint with what its journal adds; None when there is nothing to add.
+
+    Raises JournalError for a journal of another version, one that is damaged, and one that does
+    not belong to the checkpoint and tells ids that the checkpoint does not have.
+    """
+    lines = list(_read(path))
+    if not lines:
+        return None
+    head, *records = lines
+    version = head.get("gpuform-journal")
+    if version != VERSION:
+        raise JournalError(
+            f"the journal {path} has the version {version!r}, this gpuform reads {VERSION}",
+            hint="Finish with the gpuform that wrote it, or give up what it adds with "
+            "`gpuform state repair --discard-journal`.",
+        )
+    current = digest(checkpoint)
+    entries = None
+    start = 0
+    if head.get("base") == current:
+        entries = Entries.loaded(snapshot.resources, snapshot.pending_operations)
+    for place, record in enumerate(records, 1):
+        if record["op"] == "checkpoint" and record["digest"] == current:
+            start = place
+            order = Order(
+                _numbers(record, "numbers"), int(record["done"]), _numbers(record, "pending")
+            )
+            entries = Entries.ordered(snapshot.resources, snapshot.pending_operations, order)
+    if entries is None:
+        _refuse_lost_ids(path, snapshot, records)
+        return None
+    added = [record for record in records[start:] if record["op"] != "checkpoint"]
+    if not added:
+        return None
+    _replay(path, entries, added, crypter)
+    resources, pending, _ = entries.current()
+    recovered = replace(snapshot, resources=resources, pending_operations=pending)
+    return Recovered(recovered, len(added))
+
+
+def _refuse_lost_ids(path: Path, snapshot: Snapshot, records: Sequence[Mapping[str, Any]]) -> None:
+    """Another program has written the state since: does it know all that the journal knows?"""
+    known = {entry.id for entry in snapshot.resources}
+    told = [record["resource"] for record in records if "resource" in record]
+    lost = {e["id"]: e["urn"] for e in told if e.get("id") and e["id"] not in known}
+    if lost:
+        names = "".join(f"\n  {urn} (id {id_})" for id_, urn in lost.items())
+        raise JournalError(
+            f"the journal {path} of an interrupted run does not belong to the state, which another "
+            f"program has written since, and tells of objects that the state does not know:{names}",
+            hint="Compare with the platform: what exists can be imported. Then run `gpuform state "
+            "repair --discard-journal`.",
+        )
+
+
+def _replay(
+    path: Path, entries: Entries, records: Sequence[Mapping[str, Any]], crypter: Crypter
+) -> None:
+    for record in records:
+        try:
+            _APPLY[record["op"]](entries, record, crypter)
+        except (KeyError, TypeError, ValueError, StateError) as error:
+            raise JournalError(
+                f"the journal {path} is damaged: a record {record.get('op')!r} does not fit the "
+                f"state ({error})",
+                hint="Give up what it adds with `gpuform state repair --discard-journal`.",
+            ) from error
+
+
+_Apply = Callable[[Entries, Mapping[str, Any], Crypter], object]
+
+
+def _new(record: Mapping[str, Any], crypter: Crypter) -> ResourceState:
+    return decode_resource(record["resource"], crypter)
+
+
+def _operation(record: Mapping[str, Any], crypter: Crypter) -> PendingOperation:
+    operation = record["operation"]
+    return PendingOperation(decode_resource(operation["resource"], crypter), operation["type"])
+
+
+def _set_outputs(entries: Entries, record: Mapping[str, Any], crypter: Crypter) -> None:
+    entry = entries.numbered(_number(record, "of"))
+    entry.outputs = value_json.decode_map(record["outputs"], crypter)
+
+
+def _old(entries: Entries, record: Mapping[str, Any]) -> ResourceState:
+    return entries.numbered(_number(record, "old"))
+
+
+def _number(record: Mapping[str, Any], name: str) -> int:
+    return int(record[name])
+
+
+def _numbers(record: Mapping[str, Any], name: str) -> list[int]:
+    return [int(number) for number in record[name]]
+
+
+_APPLY: dict[str, _Apply] = {
+    "add": lambda e, r, c: e.add(_new(r, c), _number(r, "new")),
+    "same": lambda e, r, _: e.replace(_old(e, r), _old(e, r), _number(r, "new")),
+    "replace": lambda e, r, c: e.replace(_old(e, r), _new(r, c), _number(r, "new")),
+    "replace_keeping": lambda e, r, c: e.replace_keeping(_old(e, r), _new(r, c), _number(r, "new")),
+    "put": lambda e, r, c: e.put(_old(e, r), _new(r, c)),
+    "await_replacement": lambda e, r, _: e.await_replacement(_old(e, r)),
+    "remove": lambda e, r, _: e.remove(_old(e, r)),
+    "rebuild": lambda e, _r, _c: e.rebuild(),
+    "rename": lambda e, r, _: e.rename(r["names"]),
+    "outputs": _set_outputs,
+    "begin": lambda e, r, c: e.begin(_operation(r, c), _number(r, "token")),
+    "end": lambda e, r, _: e.end(_number(r, "token")),
+}
+
+
+def _line(text: bytes) -> bytes:
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _read(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines that are whole: a crash may have cut off the last ones, which nobody relied on."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise JournalError(f"the journal {path} cannot be read: {error.strerror}") from error
+    for line in data.split(b"\n"):
+        crc, _, text = line.partition(b" ")
+        if crc != b"%08x" % zlib.crc32(text) or not text:
+            return
+        document = value_json.load(text)
+        if not isinstance(document, dict):
+            return
+        yield document
