@@ -1,40 +1,43 @@
-"""Runs an unmodified Pulumi Python program in this process, against an in-process monitor."""
+"""Runs an unmodified Pulumi Python program in this process, against an in-process monitor.
+
+Under the Pulumi CLI a program has a process of its own, in which the language host sets the folder
+and `sys.argv` before it runs the program as `__main__`. Here the process is shared, one program
+after the other; `project_modules` and `restored` keep them apart.
+"""
 
 import asyncio
-import contextlib
 import contextvars
-import io
-import os
-import runpy
 import sys
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from types import ModuleType
 
-import pulumi
+from pulumi import runtime
 from pulumi.runtime import config as pulumi_config
 from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
 from gpuform.stacks.engine import outstanding
-from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.events import Diagnostic, EventBus, Severity
+from gpuform.stacks.engine.monitor import Engine, Monitor
+from gpuform.stacks.engine.printing import printing_to
+from gpuform.stacks.engine.process_state import restored
+from gpuform.stacks.engine.program_errors import ProgramError, ProgramFiles, told
+from gpuform.stacks.engine.project_modules import folder_and_entry, project_modules
+from gpuform.stacks.engine.refusals import Gate, Refusals
+from gpuform.stacks.engine.stray_failures import StrayFailures
 
-
-class ProgramError(EngineError):
-    """The program raised; the message holds its traceback, from the program's own code on."""
+__all__ = ["Program", "ProgramError", "printing_to", "project_modules", "run"]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """What to run, and for which stack.
 
-    `directory` is where the program is (Pulumi.yaml's `main` taken into account), `root` where
-    Pulumi.yaml is. `config` is in plain text under full keys.
+    `directory` is where the program is: its folder, or its file, as Pulumi.yaml's `main` says;
+    `root` is where Pulumi.yaml is. `config` is in plain text under full keys.
     """
 
     project: str
@@ -48,62 +51,106 @@ class Program:
 
 def run(
     program: Program,
-    monitor: object,
-    engine: object,
+    monitor: Monitor,
+    engine: Engine,
     *,
     preview: bool,
     stopped: Callable[[], bool],
 ) -> None:
-    """Runs the program to its end.
+    """Runs the program to its end, within `project_modules`.
 
     `stopped` tells whether the run was ended by a failed step: then what the program raises
-    because its monitor is gone says nothing new. Raises ProgramError.
+    because its monitor is gone says nothing new. Raises ProgramError, with the program's own lines;
+    what it asked for and only the Pulumi CLI can do comes before all else.
     """
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            _run(program, monitor, engine, preview)
-        except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
-            failure.append(error)
-
-    # A context of its own: the SDK keeps all that it knows of a run in context variables.
-    thread = threading.Thread(
-        target=contextvars.Context().run, args=(work,), name="program", daemon=True
-    )
-    thread.start()
-    thread.join()
-    if failure and not stopped():
-        raise _told(failure[0], program.directory)
+    folder, _ = folder_and_entry(program.directory)
+    files = ProgramFiles((program.root, folder))
+    running = _Run(program, Refusals(files), StrayFailures(files))
+    failure = running.failure(monitor, engine, preview)
+    refused = running.refusals.error()
+    if refused is not None:
+        raise refused
+    errors = [failure] if failure else running.stray.errors()
+    if errors and not stopped():
+        problems = [told(error, files, running.stray.traces) for error in errors]
+        raise ProgramError("\n".join(map(str, problems)), problems[0].hint)
 
 
-def _run(program: Program, monitor: object, engine: object, preview: bool) -> None:
-    pulumi_config.set_all_config(dict(program.config), list(program.secret_keys))
-    settings.configure(
-        settings.Settings(
-            project=program.project,
-            stack=program.stack,
-            monitor=monitor,
-            engine=engine,
-            parallel=program.parallel,
-            dry_run=preview,
-            organization="organization",
-            root_directory=str(program.root),
+@dataclass(frozen=True, slots=True)
+class _Run:
+    program: Program
+    refusals: Refusals
+    stray: StrayFailures
+
+    def failure(self, monitor: Monitor, engine: Engine, preview: bool) -> BaseException | None:
+        """What the program raised in the end."""
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._configure(Gate(monitor, self.refusals), engine, preview)
+                with self.refusals.refusing_functions():
+                    self._run_loop()
+            except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
+                failures.append(error)
+
+        # A context of its own: the SDK keeps all that it knows of a run in context variables. And
+        # a thread of its own: the SDK looks at the whole stack of calls for every resource.
+        thread = threading.Thread(
+            target=contextvars.Context().run, args=(work,), name="program", daemon=True
         )
-    )
-    loop = asyncio.new_event_loop()
-    try:
-        asyncio.set_event_loop(loop)
-        # Every registration in flight holds a thread; a thread is made only when it is needed.
-        executor = ThreadPoolExecutor(4 * max(program.parallel, 1), thread_name_prefix="rpc")
-        loop.set_default_executor(executor)
-        loop.set_exception_handler(lambda _loop, _context: None)
-        with outstanding.one_wait():
-            loop.run_until_complete(run_in_stack(lambda: _execute(program.directory)))
-    finally:
-        _end_tasks(loop)
-        asyncio.set_event_loop(None)
-        loop.close()
+        with restored():
+            threading.excepthook = self.stray.in_thread
+            thread.start()
+            thread.join()
+        return failures[0] if failures else None
+
+    def _configure(self, monitor: Gate, engine: Engine, preview: bool) -> None:
+        program = self.program
+        pulumi_config.set_all_config(dict(program.config), list(program.secret_keys))
+        settings.configure(
+            settings.Settings(
+                project=program.project,
+                stack=program.stack,
+                monitor=monitor,
+                engine=engine,
+                parallel=program.parallel,
+                dry_run=preview,
+                organization="organization",
+                root_directory=str(program.root),
+            )
+        )
+
+    def _run_loop(self) -> None:
+        loop = asyncio.new_event_loop()
+        try:
+            asyncio.set_event_loop(loop)
+            # Every registration in flight holds a thread; a thread is made only when needed.
+            threads = 4 * max(self.program.parallel, 1)
+            loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="rpc"))
+            self.stray.watch(loop)
+            with outstanding.one_wait():
+                loop.run_until_complete(run_in_stack(self._execute))
+        finally:
+            _end_tasks(loop)
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    def _execute(self) -> None:
+        runtime.register_stack_transformation(self.refusals.transformation)
+        folder, entry = folder_and_entry(self.program.directory)
+        file = folder / ("__main__.py" if entry == "." else entry)
+        try:
+            source = file.read_bytes()
+        except FileNotFoundError:
+            raise ProgramError(
+                f"there is no program: {file} does not exist",
+                hint="write it there, or name its folder or file as `main` in Pulumi.yaml",
+            ) from None
+        main = ModuleType("__main__")
+        main.__file__ = str(file)
+        sys.modules["__main__"] = main
+        exec(compile(source, file, "exec", dont_inherit=True), vars(main))  # noqa: S102 - its task
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
@@ -113,84 +160,3 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
         task.cancel()
     if tasks:
         loop.run_until_complete(asyncio.wait(tasks, timeout=1))
-
-
-def _execute(directory: Path) -> None:
-    runpy.run_path(str(directory), run_name="__main__")
-
-
-@contextlib.contextmanager
-def project_modules(directory: Path) -> Iterator[None]:
-    """The program's directory as the place of imports and work, its modules fresh.
-
-    For the length of a run: deletes and refreshes load providers from there as well.
-
-    The Pulumi CLI runs each program in a process of its own; here its modules are forgotten
-    afterwards, so that the update runs the program as anew as the preview did.
-    """
-    before, cwd, argv = list(sys.path), Path.cwd(), sys.argv
-    sys.path.insert(0, str(directory))
-    sys.argv = [str(directory)]
-    os.chdir(directory)
-    try:
-        yield
-    finally:
-        os.chdir(cwd)
-        sys.path[:], sys.argv = before, argv
-        _forget_modules(directory)
-
-
-def _forget_modules(directory: Path) -> None:
-    inside = str(directory) + os.sep
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and file.startswith(inside) and "site-packages" not in file:
-            del sys.modules[name]
-
-
-class _Lines(io.TextIOBase):
-    """Stands for a text stream and makes an event of every line of each thread.
-
-    What a listener prints goes to the real stream.
-    """
-
-    def __init__(self, events: EventBus, severity: Severity, real: TextIO) -> None:
-        self._events, self._severity, self._real = events, severity, real
-        self._begun: dict[int, str] = {}
-
-    def write(self, text: str) -> int:
-        if self._events.is_emitting_here:
-            return self._real.write(text)
-        thread = threading.get_ident()
-        *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
-        if rest:
-            self._begun[thread] = rest
-        for line in lines:
-            self._events.emit(Diagnostic(self._severity, line))
-        return len(text)
-
-    def close(self) -> None:
-        while self._begun:
-            self._events.emit(Diagnostic(self._severity, self._begun.popitem()[1]))
-        super().close()
-
-
-@contextlib.contextmanager
-def printing_to(events: EventBus) -> Iterator[None]:
-    """What programs and providers print becomes diagnostics."""
-    out = _Lines(events, "info", sys.stdout)
-    err = _Lines(events, "info#err", sys.stderr)
-    with out, err, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        yield
-
-
-def _told(error: BaseException, directory: Path) -> ProgramError:
-    if isinstance(error, pulumi.RunError):
-        return ProgramError(str(error))
-    if isinstance(error, SystemExit):
-        return ProgramError(f"the program exited with code {error.code}")
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [i for i, frame in enumerate(frames) if frame.filename.startswith(str(directory))]
-    shown = frames[own[0] :] if own else []
-    text = "".join(traceback.format_list(shown) + traceback.format_exception_only(error))
-    return ProgramError(f"Program failed with an unhandled exception:\n{text}".rstrip())
