@@ -1,0 +1,82 @@
+"""What SCP has, for programs: images, types of servers, vendor pools, fabrics and nodes.
+
+The credentials are those of the environment, else of the running program's configuration, else of
+`~/.scpconf`. `region` chooses the address that is asked; without it that is the default region's.
+Every function raises GpuformError when the platform does not answer, or refuses.
+"""
+
+from collections.abc import Sequence
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.schemas.scp.wire import ClusterFabric, GpuNode, Image, Product, VendorPool
+
+
+def images(region_id: str) -> Sequence[Image]:
+    """The operating systems that nodes of a region can have."""
+    return _client(region_id).images(region_id)
+
+
+def products(
+    type: str | None = None,  # noqa: A002 - the platform's name
+    image_id: str | None = None,
+    *,
+    region: str | None = None,
+) -> Sequence[Product]:
+    """The types of servers; an `id` is what resources call server_type_id.
+
+    `type` is such as SCALE, `image_id` an image that the servers run. Those whose `state` is not
+    AVAILABLE are listed, too.
+    """
+    return _client(region).products(type, image_id)
+
+
+def node_pools(
+    subnet_id: str | None = None,
+    cluster_fabric_id: str | None = None,
+    node_pool_id: str | None = None,
+    *,
+    region: str | None = None,
+) -> Sequence[VendorPool]:
+    """The vendor's pools: those that serve a subnet, have a fabric, or have an id; else all."""
+    return _client(region).node_pools(subnet_id, cluster_fabric_id, node_pool_id)
+
+
+def fabrics(
+    cluster_fabric_name: str | None = None,
+    state: str | None = None,
+    node_pool_id: str | None = None,
+    *,
+    region: str | None = None,
+) -> Sequence[ClusterFabric]:
+    """The fabrics that have every value given, with their nodes; sorted by name."""
+    return _client(region).fabrics(
+        cluster_fabric_name=cluster_fabric_name, state=state, node_pool_id=node_pool_id
+    )
+
+
+def gpu_nodes(  # noqa: PLR0913 - the document's filters
+    gpu_node_name: str | None = None,
+    state: str | None = None,
+    ip: str | None = None,
+    vpc_id: str | None = None,
+    cluster_fabric_name: str | None = None,
+    cluster_fabric_id: str | None = None,
+    *,
+    region: str | None = None,
+) -> Sequence[GpuNode]:
+    """The nodes that have every value given; sorted by name."""
+    return _client(region).nodes(
+        gpu_node_name=gpu_node_name,
+        state=state,
+        ip=ip,
+        vpc_id=vpc_id,
+        cluster_fabric_name=cluster_fabric_name,
+        cluster_fabric_id=cluster_fabric_id,
+    )
+
+
+def _client(region: str | None) -> ScpClient:
+    from pulumi.runtime import get_config  # noqa: PLC0415 - only a program has a configuration
+
+    return client_for(Settings(config=get_config), region)

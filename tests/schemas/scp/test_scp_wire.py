@@ -1,0 +1,240 @@
+"""Answers and requests against the examples of the document."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, SecretStr, ValidationError
+from scp_document import CREATE, ENDPOINTS, FABRIC, MOVE, NODE, Endpoint
+
+from gpuform.schemas.scp import regions, requests, statuses, versions, wire
+from gpuform.schemas.scp.moments import unix_time
+
+MODELS: dict[str, type[BaseModel]] = {
+    "1.1": wire.NodeAnswer,
+    "1.2": wire.AsyncAnswer,
+    "1.3": wire.AsyncAnswer,
+    "1.4": wire.ClusterFabricList,
+    "1.5": wire.ImageList,
+    "1.6": wire.ProductList,
+    "1.7": wire.GpuNodeList,
+    "1.8": wire.VendorPoolList,
+    "1.9": wire.NodeAnswer,
+    "1.10": wire.AsyncAnswer,
+    "1.11": wire.NodeAnswer,
+    "1.12": wire.ClusterFabric,
+    "1.13": wire.GpuNode,
+    "1.14": wire.AsyncAnswer,
+    "1.15": wire.AsyncAnswer,
+    "1.16": wire.NodeAnswer,
+}
+
+
+def plain(value: Any) -> Any:
+    """What a model has read, as JSON, its secrets in the clear."""
+    if isinstance(value, BaseModel):
+        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+def test_the_document_has_sixteen_endpoints() -> None:
+    assert [each.number for each in ENDPOINTS] == [f"1.{number}" for number in range(1, 17)]
+    assert MODELS.keys() == {each.number for each in ENDPOINTS}
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
+def test_every_field_of_the_document_is_read_and_no_other(endpoint: Endpoint) -> None:
+    assert plain(MODELS[endpoint.number].model_validate(endpoint.answer)) == endpoint.answer
+
+
+@pytest.mark.parametrize("model", sorted(set(MODELS.values()), key=lambda model: model.__name__))
+def test_an_answer_of_nulls_is_read_as_one_with_ids_alone(model: type[BaseModel]) -> None:
+    required = {n: "x" for n, each in model.model_fields.items() if each.is_required()}
+    nulls = dict.fromkeys(model.model_fields)
+    assert model.model_validate({**nulls, **required}) == model.model_validate(required)
+
+
+@pytest.mark.parametrize("model", [wire.GpuNode, wire.ClusterFabric, wire.Image, wire.Product])
+def test_an_answer_without_id_is_refused(model: type[BaseModel]) -> None:
+    with pytest.raises(ValidationError, match="id"):
+        model.model_validate({"state": "RUNNING"})
+
+
+def test_what_a_newer_platform_says_is_kept_or_ignored() -> None:
+    read = wire.GpuNode.model_validate({**NODE, "state": "HIBERNATING", "zone": {"a": 1}})
+    assert read.state == "HIBERNATING"
+    assert wire.ClusterFabric.model_validate({**FABRIC, "pirp_id": 20}).pirp_id == "20"
+    assert wire.Image.model_validate({"id": "x", "created_at": "soon"}).created_at == "soon"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"cluster_fabric_id": "f-1", "cluster_fabric_name": "train"},
+        {"id": "f-1", "cluster_name": "train"},
+    ],
+)
+def test_a_pool_tells_its_fabrics_by_either_name(item: dict[str, str]) -> None:
+    pool = wire.VendorPool.model_validate({"node_pool_id": "P", "cluster_fabric_details": [item]})
+    (fabric,) = pool.cluster_fabric_details
+    assert (fabric.cluster_fabric_id, fabric.cluster_fabric_name) == ("f-1", "train")
+
+
+def test_an_init_script_is_shown_nowhere() -> None:
+    read = wire.GpuNode.model_validate({**NODE, "init_script": "curl hunter2"})
+    assert read.init_script.get_secret_value() == "curl hunter2"
+    assert "hunter2" not in f"{read} {read!r} {read.model_dump()} {read.model_dump_json()}"
+    with pytest.raises(ValidationError) as refused:
+        wire.GpuNode.model_validate({**NODE, "init_script": ["hunter2"]})
+    assert "hunter2" not in str(refused.value)
+
+
+_IDS = st.lists(st.text("0123456789abcdef", min_size=1, max_size=32), unique=True)
+
+
+@given(_IDS, st.text(" \t", max_size=2), st.text(" ", max_size=2))
+def test_the_ids_of_a_create_may_have_spaces(ids: list[str], before: str, after: str) -> None:
+    answer = wire.AsyncAnswer(resource_id=f"{before},{after}".join(ids))
+    assert answer.node_ids == ids
+
+
+@pytest.mark.parametrize("nothing", ["", " ", ",", " , ,"])
+def test_no_ids_are_no_ids(nothing: str) -> None:
+    assert wire.AsyncAnswer(resource_id=nothing).node_ids == []
+
+
+def test_an_id_is_told_once() -> None:
+    assert wire.AsyncAnswer(resource_id="b, a,b").node_ids == ["b", "a"]
+
+
+# Requests
+
+
+def documented_create() -> requests.CreateGpuNodes:
+    fabric = requests.ClusterFabricDetails(**CREATE["cluster_fabric_details"])
+    servers = tuple(requests.ServerDetails(**each) for each in CREATE["server_details"])
+    tags = tuple(requests.Tag(**each) for each in CREATE["tags"])
+    parts = {"cluster_fabric_details": fabric, "server_details": servers, "tags": tags}
+    return requests.CreateGpuNodes(**{**CREATE, **parts})
+
+
+def as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: as_json(item) for name, item in value.items()}
+    return [as_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def test_the_documented_create_request() -> None:
+    assert as_json(documented_create().body()) == CREATE
+
+
+def test_what_is_left_out_of_a_create_is_null() -> None:
+    body = requests.CreateGpuNodes(
+        cluster_fabric_details=requests.ClusterFabricDetails(
+            cluster_fabric_name="train", node_pool_id="P"
+        ),
+        image_id="I",
+        os_user_id="root",
+        os_user_password="p",
+        region_id="kr-west1",
+        server_details=(requests.ServerDetails(gpu_node_name="n-001", server_type_id="S"),),
+        subnet_id="s",
+        vpc_id="v",
+    ).body()
+    assert body.keys() == CREATE.keys()
+    assert body["cluster_fabric_details"]["cluster_fabric_id"] is None
+    assert (body["init_script"], body["lock_enabled"], body["tags"]) == (None, False, ())
+    assert body["server_details"][0] == {
+        "gpu_node_name": "n-001",
+        "server_type_id": "S",
+        "ip_address": None,
+        "nat_enabled": False,
+        "public_ip_address_id": None,
+    }
+
+
+def test_a_create_request_shows_no_secret() -> None:
+    shown = repr(documented_create())
+    assert "'password'" not in shown
+    assert "'init script'" not in shown
+    assert set(requests.SECRET_MEMBERS) == {"os_user_password", "init_script"}
+
+
+def test_the_small_requests() -> None:
+    assert requests.chosen_nodes(("a", "b")) == {"gpu_node_ids": ["a", "b"]}
+    assert requests.public_nat_ip("ip") == {"public_ip_address_id": "ip"}
+    assert requests.moved_members("from", "to", ["a"]) == {
+        "before_cluster_fabric_id": "from",
+        "after_cluster_fabric_id": "to",
+        "gpu_node_id_list": ["a"],
+    }
+    assert requests.moved_members("", "", []).keys() == MOVE.keys()
+
+
+# States, times, places
+
+
+def test_every_state_has_one_meaning() -> None:
+    sets = (
+        statuses.NODE_AT_REST,
+        statuses.NODE_FAILED,
+        statuses.NODE_LEAVING,
+        statuses.NODE_PENDING,
+    )
+    assert sum(len(one) for one in sets) == len(statuses.NodeState)
+    assert frozenset().union(*sets) == frozenset(statuses.NodeState)
+    assert "EDITING" in statuses.NODE_PENDING
+    assert NODE["state"] in statuses.NODE_AT_REST
+    assert FABRIC["state"] in statuses.FABRIC_READY
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2024-05-17T00:23:17Z", datetime(2024, 5, 17, 0, 23, 17, tzinfo=UTC)),
+        ("2024-05-17T09:23:17+09:00", datetime(2024, 5, 17, 0, 23, 17, tzinfo=UTC)),
+        ("2024-07-11 08:56:59", datetime(2024, 7, 11, 8, 56, 59, tzinfo=UTC)),
+        ("2024-07-11T08:56:59.5", datetime(2024, 7, 11, 8, 56, 59, 500_000, tzinfo=UTC)),
+    ],
+)
+def test_the_forms_of_a_time(text: str, moment: datetime) -> None:
+    assert unix_time(text) == moment.timestamp()
+
+
+@pytest.mark.parametrize("text", [None, "", "soon", "1715905397", "2024-13-41"])
+def test_what_is_no_time_is_none(text: str | None) -> None:
+    assert unix_time(text) is None
+
+
+def test_the_documented_addresses() -> None:
+    pairs = [(region, each) for each, found in regions.REGIONS.items() for region in found]
+    assert set(pairs) == {
+        ("kr-west1", "s"), ("kr-east1", "s"),
+        ("kr-south1", "g"), ("kr-south2", "g"), ("kr-south3", "g"),
+        ("kr-west1", "e"), ("kr-east1", "e"),
+    }  # fmt: skip
+    assert {regions.service_url(*pair) for pair in pairs} == {
+        f"https://multinodegpucluster.{region}.{each}.samsungsdscloud.com" for region, each in pairs
+    }
+
+
+@pytest.mark.parametrize("pair", [("kr-west1", "g"), ("kr-south1", "e"), ("x", "s"), ("", "")])
+def test_an_unknown_pair_is_refused_with_the_list(pair: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="g has kr-south1, kr-south2, kr-south3"):
+        regions.service_url(*pair)
+
+
+def test_the_environments_of_a_region() -> None:
+    assert regions.environments_of("kr-west1") == ["s", "e"]
+    assert regions.environments_of("kr-south2") == ["g"]
+    assert regions.environments_of("mars-1") == []
+
+
+def test_the_documented_versions() -> None:
+    assert versions.header_value(versions.CURRENT) == "multinodegpucluster 1.2"
+    ends = {version: f"{end:%Y%m%d}" for version, end in versions.DEPRECATED.items()}
+    assert ends == {"1.1": "20260331", "1.0": "20251231"}
