@@ -1,0 +1,198 @@
+"""All 16 endpoints of the document: what the client sends, and what it makes of the answers."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel, SecretStr
+from scp_document import CREATE, ENDPOINTS, ID, NODE, Endpoint, Json
+from scp_emulated import H100, IMAGE, POOL, PUBLIC_IP, SUBNET, Emulated, emulated, new_nodes
+
+from gpuform.providers.errors import NotFound
+from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.connection import Connection
+from gpuform.providers.scp.credentials import Credentials
+from gpuform.schemas.scp import requests
+
+CREDENTIALS = Credentials("AK", "SK", base_url="http://scp.test/base")
+
+
+def _create() -> requests.CreateGpuNodes:
+    fabric = requests.ClusterFabricDetails(**CREATE["cluster_fabric_details"])
+    servers = tuple(requests.ServerDetails(**each) for each in CREATE["server_details"])
+    tags = tuple(requests.Tag(**each) for each in CREATE["tags"])
+    parts = {"cluster_fabric_details": fabric, "server_details": servers, "tags": tags}
+    return requests.CreateGpuNodes(**{**CREATE, **parts})
+
+
+def _filters(endpoint: Endpoint) -> dict[str, str]:
+    return {k: v for k, v in endpoint.query.items() if k not in {"size", "page", "sort"}}
+
+
+CALLS: dict[str, Callable[[ScpClient, Endpoint], Any]] = {
+    "1.1": lambda scp, _: scp.assign_nat(ID, ""),
+    "1.2": lambda scp, _: scp.create_nodes(_create()),
+    "1.3": lambda scp, _: scp.delete_nodes([ID]),
+    "1.4": lambda scp, endpoint: scp.fabrics(**_filters(endpoint)),
+    "1.5": lambda scp, endpoint: scp.images(**_filters(endpoint)),
+    "1.6": lambda scp, endpoint: scp.products(**_filters(endpoint)),
+    "1.7": lambda scp, endpoint: scp.nodes(**_filters(endpoint)),
+    "1.8": lambda scp, endpoint: scp.node_pools(**_filters(endpoint)),
+    "1.9": lambda scp, _: scp.lock_node(ID),
+    "1.10": lambda scp, _: scp.modify_members(ID, ID, [ID]),
+    "1.11": lambda scp, _: scp.release_nat(ID),
+    "1.12": lambda scp, _: scp.fabric(ID),
+    "1.13": lambda scp, _: scp.node(ID),
+    "1.14": lambda scp, _: scp.start_nodes([ID]),
+    "1.15": lambda scp, _: scp.stop_nodes([ID]),
+    "1.16": lambda scp, _: scp.unlock_node(ID),
+}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+def _meant(endpoint: Endpoint) -> Any:
+    """What the client gives out for the document's answer."""
+    if endpoint.number == "1.2":
+        return [ID]
+    if endpoint.method != "GET":
+        return None
+    if endpoint.number in {"1.12", "1.13"}:
+        return endpoint.answer
+    (listed,) = (value for value in endpoint.answer.values() if isinstance(value, list))
+    return listed
+
+
+class Platform:
+    """Answers as the document's example; other pages of a list are empty."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.asked: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answer: Json = self.endpoint.answer
+        if request.url.params.get("page", "0") != "0":
+            answer = {k: [] if isinstance(v, list) else v for k, v in answer.items()}
+        return httpx.Response(self.endpoint.status, json=answer)
+
+
+def test_every_endpoint_is_called() -> None:
+    assert CALLS.keys() == {each.number for each in ENDPOINTS}
+    assert len(CALLS) == 16
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
+def test_a_request_is_as_documented(endpoint: Endpoint) -> None:
+    platform = Platform(endpoint)
+    scp = ScpClient(Connection(CREDENTIALS, httpx.MockTransport(platform)))
+    assert _plain(CALLS[endpoint.number](scp, endpoint)) == _meant(endpoint)
+    sent = platform.asked[0]
+    assert sent.method == endpoint.method
+    assert sent.url.path == "/base" + re.sub(r"\{\w+\}", ID, endpoint.path)
+    assert set(sent.url.params) == set(endpoint.query)
+    given = _filters(endpoint)
+    assert {name: sent.url.params[name] for name in given} == given
+    assert (json.loads(sent.content) if sent.content else None) == endpoint.body
+    if endpoint.body is not None:
+        assert sent.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
+def test_the_headers_are_the_documented_ones(endpoint: Endpoint) -> None:
+    platform = Platform(endpoint)
+    CALLS[endpoint.number](
+        ScpClient(Connection(CREDENTIALS, httpx.MockTransport(platform), now=lambda: 1.5)), endpoint
+    )
+    headers = platform.asked[0].headers
+    assert headers["Scp-Accesskey"] == "AK"
+    assert len(headers["Scp-Signature"]) == 44
+    assert headers["Scp-Timestamp"] == "1500"
+    assert headers["Scp-ClientType"] == "Openapi"
+    assert headers["Accept-Language"] == "en-US"
+    assert headers["Scp-Api-Version"] == "multinodegpucluster 1.2"
+    assert "Scp-AccountId" not in headers
+
+
+def test_only_the_filters_given_are_sent() -> None:
+    platform = Platform(ENDPOINTS[6])
+    scp = ScpClient(Connection(CREDENTIALS, httpx.MockTransport(platform)))
+    scp.nodes()
+    scp.products()
+    scp.node_pools()
+    assert set(platform.asked[0].url.params) == {"page", "size", "sort"}
+    assert [str(each.url.query) for each in platform.asked[-2:]] == ["b''", "b''"]
+
+
+# Over HTTP, with a signature that is checked.
+
+
+@pytest.fixture
+def scp() -> Iterator[Emulated]:
+    with emulated() as platform:
+        yield platform
+
+
+def test_all_endpoints_in_a_life(scp: Emulated) -> None:
+    client = scp.client
+    assert IMAGE in [each.id for each in client.images("kr-west1")]
+    assert H100 in [each.id for each in client.products("SCALE", IMAGE)]
+    (pool,) = client.node_pools(SUBNET, node_pool_id=POOL)
+    assert pool.cluster_fabric_details == ()
+
+    first = client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+    second = client.create_nodes(new_nodes("fabric-b", "b-001", "b-002"))
+    assert [each.id for each in client.nodes(cluster_fabric_name="fabric-a")] == first
+    assert client.node(first[0]).state == "CREATING"
+    assert client.node(first[0]).cluster_fabric_id is None
+    scp.advance(1000)
+
+    (here,) = client.fabrics(cluster_fabric_name="fabric-a", state="RUNNING", node_pool_id=POOL)
+    (there,) = client.fabrics(cluster_fabric_name="fabric-b")
+    assert [each.gpu_node_id for each in client.fabric(here.id).gpu_node_details] == first
+    (pool,) = client.node_pools(cluster_fabric_id=here.id)
+    assert here.id in [each.cluster_fabric_id for each in pool.cluster_fabric_details]
+
+    client.assign_nat(first[0], PUBLIC_IP)
+    client.modify_members(there.id, here.id, second[:1])
+    client.stop_nodes(first[1:])
+    client.lock_node(second[1])
+    scp.advance(1000)
+    assert client.node(first[0]).policy_use_nat
+    assert client.node(first[1]).state == "STOPPED"
+    assert client.node(second[0]).cluster_fabric_id == here.id
+    assert client.node(second[1]).lock_enabled
+    assert [each.id for each in client.nodes(cluster_fabric_id=here.id)] == [*first, second[0]]
+
+    client.release_nat(first[0])
+    client.start_nodes(first[1:])
+    client.unlock_node(second[1])
+    scp.advance(1000)
+    client.delete_nodes([*first, *second])
+    scp.advance(1000)
+    assert (client.nodes(), client.fabrics()) == ([], [])
+    with pytest.raises(NotFound):
+        client.node(first[0])
+
+    asked = set(scp.requests())
+    for endpoint in ENDPOINTS:
+        path = re.sub(r"\\{\w+\\}", "[0-9a-f]{32}", re.escape(endpoint.path))
+        assert any(m == endpoint.method and re.fullmatch(path, p) for m, p in asked), str(endpoint)
+
+
+def test_the_node_of_a_create_is_read_whole(scp: Emulated) -> None:
+    (id_, _) = scp.client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+    node = scp.client.node(id_)
+    assert _plain(node).keys() == NODE.keys()
+    assert (node.gpu_node_name, node.network_id, node.root_account) == ("a-001", SUBNET, "root")
+    assert node.product_type_id == H100

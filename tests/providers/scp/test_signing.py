@@ -1,0 +1,184 @@
+"""The signature, computed here by the documented rule and compared with what arrives."""
+
+import base64
+import hashlib
+import hmac
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scp_emulated import Emulated, emulated
+
+from gpuform.providers.call import Call, serving
+from gpuform.providers.errors import AuthError, NotFound, ServerError
+from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.connection import Connection
+from gpuform.providers.scp.credentials import Credentials
+from gpuform.providers.scp.signing import signature, signed_headers
+
+VECTOR_URL = (
+    "https://multinodegpucluster.kr-west1.e.samsungsdscloud.com/v1/gpu-nodes?page=0&size=20"
+)
+ACCOUNT = "f5c8e56a4d9b49a8bd89e14758a32d53"
+
+
+@pytest.mark.parametrize(
+    ("account_id", "expected"),
+    [
+        ("", "NdJdNMDjKTA4I41EQG0OsPKCvMlOw3hJp9slus0XfC4="),
+        (ACCOUNT, "yo3qIYnkataiRMtot7FqU+VcXKxuyHWEhyaT5Dm3D4Q="),
+    ],
+)
+def test_the_published_vector(account_id: str, expected: str) -> None:
+    credentials = Credentials("AKEXAMPLE", "SKEXAMPLE", base_url="", account_id=account_id)
+    assert signature(credentials, "GET", VECTOR_URL, "1605290625682") == expected
+    assert signature(credentials, "get", VECTOR_URL, "1605290625682") == expected
+    headers = signed_headers(credentials, "GET", VECTOR_URL, 1605290625.682)
+    assert headers["Scp-Signature"] == expected
+    assert headers["Scp-Timestamp"] == "1605290625682"
+    assert headers.get("Scp-AccountId", "") == account_id
+
+
+def test_a_token_of_temporary_keys_is_sent() -> None:
+    credentials = Credentials("AK", "SK", base_url="", auth_token="T")
+    assert signed_headers(credentials, "GET", "http://x/", 1.0)["X-Auth-Token"] == "T"
+    plain = signed_headers(Credentials("AK", "SK", base_url=""), "GET", "http://x/", 1.0)
+    assert "X-Auth-Token" not in plain
+
+
+def test_secrets_are_in_no_repr() -> None:
+    credentials = Credentials("AKEXAMPLE", "SKEXAMPLE", base_url="u", auth_token="TOKEN")
+    assert not [each for each in credentials.secrets if each in repr(credentials)]
+
+
+def expected_signature(method: str, url: str, timestamp: str, account: str = "") -> str:
+    """The rule, in other words than the client's."""
+    parts = [method, url, timestamp, "AK", account, "Openapi"]
+    mac = hmac.new(b"SK", "".join(parts).encode("utf-8"), hashlib.sha256)
+    return base64.b64encode(mac.digest()).decode("ascii")
+
+
+@dataclass
+class Wire:
+    """A server that keeps each request line as it was on the wire."""
+
+    url: str = ""
+    clients: dict[tuple[str, str], ScpClient] = field(default_factory=dict)
+    seen: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+
+    def client(self, prefix: str, account: str = "") -> ScpClient:
+        """Kept, for making one takes its time."""
+        if (prefix, account) not in self.clients:
+            credentials = Credentials("AK", "SK", base_url=self.url + prefix, account_id=account)
+            self.clients[prefix, account] = ScpClient(Connection(credentials))
+        return self.clients[prefix, account]
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wire.seen.append((self.command, self.path, dict(self.headers)))
+            body = b'{"gpu_nodes": [], "products": []}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            """Silent."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        wire.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield wire
+        for client in wire.clients.values():
+            client.close()
+        server.shutdown()
+        thread.join()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    name=st.text(max_size=12),
+    prefix=st.sampled_from(["", "/scp", "/proxy/scp%20x", "/한글"]),
+    account=st.sampled_from(["", ACCOUNT]),
+)
+@example(name="노드 #1&a=b+c%41/?~", prefix="/scp", account="")
+@example(name="", prefix="", account="")
+def test_what_is_signed_is_the_url_on_the_wire(
+    wire: Wire, name: str, prefix: str, account: str
+) -> None:
+    wire.seen.clear()
+    wire.client(prefix, account).products(type=name)
+    (method, path, headers) = wire.seen[0]
+    url = f"http://{headers['Host']}{path}"
+    assert path.isascii()
+    assert httpx.URL(url).params["type"] == name
+    assert headers["Scp-Signature"] == expected_signature(
+        method, url, headers["Scp-Timestamp"], account
+    )
+
+
+def test_an_id_of_any_text_is_one_part_of_the_path(wire: Wire) -> None:
+    wire.seen.clear()
+    with pytest.raises(ServerError, match="unexpected form"):
+        wire.client("/scp").node("가/../x?y#z")
+    ((method, path, headers),) = wire.seen
+    assert path == "/scp/v1/gpu-nodes/%EA%B0%80%2F..%2Fx%3Fy%23z"
+    url = f"http://{headers['Host']}{path}"
+    assert headers["Scp-Signature"] == expected_signature(method, url, headers["Scp-Timestamp"])
+
+
+def test_each_attempt_is_signed_at_its_own_time(call: Call) -> None:
+    moments = iter([10.0, 20.0, 30.0])
+    stamps: list[str] = []
+
+    def platform(request: httpx.Request) -> httpx.Response:
+        stamps.append(request.headers["Scp-Timestamp"])
+        given = request.headers["Scp-Signature"]
+        assert given == expected_signature("GET", str(request.url), stamps[-1])
+        return httpx.Response(503 if len(stamps) < 3 else 200, json={"products": []})
+
+    credentials = Credentials("AK", "SK", base_url="http://scp.test")
+    transport = httpx.MockTransport(platform)
+    with serving(call):
+        ScpClient(Connection(credentials, transport, now=lambda: next(moments))).products()
+    assert stamps == ["10000", "20000", "30000"]
+
+
+# Against a platform that checks.
+
+
+@pytest.fixture(scope="module")
+def scp() -> Iterator[Emulated]:
+    with emulated() as platform:
+        yield platform
+
+
+@pytest.mark.parametrize("name", ["노드-1", "a b", "a+b", "100%", "a&state=RUNNING", "x/y?z", ""])
+def test_any_filter_passes_the_check(scp: Emulated, name: str) -> None:
+    assert scp.client.nodes(gpu_node_name=name, ip=name) == []
+
+
+def test_any_id_passes_the_check(scp: Emulated) -> None:
+    with pytest.raises(NotFound):
+        scp.client.node("없음 a")
+
+
+def test_an_account_id_passes_the_check(scp: Emulated) -> None:
+    assert scp.client_with(SCP_TF_ACCOUNT_ID=ACCOUNT).nodes() == []
+
+
+def test_a_wrong_key_is_refused(scp: Emulated) -> None:
+    with pytest.raises(AuthError, match="The signature does not match"):
+        scp.client_with(SCP_TF_SECRET_KEY="wrong").nodes()
