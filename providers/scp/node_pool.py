@@ -1,0 +1,209 @@
+"""SCP's GPU nodes made and kept together: what it takes to make, change and delete a pool of them.
+
+The platform has no such object (its node pools are the vendor's): a pool is its nodes, known by
+the ids in its outputs. Its own id says what was declared first, for nobody gives it one.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from gpuform.providers import permissions
+from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
+from gpuform.providers.call import Call
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.permissions import Permission
+from gpuform.providers.scp import moving, offers, pool_changes
+from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.ledger import Ledger
+from gpuform.providers.scp.pool_creating import INTERVAL, pool_id_of
+from gpuform.providers.scp.pool_nodes import PoolNodes
+from gpuform.providers.scp.pool_steps import PoolSteps
+from gpuform.providers.scp.pool_work import PoolWork, Seen, known_keys, outputs_of, target_of
+from gpuform.providers.scp.states import is_leaving
+from gpuform.providers.waiting import Look, wait_until_gone
+from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.models import Problem
+from gpuform.schemas.scp import wire
+from gpuform.schemas.scp.inputs import NodePoolInputs
+from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
+from gpuform.schemas.scp.statuses import NODE_AT_REST, NodeState
+
+_ID = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
+
+
+class NodePoolActions:
+    """The verbs of a pool."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Image, product and vendor pool; then the fabric, for a move to it."""
+        client = self._client(values)
+        checks = (offers.problems(client, values), moving.pool_problems(client, call, values))
+        return offers.checked(client, call, chain(*checks))
+
+    def create(self, call: Call, want: NodePoolInputs) -> str:
+        """The first batch of nodes; the others are made while they are waited for."""
+        target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
+        call.held.enter_context(call.intents.claim(target))
+        PoolWork(self._client_of(want), call, want).begin()
+        return pool_id_of(want)
+
+    def settle(self, call: Call, id_: str, want: NodePoolInputs) -> Seen:  # noqa: ARG002 - the shape of Actions
+        """Every declared node is there and as declared, and no other."""
+        return PoolWork(self._client_of(want), call, want).finish()
+
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+        """The nodes that the state or an intent names; by the pool's id when it is imported."""
+        place = _ID.fullmatch(id_)
+        if place is None:
+            return None
+        client = self._client(known)
+        if not known and not call.known.get("node_ids"):
+            return self._imported(client, call, *place.groups())
+        nodes, ledger = self._nodes(client, call, id_, known)
+        nodes.look()
+        if not nodes.seen:
+            return None
+        keys = known_keys(call.known)
+        outputs = outputs_of(
+            nodes, ledger, lambda name: keys.get(name, name), _not_ready(nodes.all, known)
+        )
+        live = [node for node in nodes.all if not is_leaving(node.state)]
+        return Observed({"count": len(live)}, outputs)
+
+    def update(
+        self,
+        call: Call,
+        id_: str,  # noqa: ARG002 - the shape of Actions
+        want: NodePoolInputs,
+        changes: Sequence[FieldChange],  # noqa: ARG002 - the nodes say what is to be done
+    ) -> None:
+        """Refuses what cannot be done, before anything is sent; the work is done by `settle`."""
+        client = self._client_of(want)
+        work = PoolWork(client, call, want)
+        found = work.plan()
+        if not work.nodes.seen:
+            return
+        names = pool_changes.locked_names(found)
+        if names:
+            permissions.require(Permission.UNLOCK, f"locked: {', '.join(names)}")
+        moving.refuse(client, call, want, found)
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """All nodes by one request; done when the last one is gone."""
+        client = self._client(known)
+        nodes, _ = self._nodes(client, call, id_, known)
+        what = f"pool {known.get('gpu_node_name_prefix') or id_}"
+
+        def probe() -> Look[object] | None:
+            nodes.look()
+            if not nodes.seen:
+                return None
+            steps.delete([node for node in nodes.all if not is_leaving(node.state)])
+            if steps.refused:
+                raise GpuformError("; ".join(f"{n}: {why}" for n, why in steps.refused.items()))
+            return Look(None, f"{len(nodes.seen)} nodes left")
+
+        steps = PoolSteps(client, nodes)
+        wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
+
+    def _nodes(
+        self, client: ScpClient, call: Call, id_: str, known: Mapping[str, Any]
+    ) -> tuple[PoolNodes, Ledger]:
+        place = _ID.fullmatch(id_)
+        pool, fabric, prefix = place.groups() if place else ("", "", "")
+        ledger = Ledger(call, target_of(pool, prefix), id_, call.known.get("node_ids") or ())
+        fabrics = [known.get("cluster_fabric_name") or fabric]
+        return PoolNodes(client, ledger, call.known, fabrics), ledger
+
+    def _imported(
+        self, client: ScpClient, call: Call, pool: str, fabric: str, prefix: str
+    ) -> Seen | None:
+        named = [
+            node
+            for node in client.shared_nodes(fabric).all()
+            if node.node_pool_id == pool
+            and node.gpu_node_name.startswith(f"{prefix}-")
+            and not is_leaving(node.state)
+        ]
+        if not named:
+            return None
+        ids = [node.id for node in named]
+        ledger = Ledger(call, target_of(pool, prefix), "", ids)
+        nodes = PoolNodes(client, ledger, {}, [fabric])
+        nodes.look()
+        inputs = _importable(named, prefix)
+        start = 0 if "count" in inputs else len(prefix) + 1
+        reason = _not_ready(nodes.all, {})
+        return Observed(inputs, outputs_of(nodes, ledger, lambda name: name[start:], reason))
+
+    def _client(self, values: Mapping[str, Any]) -> ScpClient:
+        region = values.get("region_id")
+        return client_for(self._settings, region if isinstance(region, str) else None)
+
+    def _client_of(self, want: NodePoolInputs) -> ScpClient:
+        return client_for(self._settings, want.region_id)
+
+
+class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
+    """GPU nodes of SCP, made and kept together."""
+
+    platform = "scp"
+    kind = "NodePool"
+    inputs = NodePoolInputs
+    outputs = NodePoolOutputs
+    timeouts = Timeouts(create=7200, update=7200, delete=3600)
+    actions = NodePoolActions
+    planned = pool_changes.PLANNED
+    parts = "node_ids"
+
+    @classmethod
+    def planned_changes(
+        cls, old: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Iterable[FieldChange]:
+        """What differs of the nodes, each one by itself."""
+        return pool_changes.pool_changes(old, declared)
+
+    @classmethod
+    def guarded(cls, old: Mapping[str, Any]) -> Guard | None:
+        """A locked node is deleted only with permission."""
+        return pool_changes.deleting_guard(old)
+
+    @classmethod
+    def guarded_change(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
+        """A locked node is deleted or stopped only with permission."""
+        return pool_changes.change_guard(old, declared)
+
+
+def _not_ready(nodes: Sequence[NodeOutputs], known: Mapping[str, Any]) -> str | None:
+    """Which nodes are not as those of a pool that is ready; None when all are."""
+    allowed = NODE_AT_REST
+    if known.get("count") is not None:
+        allowed = frozenset({NodeState(known.get("state", "RUNNING"))})
+    told = [f"{each.gpu_node_name} is {each.state}" for each in nodes if each.state not in allowed]
+    return ", ".join(told) or None
+
+
+def _importable(named: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:
+    """What a program would declare of these nodes."""
+    first = named[0]
+    keys = [node.gpu_node_name.removeprefix(f"{prefix}-") for node in named]
+    many: dict[str, Any] = {"nodes": {key: {} for key in keys}}
+    if all(re.fullmatch(r"[0-9]{3}", key) for key in keys):
+        many = {"count": len(keys)}
+    return {
+        "node_pool_id": first.node_pool_id,
+        "cluster_fabric_name": first.cluster_fabric_name,
+        "gpu_node_name_prefix": prefix,
+        **many,
+        "image_id": first.image_id,
+        "region_id": first.region_id,
+        "vpc_id": first.vpc_id,
+        "subnet_id": first.network_id,
+        "init_script": first.init_script.get_secret_value(),
+    }

@@ -1,0 +1,101 @@
+"""A pool's nodes as they are now: a few lists for all who wait, never a request per node."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpuform.providers.errors import NotFound
+from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.ledger import Ledger
+from gpuform.providers.scp.pool_changes import stored_nodes
+from gpuform.providers.scp.states import is_leaving
+from gpuform.schemas.scp import wire
+from gpuform.schemas.scp.outputs import NodeOutputs
+
+
+def shown(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
+    """A node as outputs; the id of its public IP is what we know, for the platform tells none."""
+    return NodeOutputs(
+        id=node.id,
+        gpu_node_name=node.gpu_node_name,
+        state=node.state,
+        policy_ip=node.policy_ip or None,
+        policy_use_nat=node.policy_use_nat,
+        policy_nat=node.policy_nat or None,
+        public_ip_address_id=public_ip_address_id if node.policy_use_nat else None,
+        lock_enabled=node.lock_enabled,
+        cluster_fabric_id=node.cluster_fabric_id or None,
+        cluster_fabric_name=node.cluster_fabric_name or None,
+        pfs_ip=list(node.pfs_ip),
+        server_type=node.server_type or None,
+        image_version=node.image_version or None,
+        created_at=node.created_at,
+    )
+
+
+class PoolNodes:
+    """The nodes of one pool during one call.
+
+    `seen` are its nodes at the last look, by their ids; `others` those of the same fabrics that
+    are somebody else's.
+    """
+
+    def __init__(
+        self, client: ScpClient, ledger: Ledger, known: Mapping[str, Any], fabrics: Iterable[str]
+    ) -> None:
+        self._client = client
+        self._ledger = ledger
+        before = stored_nodes(known) or []
+        self._fabrics = {*fabrics, *(each.cluster_fabric_name or "" for each in before)} - {""}
+        self._public_ips = {each.id: each.public_ip_address_id for each in before}
+        self._wanted_ips: dict[str, str | None] = {}
+        self._leaving: set[str] = set()
+        self.seen: dict[str, NodeOutputs] = {}
+        self.others: list[wire.GpuNode] = []
+
+    @property
+    def all(self) -> Sequence[NodeOutputs]:
+        """The pool's nodes at the last look, by their names."""
+        return sorted(self.seen.values(), key=lambda node: (node.gpu_node_name, node.id))
+
+    def look(self) -> None:
+        """Looks at all of them; those that are gone are forgotten."""
+        # Where the nodes of a lost answer are is not certain: then all are listed.
+        places = [None] if self._ledger.is_searching else sorted(self._fabrics)
+        listed = {
+            node.id: node for place in places for node in self._client.shared_nodes(place).all()
+        }
+        self._ledger.adopt(list(listed.values()))
+        found = {}
+        for id_ in sorted(self._ledger.ids):
+            node = listed.get(id_) or self._alone(id_)
+            if node is None:
+                self._ledger.gone(id_)
+                continue
+            if is_leaving(node.state):
+                self._leaving.add(id_)
+            found[id_] = shown(
+                node, self._public_ips.get(id_, self._wanted_ips.get(node.gpu_node_name))
+            )
+        self.seen = found
+        self.others = [node for id_, node in listed.items() if id_ not in found]
+
+    def deleted(self, ids: Iterable[str]) -> None:
+        """These are about to go: their absence is what is waited for."""
+        self._leaving.update(ids)
+
+    def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
+        """Notes which public IP a node has got."""
+        self._public_ips[node.id] = public_ip_address_id
+
+    def made_with(self, name: str, public_ip_address_id: str | None) -> None:
+        """Notes which public IP a new node gets, whose id is not known yet."""
+        self._wanted_ips[name] = public_ip_address_id
+
+    def _alone(self, id_: str) -> wire.GpuNode | None:
+        """A node that no list has: a list may lag behind, or the node be in another fabric."""
+        if id_ in self._leaving:
+            return None
+        try:
+            return self._client.node(id_)
+        except NotFound:
+            return None

@@ -1,0 +1,37 @@
+"""How servers are shared out over create calls."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.providers.scp.batches import LEAST, MOST, batches
+
+
+@pytest.mark.parametrize(
+    ("number", "sizes"),
+    [
+        (0, []),
+        (1, [1]),
+        (2, [2]),
+        (5, [5]),
+        (6, [3, 3]),
+        (7, [4, 3]),
+        (8, [4, 4]),
+        (11, [4, 4, 3]),
+        (13, [5, 4, 4]),
+        (200, [5] * 40),
+    ],
+)
+def test_the_sizes(number: int, sizes: list[int]) -> None:
+    assert [len(batch) for batch in batches(range(number))] == sizes
+
+
+@given(st.integers(0, 999))
+def test_nothing_is_lost_and_no_call_is_too_large_or_alone(number: int) -> None:
+    items = list(range(number))
+    found = batches(items)
+    assert [item for batch in found for item in batch] == items
+    sizes = [len(batch) for batch in found]
+    assert all(LEAST <= size <= MOST for size in sizes) or number == 1
+    assert max(sizes, default=0) - min(sizes, default=0) <= 1
+    assert len(sizes) == -(-number // MOST)
