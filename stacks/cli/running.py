@@ -15,6 +15,7 @@ from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed
 from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, UNEXPECTED_CHANGES
+from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
@@ -34,6 +35,8 @@ def run(arguments: RunArguments, session: Session) -> int:
     """Does the command; the exit code. Raises what stops it before anything is done."""
     _refuse_what_nobody_can_answer(arguments, session)
     workspace = Workspace.find(Path.cwd(), session.environ)
+    if goes_on_elsewhere(workspace.project):
+        return SUCCESS
     name = workspace.resolve(session.stack)
     with contextlib.ExitStack() as held:
         held.enter_context(unwinding())
