@@ -1,0 +1,107 @@
+"""A program that goes elsewhere takes nothing of the command's with it."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Any
+
+# Every way of leaving, before anything is sent and again while things are done.
+PROGRAM = """
+import os
+import pulumi
+from gpuform.providers.together import SharedVolume
+
+with open("region.txt") as file:
+    region = file.read().strip()
+
+
+def leave(where):
+    os.makedirs(where, exist_ok=True)
+    os.chdir(where)
+    for name in ("HOME", "PULUMI_HOME", "PULUMI_BACKEND_URL", "TMPDIR"):
+        os.environ[name] = os.getcwd()
+    os.environ["PULUMI_STACK"] = "other"
+    os.environ["PULUMI_CONFIG_PASSPHRASE"] = "changed"
+
+
+leave("away")
+data = SharedVolume("data", volume_name="data", region=region, size_tib=1)
+pulumi.export("id", data.id.apply(lambda id: [leave("further"), id][1]))
+pulumi.export("cwd", data.id.apply(lambda _: os.path.basename(os.getcwd())))
+"""
+
+
+@pytest.fixture
+def leaving(project: Path) -> Path:
+    """A project whose program is in a folder of its own, and leaves it."""
+    program = project / "infra"
+    program.mkdir()
+    (project / "__main__.py").unlink()
+    (program / "__main__.py").write_text(PROGRAM)
+    (program / "region.txt").write_text("us-central-8")
+    return project
+
+
+@pytest.mark.parametrize("where", ["project", "variable", "home"])
+def test_state_log_and_objects_stay_where_they_were(
+    run: Run, leaving: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    home = leaving.parent / "house"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    url = {"project": "file://./state", "variable": "file://./unused", "home": "file://~"}[where]
+    state = {"project": leaving / "state", "variable": leaving / "here", "home": home}[where]
+    state.mkdir(exist_ok=True)
+    text = "name: demo\nruntime: python\nmain: infra\nbackend:\n  url: "
+    (leaving / "Pulumi.yaml").write_text(text + url + "\n")
+    if where == "variable":
+        monkeypatch.setenv("PULUMI_BACKEND_URL", "file://./here")
+    before = (dict(os.environ), Path.cwd())
+    assert run("stack", "init", "dev").code == 0
+    up = run("up", "--emulate", "--yes", "--event-log", "events.jsonl")
+    assert up.code == 0, up.err + up.out
+    assert (dict(os.environ), Path.cwd()) == before
+    again = run("preview", "--emulate", "--expect-no-changes")
+    assert again.code == 0, again.err + again.out
+    assert run("stack", "output", "cwd").out.strip() == "further"
+
+    (checkpoint,) = state.glob(".pulumi/stacks/demo/dev.json")
+    assert "SharedVolume" in checkpoint.read_text()
+    events = [json.loads(line) for line in (leaving / "events.jsonl").read_text().splitlines()]
+    assert "preludeEvent" in events[0]
+    assert "cancelEvent" in events[-1]
+    assert (leaving / ".gpuform" / "emulator.db").is_file()
+    assert list(leaving.rglob(".gpuform")) == [leaving / ".gpuform"]
+    made = {path.name for path in (leaving / "infra").iterdir()} - {"__pycache__"}
+    assert made == {"__main__.py", "region.txt", "away"}
+    assert list((leaving / "infra" / "away").rglob("*")) == [leaving / "infra" / "away" / "further"]
+
+    destroyed = run("destroy", "--emulate", "--yes")
+    assert destroyed.code == 0, destroyed.err + destroyed.out
+
+
+def test_a_main_that_is_not_there(run: Run, leaving: Path) -> None:
+    (leaving / "Pulumi.yaml").write_text(
+        "name: demo\nruntime: python\nmain: src\nbackend:\n  url: file://.\n"
+    )
+    run("stack", "init", "dev")
+    ran = run("preview")
+    assert ran.code == 1
+    assert f"the program {leaving}/src does not exist" in ran.err
+    assert "`main` in Pulumi.yaml" in ran.err
+
+
+def test_a_refusal_comes_with_a_place_and_what_to_do(dev: Run, project: Path) -> None:
+    (project / "__main__.py").write_text(
+        "import pulumi\n\npulumi.CustomResource('aws:s3/bucket:Bucket', 'logs', {})\n"
+    )
+    ran = dev("up", "--yes")
+    assert ran.code == 1
+    told = ran.out + ran.err
+    assert "__main__.py:3: resource 'logs' is of package 'aws' (aws:s3/bucket:Bucket)" in told
+    assert "run this stack with the Pulumi CLI (`pulumi up`)" in told
+    assert "Traceback" not in told
