@@ -15,6 +15,11 @@ LIFECYCLES: Mapping[str, Mapping[str, str]] = {
         "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
         "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
     },
+    "scp": {
+        "NodePool": "gpuform.providers.scp.node_pool:NodePoolLifecycle",
+        "GpuNode": "gpuform.providers.scp.gpu_node:GpuNodeLifecycle",
+        "Fabric": "gpuform.providers.scp.fabric:FabricLifecycle",
+    },
 }
 """Platform -> kind -> import path of the lifecycle; state files hold these paths for ever."""
 

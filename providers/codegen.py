@@ -22,13 +22,14 @@ from gpuform.schemas.rules import FieldRules, rules_of
 REFERENCES = {"volume_id", "instance_cluster_id"}
 """Fields that hold the id of another resource: a program may give the resource itself."""
 
+_NAMES = {"scp": "SCP"}
 _WIDTH = 100
 _HEAD = '''"""{platform}'s resources for programs.
 
 Generated from the input models: python -m gpuform.providers.codegen
 """
 
-from collections.abc import Sequence
+from collections.abc import {collections}
 from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
 import pulumi
@@ -135,8 +136,7 @@ def _module(platform: str, lifecycles: dict[str, type[Lifecycle[Any, Any]]]) -> 
         ]
     )
     exports = ", ".join(f'"{kind}"' for kind in sorted(lifecycles))
-    named = platform.capitalize()
-    parts = [_HEAD.format(platform=named, imports="\n".join(imports), exports=exports)]
+    parts: list[str] = []
     models: dict[str, type[BaseModel]] = {}
     for lifecycle in lifecycles.values():
         _collect(lifecycle.inputs, models)
@@ -146,7 +146,14 @@ def _module(platform: str, lifecycles: dict[str, type[Lifecycle[Any, Any]]]) -> 
     parts.extend(dicts)
     for kind, lifecycle in lifecycles.items():
         parts.append(_class(platform, kind, lifecycle))
-    return "".join(parts)
+    body = "".join(parts)
+    head = _HEAD.format(
+        platform=_NAMES.get(platform, platform.capitalize()),
+        collections=", ".join(name for name in ("Mapping", "Sequence") if f"{name}[" in body),
+        imports="\n".join(imports),
+        exports=exports,
+    )
+    return head + body
 
 
 def _collect(model: type[BaseModel], found: dict[str, type[BaseModel]]) -> None:

@@ -16,7 +16,7 @@ from gpuform.providers.scp.pool_plan import DeclaredPool, Plan
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
-from gpuform.schemas.scp.node_rules import node_name
+from gpuform.schemas.scp.node_rules import ALONE, node_name
 from gpuform.schemas.values import contains_unknown
 
 
@@ -42,6 +42,47 @@ def pool_problems(client: ScpClient, call: Call, values: Mapping[str, Any]) -> I
             )
     if isinstance(before, str) and before != name:
         yield from _emptied(client, call, pool, before, _names(old))
+
+
+def node_problems(client: ScpClient, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What fabrics say against a node: the one to join, and the one that it leaves."""
+    fabric_id, name = values.get("cluster_fabric_id"), values.get("gpu_node_name")
+    if isinstance(fabric_id, str):
+        fabric = fabric_of_id(client, fabric_id)
+        if fabric is None:
+            yield Problem("cluster_fabric_id", no_fabric(fabric_id))
+        else:
+            reason = why_not_to(client, call, call.known.get("cluster_fabric_id"), fabric, {name})
+            if reason:
+                yield Problem("cluster_fabric_id", reason)
+
+
+def why_not_to(
+    client: ScpClient,
+    call: Call,
+    source_id: str | None,
+    fabric: wire.ClusterFabric,
+    names: Collection[str | None],
+) -> str | None:
+    """Why the nodes of these names cannot move from one fabric to another one, if so."""
+    if source_id in (None, fabric.id):
+        return None
+    source = fabric_of_id(client, str(source_id))
+    if source is None:
+        return None
+    if source.node_pool_id != fabric.node_pool_id:
+        return other_pool(fabric, source.node_pool_id)
+    if is_declared(call, source.node_pool_id, source.cluster_name) and not _others(source, names):
+        return _would_empty(source.cluster_name)
+    return None
+
+
+def no_fabric(fabric_id: str) -> str:
+    """Why a node cannot join a fabric that does not exist."""
+    return (
+        f"there is no fabric {fabric_id}: a fabric exists from its first node to its last, and "
+        f"{ALONE}"
+    )
 
 
 def refuse(client: ScpClient, call: Call, want: NodePoolInputs, found: Plan) -> None:
@@ -110,7 +151,7 @@ def _would_empty(name: str) -> str:
     )
 
 
-def _others(fabric: wire.ClusterFabric, own: Collection[str]) -> bool:
+def _others(fabric: wire.ClusterFabric, own: Collection[str | None]) -> bool:
     """Whether a fabric has members that are not of these names."""
     return any(each.gpu_node_name not in own for each in fabric.gpu_node_details)
 

@@ -18,9 +18,9 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.scp import moving, offers, pool_changes
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.ledger import Ledger
+from gpuform.providers.scp.node_steps import NodeSteps
 from gpuform.providers.scp.pool_creating import INTERVAL, pool_id_of
 from gpuform.providers.scp.pool_nodes import PoolNodes
-from gpuform.providers.scp.pool_steps import PoolSteps
 from gpuform.providers.scp.pool_work import PoolWork, Seen, known_keys, outputs_of, target_of
 from gpuform.providers.scp.states import is_leaving
 from gpuform.providers.waiting import Look, wait_until_gone
@@ -109,7 +109,7 @@ class NodePoolActions:
                 raise GpuformError("; ".join(f"{n}: {why}" for n, why in steps.refused.items()))
             return Look(None, f"{len(nodes.seen)} nodes left")
 
-        steps = PoolSteps(client, nodes)
+        steps = NodeSteps(client, nodes)
         wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
 
     def _nodes(

@@ -16,11 +16,11 @@ from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.fabrics import find_fabric, no_members
 from gpuform.providers.scp.ledger import Ledger
 from gpuform.providers.scp.node_changes import differences
+from gpuform.providers.scp.node_steps import NodeSteps
 from gpuform.providers.scp.pool_changes import stored_nodes
 from gpuform.providers.scp.pool_creating import INTERVAL, PoolCreating, pool_id_of
 from gpuform.providers.scp.pool_nodes import PoolNodes
 from gpuform.providers.scp.pool_plan import DeclaredPool, Plan, plan
-from gpuform.providers.scp.pool_steps import PoolSteps
 from gpuform.providers.scp.states import is_leaving
 from gpuform.providers.waiting import Look, wait_until
 from gpuform.schemas.scp.inputs import NodePoolInputs
@@ -47,7 +47,7 @@ class PoolWork:
         target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
         self._ledger = Ledger(call, target, pool_id, known.get("node_ids") or ())
         self.nodes = PoolNodes(client, self._ledger, known, [want.cluster_fabric_name])
-        self._steps = PoolSteps(client, self.nodes)
+        self._steps = NodeSteps(client, self.nodes)
         self._creating = PoolCreating(client, call, want, self._declared, self._ledger, self.nodes)
         before = stored_nodes(known) or []
         self._failed_before = {node.id for node in before if node.state in NODE_FAILED}

@@ -114,16 +114,8 @@ class _MadeInputs(InputModel):
     )
 
 
-class NodePoolInputs(_MadeInputs):
-    """GPU nodes that are made and kept together in one fabric of one vendor pool."""
-
-    retired_names: ClassVar[Mapping[str, str]] = {
-        "name": "gpu_node_name_prefix",
-        "size": "count",
-        "cluster_name": "cluster_fabric_name",
-        "server_details": "nodes",
-        **{theirs: ours for theirs, ours in _OWN_NAMES.items() if not theirs.startswith("policy")},
-    }
+class _PoolInputs(InputModel):
+    """What makes a pool; here, so that these fields come first."""
 
     node_pool_id: Annotated[str, Immutable] = Field(
         min_length=1, description="The platform's node pool, such as POOL001-krw1a."
@@ -156,6 +148,18 @@ class NodePoolInputs(_MadeInputs):
         default=None, description="RUNNING or STOPPED."
     )
 
+
+class NodePoolInputs(_MadeInputs, _PoolInputs):
+    """GPU nodes that are made and kept together in one fabric of one vendor pool."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {
+        "name": "gpu_node_name_prefix",
+        "size": "count",
+        "cluster_name": "cluster_fabric_name",
+        "server_details": "nodes",
+        **{theirs: ours for theirs, ours in _OWN_NAMES.items() if not theirs.startswith("policy")},
+    }
+
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         return node_pool_problems(values)
@@ -165,10 +169,8 @@ class NodePoolInputs(_MadeInputs):
         return without_empty(values)
 
 
-class GpuNodeInputs(_MadeInputs):
-    """One GPU node that joins a fabric which exists."""
-
-    retired_names: ClassVar[Mapping[str, str]] = {"name": "gpu_node_name", **_OWN_NAMES}
+class _OneInputs(InputModel):
+    """What makes one node; here, so that these fields come first."""
 
     gpu_node_name: Annotated[NodeName, Immutable] = Field(description="Name of the node.")
     cluster_fabric_id: str = Field(
@@ -190,6 +192,12 @@ class GpuNodeInputs(_MadeInputs):
     state: Annotated[Power | None, Default("RUNNING")] = Field(
         default=None, description="RUNNING or STOPPED."
     )
+
+
+class GpuNodeInputs(_MadeInputs, _OneInputs):
+    """One GPU node that joins a fabric which exists."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {"name": "gpu_node_name", **_OWN_NAMES}
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:

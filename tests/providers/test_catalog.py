@@ -1,9 +1,10 @@
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
-from gpuform.providers import catalog, together
+from gpuform.providers import catalog, scp, together
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.resource import PlatformResource
 
@@ -16,17 +17,25 @@ def test_every_entry_can_be_imported() -> None:
 
 
 def test_the_capability_table() -> None:
-    assert catalog.capability_table() == (
-        "| kind | together |\n| --- | --- |\n| Cluster | yes |\n| SharedVolume | yes |\n"
-    )
+    assert catalog.capability_table().splitlines() == [
+        "| kind | together | scp |",
+        "| --- | --- | --- |",
+        "| Cluster | yes | - |",
+        "| NodePool | - | yes |",
+        "| GpuNode | - | yes |",
+        "| Fabric | - | yes |",
+        "| SharedVolume | yes | - |",
+    ]
     assert catalog.platforms_with("SharedVolume") == ["together"]
 
 
 @pytest.mark.parametrize(
     ("platform", "kind", "said"),
     [
-        ("together", "Fabric", "together has no Fabric, and no other platform has one"),
-        ("toogether", "Cluster", "toogether is not a platform: use one of together"),
+        ("together", "HealthGate", "together has no HealthGate, and no other platform has one"),
+        ("together", "Fabric", "together has no Fabric: declare it on scp"),
+        ("scp", "Cluster", "scp has no Cluster: declare it on together"),
+        ("toogether", "Cluster", "toogether is not a platform: use one of together, scp"),
     ],
 )
 def test_a_kind_that_a_platform_lacks(platform: str, kind: str, said: str) -> None:
@@ -34,23 +43,22 @@ def test_a_kind_that_a_platform_lacks(platform: str, kind: str, said: str) -> No
         catalog.lifecycle_class(platform, kind)
 
 
-def test_a_refusal_names_the_platforms_that_have_the_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    more = {**catalog.LIFECYCLES, "scp": {"Fabric": "a:B"}}
-    monkeypatch.setattr(catalog, "LIFECYCLES", more)
-    with pytest.raises(UnsupportedKind, match="scp has no Cluster: declare it on together"):
-        catalog.resource_class("scp", "Cluster")
-
-
-def test_the_platform_package_exports_on_use() -> None:
-    assert together.__all__ == sorted(together.__all__)
-    for name in together.__all__:
-        assert getattr(together, name)
+@pytest.mark.parametrize("package", [together, scp])
+def test_the_platform_package_exports_on_use(package: ModuleType) -> None:
+    assert package.__all__ == sorted(package.__all__)
+    for name in package.__all__:
+        assert getattr(package, name)
     with pytest.raises(AttributeError, match="Clutser"):
-        together.Clutser  # noqa: B018 - the access is what is tested
+        package.Clutser  # noqa: B018 - the access is what is tested
 
 
 @pytest.mark.parametrize(
-    "module", ["gpuform.providers.together.resources", "gpuform.providers.catalog"]
+    "module",
+    [
+        "gpuform.providers.together.resources",
+        "gpuform.providers.scp.resources",
+        "gpuform.providers.catalog",
+    ],
 )
 def test_importing_a_resource_costs_no_http_client(module: str) -> None:
     code = (

@@ -1,11 +1,12 @@
-"""Tells a pool's nodes what to do, each thing once: many of them by one request where that can be.
+"""Tells nodes what to do, each thing once: many of them by one request where that can be.
 
 A node is told one thing at a time, and only when it is at rest.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Protocol
 
 from gpuform.providers import permissions
 from gpuform.providers.errors import ApiError, Cancelled, GpuformError, NotFound
@@ -13,7 +14,6 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.node_changes import differences, has_other_public_ip
 from gpuform.providers.scp.parallel import in_parallel
-from gpuform.providers.scp.pool_nodes import PoolNodes
 from gpuform.providers.scp.pool_plan import Fabric, Wanted
 from gpuform.providers.waiting import PASSING
 from gpuform.schemas.scp.outputs import NodeOutputs
@@ -22,10 +22,20 @@ from gpuform.schemas.scp.statuses import NODE_AT_REST
 Pair = tuple[NodeOutputs, Wanted]
 
 
-class PoolSteps:
-    """What one call tells the nodes of a pool. `refused` says by name what a node did not do."""
+class Watched(Protocol):
+    """Who looks at the nodes, and wants to know what the platform does not tell."""
 
-    def __init__(self, client: ScpClient, nodes: PoolNodes) -> None:
+    def deleted(self, ids: Iterable[str]) -> None:
+        """These are about to go: their absence is what is waited for."""
+
+    def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
+        """The node has got this public IP."""
+
+
+class NodeSteps:
+    """What one call tells nodes. `refused` says by name what a node did not do, and why."""
+
+    def __init__(self, client: ScpClient, nodes: Watched) -> None:
         self._client = client
         self._nodes = nodes
         self._asked: set[tuple[str, str]] = set()

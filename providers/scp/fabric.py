@@ -1,0 +1,141 @@
+"""SCP's cluster fabric, bound by its name: nothing is sent to make or to delete one.
+
+The platform makes a fabric with its first node and ends it with its last (SCP user guide, 'Cluster
+fabric'). So one without members is no fault, and never gone.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuform.providers.actions import Observed, Settings, Timeouts
+from gpuform.providers.call import Call
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.scp import declared, offers
+from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.fabrics import find_fabric
+from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.models import Problem
+from gpuform.schemas.scp import wire
+from gpuform.schemas.scp.inputs import FabricInputs
+from gpuform.schemas.scp.outputs import FabricOutputs, MemberOutputs
+from gpuform.schemas.scp.statuses import FABRIC_READY, NODE_FAILED, NODE_LEAVING
+
+INTERVAL = 10.0
+
+Seen = Observed[FabricOutputs]
+
+
+class FabricActions:
+    """The verbs of a fabric."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Whether the vendor pool exists."""
+        pool, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
+        if isinstance(pool, str) and isinstance(name, str):
+            declared.note(call, pool, name)
+        client = self._client()
+        return offers.checked(client, call, offers.problems(client, values))
+
+    def create(self, call: Call, want: FabricInputs) -> str:  # noqa: ARG002 - the shape of Actions
+        """Its id is its name in its vendor pool: there is nothing to make."""
+        return f"{want.node_pool_id}/{want.cluster_fabric_name}"
+
+    def settle(self, call: Call, id_: str, want: FabricInputs) -> Seen:  # noqa: ARG002 - the shape of Actions
+        """RUNNING, or without members."""
+        client, name = self._client(), want.cluster_fabric_name
+
+        def probe() -> Look[Seen]:
+            return look_at(name, find_fabric(client, want.node_pool_id, name))
+
+        rhythm = client.rhythm(INTERVAL)
+        return wait_until(call, probe, what=f"fabric {name}", interval=rhythm)
+
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
+        """None only for what is no id of a fabric: without members it is not gone."""
+        place = _ID.fullmatch(id_)
+        if place is None:
+            return None
+        pool, name = place.groups()
+        seen = look_at(name, find_fabric(self._client(), pool, name)).value
+        return Observed({"node_pool_id": pool, "cluster_fabric_name": name}, seen.outputs)
+
+    def update(
+        self, call: Call, id_: str, want: FabricInputs, changes: Sequence[FieldChange]
+    ) -> None:
+        """Nothing of a fabric can be changed."""
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
+        """Refused while it has members; it ends by itself with the last of them."""
+        place = _ID.fullmatch(id_)
+        if place is None:
+            return
+        pool, name = place.groups()
+        client = self._client()
+
+        def probe() -> Look[object] | None:
+            fabric = find_fabric(client, pool, name)
+            if fabric is None:
+                return None
+            _refuse_members(fabric)
+            return Look(None, "its last nodes are being deleted")
+
+        wait_until_gone(call, probe, what=f"fabric {name}", interval=client.rhythm(INTERVAL))
+
+    def _client(self) -> ScpClient:
+        return client_for(self._settings)
+
+
+class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
+    """A fabric of SCP, which its nodes make."""
+
+    platform = "scp"
+    kind = "Fabric"
+    inputs = FabricInputs
+    outputs = FabricOutputs
+    timeouts = Timeouts(create=1800, update=1800, delete=1800)
+    actions = FabricActions
+
+
+_ID = re.compile(r"([^/]+)/([^/]+)")
+
+
+def look_at(name: str, fabric: wire.ClusterFabric | None) -> Look[Seen]:
+    """A fabric as seen by somebody who wants to use it."""
+    if fabric is None:
+        return Look(Observed({}, FabricOutputs(ready=True)), "no members yet", done=True)
+    done = fabric.state in FABRIC_READY
+    phase = fabric.state or "no state"
+    failed = f"its state is {fabric.state}" if fabric.state in NODE_FAILED else None
+    members = [
+        MemberOutputs(
+            gpu_node_id=each.gpu_node_id, gpu_node_name=each.gpu_node_name, state=each.state
+        )
+        for each in sorted(fabric.gpu_node_details, key=lambda each: each.gpu_node_name)
+    ]
+    outputs = FabricOutputs(
+        ready=done,
+        not_ready_reason=None if done else (failed or f"fabric {name} is {phase}"),
+        cluster_fabric_id=fabric.id,
+        state=fabric.state,
+        gpu_node_details=members,
+        server_type=fabric.server_type or None,
+        region_id=fabric.region_id or None,
+    )
+    return Look(Observed({}, outputs), phase, done=done, failed=failed)
+
+
+def _refuse_members(fabric: wire.ClusterFabric) -> None:
+    names = [
+        each.gpu_node_name for each in fabric.gpu_node_details if each.state not in NODE_LEAVING
+    ]
+    if names:
+        raise GpuformError(
+            f"fabric {fabric.cluster_name} cannot be deleted, it has nodes: {', '.join(names)}",
+            hint="delete or move them first; the platform ends a fabric with its last node",
+        )

@@ -1,0 +1,336 @@
+"""One GPU node of SCP that joins a fabric which exists."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from gpuform.providers import permissions
+from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
+from gpuform.providers.call import Call
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.errors import GpuformError, NotFound, NotReady
+from gpuform.providers.intents import Target
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.permissions import Permission
+from gpuform.providers.scp import moving, offers
+from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.fabrics import fabric_of_id
+from gpuform.providers.scp.ledger import candidate
+from gpuform.providers.scp.node_changes import differences, is_stopped_by_force
+from gpuform.providers.scp.node_steps import NodeSteps
+from gpuform.providers.scp.pool_creating import INTERVAL, PATIENCE, server_of, tags_of
+from gpuform.providers.scp.pool_nodes import shown
+from gpuform.providers.scp.pool_plan import Fabric, Wanted
+from gpuform.providers.scp.states import is_leaving
+from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
+from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.models import Problem
+from gpuform.schemas.scp import requests, wire
+from gpuform.schemas.scp.inputs import GpuNodeInputs
+from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
+from gpuform.schemas.scp.statuses import FABRIC_READY, NODE_AT_REST, NODE_FAILED
+from gpuform.schemas.values import UNKNOWN
+
+PLANNED: Final = (
+    "cluster_fabric_id",
+    "nat_enabled",
+    "public_ip_address_id",
+    "lock_enabled",
+    "state",
+)
+
+Seen = Observed[GpuNodeOutputs]
+
+
+class GpuNodeActions:
+    """The verbs of a node."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Image and product; then the fabric."""
+        client = self._client(values)
+        checks = (offers.problems(client, values), moving.node_problems(client, call, values))
+        return offers.checked(client, call, chain(*checks))
+
+    def create(self, call: Call, want: GpuNodeInputs) -> str:
+        """Joins the fabric when that is RUNNING; the name has to be free."""
+        client = self._client_of(want)
+        fabric = self._joined(client, call, want)
+
+        def named() -> list[wire.GpuNode]:
+            listed = client.shared_nodes().all()
+            return [node for node in listed if node.gpu_node_name == want.gpu_node_name]
+
+        def candidates() -> list[Candidate]:
+            return [candidate(node) for node in named()]
+
+        def wait_for_name() -> None:
+            wait_until(
+                call,
+                lambda: Look(None, "its name is still in use", done=not named()),
+                what=f"GPU node {want.gpu_node_name}",
+                interval=client.rhythm(INTERVAL),
+            )
+
+        target = Target("scp", "GpuNode", want.gpu_node_name, fabric.node_pool_id)
+        attempt = Attempt(lambda: client.create_nodes(_request(want, fabric))[0])
+        return create_once(call, Creation(target, candidates, [attempt], before=wait_for_name))
+
+    def settle(self, call: Call, id_: str, want: GpuNodeInputs) -> Seen:
+        """As declared, and RUNNING unless it is to be STOPPED."""
+        client = self._client_of(want)
+        node = _OneNode(client, id_, _known_ip(call, want))
+        steps = NodeSteps(client, node)
+        wanted, fabric = _wanted(want.declared()), Fabric(id=want.cluster_fabric_id)
+
+        def probe() -> Look[Seen]:
+            seen = node.look()
+            if seen is None:
+                raise NotReady(f"GPU node {id_} is gone from the platform")
+            is_told = steps.adjust([(seen, wanted)], fabric, fabric.id)
+            left = any(differences(seen, wanted, fabric))
+            failed = steps.refused.get(wanted.name) or _failure(seen)
+            done = seen.state in NODE_AT_REST and not left and not is_told
+            reason = None if done else (failed or seen.state or "no state")
+            observed = Observed({}, _outputs(node.last, seen, reason))
+            return Look(observed, seen.state, done=done, failed=None if is_told else failed)
+
+        what = f"GPU node {want.gpu_node_name}"
+        return wait_until(call, probe, what=what, interval=client.rhythm(INTERVAL))
+
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+        """Which public IP it has is not told: that is as known."""
+        node = _OneNode(self._client(known), id_, call.known.get("public_ip_address_id"))
+        seen = node.look()
+        if seen is None:
+            return None
+        reason = None if seen.state in NODE_AT_REST else _failure(seen) or f"it is {seen.state}"
+        return Observed(_inputs(node.last), _outputs(node.last, seen, reason))
+
+    def update(
+        self,
+        call: Call,
+        id_: str,
+        want: GpuNodeInputs,
+        changes: Sequence[FieldChange],  # noqa: ARG002 - the node says what is to be done
+    ) -> None:
+        """Refuses what cannot be done, before anything is sent; the work is done by `settle`."""
+        client = self._client_of(want)
+        node = _OneNode(client, id_, None)
+        seen = node.look()
+        if seen is None:
+            return
+        if is_stopped_by_force(seen, _wanted(want.declared())):
+            permissions.require(Permission.UNLOCK, f"locked: {seen.gpu_node_name}")
+        if seen.cluster_fabric_id not in (None, want.cluster_fabric_id):
+            fabric = _existing(client, want.cluster_fabric_id)
+            names = {seen.gpu_node_name}
+            reason = moving.why_not_to(client, call, seen.cluster_fabric_id, fabric, names)
+            if reason:
+                raise GpuformError(f"cluster_fabric_id: {reason}")
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Done when it is gone; a locked one has to be allowed."""
+        client = self._client(known)
+        node = _OneNode(client, id_, None)
+        steps = NodeSteps(client, node)
+
+        def probe() -> Look[object] | None:
+            seen = node.look()
+            if seen is None:
+                return None
+            if not is_leaving(seen.state):
+                steps.delete([seen])
+            if steps.refused:
+                raise GpuformError(steps.refused[seen.gpu_node_name])
+            return Look(None, seen.state)
+
+        what = f"GPU node {known.get('gpu_node_name') or id_}"
+        wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
+
+    def _joined(self, client: ScpClient, call: Call, want: GpuNodeInputs) -> wire.ClusterFabric:
+        """The fabric, once it takes nodes; whether it does before it is RUNNING is not known."""
+
+        def probe() -> Look[wire.ClusterFabric]:
+            fabric = _existing(client, want.cluster_fabric_id)
+            return Look(fabric, f"fabric {fabric.state}", done=fabric.state in FABRIC_READY)
+
+        what = f"fabric {want.cluster_fabric_id}"
+        rhythm = client.rhythm(INTERVAL)
+        try:
+            return wait_until(call, probe, what=what, interval=rhythm, limit=PATIENCE)
+        except NotReady:
+            call.raise_if_cancelled()
+            return _existing(client, want.cluster_fabric_id)
+
+    def _client(self, values: Mapping[str, Any]) -> ScpClient:
+        region = values.get("region_id")
+        return client_for(self._settings, region if isinstance(region, str) else None)
+
+    def _client_of(self, want: GpuNodeInputs) -> ScpClient:
+        return client_for(self._settings, want.region_id)
+
+
+class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
+    """A GPU node of SCP."""
+
+    platform = "scp"
+    kind = "GpuNode"
+    inputs = GpuNodeInputs
+    outputs = GpuNodeOutputs
+    timeouts = Timeouts(create=7200, update=7200, delete=3600)
+    actions = GpuNodeActions
+    planned = frozenset(PLANNED)
+
+    @classmethod
+    def is_stuck(cls, old: Mapping[str, Any]) -> bool:
+        """It failed."""
+        return old.get("state") in NODE_FAILED
+
+    @classmethod
+    def planned_changes(
+        cls, old: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Iterable[FieldChange]:
+        """What differs of the node as it was last seen."""
+        node = _stored(old)
+        unknown = [name for name in PLANNED if contains_unknown(declared.get(name))]
+        for name in unknown:
+            before, because = old.get(name), KNOWN_AFTER_APPLY
+            yield FieldChange(name, Action.UPDATE, before, UNKNOWN, because=because)
+        if node is None:
+            names = {name for name in PLANNED if name not in unknown}
+            parts = ({k: v for k, v in each.items() if k in names} for each in (old, declared))
+            yield from by_rules(GpuNodeInputs, *parts)
+            return
+        known = {name: value for name, value in declared.items() if name not in unknown}
+        fabric = Fabric(id=known.get("cluster_fabric_id"))
+        for each in differences(node, _wanted(known), fabric):
+            yield FieldChange(each.field, Action.UPDATE, each.before, each.after)
+
+    @classmethod
+    def guarded(cls, old: Mapping[str, Any]) -> Guard | None:
+        """A locked node is deleted only with permission."""
+        if not old.get("lock_enabled"):
+            return None
+        return Guard(Permission.UNLOCK, f"GPU node {old.get('gpu_node_name')} is locked")
+
+    @classmethod
+    def guarded_change(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
+        """A locked node is stopped only with permission."""
+        node = _stored(old)
+        known = {name: value for name, value in declared.items() if value is not UNKNOWN}
+        if node is None or not is_stopped_by_force(node, _wanted(known)):
+            return None
+        because = f"GPU node {node.gpu_node_name} is locked, and this change stops it"
+        return Guard(Permission.UNLOCK, because)
+
+
+class _OneNode:
+    """The node during one call; `last` is how the platform showed it."""
+
+    def __init__(self, client: ScpClient, id_: str, public_ip_address_id: str | None) -> None:
+        self._client = client
+        self._id = id_
+        self._public_ip = public_ip_address_id
+        self.last = wire.GpuNode(id=id_)
+
+    def look(self) -> NodeOutputs | None:
+        """The node now; None when it is gone. Many who look share their requests."""
+        try:
+            self.last = self._client.shared_nodes().one(self._id)
+        except NotFound:
+            return None
+        return shown(self.last, self._public_ip)
+
+    def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:  # noqa: ARG002 - there is one
+        self._public_ip = public_ip_address_id
+
+    def deleted(self, ids: Iterable[str]) -> None:
+        """Its absence is confirmed all the same."""
+
+
+def _wanted(declared: Mapping[str, Any]) -> Wanted:
+    name = str(declared.get("gpu_node_name"))
+    names = ("nat_enabled", "public_ip_address_id", "lock_enabled", "ip_address")
+    state = declared.get("state", "RUNNING")
+    return Wanted(name, name, state=state, **{each: declared.get(each) for each in names})
+
+
+def _known_ip(call: Call, want: GpuNodeInputs) -> str | None:
+    """The public IP that it had, or was made with."""
+    if call.just_created:
+        return want.public_ip_address_id
+    known: str | None = call.known.get("public_ip_address_id")
+    return known
+
+
+def _existing(client: ScpClient, fabric_id: str) -> wire.ClusterFabric:
+    fabric = fabric_of_id(client, fabric_id)
+    if fabric is None:
+        raise GpuformError(f"cluster_fabric_id: {moving.no_fabric(fabric_id)}")
+    return fabric
+
+
+def _request(want: GpuNodeInputs, fabric: wire.ClusterFabric) -> requests.CreateGpuNodes:
+    wanted = _wanted(want.declared())
+    return requests.CreateGpuNodes(
+        cluster_fabric_details=requests.ClusterFabricDetails(
+            cluster_fabric_name=fabric.cluster_name,
+            node_pool_id=fabric.node_pool_id,
+            cluster_fabric_id=fabric.id,
+        ),
+        image_id=want.image_id,
+        os_user_id=want.os_user_id or "root",
+        os_user_password=want.os_user_password,
+        region_id=want.region_id,
+        server_details=(server_of(wanted, want.server_type_id),),
+        subnet_id=want.subnet_id,
+        vpc_id=want.vpc_id,
+        init_script=want.init_script,
+        lock_enabled=bool(wanted.lock_enabled) and wanted.state == "RUNNING",
+        tags=tags_of(want.tags),
+    )
+
+
+def _failure(node: NodeOutputs) -> str | None:
+    if node.state in NODE_FAILED:
+        return f"its state is {node.state}: replace it (`gpuform up --replace URN`)"
+    return None
+
+
+def _stored(old: Mapping[str, Any]) -> NodeOutputs | None:
+    """The node of stored outputs; None where none was seen yet."""
+    if "policy_use_nat" not in old:
+        return None
+    names = ("gpu_node_name", "state", "policy_use_nat", "lock_enabled", "public_ip_address_id")
+    known = {name: old.get(name) for name in (*names, "policy_ip", "cluster_fabric_id")}
+    return NodeOutputs(id="", **known)
+
+
+def _outputs(node: wire.GpuNode, seen: NodeOutputs, reason: str | None) -> GpuNodeOutputs:
+    fields = seen.model_dump(exclude={"id", "gpu_node_name", "cluster_fabric_id"})
+    return GpuNodeOutputs(
+        ready=reason is None,
+        not_ready_reason=reason,
+        node_pool_id=node.node_pool_id or None,
+        **fields,
+    )
+
+
+def _inputs(node: wire.GpuNode) -> dict[str, Any]:
+    """What the platform returns of a declaration; "" is what it does not say."""
+    found = {
+        "gpu_node_name": node.gpu_node_name,
+        "cluster_fabric_id": node.cluster_fabric_id,
+        "ip_address": node.policy_ip,
+        "nat_enabled": node.policy_use_nat,
+        "image_id": node.image_id,
+        "region_id": node.region_id,
+        "vpc_id": node.vpc_id,
+        "subnet_id": node.network_id,
+        "init_script": node.init_script.get_secret_value(),
+    }
+    return {name: None if value == "" else value for name, value in found.items()}

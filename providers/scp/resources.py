@@ -1,0 +1,231 @@
+"""SCP's resources for programs.
+
+Generated from the input models: python -m gpuform.providers.codegen
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypedDict, Unpack
+
+import pulumi
+
+from gpuform.providers.resource import PlatformResource
+from gpuform.providers.scp.fabric import FabricLifecycle
+from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
+
+__all__ = ["Fabric", "GpuNode", "NodePool"]
+
+State = Literal[
+    "RUNNING",
+    "STOPPED",
+]
+
+
+class NodeArguments(TypedDict):
+    """One node of a pool, where it differs from the others."""
+
+    # Its name; otherwise gpu_node_name_prefix, a hyphen and its key. Another name makes another
+    # node.
+    gpu_node_name: NotRequired[pulumi.Input[str] | None]
+    # A fixed address of the subnet; another one replaces the node.
+    ip_address: NotRequired[pulumi.Input[str] | None]
+    # Whether it has a public address, by public_ip_address_id.
+    nat_enabled: NotRequired[pulumi.Input[bool] | None]
+    # Id of the public IP for NAT.
+    public_ip_address_id: NotRequired[pulumi.Input[str] | None]
+    # Whether it is locked; otherwise as the pool's.
+    lock_enabled: NotRequired[pulumi.Input[bool] | None]
+    # RUNNING or STOPPED; otherwise as the pool's.
+    state: NotRequired[pulumi.Input[State] | None]
+
+
+class NodePoolArguments(TypedDict):
+    """GPU nodes that are made and kept together in one fabric of one vendor pool."""
+
+    # The platform's node pool, such as POOL001-krw1a. (replaces)
+    node_pool_id: pulumi.Input[str]
+    # Fabric of the nodes, made with the first of them; another name moves them to that fabric,
+    # which has to have members.
+    cluster_fabric_name: pulumi.Input[str]
+    # Id of a fabric with other nodes, for the pool to join it.
+    cluster_fabric_id: NotRequired[pulumi.Input[str] | None]
+    # Nodes are named by it: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes. (replaces)
+    gpu_node_name_prefix: pulumi.Input[str]
+    # How many nodes; or declare each in nodes.
+    count: NotRequired[pulumi.Input[int] | None]
+    # The nodes one by one, each under a key of its own.
+    nodes: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[NodeArguments]]] | None]
+    # Names of the nodes that go first when count shrinks; then failed, stopped and the newest ones
+    # go. (nothing)
+    remove: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+    # Whether the nodes are locked against deletion and stopping.
+    lock_enabled: NotRequired[pulumi.Input[bool] | None]
+    # RUNNING or STOPPED.
+    state: NotRequired[pulumi.Input[State] | None]
+    # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
+    image_id: pulumi.Input[str]
+    # Id of the product (the type of server). (replaces, write-only)
+    server_type_id: pulumi.Input[str]
+    # Region, such as kr-west1. (replaces)
+    region_id: pulumi.Input[str]
+    # VPC of the nodes. (replaces)
+    vpc_id: pulumi.Input[str]
+    # Subnet of the nodes. (replaces)
+    subnet_id: pulumi.Input[str]
+    # User of the operating system; root on Linux. (replaces, write-only)
+    os_user_id: NotRequired[pulumi.Input[str] | None]
+    # Password of that user: 9 to 20 characters of four kinds. (replaces, write-only, secret)
+    os_user_password: pulumi.Input[str]
+    # Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)
+    init_script: NotRequired[pulumi.Input[str] | None]
+    # Tags that new nodes get; later, the Resource Manager's. (holds for what is made later)
+    tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
+
+
+class GpuNodeArguments(TypedDict):
+    """One GPU node that joins a fabric which exists."""
+
+    # Name of the node. (replaces)
+    gpu_node_name: pulumi.Input[str]
+    # Fabric to join, such as a NodePool's cluster_fabric_id; another one of the same vendor pool
+    # moves the node.
+    cluster_fabric_id: pulumi.Input[str]
+    # A fixed address of the subnet. (replaces)
+    ip_address: NotRequired[pulumi.Input[str] | None]
+    # Whether it has a public address, by public_ip_address_id.
+    nat_enabled: NotRequired[pulumi.Input[bool] | None]
+    # Id of the public IP for NAT.
+    public_ip_address_id: NotRequired[pulumi.Input[str] | None]
+    # Whether it is locked against deletion and stopping.
+    lock_enabled: NotRequired[pulumi.Input[bool] | None]
+    # RUNNING or STOPPED.
+    state: NotRequired[pulumi.Input[State] | None]
+    # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
+    image_id: pulumi.Input[str]
+    # Id of the product (the type of server). (replaces, write-only)
+    server_type_id: pulumi.Input[str]
+    # Region, such as kr-west1. (replaces)
+    region_id: pulumi.Input[str]
+    # VPC of the nodes. (replaces)
+    vpc_id: pulumi.Input[str]
+    # Subnet of the nodes. (replaces)
+    subnet_id: pulumi.Input[str]
+    # User of the operating system; root on Linux. (replaces, write-only)
+    os_user_id: NotRequired[pulumi.Input[str] | None]
+    # Password of that user: 9 to 20 characters of four kinds. (replaces, write-only, secret)
+    os_user_password: pulumi.Input[str]
+    # Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)
+    init_script: NotRequired[pulumi.Input[str] | None]
+    # Tags that new nodes get; later, the Resource Manager's. (holds for what is made later)
+    tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
+
+
+class FabricArguments(TypedDict):
+    """A cluster fabric, bound by its name: it exists from its first node to its last."""
+
+    # The platform's node pool, such as POOL001-krw1a. (replaces)
+    node_pool_id: pulumi.Input[str]
+    # Name of the fabric, 3 to 15 characters. (replaces)
+    cluster_fabric_name: pulumi.Input[str]
+
+
+class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
+    """GPU nodes that are made and kept together in one fabric of one vendor pool."""
+
+    _lifecycle = NodePoolLifecycle
+
+    node_pool_id: pulumi.Output[str]
+    cluster_fabric_name: pulumi.Output[str]
+    cluster_fabric_id: pulumi.Output[str | None]
+    gpu_node_name_prefix: pulumi.Output[str]
+    count: pulumi.Output[int | None]
+    nodes: pulumi.Output[dict[str, dict[str, Any]]]
+    remove: pulumi.Output[list[str] | None]
+    lock_enabled: pulumi.Output[bool | None]
+    state: pulumi.Output[str | None]
+    image_id: pulumi.Output[str]
+    server_type_id: pulumi.Output[str]
+    region_id: pulumi.Output[str]
+    vpc_id: pulumi.Output[str]
+    subnet_id: pulumi.Output[str]
+    os_user_id: pulumi.Output[str | None]
+    os_user_password: pulumi.Output[str]
+    init_script: pulumi.Output[str | None]
+    tags: pulumi.Output[dict[str, str] | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    node_ids: pulumi.Output[list[str]]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[NodePoolArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
+
+
+class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
+    """One GPU node that joins a fabric which exists."""
+
+    _lifecycle = GpuNodeLifecycle
+
+    gpu_node_name: pulumi.Output[str]
+    cluster_fabric_id: pulumi.Output[str]
+    ip_address: pulumi.Output[str | None]
+    nat_enabled: pulumi.Output[bool | None]
+    public_ip_address_id: pulumi.Output[str | None]
+    lock_enabled: pulumi.Output[bool]
+    state: pulumi.Output[str]
+    image_id: pulumi.Output[str]
+    server_type_id: pulumi.Output[str]
+    region_id: pulumi.Output[str]
+    vpc_id: pulumi.Output[str]
+    subnet_id: pulumi.Output[str]
+    os_user_id: pulumi.Output[str | None]
+    os_user_password: pulumi.Output[str]
+    init_script: pulumi.Output[str | None]
+    tags: pulumi.Output[dict[str, str] | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    policy_ip: pulumi.Output[str | None]
+    policy_use_nat: pulumi.Output[bool]
+    policy_nat: pulumi.Output[str | None]
+    node_pool_id: pulumi.Output[str | None]
+    cluster_fabric_name: pulumi.Output[str | None]
+    pfs_ip: pulumi.Output[list[str]]
+    server_type: pulumi.Output[str | None]
+    image_version: pulumi.Output[str | None]
+    created_at: pulumi.Output[str | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[GpuNodeArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
+
+
+class Fabric(PlatformResource, module="gpuform.scp", name="Fabric"):
+    """A cluster fabric, bound by its name: it exists from its first node to its last."""
+
+    _lifecycle = FabricLifecycle
+
+    node_pool_id: pulumi.Output[str]
+    cluster_fabric_name: pulumi.Output[str]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    cluster_fabric_id: pulumi.Output[str]
+    state: pulumi.Output[str | None]
+    gpu_node_details: pulumi.Output[list[dict[str, Any]]]
+    server_type: pulumi.Output[str | None]
+    region_id: pulumi.Output[str | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[FabricArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
