@@ -24,7 +24,8 @@ _SHORTAGE = re.compile(
     re.IGNORECASE,
 )
 _ABOUT_SOMETHING_ELSE = re.compile(
-    r"quota|permission|privilege|할당량|쿼터|한도|권한|\bIPs?\b|disk|디스크", re.IGNORECASE
+    r"quota|permission|privilege|할당량|쿼터|한도|권한|(?<![a-z])IPs?(?![a-z])|disk|디스크",
+    re.IGNORECASE,
 )
 
 

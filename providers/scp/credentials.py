@@ -171,7 +171,9 @@ def _base_url(settings: Settings, files: _Files, region: str | None) -> str:
         return service_url(region, _environment(settings, files, region))
     except ValueError as error:
         raise GpuformError(
-            str(error), hint=f"correct {REGION_VARIABLE} or {AUTH_URL_VARIABLE}"
+            str(error),
+            hint=f"correct the region ({REGION_VARIABLE}, {REGION_CONFIG}) or the environment "
+            f"({AUTH_URL_VARIABLE}, {ENVIRONMENT_CONFIG})",
         ) from None
 
 

@@ -1,0 +1,501 @@
+"""What the client makes of refusals, lost answers and old versions, against the emulator."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from scp_document import ID, NODE
+from scp_emulated import (
+    PASSWORD,
+    POOL,
+    PUBLIC_IP,
+    SCRIPT,
+    Emulated,
+    emulated,
+    environ,
+    new_nodes,
+)
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.call import Call, serving
+from gpuform.providers.emulator.scp import VIEWER_ACCESS_KEY, VIEWER_SECRET_KEY
+from gpuform.providers.errors import (
+    ApiError,
+    AuthError,
+    Conflict,
+    GpuformError,
+    InvalidRequest,
+    MissingCredentials,
+    NotFound,
+    OutOfCapacity,
+    PermissionDenied,
+    RateLimited,
+    ServerError,
+    UnknownOutcome,
+)
+from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.connection import Connection
+from gpuform.providers.scp.credentials import Credentials, find_credentials
+
+KEYS = Credentials("AK-4711", "SK-4711", base_url="http://scp.test", source="the test")
+NODES = "^/v1/gpu-nodes$"
+
+
+@pytest.fixture
+def scp() -> Iterator[Emulated]:
+    with emulated() as platform:
+        yield platform
+
+
+@pytest.fixture
+def client(scp: Emulated) -> ScpClient:
+    return scp.client
+
+
+@pytest.fixture
+def ids(scp: Emulated) -> list[str]:
+    """Two running nodes of a fabric."""
+    made = scp.client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+    scp.advance(1000)
+    return made
+
+
+def answering(*answers: httpx.Response, **fields: Any) -> ScpClient:
+    """A client of a platform that gives the answers in turn."""
+    rest = iter(answers)
+    return ScpClient(Connection(KEYS, httpx.MockTransport(lambda _: next(rest)), **fields))
+
+
+def refusal(status: int, *details: Any, **headers: str) -> httpx.Response:
+    errors = [{"detail": detail} for detail in details]
+    return httpx.Response(status, json={"errors": errors}, headers=headers)
+
+
+# Creating.
+
+
+def test_a_create_whose_answer_is_lost_is_sent_once(scp: Emulated, client: ScpClient) -> None:
+    scp.fault("POST", NODES, drop="after")
+    with pytest.raises(UnknownOutcome):
+        client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+    assert scp.requests() == [("POST", "/v1/gpu-nodes")]
+    assert [each.gpu_node_name for each in client.nodes()] == ["a-001", "a-002"]
+
+
+@pytest.mark.parametrize("resource_id", ["", " , ", None])
+def test_a_create_without_ids_is_an_error_that_may_have_made_nodes(
+    resource_id: str | None,
+) -> None:
+    scp = answering(httpx.Response(202, json={"resource_id": resource_id}))
+    with pytest.raises(ServerError, match="without the id of a node") as caught:
+        scp.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+    assert not caught.value.is_definite
+
+
+def test_ids_are_told_apart(client: ScpClient) -> None:
+    made = client.create_nodes(new_nodes("fabric-a", "a-001", "a-002", "a-003"))
+    assert len(made) == 3
+    assert {len(each) for each in made} == {32}
+
+
+@pytest.mark.parametrize("language", ["ko-KR", "en-US"])
+def test_a_pool_without_room_is_out_of_capacity(scp: Emulated, language: str) -> None:
+    scp.call("POST", "/scp/settings", {"capacity": {POOL: 1}})
+    connection = Connection(find_credentials(scp.settings), language=language)
+    try:
+        with pytest.raises(OutOfCapacity) as caught:
+            ScpClient(connection).create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+    finally:
+        connection.close()
+    assert caught.value.status == 400
+    assert caught.value.is_definite
+    assert caught.value.code == "InsufficientCapacity"
+    assert ("부족" in str(caught.value)) == (language == "ko-KR")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Out of stock",
+        "Insufficient capacity in node pool POOL001-krw1a: 2 requested, 0 available.",
+        "Not enough available GPU servers",
+        "There are no available nodes in the pool",
+        "The resource is exhausted",
+        "자원이 부족합니다.",
+        "GPU 서버 재고가 부족합니다.",
+        "노드 풀(POOL001-krw1a)의 가용 자원이 부족합니다(요청: 2대, 가용: 0대).",
+        "가용한 서버가 없습니다.",
+        "남은 노드가 없습니다.",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 403, 409])
+def test_words_for_a_shortage(text: str, status: int) -> None:
+    with pytest.raises(OutOfCapacity, match="answered"):
+        answering(refusal(status, text)).create_nodes(new_nodes("f-1", "a-001", "a-002"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Quota exceeded: not enough GPU servers left in the quota",
+        "할당량이 부족합니다.",
+        "서버 자원 할당량이 부족합니다.",
+        "권한이 부족합니다.",
+        "You have insufficient permission for this resource",
+        "GPU Node(x)를 찾을 수 없습니다.",
+        "서버를 찾을 수 없습니다.",
+        "server_details: 2 to 5 servers are allowed, not 1",
+        "Subnet에 사용 가능한 IP가 없습니다.",
+        "여유 IP가 없습니다.",
+        "the subnet has no free IP address left",
+        "no free IPs in the pool of resources",
+        "image_id does not exist or is not offered here",
+        "The node is not available in this state",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 403])
+def test_words_for_something_else(text: str, status: int) -> None:
+    with pytest.raises((InvalidRequest, PermissionDenied)):
+        answering(refusal(status, text)).create_nodes(new_nodes("f-1", "a-001", "a-002"))
+
+
+def test_a_missing_node_is_no_shortage_whatever_it_says() -> None:
+    with pytest.raises(NotFound):
+        answering(refusal(404, "Out of stock")).node("x")
+
+
+# What a person reads.
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        (("no such image",), ": no such image"),
+        ((["name is too long", "image is unknown"],), ": name is too long; image is unknown"),
+        (("one", ["two", "three"]), ": one; two; three"),
+        (("a\n  b",), ": a b"),
+        ((None,), ""),
+        (({"token": "withheld"}, 7, ["kept", {"x": "withheld"}]), ": kept"),
+        ((), ""),
+    ],
+)
+def test_the_details_of_a_refusal_are_told(details: Any, said: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        answering(refusal(400, *details)).fabric("x")
+    assert str(caught.value) == f"scp: GET /v1/cluster-fabrics/x answered 400{said}"
+
+
+def test_errors_that_are_no_objects_are_withheld() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        answering(httpx.Response(400, json={"errors": ["withheld", 1, None]})).fabric("x")
+    assert "withheld" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        f"os_user_password {PASSWORD!r} is too weak",
+        f"init_script: {SCRIPT}",
+        f"init_script: {SCRIPT!r}",
+        "init_script, line 2: curl https://secret.example/token-4711",
+        "key AK-4711 with SK-4711",
+        "x" * 290 + PASSWORD,
+    ],
+)
+def test_no_error_has_a_secret(echo: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        answering(refusal(400, echo)).create_nodes(new_nodes("f-1", "a-001", "a-002"))
+    told = f"{caught.value} {caught.value!r} {vars(caught.value)}"
+    assert not [
+        secret
+        for secret in (PASSWORD, PASSWORD[:8], "token-4711", "AK-4711", "SK-4711")
+        if secret in told
+    ]
+
+
+def test_no_log_has_a_secret(
+    scp: Emulated, client: ScpClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        client.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+        client.nodes()
+    assert "POST /v1/gpu-nodes -> 202" in caplog.text
+    secrets = (PASSWORD, "token-4711", *find_credentials(scp.settings).secrets)
+    assert not [each for each in secrets if each and each in caplog.text]
+
+
+def test_an_answer_of_another_form_is_named_without_its_values() -> None:
+    odd = {**NODE, "init_script": {"token": "hunter2"}, "pfs_ip": "hunter2"}
+    with pytest.raises(ServerError, match=r"unexpected form \(init_script, pfs_ip\)") as caught:
+        answering(httpx.Response(200, json=odd)).node("x")
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_a_viewer_is_told_what_is_missing(scp: Emulated) -> None:
+    viewer = scp.client_with(
+        SCP_TF_ACCESS_KEY=VIEWER_ACCESS_KEY, SCP_TF_SECRET_KEY=VIEWER_SECRET_KEY
+    )
+    assert viewer.nodes() == []
+    with pytest.raises(PermissionDenied, match="in IAM"):
+        viewer.create_nodes(new_nodes("fabric-a", "a-001", "a-002"))
+
+
+def test_an_unknown_key_is_told_where_it_is_from(scp: Emulated) -> None:
+    with pytest.raises(AuthError) as caught:
+        scp.client_with(SCP_TF_ACCESS_KEY="AK-unknown").nodes()
+    assert "SCP_TF_ACCESS_KEY and SCP_TF_SECRET_KEY" in str(caught.value)
+    assert "AK-unknown" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("off", "told"),
+    [(-3630.0, "clock is 1h00m behind the platform's"), (3630.0, "clock is 1h00m ahead of the")],
+)
+def test_a_clock_that_is_off_is_said_so(scp: Emulated, off: float, told: str) -> None:
+    connection = Connection(find_credentials(scp.settings), now=lambda: time.time() + off)
+    try:
+        with pytest.raises(AuthError, match=told):
+            ScpClient(connection).nodes()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("date", "told"),
+    [
+        ("Sat, 21 Nov 2026 08:00:30 GMT", "check the access key and the secret key (the test)"),
+        ("Sat, 21 Nov 2026 08:20:00 GMT", "clock is 20m00s behind the platform's"),
+        ("Sat, 21 Nov 2026 07:58:00 GMT", "clock is 2m00s ahead of the platform's"),
+        ("yesterday", "and this machine's clock"),
+        ("", "and this machine's clock"),
+    ],
+)
+def test_the_date_of_a_401_is_compared(date: str, told: str) -> None:
+    answer = refusal(401, "no", **({"Date": date} if date else {}))
+    with pytest.raises(AuthError) as caught:
+        answering(answer, now=lambda: 1_795_248_000.0).nodes()
+    assert told in str(caught.value)
+
+
+# Requests about nodes that exist.
+
+Act = Callable[[ScpClient, list[str]], None]
+ACTS: dict[str, tuple[str, str, Act]] = {
+    "delete": ("DELETE", NODES, lambda scp, ids: scp.delete_nodes(ids)),
+    "stop": ("POST", "^/v1/gpu-nodes/stop$", lambda scp, ids: scp.stop_nodes(ids)),
+    "assign": ("POST", "/public-nat-ip$", lambda scp, ids: scp.assign_nat(ids[0], PUBLIC_IP)),
+    "lock": ("PUT", "/lock$", lambda scp, ids: scp.lock_node(ids[0])),
+}
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_repetition_after_a_lost_answer_is_no_error(
+    scp: Emulated, client: ScpClient, ids: list[str], name: str
+) -> None:
+    method, path, act = ACTS[name]
+    scp.fault(method, path, drop="after")
+    act(client, ids)
+    assert [each[0] for each in scp.requests()].count(method) >= 2
+    node = client.node(ids[0])
+    assert node.lock_enabled or node.state in {"TERMINATING", "STOPPING", "EDITING"}
+
+
+def test_the_other_repetitions(scp: Emulated, client: ScpClient, ids: list[str]) -> None:
+    others = client.create_nodes(new_nodes("fabric-b", "b-001", "b-002"))
+    client.stop_nodes(ids[1:])
+    client.assign_nat(ids[0], PUBLIC_IP)
+    scp.advance(1000)
+    here, there = (client.node(id_).cluster_fabric_id or "" for id_ in (others[0], ids[0]))
+    for method, path in (
+        ("POST", "/start$"),
+        ("DELETE", "/public-nat-ip$"),
+        ("POST", "/modify-members$"),
+    ):
+        scp.fault(method, path, drop="after")
+    client.start_nodes(ids[1:])
+    client.release_nat(ids[0])
+    client.modify_members(here, there, others[:1])
+    scp.advance(1000)
+    found = {each.id: each for each in client.nodes()}
+    assert found[ids[1]].state == "RUNNING"
+    assert not found[ids[0]].policy_use_nat
+    assert found[others[0]].cluster_fabric_id == there
+
+
+def test_what_is_so_already_is_no_error(client: ScpClient, ids: list[str]) -> None:
+    client.start_nodes(ids)
+    client.release_nat(ids[0])
+    assert {client.node(id_).state for id_ in ids} == {"RUNNING"}
+
+
+def test_a_refusal_with_a_reason_of_its_own_is_one(
+    scp: Emulated, client: ScpClient, ids: list[str]
+) -> None:
+    client.lock_node(ids[0])
+    with pytest.raises(InvalidRequest, match="a-001"):
+        client.delete_nodes(ids)
+    with pytest.raises(InvalidRequest, match="a-001"):
+        client.stop_nodes(ids)
+    client.assign_nat(ids[0], PUBLIC_IP)
+    scp.advance(1000)
+    with pytest.raises(InvalidRequest, match="public NAT IP already"):
+        client.assign_nat(ids[0], "f" * 32)
+    assert {client.node(id_).state for id_ in ids} == {"RUNNING"}
+
+
+def test_deleting_what_is_gone(scp: Emulated, client: ScpClient, ids: list[str]) -> None:
+    client.delete_nodes(ids[:1])
+    scp.advance(1000)
+    client.delete_nodes(ids[:1])
+    with pytest.raises(NotFound):
+        client.delete_nodes(ids)
+    assert client.node(ids[1]).state == "RUNNING"
+    with pytest.raises(NotFound):
+        client.stop_nodes(ids[:1])
+
+
+def test_a_refusal_stays_when_nobody_can_look(call: Call) -> None:
+    with serving(call), pytest.raises(Conflict, match="locked"):
+        answering(refusal(409, "locked"), refusal(401, "no")).stop_nodes([ID])
+
+
+def test_no_nodes_are_no_request() -> None:
+    scp = answering()
+    scp.delete_nodes([])
+    scp.start_nodes([])
+    scp.stop_nodes([])
+    scp.modify_members("a", "b", [])
+
+
+def test_a_node_that_shows_as_terminated_is_gone(
+    scp: Emulated, client: ScpClient, ids: list[str]
+) -> None:
+    scp.call("POST", "/scp/settings", {"terminated_seconds": 5000})
+    client.delete_nodes(ids)
+    scp.advance(1000)
+    with pytest.raises(NotFound, match="TERMINATED"):
+        client.node(ids[0])
+    assert client.nodes() == []
+    assert {each.id for each in client.nodes(state="TERMINATED")} == {*ids}
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_passing_trouble_is_waited_out(scp: Emulated, client: ScpClient, status: int) -> None:
+    scp.fault("GET", NODES, status=status, count=2)
+    assert client.nodes() == []
+    assert len(scp.requests()) == 3
+
+
+def test_what_stays_is_told(scp: Emulated, client: ScpClient) -> None:
+    scp.fault("GET", NODES, status=429, count=None)
+    with pytest.raises(RateLimited):
+        client.nodes()
+
+
+# Versions.
+
+
+def test_a_version_that_ends_is_said_once(scp: Emulated, caplog: pytest.LogCaptureFixture) -> None:
+    connection = Connection(find_credentials(scp.settings), version="1.1")
+    try:
+        ScpClient(connection).nodes()
+        ScpClient(connection).nodes()
+    finally:
+        connection.close()
+    (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert warning.name == "gpuform"
+    assert "version 1.1 of the API is deprecated" in warning.getMessage()
+    assert "Tue, 31 Mar 2026" in warning.getMessage()
+
+
+def test_the_current_version_needs_no_word(
+    client: ScpClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.nodes()
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_told"),
+    [
+        ({"Deprecation": "true"}, True),
+        ({"Deprecation": "@1774915200", "Sunset": "Tue, 31 Mar 2026 00:00:00 GMT"}, True),
+        ({"Deprecation": "false"}, False),
+        ({"Scp-Api-Version-Status": "Deprecated"}, True),
+        ({"Scp-Api-Version": "multinodegpucluster 1.2"}, False),
+    ],
+)
+def test_the_marks_of_an_end(
+    headers: dict[str, str], is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    answering(httpx.Response(200, json={"products": []}, headers=headers)).products()
+    assert ("is deprecated" in caplog.text) == is_told
+
+
+def test_an_old_version_ends_also_when_no_answer_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answering(httpx.Response(200, json={"products": []}), version="1.0").products()
+    assert "may end (2025-12-31)" in caplog.text
+
+
+# One client for all who have the same keys.
+
+
+def test_clients_are_shared_by_credentials(scp: Emulated) -> None:
+    variables = environ(scp.url)
+    client = client_for(Settings(environ=variables))
+    assert client_for(Settings(environ=dict(variables))) is client
+    other = client_for(Settings(environ={**variables, "SCP_TF_SECRET_KEY": "other"}))
+    assert other is not client
+    assert client.rhythm(5) is client.rhythm(5)
+    assert client.rhythm(5) is not client.rhythm(6)
+    assert client.shared_nodes("a") is client.shared_nodes("a")
+    assert client.shared_nodes("a") is not client.shared_nodes("b")
+
+
+def test_without_keys_every_method_says_so() -> None:
+    client = client_for(Settings(environ={"HOME": "/nonexistent"}))
+    assert client_for(Settings(environ={"HOME": "/nonexistent"})) is client
+    for method in (client.nodes, client.products, lambda: client.node("x")):
+        with pytest.raises(MissingCredentials, match="SCP_TF_ACCESS_KEY"):
+            method()
+
+
+def test_a_wrong_region_is_told_by_every_method() -> None:
+    keys = {"SCP_TF_ACCESS_KEY": "a", "SCP_TF_SECRET_KEY": "b", "HOME": "/nonexistent"}
+    client = client_for(Settings(environ={**keys, "SCP_TF_DEFAULT_REGION": "mars-1"}))
+    with pytest.raises(GpuformError, match="SCP has no region mars-1"):
+        client.nodes()
+
+
+def test_each_region_has_a_client_of_its_own() -> None:
+    keys = {"SCP_TF_ACCESS_KEY": "a", "SCP_TF_SECRET_KEY": "b", "HOME": "/nonexistent"}
+    settings = Settings(environ={**keys, "SCP_TF_DEFAULT_REGION": "kr-south1"})
+    assert client_for(settings, "kr-south1") is client_for(settings)
+    assert client_for(settings, "kr-south2") is not client_for(settings)
+
+
+def test_shared_readers_look_at_one_node_or_the_list(scp: Emulated, ids: list[str]) -> None:
+    shared = scp.client.shared_nodes("fabric-a")
+    assert shared.one(ids[0]).gpu_node_name == "a-001"
+    assert [each.id for each in shared.all()] == ids
+    with pytest.raises(NotFound):
+        shared.one("0" * 32)
+
+
+def test_a_closed_client_can_be_used_again(client: ScpClient) -> None:
+    client.close()
+    assert client.nodes() == []
+
+
+def test_an_error_says_what_was_asked(client: ScpClient) -> None:
+    with pytest.raises(ApiError) as caught:
+        client.fabric("0" * 32)
+    found = caught.value
+    assert (found.method, found.status, found.code) == ("GET", 404, "ClusterFabricNotFound")
+    assert found.path == f"/v1/cluster-fabrics/{'0' * 32}"

@@ -1,0 +1,182 @@
+"""Lists in pages, which may change while they are read."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.providers.scp import client, paging
+from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.connection import Connection
+from gpuform.providers.scp.credentials import Credentials
+from gpuform.providers.scp.paging import read_all
+
+SIZE = 3
+_ID = st.integers(0, 20)
+
+
+class Pages:
+    """A sorted list of ids that `change` may touch before a page is read."""
+
+    def __init__(self, ids: Sequence[int], change: Callable[["Pages"], None]) -> None:
+        self.ids = list(ids)
+        self.reads = 0
+        self.passes = 0
+        self.change = change
+        self.count: int | None = None
+        self.cap = SIZE
+
+    def page(self, number: int) -> tuple[int, list[int]]:
+        self.passes += number == 0
+        self.change(self)
+        self.reads += 1
+        items = sorted(self.ids)[number * self.cap : (number + 1) * self.cap]
+        return (len(self.ids) if self.count is None else self.count), items
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging, "PAGE_SIZE", SIZE)
+    monkeypatch.setattr(client, "PAGE_SIZE", SIZE)
+
+
+def quiet(_: Pages) -> None:
+    """Nothing changes."""
+
+
+@pytest.mark.parametrize("length", range(10))
+def test_a_list_at_rest_is_read_whole_and_once_if_it_fits_a_page(length: int) -> None:
+    pages = Pages(range(length), quiet)
+    assert sorted(read_all(pages.page, str)) == list(range(length))
+    assert (pages.reads == 1) == (length < SIZE)
+
+
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_a_count_that_is_noise_loses_nothing(count: int) -> None:
+    for length in range(8):
+        pages = Pages(range(length), quiet)
+        pages.count = count
+        assert sorted(read_all(pages.page, str)) == list(range(length))
+
+
+def test_pages_smaller_than_asked_for_lose_nothing() -> None:
+    pages = Pages(range(8), quiet)
+    pages.cap = 2
+    assert sorted(read_all(pages.page, str)) == list(range(8))
+
+
+def test_a_platform_that_knows_no_pages_is_read_to_an_end() -> None:
+    assert read_all(lambda _: (99, [1, 2, 3]), str) == [1, 2, 3]
+
+
+def test_an_item_that_moves_to_the_page_before_is_not_missed() -> None:
+    """One goes and one comes between two pages: the count is the same, and 4 is not seen."""
+
+    def change(pages: Pages) -> None:
+        if pages.reads == 1:
+            pages.ids.remove(2)
+            pages.ids.append(9)
+
+    pages = Pages(range(1, 8), change)
+    assert sorted(read_all(pages.page, str)) == [1, 3, 4, 5, 6, 7, 9]
+
+
+@given(st.sets(_ID), st.lists(st.lists(_ID, max_size=3), max_size=8))
+def test_a_list_that_rests_after_a_while_is_found_as_it_is_then(
+    ids: set[int], toggled: list[list[int]]
+) -> None:
+    """During the first pass items come and go."""
+    coming_and_going = iter(toggled)
+
+    def change(pages: Pages) -> None:
+        if pages.passes == 1:
+            pages.ids = sorted({*pages.ids} ^ set(next(coming_and_going, [])))
+
+    pages = Pages(sorted(ids), change)
+    assert sorted(read_all(pages.page, str)) == sorted(pages.ids)
+
+
+def test_a_list_that_never_rests_ends_with_what_was_seen() -> None:
+    def change(pages: Pages) -> None:
+        pages.ids.append(100 + pages.reads)
+
+    pages = Pages(range(7), change)
+    assert set(range(7)) <= set(read_all(pages.page, str))
+    assert pages.reads < 100
+
+
+# Through the client.
+
+
+class Platform:
+    """Lists that honour page, size and sort, and no filter."""
+
+    def __init__(self, **lists: list[dict[str, Any]]) -> None:
+        self.lists = lists
+        self.asked: list[dict[str, str]] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        params = dict(request.url.params)
+        self.asked.append(params)
+        name = {"gpu-nodes": "gpu_nodes"}.get(request.url.path.rpartition("/")[2])
+        name = name or "cluster_fabrics"
+        field, _, order = params["sort"].partition(":")
+        items = sorted(self.lists[name], key=lambda item: item[field], reverse=order == "desc")
+        page, size = int(params["page"]), int(params["size"])
+        some = items[page * size : (page + 1) * size]
+        return httpx.Response(200, json={"count": len(items), name: some})
+
+    def client(self) -> ScpClient:
+        credentials = Credentials("AK", "SK", base_url="http://scp.test")
+        return ScpClient(Connection(credentials, httpx.MockTransport(self)))
+
+
+def node(number: int, **fields: Any) -> dict[str, Any]:
+    return {"id": f"i{number}", "gpu_node_name": f"n-{number:03d}", "state": "RUNNING", **fields}
+
+
+def test_nodes_are_sorted_by_name() -> None:
+    platform = Platform(gpu_nodes=[node(number) for number in (5, 3, 1, 4, 2, 7, 6)])
+    names = [each.gpu_node_name for each in platform.client().nodes()]
+    assert names == [f"n-{number:03d}" for number in range(1, 8)]
+    assert {each["size"] for each in platform.asked} == {str(SIZE)}
+
+
+def test_fabrics_are_sorted_by_name() -> None:
+    fabrics = [
+        {"id": f"f{number}", "cluster_name": f"c{9 - number}", "created_at": str(number)}
+        for number in range(7)
+    ]
+    found = Platform(cluster_fabrics=fabrics).client().fabrics()
+    assert [each.cluster_name for each in found] == [f"c{number}" for number in range(3, 10)]
+
+
+def test_a_filter_that_the_platform_takes_loosely_is_exact_here() -> None:
+    """Which of its filters compare a part of a text is not documented."""
+    platform = Platform(
+        gpu_nodes=[
+            node(1, cluster_fabric_name="train"),
+            node(2, cluster_fabric_name="train-2"),
+            node(3, cluster_fabric_name=None, state="ERROR"),
+        ],
+        cluster_fabrics=[
+            {"id": "f1", "cluster_name": "train", "node_pool_id": "P1", "created_at": ""},
+            {"id": "f2", "cluster_name": "train-2", "node_pool_id": "P1", "created_at": ""},
+        ],
+    )
+    scp = platform.client()
+    assert [each.id for each in scp.nodes(cluster_fabric_name="train")] == ["i1"]
+    assert [each.id for each in scp.nodes(state="ERROR")] == ["i3"]
+    assert scp.nodes(gpu_node_name="n") == []
+    assert [each.id for each in scp.fabrics(cluster_fabric_name="train")] == ["f1"]
+    assert scp.fabrics(node_pool_id="P") == []
+
+
+def test_a_terminated_node_is_gone_unless_it_is_asked_for() -> None:
+    scp = Platform(gpu_nodes=[node(1), node(2, state="TERMINATED")]).client()
+    assert [each.id for each in scp.nodes()] == ["i1"]
+    assert [each.id for each in scp.nodes(state="TERMINATED")] == ["i2"]
+    assert [each.id for each in scp.shared_nodes().all()] == ["i1"]
