@@ -67,10 +67,11 @@ class ErrorAnswers:
         """
         status = response.status_code
         said, code = _said(response)
-        said = _shortened(_redacted(said, self._secrets_in(body)))
+        said = _redacted(said, self._secrets_in(body))
         kind = _CLASSES.get(status, ServerError if status >= 500 else ApiError)
         if self.is_capacity(status, said):
             kind = OutOfCapacity
+        said = _shortened(said)
         headers = response.headers
         error = kind(
             f"{self.platform}: {method} {path} answered {status}" + (f": {said}" if said else ""),

@@ -20,7 +20,7 @@ _SHORTAGE = re.compile(
     r"|(capacity|stock|resources?)\W+(\w+\W+){0,3}?"
     r"(insufficient|exhausted|exceeded|unavailable|not available|sold out)"
     r"|(용량|자원|리소스|재고|수량|서버|노드|GPU)\S{0,4}\s*(\S+\s+)?(부족|소진|품절)"
-    r"|(가용|여유|잔여|남은)\s*(한\s*)?(\S+\s*){0,3}?(없|부족)",
+    r"|(가용|여유|잔여|남은).{0,30}?(없|부족)",
     re.IGNORECASE,
 )
 _ABOUT_SOMETHING_ELSE = re.compile(

@@ -232,6 +232,8 @@ def test_retry_after(call: Call, header: str | None, seconds: float | None) -> N
         (["withheld"], ""),
         ({"error": {"message": "x" * 1000}}, ": " + "x" * 300 + "..."),
         ({"error": {"message": f"bad key {KEY}"}}, ": bad key [secret]"),
+        ({"errors": [{"detail": "one"}, {"detail": ["two", KEY]}]}, ": one; two; [secret]"),
+        ({"errors": [{"detail": {"x": "withheld"}}, "withheld"]}, ""),
     ],
 )
 def test_what_the_platform_said(ask: Callable[..., Any], body: Any, said: str) -> None:

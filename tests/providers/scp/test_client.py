@@ -129,6 +129,7 @@ def test_a_pool_without_room_is_out_of_capacity(scp: Emulated, language: str) ->
         "노드 풀(POOL001-krw1a)의 가용 자원이 부족합니다(요청: 2대, 가용: 0대).",
         "가용한 서버가 없습니다.",
         "남은 노드가 없습니다.",
+        "x" * 400 + " out of stock",
     ],
 )
 @pytest.mark.parametrize("status", [400, 403, 409])
