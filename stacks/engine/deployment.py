@@ -308,13 +308,14 @@ class Deployment:
             Summary(self.options.preview, "succeeded" if succeeded else "failed", changes, seconds)
         )
         stack = self._monitor.stack if self._monitor else None
+        kept = self._outputs_before() if self.options.operation == "update" else {}
         return Outcome(
             succeeded=succeeded,
             cancelled=self._cancelled.is_set(),
             changes=changes,
             planned=list(executor.planned),
             outputs_before=self._outputs_before(),
-            outputs=stack.state.outputs if stack else {},
+            outputs=stack.state.outputs if stack else kept,
             snapshot=snapshot,
             seconds=seconds,
         )

@@ -20,9 +20,8 @@ from pulumi.runtime.proto import resource_pb2
 from gpuform.stacks.engine.errors import USE_THE_CLI
 from gpuform.stacks.engine.monitor import Monitor, RpcError
 from gpuform.stacks.engine.program_errors import ProgramError, ProgramFiles
-from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, is_provider
+from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, STACK_REFERENCE_TYPE, is_provider
 
-_STACK_REFERENCE = "pulumi:pulumi:StackReference"
 _OPTIONS = ("transforms", "state_migrations")
 _TRANSFORMS = (
     "register_stack_transform",
@@ -124,7 +123,7 @@ def _foreign(args: pulumi.ResourceTransformationArgs) -> str:
         return f"is an explicit provider ({args.type_})"
     package = args.type_.split(":", 1)[0]
     if isinstance(args.resource, pulumi.CustomResource):
-        known = package == DYNAMIC_PACKAGE or args.type_ == _STACK_REFERENCE
+        known = package == DYNAMIC_PACKAGE or args.type_ == STACK_REFERENCE_TYPE
         return "" if known else f"is of package '{package}' ({args.type_})"
     return f"is a remote component of package '{package}' ({args.type_})" if _is_remote() else ""
 

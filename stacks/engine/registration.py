@@ -45,7 +45,7 @@ class Registration:
 
     @property
     def place(self) -> str:
-        """Where the program declares it, `project:///file.py#line`: the outermost known line."""
+        """Where the program declares it, `file.py:line`: its outermost known line."""
         return _place(self.stack_trace, self.source_position)
 
 
@@ -69,13 +69,24 @@ class Read:
 
     @property
     def place(self) -> str:
-        """Where the program reads it, `project:///file.py#line`: the outermost known line."""
+        """Where the program reads it, `file.py:line`: its outermost known line."""
         return _place(self.stack_trace, self.source_position)
 
 
+_PROJECT = "project:///"
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+
+
 def _place(stack_trace: Sequence[str], source_position: str) -> str:
-    frames = [frame for frame in stack_trace if frame.startswith("project://")]
-    return (frames or [source_position or "an unknown place"])[-1]
+    """The program's own line, not one of a virtualenv inside the project."""
+    frames = [
+        frame
+        for frame in stack_trace
+        if frame.startswith(_PROJECT) and not any(part in frame for part in _INSTALLED)
+    ]
+    place = (frames or [source_position or "an unknown place"])[-1]
+    file, _, line = place.removeprefix(_PROJECT).rpartition("#")
+    return f"{file}:{line}" if file else place
 
 
 def from_request(

@@ -232,4 +232,4 @@ def test_a_duplicate_names_both_places(lab):
     assert not outcome.succeeded
     (error,) = lab.errors
     assert "__main__.py" in error
-    assert all(place in error for place in ("#4", "#7")), error
+    assert all(place in error for place in ("py:4", "py:7")), error

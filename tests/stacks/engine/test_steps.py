@@ -250,8 +250,8 @@ def test_a_resource_moves_from_the_plugin_form_by_its_type_alias(lab):
 def test_two_resources_of_one_urn_are_refused_with_both_places(lab):
     outcome = lab.preview("Machine('a')\nMachine('a')\n")
     assert not outcome.succeeded
-    assert "__main__.py#4" in lab.errors[0]
-    assert "__main__.py#5" in lab.errors[0]
+    assert "__main__.py:4" in lab.errors[0]
+    assert "__main__.py:5" in lab.errors[0]
 
 
 def test_components_parents_and_outputs(lab):
