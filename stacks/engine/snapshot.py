@@ -62,6 +62,8 @@ class SnapshotManager:
         self._entries = Entries.loaded(self.base.resources, self.base.pending_operations)
         if self.write is not None:
             self._writer = Writer(self._log, self._checkpoint)
+            if any(each.type != "creating" for each in self.base.pending_operations):
+                self._writer.changed()  # those are over, and no checkpoint may go on saying them
 
     def working(self) -> AbstractContextManager[None]:
         """Around work that may come to `begin` a create."""
@@ -237,7 +239,8 @@ class SnapshotManager:
             return
         with self._lock:
             changes, self._changes = self._changes, []
-        self.journal.append([self._encoded(change) for change in changes])
+        if changes:
+            self.journal.append([self._encoded(change) for change in changes])
 
     def _checkpoint(self) -> None:
         """Everything that led to the checkpoint is in the journal before it is replaced."""
