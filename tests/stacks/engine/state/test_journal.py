@@ -1,0 +1,181 @@
+"""A journal brings any checkpoint of its run up to date, whatever a crash has cut off."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gpuform.stacks.engine import integrity, journal
+from gpuform.stacks.engine.deployment import Deployment, Options
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.events import EventBus
+from gpuform.stacks.engine.journal import Journal, JournalError
+from gpuform.stacks.engine.state import Snapshot
+
+BEFORE = """
+a = Machine('a', size=1)
+b = Machine('b', rack=a.address, opts=ResourceOptions(depends_on=[a]))
+c = Machine('c', slot='x')
+d = Machine('d', size=c.address, opts=ResourceOptions(parent=c))
+Machine('e', rack='x', opts=ResourceOptions(additional_secret_outputs=['size']))
+Machine('g', size=pulumi.Output.secret(3))
+Machine('gone', size=1)
+pulumi.export('address', a.address)
+"""
+AFTER = """
+a = Machine('a', size=2)
+b = Machine('b', rack=a.address, opts=ResourceOptions(depends_on=[a]))
+c = Machine('c', slot='y')
+d = Machine('d', size=c.address, opts=ResourceOptions(parent=c))
+Machine('e', rack='y', opts=ResourceOptions(additional_secret_outputs=['size']))
+Machine('f', size=pulumi.Output.secret(2))
+Machine('g2', size=pulumi.Output.secret(3), opts=ResourceOptions(
+    aliases=[pulumi.Alias(name='g')]))
+pulumi.export('address', d.address)
+"""
+
+
+class KeptJournal(Journal):
+    """One that stays when the run has ended well."""
+
+    __slots__ = ()
+
+    def end(self) -> None:
+        self.leave()
+
+
+@pytest.fixture
+def interrupted(lab, tmp_path):
+    """Runs a program on what another left: the journal, all checkpoints, the state at the end."""
+
+    def run(operation, before=BEFORE, after=AFTER, **options):
+        lab.up(before)
+        if operation == "refresh":
+            lab.change_world("m-1", {"size": 7})
+            lab.change_world("m-3", None)
+        (lab.directory / "__main__.py").write_text(
+            (lab.directory / "__main__.py").read_text().split("from lab")[0]
+            + "from lab import Machine\n"
+            + after
+        )
+        first = lab.snapshot.to_json(lab.crypter)
+        written = [first]
+        kept = KeptJournal(tmp_path / "dev.journal", journal.digest(first))
+        subject = replace(lab.subject(), write=written.append, journal=kept)
+        subject = replace(subject, snapshot=Snapshot.from_json(first, lab.crypter))
+        deployment = Deployment(subject, Options(operation, preview=False, **options), EventBus())
+        outcome = deployment.run()
+        return kept.path, written, outcome
+
+    return run
+
+
+def entries(snapshot):
+    """What a state says, without its time."""
+    document = json.loads(snapshot.to_json(None, show_secrets=True))
+    latest = document["checkpoint"]["latest"]
+    return latest.get("resources"), latest.get("pending_operations")
+
+
+def recovered(path, data, crypter):
+    snapshot = Snapshot.from_json(data, crypter)
+    found = journal.recover(path, data, snapshot, crypter)
+    return found.snapshot if found else snapshot
+
+
+@pytest.mark.parametrize("operation", ["update", "refresh", "destroy"])
+@pytest.mark.parametrize("parallel", [1, 16])
+def test_every_checkpoint_of_a_run_leads_to_its_end(interrupted, lab, operation, parallel):
+    path, written, outcome = interrupted(operation, parallel=parallel)
+    assert outcome.succeeded
+    for data in written:
+        assert entries(recovered(path, data, lab.crypter)) == entries(outcome.snapshot)
+
+
+@pytest.mark.parametrize("operation", ["update", "refresh", "destroy"])
+def test_a_journal_cut_off_anywhere_leads_to_a_sound_state(interrupted, lab, operation):
+    path, written, _ = interrupted(operation, parallel=4)
+    whole = path.read_bytes()
+    ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
+    known = set()
+    for end in ends:
+        for cut in (end, end - 1, end - 20):
+            path.write_bytes(whole[:cut])
+            state = recovered(path, written[0], lab.crypter)
+            assert integrity.verify(state) == []
+        path.write_bytes(whole[:end])
+        known.add(len(recovered(path, written[0], lab.crypter).resources))
+    assert len(known) > 1
+
+
+def test_a_failing_run_is_recovered_with_what_failed(interrupted, lab):
+    after = "a = Machine('a', size=2)\nMachine('x', refuse='create', size=a.size)\n"
+    path, written, outcome = interrupted("update", after=after)
+    assert not outcome.succeeded
+    assert entries(recovered(path, written[0], lab.crypter)) == entries(outcome.snapshot)
+
+
+def test_no_secret_is_in_a_journal_in_the_clear(interrupted):
+    after = "Machine('s', size=pulumi.Output.secret('hush-hush'))"
+    path, _, outcome = interrupted("update", after=after)
+    assert outcome.succeeded
+    assert path.exists()
+    assert b"hush-hush" not in path.read_bytes()
+
+
+def test_a_run_without_changes_keeps_no_journal(interrupted):
+    path, written, outcome = interrupted("update", after=BEFORE)
+    assert outcome.succeeded
+    assert len(written) == 1
+    assert not path.exists()
+
+
+def test_a_journal_of_another_version_is_refused_and_stays(interrupted, lab):
+    path, written, _ = interrupted("update")
+    head, _, rest = path.read_bytes().partition(b"\n")
+    text = head.partition(b" ")[2].replace(b'"gpuform-journal":1', b'"gpuform-journal":2')
+    path.write_bytes(journal._line(text) + rest)
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match="version") as told:
+        recovered(path, written[0], lab.crypter)
+    assert "gpuform state repair --discard-journal" in (told.value.hint or "")
+    assert path.read_bytes() == before
+
+
+def test_a_journal_that_does_not_fit_is_refused_when_it_knows_more_than_the_state(interrupted, lab):
+    path, _, _ = interrupted("update")
+    other = Snapshot("organization/lab/dev").to_json(lab.crypter)
+    with pytest.raises(JournalError, match="id m-") as told:
+        recovered(path, other, lab.crypter)
+    assert "Machine::f" in str(told.value)
+
+
+def test_a_journal_that_does_not_fit_and_knows_nothing_new_is_left_aside(interrupted, lab):
+    path, _, outcome = interrupted("update")
+    other = outcome.snapshot.to_json(lab.crypter)
+    assert entries(recovered(path, other, lab.crypter)) == entries(outcome.snapshot)
+
+
+def test_a_record_that_does_not_fit_the_state_is_refused(interrupted, lab):
+    path, written, _ = interrupted("update")
+    head = path.read_bytes().partition(b"\n")[0] + b"\n"
+    path.write_bytes(head + journal.Record("remove", {"old": 99}).encoded())
+    with pytest.raises(JournalError, match="damaged"):
+        recovered(path, written[0], lab.crypter)
+
+
+def test_without_a_journal_there_is_nothing_to_recover(tmp_path, lab):
+    data = Snapshot("organization/lab/dev").to_json(lab.crypter)
+    snapshot = Snapshot.from_json(data, lab.crypter)
+    assert journal.recover(tmp_path / "none", data, snapshot, lab.crypter) is None
+
+
+def test_a_journal_that_cannot_be_written_stops_the_run(lab, tmp_path):
+    (tmp_path / "file").touch()
+    first = lab.snapshot.to_json(lab.crypter)
+    kept = Journal(tmp_path / "file" / "dev.journal", journal.digest(first))
+    subject = replace(lab.subject(), journal=kept)
+    (lab.directory / "__main__.py").write_text("from lab import Machine\nMachine('a')\n")
+    with pytest.raises(EngineError, match=r"dev\.journal cannot be written"):
+        Deployment(subject, Options("update", preview=False), EventBus()).run()
+    assert lab.world == {}
