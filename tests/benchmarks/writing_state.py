@@ -1,0 +1,119 @@
+"""What keeping the state costs: bytes and syncs of an `up` of 1000 and of 5000 dynamic resources.
+
+`python tests/benchmarks/writing_state.py` prints a table; the last row is the ratio. The provider
+answers at once, so that the state is what the engine has to do.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+SIZES = (1000, 5000)
+
+PROVIDER = """
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+
+class Instant(ResourceProvider):
+    def create(self, props):
+        return CreateResult(props["name"], props)
+
+
+class Thing(Resource):
+    def __init__(self, name, opts=None):
+        super().__init__(Instant(), name, {"name": name, "text": "x" * 200}, opts)
+"""
+
+COLUMNS = (
+    ("resources", "d"),
+    ("seconds", ".1f"),
+    ("checkpoint MiB", ".1f"),
+    ("journal MiB", ".1f"),
+    ("final MiB", ".1f"),
+    ("checkpoints", "d"),
+    ("fsyncs", "d"),
+    ("peak MiB", ".0f"),
+)
+
+
+def measure(count: int) -> dict[str, float]:
+    """One `up` in this process."""
+    from gpuform.stacks.cli.app import cli
+    from gpuform.stacks.engine.backend import Backend
+    from gpuform.stacks.engine.journal import Journal
+
+    found = {"resources": count, "checkpoints": 0, "fsyncs": 0}
+    sizes = {"checkpoint": 0, "journal": 0, "final": 0}
+    write, append, fsync = Backend.write, Journal.append, os.fsync
+
+    def counted_write(self, project, stack, data):
+        found["checkpoints"] += 1
+        sizes["checkpoint"] += len(data)
+        sizes["final"] = len(data)
+        write(self, project, stack, data)
+
+    def counted_append(self, records):
+        sizes["journal"] += sum(len(record.encoded()) for record in records)
+        append(self, records)
+
+    def counted_fsync(handle):
+        found["fsyncs"] += 1
+        fsync(handle)
+
+    with TemporaryDirectory() as folder:
+        os.chdir(folder)
+        os.environ |= {"PULUMI_BACKEND_URL": f"file://{folder}", "PULUMI_CONFIG_PASSPHRASE": "x"}
+        os.environ["PULUMI_HOME"] = folder
+        Path("Pulumi.yaml").write_text("name: bench\nruntime: python\n")
+        Path("instant.py").write_text(PROVIDER)
+        Path("__main__.py").write_text(
+            f"from instant import Thing\nfor n in range({count}):\n    Thing(f'thing-{{n}}')\n"
+        )
+        _run(cli, "stack", "init", "dev")
+        Backend.write, Journal.append, os.fsync = counted_write, counted_append, counted_fsync
+        began = time.monotonic()
+        _run(cli, "up", "--yes", "--skip-preview", "--json")
+        found["seconds"] = time.monotonic() - began
+    found |= {f"{name} MiB": size / 2**20 for name, size in sizes.items()}
+    found["peak MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return found
+
+
+def _run(cli, *arguments: str) -> None:
+    try:
+        cli.main(list(arguments), prog_name="gpuform")
+    except SystemExit as end:
+        if end.code:
+            raise
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        found = measure(int(sys.argv[1]))
+        sys.stderr.write(json.dumps(found) + "\n")
+        return
+    rows = []
+    for size in SIZES:
+        done = subprocess.run(
+            [sys.executable, __file__, str(size)], capture_output=True, text=True, check=True
+        )
+        rows.append(json.loads(done.stderr.splitlines()[-1]))
+    _tell([name for name, _ in COLUMNS])
+    for row in rows:
+        _tell([f"{row[name]:{form}}" for name, form in COLUMNS])
+    _tell([f"x{rows[-1][name] / max(rows[0][name], 1e-9):.1f}" for name, _ in COLUMNS])
+
+
+def _tell(cells: list[str]) -> None:
+    widths = (len(name) for name, _ in COLUMNS)
+    line = " | ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+    sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()
