@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from gpuform.stacks.engine.atomic import replace_file
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.lock import StackLock
+from gpuform.stacks.engine.lock import Patience, StackLock
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.value_json import Json, dump
 
@@ -159,10 +159,14 @@ class Backend:
         self._variants(project, stack)
         return self._folder("gpuform", project, f"{stack}.journal")
 
-    def lock(self, project: str, stack: str) -> StackLock:
+    def lock(self, project: str, stack: str, patience: Patience | None = None) -> StackLock:
         """The stack's lock, not yet taken; every operation that changes the stack holds it."""
         self._variants(project, stack)
-        return StackLock(self._folder("locks", "organization", project, stack))
+        return StackLock(
+            self._folder("locks", "organization", project, stack),
+            self._folder("gpuform", project, f"{stack}.lock"),
+            patience,
+        )
 
     def backup(self, project: str, stack: str) -> None:
         """Keep a copy of the checkpoint, at the end of an operation; the user can turn it off."""

@@ -1,18 +1,23 @@
-"""The stack lock: Pulumi's list-write-list."""
+"""The stack lock: Pulumi's list-write-list, and the kernel's lock between gpuform processes."""
 
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpuform.stacks.engine import kernel_lock
 from gpuform.stacks.engine import lock as lock_module
 from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.lock import LockedError, StackLock
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.kernel_lock import KernelLock, Taking
+from gpuform.stacks.engine.lock import LockedError, Patience, StackLock
 
 
 @pytest.fixture
@@ -20,38 +25,93 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / ".pulumi" / "locks" / "organization" / "demo" / "dev"
 
 
-def test_it_is_a_file_while_held_and_says_by_whom(tmp_path: Path, folder: Path) -> None:
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return tmp_path / ".pulumi" / "gpuform" / "demo" / "dev.lock"
+
+
+class Ticks:
+    """A clock on which others do something while someone sleeps."""
+
+    def __init__(self, *happens: Any) -> None:
+        self.slept: list[float] = []
+        self._happens = list(happens)
+
+    def now(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float, cancelled: threading.Event) -> None:
+        self.slept.append(seconds)
+        if self._happens:
+            self._happens.pop(0)()
+
+
+@pytest.fixture
+def dead_pid() -> int:
+    """A process that has ended and was waited for."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait(timeout=60)
+    return process.pid
+
+
+def left_lock(folder: Path, **fields: Any) -> Path:
+    """A lock file as a process of this machine leaves it, 2 hours and 5 seconds ago."""
+    since = datetime.now(UTC) - timedelta(hours=2, seconds=5)
+    content = {
+        "pid": 1,
+        "username": "ann",
+        "hostname": socket.gethostname(),
+        "timestamp": since.strftime("%Y-%m-%dT%H:%M:%S.123456789Z"),
+        **fields,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "left.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_it_is_a_file_while_held_and_says_by_whom(tmp_path: Path, folder: Path, own: Path) -> None:
     with Backend.open(f"file://{tmp_path}", {}).lock("demo", "dev"):
         (path,) = folder.iterdir()
         content = json.loads(path.read_text())
         assert path.suffix == ".json"
-        assert set(content) == {"pid", "username", "hostname", "timestamp"}
+        assert set(content) == {"pid", "username", "hostname", "timestamp", "engine"}
         assert content["pid"] == os.getpid()
         assert content["hostname"] == socket.gethostname()
+        assert own.exists()
     assert list(folder.iterdir()) == []
+    assert list(own.parent.iterdir()) == []
 
 
-def test_a_second_one_is_refused_with_all_that_is_known(folder: Path) -> None:
-    with StackLock(folder):
-        with pytest.raises(LockedError) as caught, StackLock(folder):
+def test_a_second_one_is_refused_with_all_that_is_known(folder: Path, own: Path) -> None:
+    with StackLock(folder, own):
+        with pytest.raises(LockedError) as caught, StackLock(folder, own):
             pytest.fail("locked twice")
         (path,) = folder.iterdir()
         assert str(path) in str(caught.value)
         assert f"pid {os.getpid()}" in str(caught.value)
         assert socket.gethostname() in str(caught.value)
-        assert "0:00:0" in str(caught.value)
-        assert "pulumi cancel" in caught.value.hint
-    with StackLock(folder):
+        assert "by gpuform, 0:00:0" in str(caught.value)
+        assert "--lock-timeout" in caught.value.hint
+    with StackLock(folder, own):
         pass
 
 
-def test_it_is_released_when_the_work_fails(folder: Path) -> None:
-    with pytest.raises(ValueError, match="work"), StackLock(folder):
+def test_it_is_held_even_when_pulumi_cancel_removed_its_file(folder: Path, own: Path) -> None:
+    with StackLock(folder, own):
+        (path,) = folder.iterdir()
+        path.unlink()
+        with pytest.raises(LockedError, match="another gpuform process of this machine"):
+            StackLock(folder, own).acquire()
+
+
+def test_it_is_released_when_the_work_fails(folder: Path, own: Path) -> None:
+    with pytest.raises(ValueError, match="work"), StackLock(folder, own):
         raise ValueError("work")
     assert list(folder.iterdir()) == []
 
 
-def test_one_that_appears_while_locking_wins(folder: Path, monkeypatch) -> None:
+def test_one_that_appears_while_locking_wins(folder: Path, own: Path, monkeypatch) -> None:
     def both(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -59,43 +119,159 @@ def test_one_that_appears_while_locking_wins(folder: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(lock_module, "replace_file", both)
     with pytest.raises(LockedError, match=r"other\.json"):
-        StackLock(folder).acquire()
+        StackLock(folder, own).acquire()
     assert [path.name for path in folder.iterdir()] == ["other.json"]
+    assert not own.exists()
 
 
-def test_it_is_released_when_the_interpreter_ends(folder: Path) -> None:
+def test_it_is_released_when_the_interpreter_ends(folder: Path, own: Path) -> None:
     program = (
         "import pathlib, sys\n"
         "from gpuform.stacks.engine.lock import StackLock\n"
-        "StackLock(pathlib.Path(sys.argv[1])).acquire()\n"
+        "StackLock(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])).acquire()\n"
         "assert list(pathlib.Path(sys.argv[1]).iterdir())\n"
     )
-    subprocess.run([sys.executable, "-c", program, str(folder)], check=True, timeout=60)
+    command = [sys.executable, "-c", program, str(folder), str(own)]
+    subprocess.run(command, check=True, timeout=60)
     assert list(folder.iterdir()) == []
 
 
-def test_the_lock_of_a_dead_process_is_told_apart(folder: Path) -> None:
-    dead = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
+def test_a_forked_child_does_not_give_it_back(folder: Path, own: Path) -> None:
+    program = (
+        "import os, pathlib, sys\n"
+        "from gpuform.stacks.engine.lock import StackLock\n"
+        "folder, own = map(pathlib.Path, sys.argv[1:])\n"
+        "with StackLock(folder, own) as lock:\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        lock.release()\n"
+        "        sys.exit()\n"
+        "    os.waitpid(child, 0)\n"
+        "    assert own.exists() and len(list(folder.iterdir())) == 1\n"
+        "assert not own.exists() and not list(folder.iterdir())\n"
     )
-    folder.mkdir(parents=True)
-    since = datetime.now(UTC) - timedelta(hours=2, seconds=5)
-    (folder / "left.json").write_text(
-        json.dumps(
-            {
-                "pid": int(dead.stdout),
-                "username": "ann",
-                "hostname": socket.gethostname(),
-                "timestamp": since.strftime("%Y-%m-%dT%H:%M:%S.123456789Z"),
-            }
+    command = [sys.executable, "-c", program, str(folder), str(own)]
+    subprocess.run(command, check=True, timeout=60)
+
+
+class TestLeftBehind:
+    def test_gpuforms_own_is_taken_over(self, folder: Path, own: Path, dead_pid: int) -> None:
+        left = left_lock(folder, pid=dead_pid, engine="gpuform")
+        told: list[str] = []
+        with StackLock(folder, own, Patience(tell=told.append)):
+            assert not left.exists()
+        (notice,) = told
+        assert "taken over" in notice
+        assert f"ann@{socket.gethostname()} (pid {dead_pid}) by gpuform, 2:00:0" in notice
+
+    def test_after_a_kill_the_next_one_gets_in(self, folder: Path, own: Path) -> None:
+        program = (
+            "import os, pathlib, sys\n"
+            "from gpuform.stacks.engine.lock import StackLock\n"
+            "StackLock(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])).acquire()\n"
+            "os.kill(os.getpid(), 9)\n"
         )
+        command = [sys.executable, "-c", program, str(folder), str(own)]
+        assert subprocess.run(command, check=False, timeout=60).returncode == -9
+        assert own.exists()
+        assert len(list(folder.iterdir())) == 1
+        with StackLock(folder, own):
+            assert len(list(folder.iterdir())) == 1
+
+    def test_one_with_our_own_number_is_not_ours(self, folder: Path, own: Path) -> None:
+        left_lock(folder, pid=os.getpid(), engine="gpuform")
+        with StackLock(folder, own):
+            assert len(list(folder.iterdir())) == 1
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({}, r"2:00:0\d ago; this process no longer runs"),  # the Pulumi CLI's
+            ({"engine": "gpuform", "hostname": "elsewhere"}, r"ann@elsewhere .* by gpuform, 2:00"),
+        ],
     )
-    with pytest.raises(LockedError, match=r"ann@.*, 2:00:\d\d ago; this process no longer runs"):
-        StackLock(folder).acquire()
+    def test_others_are_shown_and_left(
+        self, folder: Path, own: Path, dead_pid: int, fields: dict[str, str], said: str
+    ) -> None:
+        left = left_lock(folder, pid=dead_pid, **fields)
+        with pytest.raises(LockedError, match=said) as caught:
+            StackLock(folder, own).acquire()
+        assert left.exists()
+        assert "gpuform cancel" in caught.value.hint
+
+    def test_one_whose_process_runs_is_left(self, folder: Path, own: Path) -> None:
+        left = left_lock(folder, pid=os.getppid(), engine="gpuform")
+        with pytest.raises(LockedError):
+            StackLock(folder, own).acquire()
+        assert left.exists()
+
+    def test_without_the_kernels_lock_nothing_is_taken_over(
+        self, folder: Path, own: Path, dead_pid: int, monkeypatch
+    ) -> None:
+        monkeypatch.setattr(kernel_lock, "_flock", lambda handle: Taking.UNSUPPORTED)
+        left = left_lock(folder, pid=dead_pid, engine="gpuform")
+        with pytest.raises(LockedError, match="no longer runs"):
+            StackLock(folder, own).acquire()
+        left.unlink()
+        with StackLock(folder, own), pytest.raises(LockedError, match=f"pid {os.getpid()}"):
+            StackLock(folder, own).acquire()
+
+
+class TestWaiting:
+    def test_it_goes_on_when_the_lock_is_free(self, folder: Path, own: Path) -> None:
+        holder = StackLock(folder, own)
+        holder.acquire()
+        clock, told = Ticks(lambda: None, holder.release), []
+        with StackLock(folder, own, Patience(600, told.append, clock)):
+            assert len(list(folder.iterdir())) == 1
+        assert len(clock.slept) == 2
+        (notice,) = told
+        assert f"pid {os.getpid()}" in notice
+
+    def test_it_ends_when_the_time_is_over(self, folder: Path, own: Path) -> None:
+        clock, told = Ticks(), []
+        with StackLock(folder, own), pytest.raises(LockedError):
+            StackLock(folder, own, Patience(10, told.append, clock)).acquire()
+        assert sum(clock.slept) == pytest.approx(10)
+        assert len(clock.slept) < 20
+        assert len(told) == 1
+
+    def test_it_waits_for_the_pulumi_cli_too(self, folder: Path, own: Path) -> None:
+        left = left_lock(folder, pid=os.getppid())
+        clock = Ticks(left.unlink)
+        with StackLock(folder, own, Patience(5, clock=clock)):
+            assert len(clock.slept) == 1
+
+    def test_by_default_it_fails_at_once(self, folder: Path, own: Path) -> None:
+        clock = Ticks()
+        with StackLock(folder, own), pytest.raises(LockedError):
+            StackLock(folder, own, Patience(clock=clock)).acquire()
+        assert clock.slept == []
+
+
+class TestCancel:
+    def test_it_removes_every_file(self, folder: Path, own: Path) -> None:
+        left_lock(folder)
+        (folder / "broken.json").write_text("")
+        (folder / ".cut-off.json.tmp").write_text("")
+        lock = StackLock(folder, own)
+        assert [found.path.name for found in lock.holders()] == ["broken.json", "left.json"]
+        lock.cancel()
+        assert list(folder.iterdir()) == []
+        assert not own.exists()
+        lock.cancel()
+
+    def test_a_living_gpuform_is_never_locked_out(self, folder: Path, own: Path) -> None:
+        with StackLock(folder, own):
+            with pytest.raises(LockedError, match=f"pid {os.getpid()}") as caught:
+                StackLock(folder, own).cancel()
+            assert len(list(folder.iterdir())) == 1
+        assert "end it" in caught.value.hint
+
+    def test_nor_where_the_kernel_cannot_tell(self, folder: Path, own: Path, monkeypatch) -> None:
+        monkeypatch.setattr(kernel_lock, "_flock", lambda handle: Taking.UNSUPPORTED)
+        with StackLock(folder, own), pytest.raises(LockedError):
+            StackLock(folder, own).cancel()
 
 
 @pytest.mark.parametrize(
@@ -108,19 +284,133 @@ def test_the_lock_of_a_dead_process_is_told_apart(folder: Path) -> None:
             '{"pid": 1, "username": "bob", "hostname": "elsewhere", "timestamp": "x"}',
             "bob@elsewhere",
         ),
-        ('{"username": "eve", "timestamp": "2026-11-21T03:28:17"}', "eve@None"),
+        ('{"username": "eve", "timestamp": "2026-11-21T03:28:17"}', r"eve@\?"),
+        ('{"pid": "1", "username": "kim", "hostname": 5}', r"kim@5 \(pid \?\)"),
+        ('{"pid": 99999999999999999999, "username": "max"}', "max@"),
     ],
 )
-def test_other_locks_count_too(folder: Path, content: str, said: str) -> None:
+def test_other_locks_count_too(folder: Path, own: Path, content: str, said: str) -> None:
     folder.mkdir(parents=True)
     (folder / "other.json").write_text(content)
     with pytest.raises(LockedError, match=said):
-        StackLock(folder).acquire()
+        StackLock(folder, own).acquire()
     assert [path.name for path in folder.iterdir()] == ["other.json"]
 
 
-def test_attrs_files_of_the_cli_are_no_locks(folder: Path) -> None:
+def test_attrs_files_of_the_cli_are_no_locks(folder: Path, own: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "gone.json.attrs").write_text("{}")
-    with StackLock(folder):
+    with StackLock(folder, own):
         pass
+
+
+def test_a_folder_that_cannot_be_written_is_named(folder: Path, own: Path, monkeypatch) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", read_only)
+        with pytest.raises(EngineError, match=f"{own} cannot be written: Read-only"):
+            StackLock(folder, own).acquire()
+    with monkeypatch.context() as patch:
+        patch.setattr(lock_module, "replace_file", read_only)
+        with pytest.raises(EngineError, match=r"\.json cannot be written: Read-only"):
+            StackLock(folder, own).acquire()
+    with StackLock(folder, own):
+        pass
+
+
+def test_the_kernels_lock_is_not_fooled_by_a_file_that_went_away(own: Path, monkeypatch) -> None:
+    """Between opening and locking, the last owner removes the file: another one would be new."""
+    first = KernelLock(own)
+    assert first.take() is Taking.TAKEN
+    real, tries = kernel_lock._flock, []
+
+    def late(handle: int) -> Taking:
+        if not tries:
+            first.release()
+        tries.append(handle)
+        return real(handle)
+
+    monkeypatch.setattr(kernel_lock, "_flock", late)
+    second = KernelLock(own)
+    assert second.take() is Taking.TAKEN
+    assert len(tries) == 2
+    assert own.exists()
+    assert KernelLock(own).take() is Taking.HELD
+    second.release()
+    assert not own.exists()
+    second.release()
+
+
+# A process that wants the lock as soon as it is told to, and notes that nobody else is in.
+ONE_OF_MANY = """
+import os, pathlib, sys
+from gpuform.stacks.engine.lock import LockedError, Patience, StackLock
+
+folder, own, inside, done, seconds = sys.argv[1:]
+lock = StackLock(pathlib.Path(folder), pathlib.Path(own), Patience(float(seconds)))
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    lock.acquire()
+except LockedError as error:
+    print("refused" if "is locked" in str(error) else "odd", flush=True)
+    sys.stdin.readline()
+    sys.exit(3)
+os.close(os.open(inside, os.O_CREAT | os.O_EXCL))
+print("in", flush=True)
+if float(seconds) == 0:
+    sys.stdin.readline()
+with open(done, "a") as file:
+    file.write("x")
+os.unlink(inside)
+lock.release()
+"""
+
+
+def ten(folder: Path, own: Path, tmp_path: Path, seconds: float) -> list[subprocess.Popen[str]]:
+    paths = [folder, own, tmp_path / "inside", tmp_path / "done"]
+    command = [sys.executable, "-c", ONE_OF_MANY, *map(str, paths), str(seconds)]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(10)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    return processes
+
+
+def go(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+
+@pytest.mark.slow
+def test_of_ten_at_once_exactly_one_gets_in(folder: Path, own: Path, tmp_path: Path) -> None:
+    processes = ten(folder, own, tmp_path, 0)
+    go(processes)
+    said = [process.stdout.readline() for process in processes if process.stdout]
+    assert sorted(said) == ["in\n"] + ["refused\n"] * 9
+    go(processes)
+    codes = [process.wait(timeout=60) for process in processes]
+    for process in processes:
+        process.communicate()
+    assert sorted(codes) == [0] + [3] * 9
+    assert list(folder.iterdir()) == []
+    assert list(own.parent.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_of_ten_that_wait_each_gets_in_alone(folder: Path, own: Path, tmp_path: Path) -> None:
+    processes = ten(folder, own, tmp_path, 100)
+    go(processes)
+    for process in processes:
+        assert process.communicate(timeout=100)[0] == "in\n"
+        assert process.returncode == 0
+    assert (tmp_path / "done").read_text() == "x" * 10
+    assert list(folder.iterdir()) == []
+    assert list(own.parent.iterdir()) == []
