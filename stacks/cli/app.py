@@ -18,6 +18,7 @@ _COMMANDS = {
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
     "destroy": ("run_commands", "Delete every resource of the stack."),
     "stack": ("stack_commands", "Make, list, select, remove and read stacks."),
+    "cancel": ("cancel_command", "Remove the locks that an ended command left on a stack."),
     "config": ("config_commands", "List, read and change a stack's configuration."),
     "emulator": ("emulator_commands", "Serve the platforms' APIs on this machine."),
 }

@@ -1,8 +1,9 @@
-"""The question before a change is made."""
+"""The questions before a change is made."""
 
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.engine.deployment import Operation
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.plan_text import plan_text
 from gpuform.stacks.review.summary_text import gpus_removed
@@ -23,6 +24,23 @@ def confirmed(screen: Screen, plan: Plan, operation: Operation) -> bool:
             return False
         else:
             screen.print(f"Answer {wanted}, no or details.")
+
+
+def agreed(screen: Screen, question: str, *, yes: bool) -> bool:
+    """Whether the person wants it: `yes` was given, or is the answer.
+
+    Raises EngineError where nobody can answer.
+    """
+    if yes:
+        return True
+    if not screen.interactive:
+        raise EngineError(
+            "this wants a confirmation, and nobody is here to give it", hint="add --yes"
+        )
+    if screen.ask(screen.paint("bold", f"{question} [yes/no] ")) == "yes":
+        return True
+    screen.print("Nothing was changed.")
+    return False
 
 
 def _what(plan: Plan, operation: Operation) -> str:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -123,7 +124,7 @@ def preview(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _CONTINUE)
+@_flags(_YES, _SKIP, _REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _CONTINUE, lock_flag)
 def up(**flags: Any) -> int:
     """Create, change and delete resources until they are as declared.
 
@@ -139,7 +140,7 @@ def up(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _EXPECT, *_TARGETS)
+@_flags(_YES, _SKIP, _EXPECT, *_TARGETS, lock_flag)
 def refresh(**flags: Any) -> int:
     """Take over what the platforms say of every resource.
 
@@ -154,7 +155,7 @@ def refresh(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH, _ALLOW, *_TARGETS, _CONTINUE)
+@_flags(_YES, _SKIP, _REFRESH, _ALLOW, *_TARGETS, _CONTINUE, lock_flag)
 def destroy(**flags: Any) -> int:
     """Delete every resource of the stack.
 

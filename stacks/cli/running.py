@@ -16,6 +16,7 @@ from gpuform.stacks.cli.asking import confirmed
 from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, UNEXPECTED_CHANGES
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
+from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
@@ -44,7 +45,8 @@ def run(arguments: RunArguments, session: Session) -> int:
         held.enter_context(emulator_for(workspace.project.directory, wanted=arguments.emulate))
         lock = None
         if not arguments.preview_only:
-            lock = held.enter_context(workspace.backend.lock(workspace.project.name, name))
+            waiting = patience(session.screen)
+            lock = held.enter_context(workspace.backend.lock(workspace.project.name, name, waiting))
         stack = workspace.open(
             name, passphrase_of(workspace, session.screen), exclusive=lock is not None
         )

@@ -26,8 +26,8 @@ class Session:
     environ: Mapping[str, str]
 
 
-def _remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    """Keeps a flag, given before the command or after it."""
+def remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    """A callback of click that keeps a flag for `flag`, given before the command or after it."""
     source = context.get_parameter_source(parameter.name or "")
     if source is not None and source is not click.core.ParameterSource.DEFAULT:
         context.find_root().meta.setdefault(_KEY, {})[parameter.name] = value
@@ -39,7 +39,7 @@ _FLAGS = (
         "-C",
         type=click.Path(exists=True, file_okay=False),
         expose_value=False,
-        callback=_remember,
+        callback=remember,
         help="Work as if started in this folder.",
     ),
     click.option(
@@ -48,14 +48,14 @@ _FLAGS = (
         default="auto",
         show_default=True,
         expose_value=False,
-        callback=_remember,
+        callback=remember,
         help="Colours: on a terminal, always or never. NO_COLOR turns `auto` off.",
     ),
     click.option(
         "--non-interactive",
         is_flag=True,
         expose_value=False,
-        callback=_remember,
+        callback=remember,
         help="Ask nothing and show no live display, also on a terminal.",
     ),
     click.option(
@@ -63,7 +63,7 @@ _FLAGS = (
         "-v",
         is_flag=True,
         expose_value=False,
-        callback=_remember,
+        callback=remember,
         help="Log requests and debug messages to stderr.",
     ),
 )
@@ -73,7 +73,7 @@ _STACK = click.option(
     "-s",
     metavar="NAME",
     expose_value=False,
-    callback=_remember,
+    callback=remember,
     help="The stack to work on; the selected one when not given.",
 )
 

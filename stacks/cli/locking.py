@@ -1,0 +1,36 @@
+"""`--lock-timeout`, which every command takes that locks its stack."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.session import flag, remember
+from gpuform.stacks.engine.durations import seconds
+
+if TYPE_CHECKING:
+    from gpuform.stacks.engine.lock import Patience
+
+
+def _remember_seconds(context: click.Context, parameter: click.Parameter, value: str) -> None:
+    try:
+        remember(context, parameter, seconds(value))
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
+lock_flag = click.option(
+    "--lock-timeout",
+    metavar="DURATION",
+    default="0",
+    expose_value=False,
+    callback=_remember_seconds,
+    help="Wait that long (30s, 10m) while another command has the stack's lock.",
+)
+
+
+def patience(screen: Screen) -> "Patience":
+    """How long this command waits for a lock. Whom it waits for is told on stderr."""
+    from gpuform.stacks.engine.lock import Patience  # noqa: PLC0415 - the engine, not for help
+
+    return Patience(flag("lock_timeout", 0.0), screen.warn)

@@ -1,0 +1,129 @@
+"""`gpuform cancel` and `--lock-timeout`, with real processes that hold locks."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Any
+
+LOCKS = ".pulumi/locks/organization/demo/dev"
+
+# Holds the stack's lock until its stdin ends.
+HOLDER = """
+import sys
+from gpuform.stacks.engine.backend import Backend
+with Backend.open("file://.", {}).lock("demo", "dev"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(dev: Run, project: Path) -> Any:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def left(project: Path, **fields: Any) -> Path:
+    path = project / LOCKS / "left.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"pid": 4_000_000, "username": "ann", "hostname": "elsewhere", **fields}
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_it_removes_what_the_pulumi_cli_left(dev: Run, project: Path) -> None:
+    path = left(project, hostname=socket.gethostname(), timestamp="2026-11-21T03:28:17.2Z")
+    locked = dev("destroy", "--yes", "--skip-preview")
+    assert locked.code == 1
+    assert "ann@" in locked.err
+    assert "this process no longer runs" in locked.err
+    assert "gpuform cancel" in locked.err
+    ran = dev("cancel", "--yes")
+    assert ran.code == 0
+    assert "ann@" in ran.out
+    assert not path.exists()
+    assert dev("destroy", "--yes", "--skip-preview").code == 0
+    assert dev("cancel", "dev").out == "Stack dev is not locked.\n"
+
+
+def test_it_asks(dev: Run, project: Path, terminal: None) -> None:
+    path = left(project)
+    assert dev("cancel", answers="no\n").code == 1
+    assert path.exists()
+    assert dev("cancel", answers="yes\n").code == 0
+    assert not path.exists()
+
+
+def test_without_anybody_to_ask(dev: Run, project: Path) -> None:
+    path = left(project)
+    ran = dev("cancel")
+    assert ran.code == 1
+    assert "add --yes" in ran.err
+    assert path.exists()
+    assert dev("cancel", "prod", "--yes").code == 6
+
+
+def test_it_does_not_lock_out_who_works(
+    dev: Run, project: Path, holder: subprocess.Popen[str]
+) -> None:
+    ran = dev("cancel", "--yes")
+    assert ran.code == 1
+    assert f"pid {holder.pid}" in ran.err
+    assert len(list((project / LOCKS).iterdir())) == 1
+
+
+def test_a_command_is_told_who_works(dev: Run, holder: subprocess.Popen[str]) -> None:
+    ran = dev("up", "--yes")
+    assert ran.code == 1
+    assert f"(pid {holder.pid}) by gpuform" in ran.err
+    assert "--lock-timeout" in ran.err
+
+
+def test_a_command_waits(
+    dev: Run, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = []
+
+    def sleep(_self: object, seconds: float, _cancelled: object) -> None:
+        slept.append(seconds)
+        holder.communicate("")
+
+    monkeypatch.setattr("gpuform.providers.clock.SystemClock.sleep", sleep)
+    ran = dev("destroy", "--yes", "--skip-preview", "--lock-timeout", "10m")
+    assert ran.code == 0
+    assert slept[0] == 0.05
+    assert f"(pid {holder.pid})" in ran.err
+    assert "waiting for it" in ran.err
+
+
+def test_what_a_killed_command_left_is_taken_over(
+    dev: Run, project: Path, holder: subprocess.Popen[str]
+) -> None:
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait(timeout=60)
+    assert len(list((project / LOCKS).iterdir())) == 1
+    ran = dev("destroy", "--yes", "--skip-preview")
+    assert ran.code == 0
+    assert f"(pid {holder.pid}) by gpuform" in ran.err
+    assert "taken over" in ran.err
+    assert list((project / LOCKS).iterdir()) == []
+
+
+def test_a_duration_that_is_none(dev: Run) -> None:
+    ran = dev("up", "--lock-timeout", "soon")
+    assert ran.code == 2
+    assert "30s, 45m or 1h30m" in ran.err
