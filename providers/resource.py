@@ -13,7 +13,8 @@ class PlatformResource(pulumi.dynamic.Resource):
     """A resource of one platform.
 
     Every argument is an input of the platform, in snake_case; one that is another gpuform resource
-    means its id. Names that the platform does not have are refused by check, with the nearest one.
+    means its id, and one that holds a secret is kept as such. Names that the platform does not have
+    are refused by check, with the nearest one.
     """
 
     _lifecycle: ClassVar[type[Lifecycle[Any, Any]]]
@@ -24,9 +25,13 @@ class PlatformResource(pulumi.dynamic.Resource):
         lifecycle = self._lifecycle
         # A property without a value makes the attribute exist, with the provider's answer later.
         properties = dict.fromkeys(lifecycle.property_names())
+        secret = lifecycle.secret_names()
         given = {name: _meant(value) for name, value in arguments.items()}
+        for name in secret:
+            if given.get(name) is not None:
+                given[name] = pulumi.Output.secret(given[name])
         defaults = pulumi.ResourceOptions(
-            additional_secret_outputs=lifecycle.secret_names(),
+            additional_secret_outputs=secret,
             aliases=[pulumi.Alias(type_=f"gpuform:{lifecycle.platform}:{lifecycle.kind}")],
         )
         super().__init__(

@@ -46,10 +46,10 @@ def problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
         value if isinstance(value := values.get(name), str) else None
         for name in ("image_id", "server_type_id", "node_pool_id", "region_id", "subnet_id")
     )
-    if image and region:
-        yield from _image(client, image, region)
+    wrong = list(_image(client, image, region)) if image and region else []
+    yield from wrong
     if product:
-        yield from _product(client, product, image)
+        yield from _product(client, product, None if wrong else image)
     if pool:
         yield from _pool(client, pool, subnet)
 

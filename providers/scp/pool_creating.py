@@ -231,12 +231,12 @@ class PoolCreating:
         }
 
     def _name_taken(self, taken: Mapping[str, str]) -> NameTaken:
-        told = ", ".join(f"{name!r} ({id_})" for name, id_ in sorted(taken.items()))
+        told = ", ".join(f"{name} {id_}" for name, id_ in sorted(taken.items()))
         want = self._want
         pool_id = pool_id_of(want)
         return NameTaken(
-            f"scp already has GPU nodes named {told}, and no record says that this project made "
-            "them",
+            f"scp already has nodes of the pool {self._want.gpu_node_name_prefix!r} ({told}), and "
+            "no record says that this project made it",
             hint=f"to manage the pool, import it: give this resource opts=pulumi.ResourceOptions("
             f'import_="{pool_id}") and run `gpuform up`; otherwise use another '
             "gpu_node_name_prefix",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conformance.described import Described
 from conformance.emulated import Platform, emulated
-from conformance.kinds import KINDS
+from conformance.kinds import MADE
 from conformance.stacks import EmbeddedStack, Stack, StockStack
 from conformance.stock import StockHost, running_host
 from conformance.verbs import EngineVerbs, StockVerbs, Verbs
@@ -45,10 +45,10 @@ def platform(
     emulator.heal()
 
 
-@pytest.fixture(params=KINDS, ids=str)
-def described(request: pytest.FixtureRequest) -> Described:
-    found: Described = request.param
-    return found
+@pytest.fixture(params=MADE, ids=str)
+def described(request: pytest.FixtureRequest, platform: Platform) -> Described:
+    """A kind, with what it needs on the platform; all that are made, if a test says nothing."""
+    return platform.prepare(request.param)
 
 
 @pytest.fixture(scope="session")

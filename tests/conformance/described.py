@@ -4,8 +4,9 @@ A new platform adds a module like `together_kinds.py` and its line to `KINDS`; e
 holds for its resources, under both hosts, or the suite fails.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from gpuform.providers.catalog import lifecycle_class
@@ -19,15 +20,22 @@ Inputs = Mapping[str, Any]
 class Request:
     """A request of a client, as the emulator logs it; `path` without the platform's prefix.
 
-    `{id}` in the path stands for the object's id, also in the body's values.
+    In the path and in the body's values `{id}` stands for the object's id, `{part}` for the first
+    object that it is made of, `{parts}` for all of them.
     """
 
     method: str
     path: str
     body: Any = None
 
-    def of(self, id_: str) -> "Request":
-        return Request(self.method, self.path.replace("{id}", id_), _with_id(self.body, id_))
+    def of(self, id_: str, parts: Sequence[str] = ()) -> "Request":
+        values = {"{id}": id_, "{part}": next(iter(parts), ""), "{parts}": list(parts)}
+        return Request(self.method, _with(self.path, values), _with(self.body, values))
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression for the path, of whatever object."""
+        return f"^{re.sub(r'{[a-z]+}', '[^/]+', self.path)}$"
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,23 @@ class Change:
     sends: Request | None = None
 
 
+@dataclass(frozen=True)
+class Answers:
+    """Answers of one form: the paths that give them, the key of the list if they are lists."""
+
+    path: str
+    model: type[WireModel]
+    key: str = ""
+
+
+Objects = Sequence[Mapping[str, Any]]
+
+
+def one_by_one(found: Objects) -> list[dict[str, Any]]:
+    """Each of the emulator's objects is one of the kind's, made of itself."""
+    return [{**each, "parts": [each["id"]]} for each in found]
+
+
 @dataclass(frozen=True, eq=False)
 class Described:
     """One kind of resource, with data that its emulated platform accepts.
@@ -46,41 +71,61 @@ class Described:
     - `good`: a declaration; `name_field` is the input that names the object
     - `in_place`, `replacing`: changed declarations, and the one field that decides
     - `bad`: declarations that check refuses, with the property path
-    - `create`: what the platform must get for `good`
-    - `listed_as`: where the emulator's `/_emulator/objects` has it
+    - `create`: what the platform must get for `good`; None for what is bound, not made
+    - `listed_as`: where the emulator's `/_emulator/objects` has it; `objects` makes those of this
+      kind of the emulator's (id, name, status, and the ids that it is made of)
     - `behind`: what somebody else does past gpuform, and the drift that it makes
     - `delete_behind`: the same for a deletion
-    - `pending`: a status of an object that is not ready yet; `failed`: one that will not be
-    - `secret`: the outputs that hold a secret
-    - `own`: a regular expression for the requests about one object
-    - `wire`: what the platform's answers are read into; `meant`: those of its texts, as
-      `Model.field`, that decide what a lifecycle does
-    - `key_variable`, `key_config`: where the key comes from
+    - `pending`: a status of an object that is not ready yet; `failed`: one that will not be;
+      `leaving`: those of one that is being deleted
+    - `secret`: the outputs of the platform that hold a secret; `secret_inputs`: what is declared in
+      confidence
+    - `own`: a regular expression for the requests about one object; `paths`: for all requests
+    - `wire`: what the platform's answers are read into; `answers`: the forms of them, where there
+      are several; `meant`: those of their texts, as `Model.field`, that decide what a lifecycle
+      does
+    - `key_variable`, `key_config`, `key`: where the key comes from, and which one it is
     - `tells_age`: whether the platform says when an object was made
+    - `names_are_unique`: whether it refuses a second object of a name
+    - `shortage`: the answer to a create when nothing is free
+    - `own_fields`: the inputs that have to differ between two objects
+    - `needs`: what has to be there before, made by somebody else; ids of what `needed_as` lists
+      stand for `{NAME}` in all declarations
     """
 
     platform: str
     kind: str
     good: Inputs
     name_field: str
-    in_place: Change
     replacing: Change
     bad: Sequence[tuple[Inputs, str]]
-    create: Request
     listed_as: str
-    behind: Request
-    drift: Mapping[str, Any]
-    drift_is_repaired: bool
-    delete_behind: Request
     pending: str
     failed: str
     own: str
-    tells_age: bool
     key_variable: str
     key_config: str
+    key: str
     wire: type[WireModel]
     meant: frozenset[str]
-    secret: frozenset[str] = field(default_factory=frozenset)
+    paths: str
+    in_place: Change = Change({}, "")
+    create: Request | None = None
+    behind: Request = Request("", "")
+    drift: Mapping[str, Any] = field(default_factory=dict)
+    drift_is_repaired: bool = True
+    delete_behind: Request = Request("", "")
+    leaving: frozenset[str] = frozenset({"deleting"})
+    tells_age: bool = True
+    names_are_unique: bool = False
+    answers: Sequence[Answers] = ()
+    secret: frozenset[str] = frozenset()
+    secret_inputs: frozenset[str] = frozenset()
+    shortage: Mapping[str, Any] = field(default_factory=dict)
+    own_fields: Sequence[str] = ()
+    objects: Callable[[Objects], list[dict[str, Any]]] = one_by_one
+    needs: Sequence[Request] = ()
+    needed_as: str = ""
 
     @property
     def lifecycle(self) -> type[Lifecycle[Any, Any]]:
@@ -90,6 +135,26 @@ class Described:
     def name(self) -> str:
         """The object's name."""
         return str(self.good[self.name_field])
+
+    def numbered(self, number: int) -> Inputs:
+        """`good` for another object."""
+        names = {name: f"{self.good[name]}-{number}" for name in self.own_fields}
+        return {**self.good, self.name_field: f"{self.name}-{number}", **names}
+
+    def unmasked(self, body: Any) -> Any:
+        """A body as it is sent, not as the emulator logs it."""
+        if not isinstance(body, Mapping):
+            return body
+        hidden = {name for name in self.secret_inputs if body.get(name) == "[secret]"}
+        return {**body, **{name: self.good[name] for name in hidden}}
+
+    def placed(self, values: Mapping[str, str]) -> "Described":
+        """With these values for the placeholders in its declarations."""
+        changed = {
+            name: _with(getattr(self, name), values)
+            for name in ("good", "in_place", "replacing", "bad", "create", "behind")
+        }
+        return replace(self, **changed)
 
     def __str__(self) -> str:
         return f"{self.platform}-{self.kind}"
@@ -108,7 +173,19 @@ def doubles(value: Any) -> Any:
     return value
 
 
-def _with_id(value: Any, id_: str) -> Any:
+def _with(value: Any, values: Mapping[str, Any]) -> Any:
+    """A value with what the placeholders stand for, at every depth."""
+    if is_dataclass(value):
+        parts = {each.name: _with(getattr(value, each.name), values) for each in fields(value)}
+        return replace(value, **parts)  # type: ignore[type-var]
     if isinstance(value, Mapping):
-        return {key: _with_id(item, id_) for key, item in value.items()}
-    return value.replace("{id}", id_) if isinstance(value, str) else value
+        return {key: _with(item, values) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_with(item, values) for item in value)
+    if not isinstance(value, str):
+        return value
+    if value in values:
+        return values[value]
+    for name, text in values.items():
+        value = value.replace(name, text) if isinstance(text, str) else value
+    return value

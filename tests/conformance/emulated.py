@@ -1,9 +1,12 @@
 """The emulated platforms as tests see them: what exists, what was asked, what goes wrong."""
 
+import base64
 import contextlib
+import hmac
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +16,32 @@ from conformance.described import Described, Request
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.clock import EmulatorClock, clock_from
+from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.emulator.together import ADMIN_KEY
-from gpuform.providers.together.client import client_for
+from gpuform.providers.scp import client as scp
+from gpuform.providers.together import client as together
 
-_PREFIXES = {"together": "/together/v1"}
+_PREFIXES = {"together": "/together/v1", "scp": "/scp"}
+
+
+def _bearer(method: str, url: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {ADMIN_KEY}"}
+
+
+def _signed(method: str, url: str) -> dict[str, str]:
+    moment = str(int(time.time() * 1000))
+    text = f"{method}{url}{moment}{ACCESS_KEY}Openapi"
+    digest = hmac.digest(SECRET_KEY.encode(), text.encode(), "sha256")
+    return {
+        "Scp-Accesskey": ACCESS_KEY,
+        "Scp-Signature": base64.b64encode(digest).decode(),
+        "Scp-Timestamp": moment,
+        "Scp-ClientType": "Openapi",
+    }
+
+
+_HEADERS = {"together": _bearer, "scp": _signed}
 
 
 @contextlib.contextmanager
@@ -27,7 +51,8 @@ def emulated(**options: Any) -> Iterator["Platform"]:
         with httpx.Client(base_url=server.url, trust_env=False) as http:
             yield Platform(server, http)
         variables = environment(server.url)
-        client_for(Settings(environ=variables)).close()
+        for client in (together, scp):
+            client.client_for(Settings(environ=variables)).close()
         clock = clock_from(variables)
         if isinstance(clock, EmulatorClock):
             clock.close()
@@ -61,19 +86,41 @@ class Platform:
         self._admin("POST", "clock", {"advance": seconds})
 
     def objects(self, described: Described) -> list[dict[str, Any]]:
-        """The objects of a kind: id, name and status."""
-        found: list[dict[str, Any]]
+        """The objects of a kind: id, name, status, and the ids that each is made of."""
         found = self._admin("GET", "objects")[described.platform][described.listed_as]
-        return found
+        return described.objects(found)
 
-    def ids(self, *kinds: Described) -> set[str]:
+    def present(self, *kinds: Described) -> list[dict[str, Any]]:
         """The objects that exist and are not on their way out."""
-        return {
-            each["id"]
+        return [
+            each
             for described in kinds
             for each in self.objects(described)
-            if each["status"].lower() != "deleting"
-        }
+            if each["status"].lower() not in described.leaving
+        ]
+
+    def ids(self, *kinds: Described) -> set[str]:
+        """The ids of those."""
+        return {each["id"] for each in self.present(*kinds)}
+
+    def parts(self, *kinds: Described) -> set[str]:
+        """The ids that those are made of."""
+        return {part for each in self.present(*kinds) for part in each["parts"]}
+
+    def prepare(self, described: Described) -> Described:
+        """Makes what a kind needs, unless it is there; the kind with the ids of that."""
+        if not described.needs:
+            return described
+        if not self._needed(described):
+            for request in described.needs:
+                self.send(described, request)
+            self.advance(7200)
+            self.forget_requests()
+        return described.placed(self._needed(described))
+
+    def _needed(self, described: Described) -> dict[str, str]:
+        found = self._admin("GET", "objects")[described.platform][described.needed_as]
+        return {f"{{{each['name']}}}": each["id"] for each in found}
 
     def requests(self, *methods: str, path: str = "") -> list[Request]:
         """The product requests in order, those that failed and those without an answer too."""
@@ -89,10 +136,11 @@ class Platform:
 
     def created(self, described: Described) -> int:
         """How many creates of a kind took effect, as far as their answers tell."""
+        create = described.create
         return sum(
-            each["status"] == 200
+            each["status"] in {200, 202}
             for each in self._admin("GET", "requests")
-            if (each["method"], each["path"]) == (described.create.method, described.create.path)
+            if create and (each["method"], each["path"]) == (create.method, create.path)
         )
 
     def forget_requests(self) -> None:
@@ -100,12 +148,10 @@ class Platform:
 
     def send(self, described: Described, request: Request) -> Any:
         """What somebody else does, past gpuform."""
-        answer = self.http.request(
-            request.method,
-            _PREFIXES[described.platform] + request.path,
-            json=request.body,
-            headers={"Authorization": f"Bearer {ADMIN_KEY}"},
-        )
+        path = _PREFIXES[described.platform] + request.path
+        headers = _HEADERS[described.platform](request.method, f"{self.http.base_url}{path}")
+        body = described.unmasked(request.body)
+        answer = self.http.request(request.method, path, json=body, headers=headers)
         answer.raise_for_status()
         return answer.json()
 
@@ -115,8 +161,8 @@ class Platform:
         together = threading.Barrier(number, timeout=60)
 
         def wait(environ: dict[str, Any]) -> None:
-            is_create = environ["REQUEST_METHOD"] == described.create.method
-            if is_create and product_path(environ) == described.create.path:
+            asked = (environ["REQUEST_METHOD"], product_path(environ))
+            if described.create and asked == (described.create.method, described.create.path):
                 together.wait()
 
         with self.watching(wait):
@@ -148,7 +194,7 @@ class Platform:
             status, headers = head[-1][:2]
             path = product_path(environ)
             body = b"".join(chunks)
-            if path and status.startswith("200"):
+            if path and status.startswith("20"):
                 told = rewrite(environ["REQUEST_METHOD"], path, json.loads(body))
                 body = json.dumps(told).encode()
                 headers = [(n, v) for n, v in headers if n.lower() != "content-length"]

@@ -1,6 +1,7 @@
 """Plants a text of its own in every string that a platform's answer can have."""
 
 import base64
+import re
 from collections.abc import Iterator
 from typing import Any, get_args, get_origin
 
@@ -18,13 +19,20 @@ def mark(place: str) -> str:
     return f"planted-in-{place}-here"
 
 
-def planted(described: Described, value: Any) -> Any:
+def planted(described: Described, path: str, value: Any) -> Any:
     """An answer, with a text in each string of its model but those that are meant."""
     if not isinstance(value, dict):
         return value
+    for form in described.answers:
+        if re.search(form.path, path):
+            objects = value[form.key] if form.key else [value]
+            found = [_object(form.model, each, described.meant) for each in objects]
+            return {**value, form.key: found} if form.key else found[0]
+    if described.answers:
+        return value
     listed = [key for key, items in value.items() if isinstance(items, list)]
     if len(value) == 1 and listed:
-        return {listed[0]: [planted(described, each) for each in value[listed[0]]]}
+        return {listed[0]: [planted(described, path, each) for each in value[listed[0]]]}
     return _object(described.wire, value, described.meant)
 
 

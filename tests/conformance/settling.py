@@ -15,10 +15,13 @@ def assert_nothing_is_lost(stack: EmbeddedStack, platform: Platform, *declared: 
     intents = stack.intents
     for described in {each.described for each in declared}:
         for found in platform.objects(described):
-            if found["status"].lower() == "deleting":
+            if found["status"].lower() in described.leaving:
                 continue
             known = found["id"] in stack.ids or any(is_of(intent, found) for intent in intents)
             assert known, f"lost: {found}; state {stack.ids}; intents {intents}"
+            parts = {*stack.parts, *stack.recorded_parts}
+            lost = set(found["parts"]) - parts
+            assert not lost or stack.is_searching, f"lost parts: {lost}; known {parts}"
 
 
 def assert_nothing_is_imagined(

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from conformance.described import Described
 from conformance.verbs import Properties, Refused, StockVerbs
 
+from gpuform.providers.catalog import lifecycle_class
 from gpuform.stacks.engine import journal
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject
@@ -230,7 +231,23 @@ class EmbeddedStack:
     @property
     def recorded_ids(self) -> list[str]:
         """The objects that are on record while they are waited for."""
-        return [intent["id"] for intent in self.intents if intent["id"]]
+        found = [each for each in self.intents if each["ids"] or not each["names"]]
+        return [intent["id"] for intent in found if intent["id"]]
+
+    @property
+    def recorded_parts(self) -> list[str]:
+        """What those objects are made of."""
+        return [id_ for each in self.intents for id_ in each["ids"] or [each["id"]]]
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether the next run looks for objects by their names."""
+        return any(not (each["ids"] if each["names"] else each["id"]) for each in self.intents)
+
+    @property
+    def parts(self) -> set[str]:
+        """The objects of the platform that the resources in the state are made of."""
+        return {part for each in self.resources for part in _parts(each)}
 
     @property
     def _backend(self) -> Backend:
@@ -338,6 +355,14 @@ class StockStack:
         assert self.entry is not None
         self.verbs.delete(self.entry.id, self.entry.outputs)
         self.entry = None
+
+
+def _parts(resource: ResourceState) -> Sequence[str]:
+    """The ids that a resource lists, else its own."""
+    platform, _, kind = resource.type.rpartition("gpuform.")[2].partition(":")
+    name = lifecycle_class(platform, kind).parts
+    found = unwrap_secrets(resource.outputs.get(name)) if name else None
+    return [str(each) for each in found] if isinstance(found, list) else [resource.id]
 
 
 def _own(properties: Mapping[str, Any]) -> Properties:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from conformance.described import Described
+from conformance.described import Described, Request
 from conformance.emulated import Platform, product_path
 from conformance.settling import (
     assert_destroyed,
@@ -52,16 +52,18 @@ class Operation:
     """One change of a stack, from a stack that has `before`, and the request that does it."""
 
     name: str
-    method: str
+    request: Callable[[Described], Request | None]
     begin: Callable[[Described], Mapping[str, Any] | None]
     end: Callable[[Described], Mapping[str, Any]]
 
 
 OPERATIONS = (
-    Operation("create", "POST", lambda _: None, lambda d: d.good),
-    Operation("update", "PUT", lambda d: d.good, lambda d: d.in_place.inputs),
-    Operation("replace-delete", "DELETE", lambda d: d.good, lambda d: d.replacing.inputs),
-    Operation("replace-create", "POST", lambda d: d.good, lambda d: d.replacing.inputs),
+    Operation("create", lambda d: d.create, lambda _: None, lambda d: d.good),
+    Operation("update", lambda d: d.in_place.sends, lambda d: d.good, lambda d: d.in_place.inputs),
+    Operation(
+        "replace-delete", lambda d: d.delete_behind, lambda d: d.good, lambda d: d.replacing.inputs
+    ),
+    Operation("replace-create", lambda d: d.create, lambda d: d.good, lambda d: d.replacing.inputs),
 )
 
 slow = pytest.mark.slow
@@ -117,8 +119,9 @@ def test_the_request_itself_goes_wrong(
     case: Case, operation: Operation, rule: dict[str, Any], platform: Platform
 ) -> None:
     case.prepare(operation)
-    path = f"^{case.described.create.path}"
-    platform.fault(operation.method, path, **rule)
+    request = operation.request(case.described)
+    assert request is not None
+    platform.fault(request.method, request.pattern, **rule)
     case.check(case.stack.up(case.wanted))
     assert platform.created(case.described) <= 1
 
@@ -129,7 +132,7 @@ def test_from_some_request_on_nothing_works(
     case: Case, operation: Operation, rule: dict[str, Any], after: int, platform: Platform
 ) -> None:
     case.prepare(operation)
-    platform.fault(None, "^/compute/", skip=after, **rule)
+    platform.fault(None, case.described.paths, skip=after, **rule)
     case.check(case.stack.up(case.wanted))
     assert platform.created(case.described) <= 1
 
@@ -218,7 +221,8 @@ def test_what_vanished_before_an_update_is_told_and_made_again_after_a_refresh(
 
 def test_out_of_capacity_leaves_nothing_behind(case: Case, platform: Platform) -> None:
     case.prepare(OPERATIONS[0])
-    platform.fault("POST", case.described.create.path, status=409, body={"error": "Out of stock"})
+    assert case.described.create is not None
+    platform.fault("POST", case.described.create.pattern, **case.described.shortage)
     result = case.stack.up(case.wanted)
     assert not result.ok
     assert case.stack.intents == []

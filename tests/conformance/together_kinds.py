@@ -2,6 +2,7 @@
 
 from conformance.described import Change, Described, Request
 
+from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.schemas.together import wire
 
 _CLUSTERS = "/compute/clusters"
@@ -48,6 +49,9 @@ CLUSTER = Described(
     tells_age=True,
     key_variable="TOGETHER_API_KEY",
     key_config="together:apiKey",
+    key=ADMIN_KEY,
+    paths="^/compute/",
+    shortage={"status": 409, "body": {"error": "Out of stock"}},
     wire=wire.Cluster,
     meant=frozenset(
         {
@@ -93,6 +97,9 @@ SHARED_VOLUME = Described(
     tells_age=False,
     key_variable="TOGETHER_API_KEY",
     key_config="together:apiKey",
+    key=ADMIN_KEY,
+    paths="^/compute/",
+    shortage={"status": 409, "body": {"error": "Out of stock"}},
     wire=wire.Volume,
     meant=frozenset({"Volume.volume_id", "Volume.volume_name", "Volume.status"}),
 )

@@ -1,0 +1,234 @@
+"""SCP's node pool, GPU node and fabric, described for the conformance suite."""
+
+from typing import Any
+
+from conformance.described import Answers, Change, Described, Objects, Request
+
+from gpuform.providers.emulator.scp import SECRET_KEY
+from gpuform.schemas.scp import wire
+
+_NODES = "/v1/gpu-nodes"
+_POOL = "POOL001-krw1a"
+_PRODUCT = "f90e8ef54cc2451b825608e9f95f7bcb"
+_UBUNTU = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
+_PUBLIC_IP = "0123456789abcdef0123456789abcdef"
+_PASSWORD = "Planted#1pass"
+_SCRIPT = "echo planted-in-the-init-script-of-nodes"
+
+_MADE = {
+    "image_id": "IMAGE-7XFMaJpLsapKvskFMjCtmm",
+    "server_type_id": _PRODUCT,
+    "region_id": "kr-west1",
+    "vpc_id": "e58348b1bc9148e5af86500fd4ef99ca",
+    "subnet_id": "ab313c43291e4b678f4bacffe10768ae",
+    "os_user_password": _PASSWORD,
+    "init_script": _SCRIPT,
+}
+_MADE_MEANT = {
+    "GpuNode.id",
+    "GpuNode.gpu_node_name",
+    "GpuNode.state",
+    "GpuNode.cluster_fabric_id",
+    "GpuNode.cluster_fabric_name",
+    "GpuNode.node_pool_id",
+    "GpuNode.image_id",
+    "GpuNode.region_id",
+    "GpuNode.vpc_id",
+    "GpuNode.network_id",
+    "GpuNode.policy_ip",
+    "GpuNode.created_at",
+    "ClusterFabric.id",
+    "ClusterFabric.cluster_name",
+    "ClusterFabric.state",
+    "ClusterFabric.node_pool_id",
+    "FabricMember.gpu_node_id",
+    "FabricMember.gpu_node_name",
+    "FabricMember.state",
+}
+
+
+def _sent(fabric: dict[str, Any], *names: str) -> Request:
+    """A create of nodes of these names."""
+    sent = {key: value for key, value in _MADE.items() if key != "server_type_id"}
+    servers = [
+        {
+            "gpu_node_name": name,
+            "server_type_id": _PRODUCT,
+            "ip_address": None,
+            "nat_enabled": False,
+            "public_ip_address_id": None,
+        }
+        for name in names
+    ]
+    body = {
+        **sent,
+        "os_user_id": "root",
+        "cluster_fabric_details": fabric,
+        "server_details": servers,
+        "lock_enabled": False,
+        "tags": [],
+    }
+    return Request("POST", _NODES, body)
+
+
+def _create(fabric: dict[str, Any], *names: str) -> Request:
+    """The same as the emulator logs it: without what is secret."""
+    sent = _sent(fabric, *names)
+    hidden = {"os_user_password": "[secret]", "init_script": "[secret]"}
+    return Request(sent.method, sent.path, {**sent.body, **hidden})
+
+
+def _fabric(name: str, id_: str | None = None) -> dict[str, Any]:
+    return {"cluster_fabric_name": name, "node_pool_id": _POOL, "cluster_fabric_id": id_}
+
+
+_PLATFORM: dict[str, Any] = {
+    "platform": "scp",
+    "key_variable": "SCP_TF_SECRET_KEY",
+    "key_config": "scp:secretKey",
+    "key": SECRET_KEY,
+    "paths": "^/v1/",
+    "meant": frozenset(_MADE_MEANT),
+    "answers": (
+        Answers("^/v1/gpu-nodes/[0-9a-f]{32}$", wire.GpuNode),
+        Answers("^/v1/gpu-nodes$", wire.GpuNode, "gpu_nodes"),
+        Answers("^/v1/cluster-fabrics/[0-9a-f]{32}$", wire.ClusterFabric),
+        Answers("^/v1/cluster-fabrics$", wire.ClusterFabric, "cluster_fabrics"),
+    ),
+}
+_OF_NODES: dict[str, Any] = {
+    **_PLATFORM,
+    "listed_as": "gpu_nodes",
+    "own": "^/v1/gpu-nodes/[0-9a-f]{32}$",
+    "wire": wire.GpuNode,
+    "pending": "CREATING",
+    "failed": "ERROR",
+    "leaving": frozenset({"terminating"}),
+    "names_are_unique": True,
+    "secret_inputs": frozenset({"os_user_password", "init_script"}),
+    "shortage": {"capacity": True},
+    "delete_behind": Request("DELETE", _NODES, {"gpu_node_ids": "{parts}"}),
+}
+
+_NODE_POOL = {
+    "node_pool_id": _POOL,
+    "cluster_fabric_name": "fabric1",
+    "gpu_node_name_prefix": "train",
+    "count": 3,
+    **_MADE,
+}
+
+
+def _pools(found: Objects) -> list[dict[str, Any]]:
+    """Nodes of one prefix are a pool; its fabric is named after it."""
+    grouped: dict[str, list[Any]] = {}
+    for node in found:
+        grouped.setdefault(node["name"].rpartition("-")[0], []).append(node)
+    return [
+        {
+            "id": f"{_POOL}/{'fabric1' if prefix == 'train' else prefix}/{prefix}",
+            "name": prefix,
+            "status": nodes[0]["status"],
+            "parts": [node["id"] for node in sorted(nodes, key=lambda each: each["name"])],
+        }
+        for prefix, nodes in grouped.items()
+    ]
+
+
+NODE_POOL = Described(
+    **_OF_NODES,
+    kind="NodePool",
+    good=_NODE_POOL,
+    name_field="gpu_node_name_prefix",
+    own_fields=["cluster_fabric_name"],
+    in_place=Change(
+        {**_NODE_POOL, "state": "STOPPED"},
+        "state",
+        Request("POST", f"{_NODES}/stop", {"gpu_node_ids": "{parts}"}),
+    ),
+    replacing=Change({**_NODE_POOL, "image_id": _UBUNTU}, "image_id"),
+    bad=[
+        ({**_NODE_POOL, "count": 0}, "count"),
+        ({**_NODE_POOL, "cluster_fabric_name": "fabric-"}, "cluster_fabric_name"),
+        ({**_NODE_POOL, "os_user_password": "short"}, "os_user_password"),
+        ({**_NODE_POOL, "image_id": "IMAGE-of-nobody"}, "image_id"),
+        ({**_NODE_POOL, "server_type_id": "g2v192m1920_metal"}, "server_type_id"),
+        ({**_NODE_POOL, "node_pool_id": "POOL001-krw1b"}, "node_pool_id"),
+        ({**_NODE_POOL, "nodes": {"a": {}}}, "count"),
+        ({**_NODE_POOL, "counts": 3}, "counts"),
+    ],
+    create=_create(_fabric("fabric1"), "train-001", "train-002", "train-003"),
+    behind=Request("DELETE", _NODES, {"gpu_node_ids": ["{part}"]}),
+    drift={"count": 2},
+    objects=_pools,
+)
+
+_GPU_NODE = {
+    "gpu_node_name": "solo",
+    "cluster_fabric_id": "{base}",
+    "nat_enabled": False,
+    **_MADE,
+}
+_NAT = {"public_ip_address_id": _PUBLIC_IP}
+
+
+def _nodes(found: Objects) -> list[dict[str, Any]]:
+    """Not those that made the fabric."""
+    return [{**each, "parts": [each["id"]]} for each in found if each["name"][:4] != "base"]
+
+
+GPU_NODE = Described(
+    **_OF_NODES,
+    kind="GpuNode",
+    good=_GPU_NODE,
+    name_field="gpu_node_name",
+    in_place=Change(
+        {**_GPU_NODE, "nat_enabled": True, **_NAT},
+        "nat_enabled",
+        Request("POST", f"{_NODES}/{{id}}/public-nat-ip", _NAT),
+    ),
+    replacing=Change({**_GPU_NODE, "image_id": _UBUNTU}, "image_id"),
+    bad=[
+        ({**_GPU_NODE, "cluster_fabric_id": ""}, "cluster_fabric_id"),
+        ({**_GPU_NODE, "cluster_fabric_id": "f" * 32}, "cluster_fabric_id"),
+        ({**_GPU_NODE, "nat_enabled": True}, "public_ip_address_id"),
+        ({**_GPU_NODE, "os_user_password": "short"}, "os_user_password"),
+        ({**_GPU_NODE, "image_id": "IMAGE-of-nobody"}, "image_id"),
+        ({**_GPU_NODE, "gpu_node_nam": "x"}, "gpu_node_nam"),
+    ],
+    create=_create(_fabric("base", "{base}"), "solo"),
+    behind=Request("POST", f"{_NODES}/{{id}}/public-nat-ip", _NAT),
+    drift={"nat_enabled": True},
+    objects=_nodes,
+    needs=[_sent(_fabric("base"), "base-001", "base-002")],
+    needed_as="fabrics",
+)
+
+_FABRIC = {"node_pool_id": _POOL, "cluster_fabric_name": "base"}
+
+
+def _fabrics(found: Objects) -> list[dict[str, Any]]:
+    return [{**each, "id": f"{_POOL}/{each['name']}", "parts": []} for each in found]
+
+
+FABRIC = Described(
+    **_PLATFORM,
+    kind="Fabric",
+    good=_FABRIC,
+    name_field="cluster_fabric_name",
+    replacing=Change({**_FABRIC, "cluster_fabric_name": "other"}, "cluster_fabric_name"),
+    bad=[
+        ({**_FABRIC, "cluster_fabric_name": "no"}, "cluster_fabric_name"),
+        ({**_FABRIC, "node_pool_id": "POOL001-krw1b"}, "node_pool_id"),
+        ({"cluster_fabric_name": "base"}, "node_pool_id"),
+        ({**_FABRIC, "cluster_fabric": "base"}, "cluster_fabric"),
+    ],
+    listed_as="fabrics",
+    objects=_fabrics,
+    pending="CREATING",
+    failed="ERROR",
+    own="^/v1/cluster-fabrics/[0-9a-f]{32}$",
+    wire=wire.ClusterFabric,
+    needs=[_sent(_fabric("base"), "base-001", "base-002")],
+    needed_as="fabrics",
+)
