@@ -170,7 +170,7 @@ class HumanView(_Recording):
         yield [*lines, self._duration(outcome)]
         if not outcome.succeeded:
             yield list(self._what_next(outcome))
-        elif self.title.operation == "destroy":
+        elif self.title.operation == "destroy" and not outcome.snapshot.resources:
             forget = f"gpuform stack rm {self.title.stack}"
             yield [f"The stack is empty. `{forget}` forgets it and its settings."]
 
