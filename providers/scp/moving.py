@@ -47,14 +47,16 @@ def pool_problems(client: ScpClient, call: Call, values: Mapping[str, Any]) -> I
 def node_problems(client: ScpClient, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
     """What fabrics say against a node: the one to join, and the one that it leaves."""
     fabric_id, name = values.get("cluster_fabric_id"), values.get("gpu_node_name")
-    if isinstance(fabric_id, str):
-        fabric = fabric_of_id(client, fabric_id)
-        if fabric is None:
-            yield Problem("cluster_fabric_id", no_fabric(fabric_id))
-        else:
-            reason = why_not_to(client, call, call.known.get("cluster_fabric_id"), fabric, {name})
-            if reason:
-                yield Problem("cluster_fabric_id", reason)
+    before = call.known.get("cluster_fabric_id")
+    if not isinstance(fabric_id, str) or fabric_id == before:
+        return
+    fabric = fabric_of_id(client, fabric_id)
+    if fabric is None:
+        yield Problem("cluster_fabric_id", no_fabric(fabric_id))
+        return
+    reason = why_not_to(client, call, before, fabric, {name})
+    if reason:
+        yield Problem("cluster_fabric_id", reason)
 
 
 def why_not_to(

@@ -89,6 +89,8 @@ class Described:
     - `names_are_unique`: whether it refuses a second object of a name
     - `shortage`: the answer to a create when nothing is free
     - `own_fields`: the inputs that have to differ between two objects
+    - `control`: the emulator's control over one object, which can remove it; without one all are
+      removed
     - `needs`: what has to be there before, made by somebody else; ids of what `needed_as` lists
       stand for `{NAME}` in all declarations
     """
@@ -124,6 +126,7 @@ class Described:
     shortage: Mapping[str, Any] = field(default_factory=dict)
     own_fields: Sequence[str] = ()
     objects: Callable[[Objects], list[dict[str, Any]]] = one_by_one
+    control: str = ""
     needs: Sequence[Request] = ()
     needed_as: str = ""
 

@@ -107,6 +107,14 @@ class Platform:
         """The ids that those are made of."""
         return {part for each in self.present(*kinds) for part in each["parts"]}
 
+    def vanish(self, described: Described) -> None:
+        """The objects of a kind are gone at once, without a trace."""
+        if described.control:
+            for part in self.parts(described):
+                self._admin("DELETE", f"{described.control}/{part}")
+        else:
+            self.server.store.reset()
+
     def prepare(self, described: Described) -> Described:
         """Makes what a kind needs, unless it is there; the kind with the ids of that."""
         if not described.needs:

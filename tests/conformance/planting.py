@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, get_args, get_origin
 
 from conformance.described import Described
@@ -21,19 +21,35 @@ def mark(place: str) -> str:
 
 def planted(described: Described, path: str, value: Any) -> Any:
     """An answer, with a text in each string of its model but those that are meant."""
+    return altered(
+        described,
+        path,
+        value,
+        lambda model, each: planted_object(model, each, described.meant),
+    )
+
+
+def altered(
+    described: Described,
+    path: str,
+    value: Any,
+    change: Callable[[type[BaseModel], dict[str, Any]], dict[str, Any]],
+) -> Any:
+    """An answer with every object in it changed."""
     if not isinstance(value, dict):
         return value
     for form in described.answers:
-        if re.search(form.path, path):
-            objects = value[form.key] if form.key else [value]
-            found = [_object(form.model, each, described.meant) for each in objects]
-            return {**value, form.key: found} if form.key else found[0]
+        if re.search(form.path, path) and (not form.key or form.key in value):
+            if not form.key:
+                return change(form.model, value)
+            return {**value, form.key: [change(form.model, each) for each in value[form.key]]}
     if described.answers:
         return value
     listed = [key for key, items in value.items() if isinstance(items, list)]
     if len(value) == 1 and listed:
-        return {listed[0]: [planted(described, path, each) for each in value[listed[0]]]}
-    return _object(described.wire, value, described.meant)
+        (key,) = listed
+        return {key: [altered(described, path, each, change) for each in value[key]]}
+    return change(described.wire, value)
 
 
 def strings(model: type[BaseModel]) -> Iterator[str]:
@@ -46,7 +62,10 @@ def strings(model: type[BaseModel]) -> Iterator[str]:
             yield from strings(nested)
 
 
-def _object(model: type[BaseModel], given: dict[str, Any], meant: frozenset[str]) -> dict[str, Any]:
+def planted_object(
+    model: type[BaseModel], given: dict[str, Any], meant: frozenset[str]
+) -> dict[str, Any]:
+    """An object with a text in each string of the model but those that are meant."""
     found = {**given, "planted_key": UNKNOWN, "planted_object": {"token": UNKNOWN}}
     for name, field in model.model_fields.items():
         place = f"{model.__name__}.{name}"
@@ -58,9 +77,9 @@ def _object(model: type[BaseModel], given: dict[str, Any], meant: frozenset[str]
             found[name] = [mark(place)] if is_list else mark(place)
         elif nested is not None and is_list:
             items = given.get(name) or ([] if _is_counted(nested) else [{}])
-            found[name] = [_object(nested, item, meant) for item in items]
+            found[name] = [planted_object(nested, item, meant) for item in items]
         elif nested is not None:
-            found[name] = _object(nested, given.get(name) or {}, meant)
+            found[name] = planted_object(nested, given.get(name) or {}, meant)
     return found
 
 

@@ -107,6 +107,7 @@ _OF_NODES: dict[str, Any] = {
     "names_are_unique": True,
     "secret_inputs": frozenset({"os_user_password", "init_script"}),
     "shortage": {"capacity": True},
+    "control": "scp/gpu-nodes",
     "delete_behind": Request("DELETE", _NODES, {"gpu_node_ids": "{parts}"}),
 }
 

@@ -1,6 +1,5 @@
 """Everything that a network and a platform do wrong, in every operation of every kind."""
 
-import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -190,14 +189,15 @@ def test_what_vanishes_while_it_is_made_is_made_again(case: Case, platform: Plat
     """Somebody deletes the object between the create and its readiness."""
     case.prepare(OPERATIONS[0])
     described = case.described
-    looked = threading.Event()
+    sent, looked = threading.Event(), threading.Event()
 
     def vanish(environ: dict[str, Any]) -> None:
-        path = product_path(environ)
-        is_look = environ["REQUEST_METHOD"] == "GET" and re.search(described.own, path)
-        if is_look and not looked.is_set():
+        method, path = environ["REQUEST_METHOD"], product_path(environ)
+        if (method, path) == (described.create.method, described.create.path):
+            sent.set()
+        elif path and method == "GET" and sent.is_set() and not looked.is_set():
             looked.set()
-            platform.server.store.reset()
+            platform.vanish(described)
 
     with platform.watching(vanish):
         result = case.stack.up(case.wanted)
@@ -211,7 +211,7 @@ def test_what_vanished_before_an_update_is_told_and_made_again_after_a_refresh(
     case: Case, platform: Platform
 ) -> None:
     case.prepare(OPERATIONS[1])
-    platform.server.store.reset()
+    platform.vanish(case.described)
     result = case.stack.up(case.wanted)
     assert not result.ok
     assert "refresh" in result.errors[0]

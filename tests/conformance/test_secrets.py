@@ -1,36 +1,52 @@
 """What a platform sends in confidence, and the key, are found nowhere in the clear.
 
-Decided for each field: `kube_config` is a secret, and so is whatever no model has: unknown fields,
-error answers of another form, values of a wrong type. Names, statuses and ids may be told. Every
+Decided for each field: `kube_config` is a secret, so are passwords and scripts that are declared,
+and so is whatever no model has: unknown fields, error answers of another form, values of a wrong
+type. Names, statuses and ids may be told. Every
 other text is a plain output at most: it is in no message and in no log.
 """
 
 import base64
 import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conformance.described import Described, doubles
 from conformance.emulated import Platform
-from conformance.planting import ENCODED, KUBE, UNKNOWN, WRONG, mark, planted, strings
+from conformance.planting import (
+    ENCODED,
+    KUBE,
+    UNKNOWN,
+    WRONG,
+    altered,
+    mark,
+    planted,
+    planted_object,
+    strings,
+)
 from conformance.stacks import EmbeddedStack, thing
 from conformance.stock import StockHost
 from conformance.verbs import EngineVerbs, Refused, StockVerbs, Verbs
 
-from gpuform.providers.emulator.together import ADMIN_KEY
-
-SECRETS = (KUBE, ENCODED, base64.b64encode(KUBE.encode()).decode(), UNKNOWN, WRONG, ADMIN_KEY)
+SECRETS = (KUBE, ENCODED, base64.b64encode(KUBE.encode()).decode(), UNKNOWN, WRONG)
 
 TOLD = {"GpuWorkerNode.host_name", "ControlPlaneNode.host_name", "PhaseTransition.phase"}
 """Free texts that a message may have, to say which node or phase it is about."""
 
 
-def assert_clean(text: str) -> None:
-    for secret in SECRETS:
+def assert_clean(described: Described, text: str) -> None:
+    declared = (str(described.good[name]) for name in described.secret_inputs)
+    for secret in (*SECRETS, described.key, *declared):
         assert secret not in text
+
+
+def in_the_open(described: Described, properties: Mapping[str, Any] | None) -> str:
+    """The properties that are not secret."""
+    hidden = described.secret | described.secret_inputs
+    return str({name: value for name, value in (properties or {}).items() if name not in hidden})
 
 
 @pytest.fixture
@@ -45,9 +61,10 @@ def sinks(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -
 
 
 def files(directory: Path) -> str:
-    """Every file of a project, the state among them."""
+    """Every file of a project but the program's own, the state among them."""
+    found = (path for path in directory.rglob("*") if path.is_file())
     return "".join(
-        path.read_text(errors="replace") for path in directory.rglob("*") if path.is_file()
+        path.read_text(errors="replace") for path in found if path.name != "declared.json"
     )
 
 
@@ -60,10 +77,10 @@ def messages(stack: EmbeddedStack) -> str:
 def test_the_engine_keeps_what_is_planted_to_its_outputs(
     described: Described, embedded: EmbeddedStack, platform: Platform, sinks: Any
 ) -> None:
-    embedded.config = {described.key_config: ADMIN_KEY}
+    embedded.config = {described.key_config: described.key}
     embedded.secret_keys = [described.key_config]
     told = ""
-    with platform.answering(lambda *answer: planted(described, answer[2])):
+    with platform.answering(lambda *answer: planted(described, *answer[1:])):
         for run in (
             lambda: embedded.up(thing(described)),
             lambda: embedded.up(thing(described, described.in_place.inputs)),
@@ -79,11 +96,10 @@ def test_the_engine_keeps_what_is_planted_to_its_outputs(
     assert destroyed.ok, destroyed.errors
     told += sinks() + files(embedded.directory / ".gpuform")
     assert "gpuform.http" in told
-    assert_clean(told + on_disk)
+    assert_clean(described, told + on_disk)
     for name in described.secret:
         assert KUBE in outputs[name]
-    open_ = {name: value for name, value in outputs.items() if name not in described.secret}
-    assert_clean(str(open_))
+    assert_clean(described, in_the_open(described, outputs))
     for place in set(strings(described.wire)) - TOLD:
         assert mark(place) not in told, place
 
@@ -92,7 +108,7 @@ def test_the_stock_host_tells_what_is_planted_in_the_named_outputs_only(
     described: Described, stock_host: StockHost, platform: Platform
 ) -> None:
     verbs = StockVerbs(described.lifecycle, stock_host.stub)
-    with platform.answering(lambda *answer: planted(described, answer[2])):
+    with platform.answering(lambda *answer: planted(described, *answer[1:])):
         made = verbs.create(doubles(described.good))
         seen = verbs.read(made.id, made.outputs)
         changed = doubles(described.in_place.inputs)
@@ -101,9 +117,9 @@ def test_the_stock_host_tells_what_is_planted_in_the_named_outputs_only(
     for found in (made.outputs, seen.outputs, outputs):
         for name in described.secret:
             assert KUBE in found[name]
-        assert_clean(str({k: v for k, v in found.items() if k not in described.secret}))
-    assert_clean(str(seen.inputs))
-    assert_clean(stock_host.printed + files(stock_host.directory / ".gpuform"))
+        assert_clean(described, in_the_open(described, found))
+    assert_clean(described, in_the_open(described, seen.inputs))
+    assert_clean(described, stock_host.printed + files(stock_host.directory / ".gpuform"))
 
 
 @pytest.fixture(params=["engine", "stock-host"])
@@ -127,7 +143,10 @@ def test_a_value_of_a_wrong_type_is_not_told(
     told, refused = "", 0
     for name in described.wire.model_fields:
         for wrong in ({"token": WRONG}, [WRONG], WRONG):
-            with platform.answering(lambda *answer: {**answer[2], name: wrong}):  # noqa: B023
+            change = lambda _, each: {**each, name: wrong}  # noqa: B023, E731 - for one round
+            with platform.answering(
+                lambda *answer: altered(described, *answer[1:], change)  # noqa: B023 - as above
+            ):
                 try:
                     host.read(made.id, made.outputs)
                 except Refused as error:
@@ -135,19 +154,21 @@ def test_a_value_of_a_wrong_type_is_not_told(
                     told += told_by(error)
     assert refused > len(described.wire.model_fields)
     assert "answered in an unexpected form" in told
-    assert_clean(told + sinks() + stock_host.printed)
+    assert_clean(described, told + sinks() + stock_host.printed)
 
 
-BODIES: tuple[Any, ...] = (
-    UNKNOWN,
-    [UNKNOWN],
-    {"error": {"message": {"token": UNKNOWN}}},
-    {"error": {"message": [UNKNOWN], "code": {"x": UNKNOWN}}},
-    {"detail": UNKNOWN, "errors": [{"msg": UNKNOWN}]},
-    {"error": {"message": f"the key {ADMIN_KEY} may not do this"}},
-    {"error": f"{ADMIN_KEY}: no"},
-    {"message": f"Bearer {ADMIN_KEY}"},
-)
+def bodies(described: Described, *, has_declaration: bool) -> Iterator[Any]:
+    """Error answers; those to a create may have what was declared."""
+    yield from (UNKNOWN, [UNKNOWN])
+    yield {"error": {"message": {"token": UNKNOWN}}}
+    yield {"error": {"message": [UNKNOWN], "code": {"x": UNKNOWN}}}
+    yield {"detail": UNKNOWN, "errors": [{"msg": UNKNOWN}]}
+    declared = [described.good[name] for name in described.secret_inputs if has_declaration]
+    for secret in (described.key, *declared):
+        yield {"error": {"message": f"{secret} may not do this"}}
+        yield {"error": f"{secret}: no"}
+        yield {"message": f"Bearer {secret}"}
+        yield {"errors": [{"detail": [f"with {secret}"]}]}
 
 
 @pytest.mark.parametrize(
@@ -164,24 +185,29 @@ def test_an_error_answer_of_another_form_is_not_told(
     checked = doubles(described.good)
     made = host.create(checked)
     changed = doubles(described.in_place.inputs)
-    other = {**checked, described.name_field: "another"}
+    other = doubles(described.numbered(1))
+    assert described.in_place.sends is not None
+    verbs = {
+        "read": ("GET", lambda: host.read(made.id, made.outputs).outputs),
+        "update": (
+            described.in_place.sends.method,
+            lambda: host.update(made.id, made.outputs, changed),
+        ),
+        "create": ("POST", lambda: host.create(other).outputs),
+        "delete": ("DELETE", lambda: host.delete(made.id, made.outputs)),
+    }
     told = ""
-    for body in BODIES:
-        for method, verb in (
-            ("GET", lambda: host.read(made.id, made.outputs)),
-            ("PUT", lambda: host.update(made.id, made.outputs, changed)),
-            ("POST", lambda: host.create(other)),
-            ("DELETE", lambda: host.delete(made.id, made.outputs)),
-        ):
+    for name, (method, verb) in verbs.items():
+        for body in bodies(described, has_declaration=name == "create"):
             platform.fault(method, "", status=status, body=body)
             try:
-                verb()
+                told += str((verb() or {}).get("not_ready_reason"))
             except Refused as error:
                 told += told_by(error)
             platform.heal()
     if status != 404:
         assert f"answered {status}" in told
-    assert_clean(told + sinks() + stock_host.printed)
+    assert_clean(described, told + sinks() + stock_host.printed)
 
 
 def test_what_nobody_foresaw_keeps_its_text_to_itself(
@@ -206,13 +232,15 @@ def test_what_nobody_foresaw_keeps_its_text_to_itself(
         assert not result.ok
         assert "RuntimeError (this is an error in gpuform)" in result.errors[0]
     assert embedded.outputs["ready"] is False
-    assert_clean(messages(embedded) + str(refreshed) + sinks() + files(embedded.directory))
+    assert_clean(
+        described, messages(embedded) + str(refreshed) + sinks() + files(embedded.directory)
+    )
 
 
 def test_every_text_of_the_wire_models_is_planted(described: Described) -> None:
     """The planting itself: nothing is left out but what is meant."""
     whole: dict[str, Any] = {"gpu_worker_nodes": [{}], "volumes": [{}]}
-    found = str(planted(described, whole))
+    found = str(planted_object(described.wire, whole, described.meant))
     for place in strings(described.wire):
         if place not in described.meant:
             assert mark(place) in found, place
