@@ -1,0 +1,1 @@
+"""TensorOne's GPU clusters: what people declare, what the platform speaks."""

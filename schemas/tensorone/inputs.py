@@ -1,0 +1,143 @@
+"""What a person declares of a TensorOne GPU cluster.
+
+Names are the platform's own: those of 'Create Cluster' in TensorOne's documentation, which also has
+the limits; what can change is from 'Start Cluster' (`update_configuration`). No page documents the
+update request (PUT); that a field can change in place by it is our reading.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.rules import (
+    Default,
+    GrowOnly,
+    Immutable,
+    Secret,
+    Unordered,
+    WriteOnly,
+)
+from gpuform.schemas.tensorone.cluster_parts import AutoTerminateInputs, Name, PortMappingInputs
+from gpuform.schemas.tensorone.cluster_rules import cluster_problems
+
+GpuType = Literal["A100", "H100", "RTX4090", "V100", "T4", "RTX3090"]
+Region = Literal["us-east-1", "us-west-2", "eu-west-1", "ap-southeast-1"]
+State = Literal["running", "stopped"]
+
+CONFIGURED: Final = ("gpu_count", "cpu_cores", "memory_gb", "storage_gb", "docker_image")
+"""What changes at a start alone ('Start Cluster', `update_configuration`)."""
+
+UPDATED: Final = (
+    "name",
+    "description",
+    "environment_variables",
+    "environment_secrets",
+    "port_mappings",
+    "security_groups",
+    "auto_terminate",
+    "tags",
+)
+"""What changes by an update request, while the cluster runs or not."""
+
+
+class ClusterInputs(InputModel):
+    """A GPU cluster: one host with up to 8 GPUs."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {
+        "cluster_name": "name",
+        "num_gpus": "gpu_count",
+        "instance_type": "gpu_type",
+        "environment": "environment_variables",
+        "restore_from_snapshot": "restore_snapshot",
+        "create_final_snapshot": "final_snapshot",
+        "snapshot_name": "final_snapshot_name",
+        "imageName": "docker_image",
+        "gpuType": "gpu_type",
+        "env": "environment_variables",
+    }
+
+    name: Name = Field(description="Name of the cluster: 3 to 64 letters, digits and hyphens.")
+    description: str | None = Field(default=None, description="What the cluster is for.")
+    gpu_type: Annotated[GpuType, Immutable] = Field(
+        description="A100, H100, RTX4090, V100, T4 or RTX3090."
+    )
+    gpu_count: int = Field(
+        ge=1, le=8, description="Number of GPUs, 1 to 8; a change stops and starts the cluster."
+    )
+    storage_gb: Annotated[int, GrowOnly] = Field(
+        ge=50,
+        description="Storage in GB, at least 50; only grows, and that stops and starts the "
+        "cluster.",
+    )
+    region: Annotated[Region, Immutable] = Field(
+        description="us-east-1, us-west-2, eu-west-1 or ap-southeast-1."
+    )
+    project_id: Annotated[str, Immutable] = Field(
+        min_length=1, description="Project of the cluster."
+    )
+    cpu_cores: int | None = Field(
+        default=None,
+        ge=1,
+        description="Processor cores; the platform's choice when not declared. A change stops and "
+        "starts the cluster.",
+    )
+    memory_gb: int | None = Field(
+        default=None,
+        ge=1,
+        description="Memory in GB; the platform's choice when not declared. A change stops and "
+        "starts the cluster.",
+    )
+    template_id: Annotated[str | None, Immutable] = Field(
+        default=None, min_length=1, description="Template with an image, instead of docker_image."
+    )
+    docker_image: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Image, instead of template_id; a change stops and starts the cluster.",
+    )
+    environment_variables: Annotated[dict[str, str] | None, Secret, Default({})] = Field(
+        default=None, description="Variables of the environment; those that are found are compared."
+    )
+    environment_secrets: Annotated[dict[str, str] | None, Secret, WriteOnly, Default({})] = Field(
+        default=None,
+        description="More variables, sent with the others and never read back.",
+    )
+    ssh_enabled: Annotated[bool | None, Immutable, WriteOnly, Default(True)] = Field(
+        default=None, description="Whether one can log in."
+    )
+    ssh_public_keys: Annotated[list[str] | None, Immutable, WriteOnly, Unordered] = Field(
+        default=None, description="Public keys of those who log in."
+    )
+    port_mappings: list[PortMappingInputs] | None = Field(
+        default=None, description="Ports that are reached from outside."
+    )
+    security_groups: Annotated[list[str] | None, Unordered] = Field(
+        default=None, description="Ids of security groups."
+    )
+    auto_terminate: AutoTerminateInputs | None = Field(
+        default=None,
+        description="When the platform stops it by itself. That is no drift; "
+        "--allow start-terminated starts it again.",
+    )
+    tags: dict[str, str] | None = Field(default=None, description="Tags.")
+    state: Annotated[State | None, Default("running")] = Field(
+        default=None, description="running or stopped."
+    )
+    restore_snapshot: Annotated[str | None, WriteOnly] = Field(
+        default=None,
+        min_length=1,
+        description="Id of a snapshot to start from, once; declaring another one stops and starts "
+        "the cluster.",
+    )
+    final_snapshot: Annotated[bool | None, WriteOnly, Default(False)] = Field(
+        default=None, description="Whether deleting the cluster makes a last snapshot."
+    )
+    final_snapshot_name: Annotated[str | None, WriteOnly] = Field(
+        default=None, min_length=1, description="Name of that snapshot."
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        return cluster_problems(values)

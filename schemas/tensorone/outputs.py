@@ -1,0 +1,82 @@
+"""What a TensorOne cluster gives out beside its inputs.
+
+None of it is ever compared. What is measured all the time (utilization, cost so far, idle time) is
+not among it: ask the platform for that.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpuform.schemas.models import OutputModel
+from gpuform.schemas.rules import Secret
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class AlertOutputs(_Part):
+    type: str | None = Field(default=None, description="Kind, such as high_gpu_utilization.")
+    severity: str | None = Field(default=None, description="Severity, in the platform's words.")
+    message: str | None = Field(default=None, description="What is the matter.")
+    triggered_at: str | None = Field(default=None, description="Since when.")
+
+
+class SnapshotOutputs(_Part):
+    id: str = Field(description="Id, for restore_snapshot.")
+    name: str | None = Field(default=None, description="Its name.")
+    size_gb: float | None = Field(default=None, description="Its size.")
+    created_at: str | None = Field(default=None, description="When it was made.")
+
+
+class ClusterOutputs(OutputModel):
+    """A cluster as the platform shows it. Times are the platform's own text.
+
+    One that its own auto-termination has stopped is `ready`: that is what was declared;
+    `stopped_by` says so.
+    """
+
+    status: str = Field(description="Status, in the platform's words.")
+    status_message: str | None = Field(default=None, description="What the platform says of it.")
+    stopped_by: str | None = Field(
+        default=None, description="The limit of auto_terminate that has stopped it, if one has."
+    )
+    restored_snapshot: str | None = Field(
+        default=None, description="The snapshot that gpuform has restored at a start."
+    )
+    private_ip: str | None = Field(default=None, description="Address inside the platform.")
+    public_ip: str | None = Field(default=None, description="Public address.")
+    proxy_url: str | None = Field(default=None, description="Its web address.")
+    port_urls: dict[str, str] = Field(
+        default={}, description="Web addresses of the mapped ports, by internal port."
+    )
+    ssh_command: Annotated[str | None, Secret] = Field(
+        default=None, repr=False, description="Command that logs in as root."
+    )
+    availability_zone: str | None = Field(default=None, description="Where in the region it is.")
+    storage_type: str | None = Field(default=None, description="Kind of storage, such as nvme.")
+    gpu_health: str | None = Field(default=None, description="Health of the GPUs.")
+    storage_health: str | None = Field(default=None, description="Health of the storage.")
+    network_health: str | None = Field(default=None, description="Health of the network.")
+    docker_health: str | None = Field(default=None, description="Health of the container runtime.")
+    alerts: list[AlertOutputs] = Field(default=[], description="What the platform warns of.")
+    current_hourly_rate: float | None = Field(
+        default=None, description="Cost of an hour, in currency."
+    )
+    currency: str | None = Field(default=None, description="Currency of all costs.")
+    daily_estimate: float | None = Field(default=None, description="Projected cost of a day.")
+    weekly_estimate: float | None = Field(default=None, description="Projected cost of a week.")
+    monthly_estimate: float | None = Field(default=None, description="Projected cost of a month.")
+    snapshots: list[SnapshotOutputs] = Field(default=[], description="Its snapshots.")
+    hidden_variables: list[str] = Field(
+        default=[], description="Variables whose values the platform does not show."
+    )
+    python_version: str | None = Field(default=None, description="Python in the image.")
+    cuda_version: str | None = Field(default=None, description="CUDA in the image.")
+    driver_version: str | None = Field(default=None, description="Driver of the GPUs.")
+    docker_version: str | None = Field(default=None, description="Docker of the host.")
+    created_at: str | None = Field(default=None, description="When it was made.")
+    updated_at: str | None = Field(
+        default=None, description="When the platform last changed it; no older answer is believed."
+    )

@@ -1,0 +1,285 @@
+"""What TensorOne's API sends: the cluster of the platform's document, field by field.
+
+Only ids are required: other answers may have less. Statuses are text, since a newer server may send
+others; the known ones are in ``statuses.py``. A measured number stays whole or broken, as it came.
+The values of the environment are kept out of every message: they may be tokens.
+"""
+
+from pydantic import Field, SecretStr
+
+from gpuform.schemas.models import WireModel
+
+Number = int | float
+
+
+class HealthChecks(WireModel):
+    gpu_health: str | None = None
+    storage_health: str | None = None
+    network_health: str | None = None
+    docker_health: str | None = None
+
+
+class StatusDetails(WireModel):
+    message: str | None = None
+    last_status_change: str | None = None
+    health_checks: HealthChecks = HealthChecks()
+
+
+class Configuration(WireModel):
+    gpu_type: str | None = None
+    gpu_count: int | None = None
+    cpu_cores: int | None = None
+    memory_gb: int | None = None
+    storage_gb: int | None = None
+    storage_type: str | None = None
+    region: str | None = None
+    availability_zone: str | None = None
+
+
+class ProjectInfo(WireModel):
+    project_id: str | None = None
+    project_name: str | None = None
+    owner_id: str | None = None
+    owner_email: str | None = None
+
+
+class TemplateInfo(WireModel):
+    template_id: str | None = None
+    template_name: str | None = None
+    template_version: str | None = None
+    docker_image: str | None = None
+
+
+class SshConnection(WireModel):
+    """How to log in as root."""
+
+    host: str | None = None
+    port: int | None = None
+    username: str | None = None
+    status: str | None = None
+    connection_string: SecretStr | None = None
+    last_connection: str | None = None
+
+
+class PortMapping(WireModel):
+    internal_port: int = 0
+    external_port: int | None = None
+    protocol: str | None = None
+    description: str | None = None
+    url: str | None = None
+    status: str | None = None
+
+
+class FirewallRule(WireModel):
+    """``port_range`` is text: one port, or two with a hyphen; ``source`` is a network."""
+
+    direction: str | None = None
+    protocol: str | None = None
+    port_range: str | None = None
+    source: str | None = None
+    description: str | None = None
+
+
+class Network(WireModel):
+    private_ip: str | None = None
+    public_ip: str | None = None
+    proxy_url: str | None = None
+    ssh_connection: SshConnection = SshConnection()
+    port_mappings: tuple[PortMapping, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    firewall_rules: tuple[FirewallRule, ...] = ()
+
+
+class CurrentMetrics(WireModel):
+    """Utilization is in percent."""
+
+    timestamp: str | None = None
+    gpu_utilization: Number | None = None
+    gpu_memory_utilization: Number | None = None
+    cpu_utilization: Number | None = None
+    memory_utilization: Number | None = None
+    storage_utilization: Number | None = None
+    network_rx_mbps: Number | None = None
+    network_tx_mbps: Number | None = None
+    temperature_celsius: Number | None = None
+    power_usage_watts: Number | None = None
+
+
+class Course(WireModel):
+    """A measured value over the window."""
+
+    avg: Number | None = None
+    min: Number | None = None
+    max: Number | None = None
+    trend: str | None = None
+
+
+class CostEfficiency(WireModel):
+    utilization_score: Number | None = None
+    cost_per_compute_hour: Number | None = None
+
+
+class HistoricalMetrics(WireModel):
+    window: str | None = None
+    gpu_utilization: Course = Course()
+    memory_utilization: Course = Course()
+    cost_efficiency: CostEfficiency = CostEfficiency()
+
+
+class Alert(WireModel):
+    type: str | None = None
+    severity: str | None = None
+    message: str | None = None
+    triggered_at: str | None = None
+
+
+class Metrics(WireModel):
+    current: CurrentMetrics = CurrentMetrics()
+    historical: HistoricalMetrics = HistoricalMetrics()
+    alerts: tuple[Alert, ...] = ()
+
+
+class CostBreakdown(WireModel):
+    gpu_cost: Number | None = None
+    cpu_cost: Number | None = None
+    memory_cost: Number | None = None
+    storage_cost: Number | None = None
+    network_cost: Number | None = None
+
+
+class BillingPeriod(WireModel):
+    start: str | None = None
+    current: str | None = None
+    duration_hours: Number | None = None
+
+
+class CostProjections(WireModel):
+    daily_estimate: Number | None = None
+    weekly_estimate: Number | None = None
+    monthly_estimate: Number | None = None
+
+
+class Cost(WireModel):
+    current_hourly_rate: Number | None = None
+    currency: str | None = None
+    session_cost: Number | None = None
+    total_lifetime_cost: Number | None = None
+    cost_breakdown: CostBreakdown = CostBreakdown()
+    billing_period: BillingPeriod = BillingPeriod()
+    cost_projections: CostProjections = CostProjections()
+
+
+class StorageVolume(WireModel):
+    name: str | None = None
+    size_gb: Number | None = None
+    used_gb: Number | None = None
+    mount_path: str | None = None
+    type: str | None = None
+    encrypted: bool | None = None
+
+
+class Snapshot(WireModel):
+    id: str
+    name: str | None = None
+    size_gb: Number | None = None
+    created_at: str | None = None
+
+
+class Storage(WireModel):
+    volumes: tuple[StorageVolume, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+
+
+class RuntimeInfo(WireModel):
+    python_version: str | None = None
+    cuda_version: str | None = None
+    driver_version: str | None = None
+    docker_version: str | None = None
+
+
+class Environment(WireModel):
+    """``secrets`` are the names of variables whose values the platform does not show."""
+
+    variables: dict[str, SecretStr] = Field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    runtime_info: RuntimeInfo = RuntimeInfo()
+
+
+class AutoTerminate(WireModel):
+    enabled: bool | None = None
+    idle_minutes: int | None = None
+    max_runtime_hours: Number | None = None
+    cost_limit_usd: Number | None = None
+    estimated_termination: str | None = None
+    current_idle_minutes: Number | None = None
+
+
+class Cluster(WireModel):
+    """A cluster. A part that an answer leaves out, as a list may, is None."""
+
+    id: str
+    name: str = ""
+    description: str | None = None
+    status: str = ""
+    status_details: StatusDetails = StatusDetails()
+    configuration: Configuration | None = None
+    project_info: ProjectInfo = ProjectInfo()
+    template_info: TemplateInfo = TemplateInfo()
+    network: Network | None = None
+    metrics: Metrics | None = None
+    cost: Cost | None = None
+    storage: Storage = Storage()
+    environment: Environment | None = None
+    auto_terminate: AutoTerminate | None = None
+    uptime_seconds: Number | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    last_accessed: str | None = None
+    tags: dict[str, str] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer has all that a declaration or an output is read from."""
+        parts = (self.configuration, self.network, self.metrics, self.cost, self.environment)
+        return None not in parts
+
+
+class Meta(WireModel):
+    """About the answer: ``data_freshness_seconds`` is how old its data is."""
+
+    request_id: str | None = None
+    response_time_ms: Number | None = None
+    cache_hit: bool = False
+    data_freshness_seconds: Number = 0
+
+
+class ClusterAnswer(WireModel):
+    success: bool = True
+    data: Cluster
+    meta: Meta = Meta()
+
+
+class Pagination(WireModel):
+    page: int = 1
+    limit: int | None = None
+    total: int | None = None
+    total_pages: int = 1
+
+
+class ClusterPage(WireModel):
+    clusters: tuple[Cluster, ...] = ()
+    pagination: Pagination = Pagination()
+
+
+class ClusterListAnswer(WireModel):
+    """The document has no list; its form is ours."""
+
+    success: bool = True
+    data: ClusterPage
+    meta: Meta = Meta()
+
+
+class Accepted(WireModel):
+    """The answer to a delete, of which nothing is needed."""
+
+    success: bool = True
