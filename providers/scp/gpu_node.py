@@ -60,20 +60,22 @@ class GpuNodeActions:
         client = self._client_of(want)
         fabric = self._joined(client, call, want)
 
-        def named() -> list[wire.GpuNode]:
-            listed = client.shared_nodes().all()
-            return [node for node in listed if node.gpu_node_name == want.gpu_node_name]
+        listed: list[Candidate] = []
 
         def candidates() -> list[Candidate]:
-            return [candidate(node) for node in named()]
+            nodes = client.shared_nodes().all()
+            listed[:] = [candidate(n) for n in nodes if n.gpu_node_name == want.gpu_node_name]
+            return list(listed)
 
         def wait_for_name() -> None:
-            wait_until(
-                call,
-                lambda: Look(None, "its name is still in use", done=not named()),
-                what=f"GPU node {want.gpu_node_name}",
-                interval=client.rhythm(INTERVAL),
-            )
+            """Those that have the name are being deleted."""
+            if listed:
+                wait_until(
+                    call,
+                    lambda: Look(None, "its name is still in use", done=not candidates()),
+                    what=f"GPU node {want.gpu_node_name}",
+                    interval=client.rhythm(INTERVAL),
+                )
 
         target = Target("scp", "GpuNode", want.gpu_node_name, fabric.node_pool_id)
         attempt = Attempt(lambda: client.create_nodes(_request(want, fabric))[0])

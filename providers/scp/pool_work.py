@@ -55,7 +55,8 @@ class PoolWork:
 
     def begin(self) -> None:
         """Makes the first nodes, unless an earlier attempt has made some."""
-        self.nodes.look()
+        if self._ledger.ids or self._ledger.is_searching:
+            self.nodes.look()
         if self._ledger.ids:
             self._call.on_progress("found nodes again, created by an earlier attempt")
         else:

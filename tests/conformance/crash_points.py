@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, cast
 import httpx
 from conformance.described import Described
 from conformance.emulated import Platform
-from conformance.kinds import KINDS, TOPOLOGY
+from conformance.kinds import KINDS, MADE, TOPOLOGY
 from conformance.settling import assert_destroyed, assert_nothing_is_lost, assert_settles
 from conformance.stacks import Declared, EmbeddedStack, thing
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
@@ -54,14 +54,34 @@ class Scenario:
         return {each.described for each in (*self.before, *self.after)}
 
 
-def _scenarios() -> dict[str, Scenario]:
-    found = {"create-topology": Scenario([], TOPOLOGY), "destroy-topology": Scenario(TOPOLOGY, [])}
-    for kind in KINDS:
-        good = [thing(kind)]
-        found[f"create-{kind}"] = Scenario([], good)
-        found[f"update-{kind}"] = Scenario(good, [thing(kind, kind.in_place.inputs)])
-        found[f"replace-{kind}"] = Scenario(good, [thing(kind, kind.replacing.inputs)])
-        found[f"destroy-{kind}"] = Scenario(good, [])
+Place = Callable[[Described], Described]
+"""Gives a kind the ids of what it needs on the platform."""
+
+
+def _scenario(
+    kind: Described,
+    before: Callable[[Described], Mapping[str, Any]] | None,
+    after: Callable[[Described], Mapping[str, Any]] | None,
+) -> Callable[[Place], Scenario]:
+    def made(place: Place) -> Scenario:
+        placed = place(kind)
+        steps = ([thing(placed, each(placed))] if each else [] for each in (before, after))
+        return Scenario(*steps)
+
+    return made
+
+
+def _scenarios() -> dict[str, Callable[[Place], Scenario]]:
+    found: dict[str, Callable[[Place], Scenario]] = {
+        "create-topology": lambda _: Scenario([], TOPOLOGY),
+        "destroy-topology": lambda _: Scenario(TOPOLOGY, []),
+    }
+    for kind in MADE:
+        good = lambda each: each.good  # noqa: E731 - one of three
+        found[f"create-{kind}"] = _scenario(kind, None, good)
+        found[f"update-{kind}"] = _scenario(kind, good, lambda each: each.in_place.inputs)
+        found[f"replace-{kind}"] = _scenario(kind, good, lambda each: each.replacing.inputs)
+        found[f"destroy-{kind}"] = _scenario(kind, good, None)
     return found
 
 
@@ -143,6 +163,9 @@ class World:
         platform = Platform(cast("Any", None), http)
         return cls(EmbeddedStack(folder, CRYPTER), platform)
 
+    def scenario(self, name: str) -> Scenario:
+        return SCENARIOS[name](self.platform.prepare)
+
     def apply(self, declared: Sequence[Declared]) -> bool:
         result = self.stack.up(*declared) if declared else self.stack.destroy()
         return result.ok
@@ -163,27 +186,30 @@ def in_child(work: Callable[[], None], log: Path) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def prepare(folder: Path, scenario: Scenario) -> None:
+def prepare(folder: Path, name: str) -> None:
     folder.mkdir(parents=True)
     with ExitStack() as held:
         world = World.open(folder, held)
+        scenario = world.scenario(name)
         if scenario.before:
             assert world.apply(scenario.before)
         world.platform.forget_requests()
 
 
-def run(folder: Path, scenario: Scenario, last: int | None, told: Path) -> None:
+def run(folder: Path, name: str, last: int | None, told: Path) -> None:
     with ExitStack() as held:
         hook = Hook(last, told)
         world = World.open(folder, held, hook)
+        scenario = world.scenario(name)
         hook.watch_writes()
         assert world.apply(scenario.after)
 
 
-def mend(folder: Path, scenario: Scenario) -> None:
+def mend(folder: Path, name: str) -> None:
     """What must hold after a death, and after the next run."""
     with ExitStack() as held:
         world = World.open(folder, held)
+        scenario = world.scenario(name)
         stack, platform = world.stack, world.platform
         assert_nothing_is_lost(stack, platform, *scenario.before, *scenario.after)
         if scenario.after:
@@ -195,10 +221,10 @@ def mend(folder: Path, scenario: Scenario) -> None:
             assert platform.created(kind) <= wanted, f"{kind} was created more than once"
 
 
-def crash_everywhere(scenario: Scenario, folder: Path) -> dict[str, Any]:
+def crash_everywhere(name: str, folder: Path) -> dict[str, Any]:
     """Dies at the first, the second, ... point until a run comes to its end."""
     base, log, told = folder / "base", folder / "log", folder / "told"
-    status = in_child(lambda: prepare(base, scenario), log)
+    status = in_child(lambda: prepare(base, name), log)
     if status:
         return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}
     failures = []
@@ -207,12 +233,12 @@ def crash_everywhere(scenario: Scenario, folder: Path) -> dict[str, Any]:
         work = folder / "work"
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(base, work)
-        status = in_child(lambda work=work, last=last: run(work, scenario, last, told), log)
+        status = in_child(lambda work=work, last=last: run(work, name, last, told), log)
         was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         at = f"{last}: {told.read_text()}" if was_killed else "the end"
         if not was_killed and status:
             failures.append({"at": at, "why": log.read_text()})
-        if in_child(lambda work=work: mend(work, scenario), log):
+        if in_child(lambda work=work: mend(work, name), log):
             failures.append({"at": at, "why": log.read_text()})
         if not was_killed or len(failures) > 5:
             return {"points": last - 1, "failures": failures}
@@ -224,7 +250,7 @@ def main() -> None:
     CRYPTER.check()  # derives the key once, for all children
     for kind in KINDS:
         resource_class(kind.platform, kind.kind)  # imports all of it, once
-    print(json.dumps(crash_everywhere(SCENARIOS[name], Path(folder))))  # noqa: T201 - the result
+    print(json.dumps(crash_everywhere(name, Path(folder))))  # noqa: T201 - the result
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from conformance.described import Described
 from conformance.emulated import Platform, emulated, product_path
-from conformance.kinds import KINDS
+from conformance.kinds import FAST, MADE
 from conformance.settling import (
     assert_destroyed,
     assert_nothing_is_imagined,
@@ -34,20 +34,15 @@ PROMPT = 5
 """Seconds in which an interrupted command has to be done."""
 
 
-FAST = KINDS[-1]
-"""The kind whose tests are fast; what differs between kinds is in the other files."""
-
-
 @pytest.fixture(
-    params=[
-        pytest.param(FAST),
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:-1]),
-    ],
+    params=[pytest.param(kind, marks=() if kind is FAST else pytest.mark.slow) for kind in MADE],
     ids=str,
 )
-def described(request: pytest.FixtureRequest) -> Described:
-    found: Described = request.param
-    return found
+def described(request: pytest.FixtureRequest, platform: Platform) -> Described:
+    """What differs between kinds is in the other files."""
+    placed = platform.prepare(request.param)
+    platform.server.clock.until(time.time())
+    return placed
 
 
 @dataclass
@@ -98,8 +93,8 @@ class Command:
 
 @pytest.fixture
 def emulator() -> Iterator[Platform]:
-    """A platform whose clock agrees with the processes'."""
-    with emulated(start=time.time()) as platform:
+    """A platform whose clock agrees with the processes', once it is prepared."""
+    with emulated(start=time.time() - 10_000) as platform:
         yield platform
 
 
@@ -290,6 +285,6 @@ def test_an_up_that_is_killed_while_it_waits_is_mended(
 def test_a_destroy_that_is_killed_is_mended(command: Command, described: Described) -> None:
     stack, platform = command.stack, command.platform
     assert stack.up(thing(described)).ok
-    kill_at(command, DESTROY, "DELETE", described.own)
+    kill_at(command, DESTROY, "DELETE", described.delete_behind.pattern)
     assert_nothing_is_lost(stack, platform, thing(described))
     assert_destroyed(stack, platform, thing(described))
