@@ -3,69 +3,30 @@
 This module moves bytes; what is in a checkpoint is `state`'s concern.
 """
 
-import gzip
-import importlib
 import os
 import re
 import shutil
 import time
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from gpuform.stacks.engine.atomic import replace_file
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine import backend_files
+from gpuform.stacks.engine.backend_files import MAKE_ROOM, BackendError, DamagedFile
+from gpuform.stacks.engine.history import HistoryEntry
 from gpuform.stacks.engine.lock import Patience, StackLock
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.value_json import Json, dump
+from gpuform.stacks.engine.state import timestamp
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _NO_BACKUPS = (
     "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS",
     "PULUMI_SELF_MANAGED_STATE_DISABLE_CHECKPOINT_BACKUPS",
 )
 _SUPPORTED = "Use file://DIRECTORY, or file://~ for your home folder, or the Pulumi CLI."
-
-
-class BackendError(EngineError):
-    """The place of the stacks cannot be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """What one operation did, as `pulumi stack history` shows it. Times are Unix seconds.
-
-    `config` is the stack file's, with its ciphertexts.
-    """
-
-    kind: str
-    result: str
-    start_time: int
-    end_time: int
-    resource_changes: Mapping[str, int] = field(default_factory=dict)
-    config: Mapping[str, Json] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=lambda: {"exec.kind": "cli"})
-    message: str = ""
-
-    def to_json(self) -> bytes:
-        return dump(
-            {
-                "kind": self.kind,
-                "startTime": self.start_time,
-                "message": self.message,
-                "environment": dict(self.environment),
-                "config": dict(self.config),
-                "version": 0,
-                "result": self.result,
-                "endTime": self.end_time,
-                "resourceChanges": dict(self.resource_changes),
-            }
-        )
 
 
 def backend_url(environ: Mapping[str, str], project: Project | None) -> str:
@@ -124,12 +85,7 @@ class Backend:
     def read(self, project: str, stack: str) -> bytes | None:
         """The checkpoint's JSON, or None when there is no such stack."""
         path = self._find(project, stack)
-        if path is None:
-            return None
-        try:
-            return _unpacked(path.read_bytes(), path)
-        except OSError as error:
-            raise BackendError(f"{path} cannot be read: {error.strerror or error}") from error
+        return None if path is None else backend_files.read(path)
 
     def write(self, project: str, stack: str, data: bytes) -> None:
         """Replace the checkpoint, in the format that its file has; the old one becomes `.bak`.
@@ -138,10 +94,30 @@ class Backend:
         """
         self._write_meta()
         path = self.path(project, stack)
-        packed = _packed(data, path)
+        packed = backend_files.packed(data, path)
+        try:
+            if path.exists():
+                backend_files.copy(path, path.with_name(f"{path.name}.bak"))
+            backend_files.write(path, packed)
+        except BackendError as error:
+            if path.exists():
+                state = f"{path} of {_changed(path)} is untouched and the last good state."
+                error.hint = f"{state} {MAKE_ROOM}"
+            raise
+
+    def restore(self, project: str, stack: str, data: bytes) -> Path | None:
+        """Put a checkpoint in the place of one that may be damaged, and of its `.bak` nothing.
+
+        What was there is kept beside it, as `NAME.NANOSECONDS`, which is returned.
+        """
+        self._write_meta()
+        path = self.path(project, stack)
+        kept = None
         if path.exists():
-            _put(path.with_name(f"{path.name}.bak"), path.read_bytes())
-        _put(path, packed)
+            kept = path.with_name(f"{path.name}.{_later_than(path.parent, path.name)}")
+            backend_files.copy(path, kept)
+        backend_files.write(path, backend_files.packed(data, path))
+        return kept
 
     def remove(self, project: str, stack: str) -> None:
         """Forget a stack and its history; like the Pulumi CLI, a `.bak` and backups stay."""
@@ -151,40 +127,87 @@ class Backend:
             path.with_name(f"{path.name}.attrs").unlink(missing_ok=True)
         tags = self._folder("stacks", project, f"{stack}.pulumi-tags")
         tags.unlink(missing_ok=True)
-        self.journal(project, stack).unlink(missing_ok=True)
+        for kind in ("journal", "passphrase-change"):
+            self.own_file(project, stack, kind).unlink(missing_ok=True)
         shutil.rmtree(self._folder("history", project, stack), ignore_errors=True)
 
-    def journal(self, project: str, stack: str) -> Path:
-        """Where gpuform keeps the journal of a run of the stack; Pulumi does not look there."""
+    def move_side_files(self, project: str, old: str, new: str) -> None:
+        """Give the history and the tags of one stack to another, as a renamed stack has them."""
+        self._variants(project, new)
+        target = self._folder("history", project, new)
+        for path in sorted(self._folder("history", project, old).glob(f"{old}-*")):
+            target.mkdir(parents=True, exist_ok=True)
+            path.replace(target / f"{new}{path.name.removeprefix(old)}")
+        tags = self._folder("stacks", project, f"{old}.pulumi-tags")
+        if tags.exists():
+            tags.replace(tags.with_name(f"{new}.pulumi-tags"))
+
+    def own_file(self, project: str, stack: str, kind: str) -> Path:
+        """Where gpuform keeps something of its own about a stack; Pulumi does not look there."""
         self._variants(project, stack)
-        return self._folder("gpuform", project, f"{stack}.journal")
+        return self._folder("gpuform", project, f"{stack}.{kind}")
+
+    def journal(self, project: str, stack: str) -> Path:
+        """Where the journal of a run is kept."""
+        return self.own_file(project, stack, "journal")
+
+    def set_journal_aside(self, project: str, stack: str) -> Path | None:
+        """Give up a journal that is left; it is kept beside its place, which is returned."""
+        path = self.journal(project, stack)
+        if not path.exists():
+            return None
+        kept = path.with_name(f"{path.name}.{_later_than(path.parent, path.name)}")
+        path.replace(kept)
+        return kept
 
     def lock(self, project: str, stack: str, patience: Patience | None = None) -> StackLock:
         """The stack's lock, not yet taken; every operation that changes the stack holds it."""
-        self._variants(project, stack)
-        return StackLock(
-            self._folder("locks", "organization", project, stack),
-            self._folder("gpuform", project, f"{stack}.lock"),
-            patience,
-        )
+        own = self.own_file(project, stack, "lock")
+        return StackLock(self._folder("locks", "organization", project, stack), own, patience)
 
     def backup(self, project: str, stack: str) -> None:
         """Keep a copy of the checkpoint, at the end of an operation; the user can turn it off."""
         path = self._find(project, stack)
         if path is not None and self.keeps_backups:
             suffix = path.name.removeprefix(stack)
-            name = f"{stack}.{time.time_ns()}{suffix}"
-            _put(self._folder("backups", project, stack, name), path.read_bytes())
+            folder = self._folder("backups", project, stack)
+            name = f"{stack}.{_later_than(folder, stack)}{suffix}"
+            backend_files.copy(path, folder / name)
+
+    def backups(self, project: str, stack: str) -> list[Path]:
+        """The files that hold earlier checkpoints of a stack, whole or not, in no order."""
+        kept = self._folder("backups", project, stack).glob(f"{stack}.*")
+        names = "|".join(re.escape(path.name) for path in self._variants(project, stack))
+        pattern = re.compile(rf"({names})\.(bak|\d+)")
+        beside = self._folder("stacks", project).glob(f"{stack}.*")
+        return [
+            *(path for path in beside if pattern.fullmatch(path.name)),
+            *(path for path in kept if path.name.endswith(_SUFFIXES)),
+        ]
+
+    def history(
+        self, project: str, stack: str, skip: int = 0, limit: int | None = None
+    ) -> list[HistoryEntry]:
+        """What was done to a stack, the latest first: all of it, or `limit` after `skip`.
+
+        DamagedFile names an entry that cannot be read.
+        """
+        self._variants(project, stack)
+        folder = self._folder("history", project, stack)
+        found = sorted(folder.glob("*.history.json*"), reverse=True)
+        paths = [path for path in found if path.name.endswith(_SUFFIXES)]
+        stop = None if limit is None else skip + limit
+        return [_history_entry(path) for path in paths[skip:stop]]
 
     def add_history(self, project: str, stack: str, entry: HistoryEntry) -> None:
         """Record an operation with a copy of the checkpoint that it left."""
-        prefix = f"{stack}-{time.time_ns()}"
         folder = self._folder("history", project, stack)
-        _put(folder / f"{prefix}.history.json", entry.to_json())
+        prefix = f"{stack}-{_later_than(folder, stack)}"
+        backend_files.write(folder / f"{prefix}.history.json", entry.to_json())
         path = self._find(project, stack)
         if path is not None:
             suffix = path.name.removeprefix(stack)
-            _put(folder / f"{prefix}.checkpoint{suffix}", path.read_bytes())
+            backend_files.copy(path, folder / f"{prefix}.checkpoint{suffix}")
 
     def _folder(self, *parts: str) -> Path:
         return self.root.joinpath(".pulumi", *parts)
@@ -203,13 +226,15 @@ class Backend:
         found = [path for path in self._variants(project, stack) if path.is_file()]
         return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
+    def legacy_stacks(self) -> list[Path]:
+        """Checkpoints of Pulumi's first layout, which knew no projects."""
+        found = self._folder("stacks").glob("*.json*")
+        return sorted(path for path in found if path.name.endswith(_SUFFIXES) and path.is_file())
+
     def _check_layout(self) -> None:
         meta = self._folder("meta.yaml")
         if not meta.exists():
-            legacy = any(
-                path.name.endswith(_SUFFIXES) for path in self._folder("stacks").glob("*.json*")
-            )
-            version = "0" if legacy else "1"
+            version = "0" if self.legacy_stacks() else "1"
         else:
             text = meta.read_text(encoding="utf-8", errors="replace")
             match = re.search(r"^version:\s*(\d+)\s*$", text, re.MULTILINE)
@@ -226,16 +251,28 @@ class Backend:
     def _write_meta(self) -> None:
         meta = self._folder("meta.yaml")
         if not meta.exists():
-            _put(meta, b"version: 1\n")
+            backend_files.write(meta, b"version: 1\n")
 
 
-def _put(path: Path, data: bytes) -> None:
+def _later_than(folder: Path, stack: str) -> int:
+    """Now in nanoseconds, but later than any name in the folder: a clock may have been put back."""
+    pattern = re.compile(rf"{re.escape(stack)}[.-](\d+)(\.|$)")
+    found = (pattern.match(path.name) for path in folder.glob(f"{stack}*"))
+    latest = max((int(match[1]) for match in found if match), default=0)
+    return max(time.time_ns(), latest + 1)
+
+
+def _changed(path: Path) -> str:
+    return timestamp(datetime.fromtimestamp(path.stat().st_mtime, UTC))
+
+
+def _history_entry(path: Path) -> HistoryEntry:
     try:
-        replace_file(path, data)
-    except OSError as error:
-        raise BackendError(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint="What was there before is untouched. Make room or fix the permissions.",
+        return HistoryEntry.from_json(backend_files.read(path))
+    except ValueError as error:
+        raise DamagedFile(
+            f"{path} is damaged: {error}",
+            hint="Remove it: it only tells what was done, nothing depends on it.",
         ) from error
 
 
@@ -256,43 +293,3 @@ def _root_of(url: str) -> Path:
 def _without_credentials(url: str) -> str:
     """A URL as it may be shown: what stands before an @ is a password, a query may hold keys."""
     return re.sub(r"//[^/@]*@", "//", url.partition("?")[0])
-
-
-def _unpacked(data: bytes, path: Path) -> bytes:
-    if data.startswith(_GZIP):
-        try:
-            return gzip.decompress(data)
-        except (EOFError, OSError, zlib.error) as error:
-            raise _damaged(path) from error
-    if data.startswith(_ZSTD):
-        zstd = _zstd(path)
-        try:
-            return bytes(zstd.decompress(data))
-        except zstd.ZstdError as error:
-            raise _damaged(path) from error
-    return data
-
-
-def _damaged(path: Path) -> BackendError:
-    return BackendError(
-        f"{path} is not a whole compressed file",
-        hint="Restore it from the .bak file beside it or from .pulumi/backups.",
-    )
-
-
-def _packed(data: bytes, path: Path) -> bytes:
-    if path.suffix == ".zst":
-        return bytes(_zstd(path).compress(data))
-    return gzip.compress(data) if path.suffix == ".gz" else data
-
-
-def _zstd(path: Path) -> Any:
-    """The standard library's zstd, which Python has from 3.14 on."""
-    try:
-        return importlib.import_module("compression.zstd")
-    except ImportError:
-        raise BackendError(
-            f"{path} is compressed with zstd, which this Python cannot read",
-            hint="Run gpuform with Python 3.14 or newer, or let the Pulumi CLI write the state "
-            "with PULUMI_DIY_BACKEND_ZSTD unset.",
-        ) from None

@@ -16,8 +16,8 @@ class IntegrityError(EngineError):
     def __init__(self, violations: list[str]) -> None:
         super().__init__(
             "snapshot integrity failure; refusing to use it:\n  " + "\n  ".join(violations),
-            hint="Restore the checkpoint from its .bak file or from .pulumi/backups, "
-            "or repair it with `pulumi state repair`.",
+            hint="`gpuform state repair` puts right what can be; --from-backup brings back the "
+            ".bak file or one of .pulumi/backups.",
         )
         self.violations = violations
 

@@ -14,6 +14,10 @@ class StateError(EngineError):
     """A checkpoint that cannot be read."""
 
 
+class UnknownFormat(StateError):
+    """A checkpoint of a version or with features that this engine does not read."""
+
+
 @dataclass(slots=True)
 class ResourceState:
     """One entry of the checkpoint: Pulumi's ResourceV3, its names in snake_case.

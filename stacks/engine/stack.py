@@ -2,21 +2,31 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuform.stacks.engine import integrity, journal
-from gpuform.stacks.engine.backend import Backend, HistoryEntry, backend_url, full_name
+from gpuform.stacks.engine.backend import Backend, backend_url, full_name
+from gpuform.stacks.engine.backups import naming_the_last_good
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, Subject
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.history import HistoryEntry
 from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.language import Program
-from gpuform.stacks.engine.lock import StackLock
+from gpuform.stacks.engine.lock import Patience, StackLock
+from gpuform.stacks.engine.passphrase_change import PassphraseChange
 from gpuform.stacks.engine.project import Project, find_project
-from gpuform.stacks.engine.secrets import PASSPHRASE_PROVIDER, PassphraseCrypter, crypter_for
+from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.stack_reference import StackReferences
+from gpuform.stacks.engine.stack_secrets import crypter_of, reader_of
 from gpuform.stacks.engine.stack_settings import StackSettings
-from gpuform.stacks.engine.state import Checkpoint, SecretsProvider, Snapshot, load_checkpoint
+from gpuform.stacks.engine.state import (
+    Checkpoint,
+    Manifest,
+    Snapshot,
+    load_checkpoint,
+)
 from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.workspace import select_stack, selected_stack
 
@@ -77,6 +87,13 @@ class Stack:
     def lock(self) -> StackLock:
         """Held by every operation that changes the stack; opened stacks are read under it."""
         return self.backend.lock(self.project.name, self.name)
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Replaces the state, under the stack's lock, once it keeps the integrity rules."""
+        snapshot = replace(snapshot, manifest=Manifest(), secrets_provider=self.crypter.provider)
+        integrity.check(snapshot)
+        self.backend.write(self.project.name, self.name, snapshot.to_json(self.crypter))
+        self.snapshot = snapshot
 
     def finish(self, kind: str, outcome: Outcome, started: float) -> None:
         """Keeps a backup and an entry of the history. `kind` is update, refresh or destroy."""
@@ -154,10 +171,10 @@ class Workspace:
         settings.save()
         select_stack(self.project, name, self.environ)
 
-    def remove(self, name: str, *, force: bool) -> None:
+    def remove(self, name: str, *, force: bool, patience: Patience | None = None) -> None:
         """Forgets a stack, its settings and its history. Raises StackNotEmpty without `force`."""
         name = self.resolve(name)
-        with self.backend.lock(self.project.name, name):
+        with self.backend.lock(self.project.name, name, patience):
             latest = self._checkpoint(name).latest
             resources = latest.get("resources") or []
             count = sum(
@@ -184,17 +201,15 @@ class Workspace:
         (`exclusive`) puts it into the checkpoint.
         """
         name = self.resolve(name)
+        self.finish_change_of_passphrase(name, exclusive=exclusive)
         settings = StackSettings.load(self.project, name)
-        data = self._read(name)
-        checkpoint = load_checkpoint(data)
-        crypter = _crypter(settings, checkpoint, passphrase)
-        stored = checkpoint.secrets_provider
-        if stored is None or stored == crypter.provider:
-            reader = crypter
-        else:
-            reader = crypter_for(stored, passphrase)
-        snapshot = Snapshot.from_json(checkpoint, reader)
-        integrity.check(snapshot)
+        with naming_the_last_good(self.backend, self.project.name, name):
+            data = self._read(name)
+            checkpoint = load_checkpoint(data)
+            crypter = crypter_of(settings, checkpoint.secrets_provider, passphrase)
+            reader = reader_of(checkpoint.secrets_provider, crypter, passphrase)
+            snapshot = Snapshot.from_json(checkpoint, reader)
+            integrity.check(snapshot)
         path = self.backend.journal(self.project.name, name)
         recovered = journal.recover(path, data, snapshot, reader)
         if recovered is not None:
@@ -219,6 +234,16 @@ class Workspace:
             changes,
         )
 
+    def finish_change_of_passphrase(self, name: str, *, exclusive: bool) -> None:
+        """Does what an interrupted change of the passphrase left undone, if there was one.
+
+        Who has the stack's lock is `exclusive`; otherwise it is taken meanwhile.
+        """
+        change = PassphraseChange(self.backend, self.project, name)
+        if change.is_pending:
+            with nullcontext() if exclusive else self.backend.lock(self.project.name, name):
+                change.finish()
+
     def _checkpoint(self, name: str) -> Checkpoint:
         return load_checkpoint(self._read(name))
 
@@ -227,21 +252,3 @@ class Workspace:
         if data is None:
             raise StackNotFound(f"no stack named '{name}' in {self.backend.url}")
         return data
-
-
-def _crypter(
-    settings: StackSettings, checkpoint: Checkpoint, passphrase: Callable[[], str]
-) -> PassphraseCrypter:
-    """The crypter that the settings name, else the state's."""
-    if settings.secrets_provider not in ("", PASSPHRASE_PROVIDER):
-        return crypter_for(SecretsProvider(settings.secrets_provider), passphrase)
-    if settings.encryption_salt:
-        return PassphraseCrypter(passphrase(), settings.encryption_salt)
-    if checkpoint.secrets_provider is not None:
-        crypter = crypter_for(checkpoint.secrets_provider, passphrase)
-    else:
-        crypter = PassphraseCrypter.new(passphrase())
-    # A stack file without the salt (it may not be committed) gets it back for the Pulumi CLI.
-    settings.set_encryption_salt(crypter.salt_state)
-    settings.save()
-    return crypter

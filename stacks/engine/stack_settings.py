@@ -88,6 +88,12 @@ class StackSettings:
         self._edit(yaml_text.remove_entry(self.text, ["config", self._spelt[full]], str(self.path)))
         return True
 
+    def reencrypt(self, old: Crypter, new: Crypter) -> None:
+        """Encrypt every secret value anew; the salt is `set_encryption_salt`'s concern."""
+        for key, value in self.config.items():
+            if is_secure(value):
+                self.set(key, _reencrypted(value, old, new))
+
     def save(self) -> None:
         """Write the file in one step; it keeps its permissions, a new one is readable by all."""
         try:
@@ -192,6 +198,15 @@ def _decrypted(value: Json, crypter: Crypter | None) -> Json:
             )
         return crypter.decrypt(ciphertext)
     return [_decrypted(item, crypter) for item in value] if isinstance(value, list) else value
+
+
+def _reencrypted(value: Json, old: Crypter, new: Crypter) -> Json:
+    if isinstance(value, dict):
+        ciphertext = _ciphertext(value)
+        if ciphertext is not None:
+            return {SECURE: new.encrypt(old.decrypt(ciphertext))}
+        return {key: _reencrypted(item, old, new) for key, item in value.items()}
+    return [_reencrypted(item, old, new) for item in value] if isinstance(value, list) else value
 
 
 def to_text(value: Json, crypter: Crypter | None) -> str:

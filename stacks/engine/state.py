@@ -16,6 +16,7 @@ from gpuform.stacks.engine.resource_state import (
     PendingOperation,
     ResourceState,
     StateError,
+    UnknownFormat,
     decode_resource,
     encode_operation,
     encode_resource,
@@ -33,6 +34,7 @@ __all__ = [
     "SecretsProvider",
     "Snapshot",
     "StateError",
+    "UnknownFormat",
     "decode_resource",
     "encode_operation",
     "encode_resource",
@@ -234,7 +236,7 @@ def _readable_features(document: Mapping[str, Any]) -> frozenset[str]:
     version = document.get("version")
     if version not in (3, 4):
         found = "no version" if version is None else f"version {version}"
-        raise StateError(
+        raise UnknownFormat(
             f"the checkpoint has {found}; versions 3 and 4 can be read",
             hint="An older one is brought up to date by `pulumi up`, a newer one needs a newer "
             "gpuform.",
@@ -242,7 +244,7 @@ def _readable_features(document: Mapping[str, Any]) -> frozenset[str]:
     features = frozenset(map(str, document.get("features") or []))
     unknown = sorted(features - KNOWN_FEATURES)
     if unknown:
-        raise StateError(
+        raise UnknownFormat(
             f"the checkpoint uses features that gpuform does not know: {', '.join(unknown)}",
             hint="Use the Pulumi CLI for this stack, or upgrade gpuform.",
         )

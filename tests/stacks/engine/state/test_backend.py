@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.backend import Backend, BackendError, HistoryEntry, backend_url
+from gpuform.stacks.engine.backend import Backend, backend_url
+from gpuform.stacks.engine.backend_files import BackendError
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.history import HistoryEntry
 from gpuform.stacks.engine.project import Project
 
 OLD, NEW = b'{"version":3,"old":1}', b'{"version":3,"new":2}'

@@ -1,0 +1,90 @@
+"""The earlier states of a stack, and which of them is the last good one."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpuform.stacks.engine import backend_files, integrity
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.backend_files import DamagedFile
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.integrity import IntegrityError
+from gpuform.stacks.engine.sealed import SEALED
+from gpuform.stacks.engine.state import Snapshot, StateError, UnknownFormat
+
+_STAMP = re.compile(r"\.(\d{15,19})(\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """An earlier state in a file. `fault` says in a few words why it cannot be used."""
+
+    path: Path
+    time: datetime
+    resources: int = 0
+    fault: str = ""
+
+    def describe(self) -> str:
+        """One line: where, of when, and how large."""
+        what = self.fault or f"{self.resources} resources"
+        return f"{self.path}  {self.time:%Y-%m-%d %H:%M:%S}Z  {what}"
+
+
+def find_backups(backend: Backend, project: str, stack: str) -> list[Backup]:
+    """The earlier states that are kept of a stack, the latest first."""
+    found = [_examined(path) for path in backend.backups(project, stack)]
+    return sorted(found, key=lambda backup: (backup.time, str(backup.path)), reverse=True)
+
+
+def last_good(backend: Backend, project: str, stack: str) -> Backup | None:
+    """The latest of the earlier states that can be used."""
+    return next((b for b in find_backups(backend, project, stack) if not b.fault), None)
+
+
+def load_backup(path: Path) -> Snapshot:
+    """The state in a file, its secrets sealed. Raises EngineError when it cannot be used."""
+    snapshot = Snapshot.from_json(backend_files.read(path), SEALED)
+    integrity.check(snapshot)
+    return snapshot
+
+
+@contextmanager
+def naming_the_last_good(backend: Backend, project: str, stack: str) -> Iterator[None]:
+    """Around the reading of a state: when it is damaged, the hint says what brings one back."""
+    try:
+        yield
+    except UnknownFormat:
+        raise
+    except (StateError, IntegrityError, DamagedFile) as error:
+        error.hint = "\n".join(filter(None, [_repairable(error), _advice(backend, project, stack)]))
+        raise
+
+
+def _repairable(error: EngineError) -> str:
+    fits = isinstance(error, IntegrityError)
+    return "`gpuform state repair` shows what can be put right, and does it." if fits else ""
+
+
+def _advice(backend: Backend, project: str, stack: str) -> str:
+    good = last_good(backend, project, stack)
+    if good is None:
+        return "There is no earlier state in a .bak file or in .pulumi/backups that can be used."
+    return (
+        f"Nothing was changed. The last good state: {good.describe()}\n"
+        f"It is brought back by: gpuform state repair --stack {stack} --from-backup {good.path}"
+    )
+
+
+def _examined(path: Path) -> Backup:
+    stamp = _STAMP.search(path.name)
+    seconds = int(stamp[1]) / 1e9 if stamp else path.stat().st_mtime
+    time = datetime.fromtimestamp(seconds, UTC)
+    try:
+        return Backup(path, time, len(load_backup(path).resources))
+    except IntegrityError as error:
+        return Backup(path, time, fault=f"breaks rules: {error.violations[0]}")
+    except EngineError as error:
+        return Backup(path, time, fault=str(error))

@@ -1,0 +1,128 @@
+"""A new passphrase for a stack: its settings and its state change together.
+
+Two files cannot be replaced at once. So what both are to hold is written to a third one first: with
+that the change is decided, and whoever opens the stack next finishes what was cut off.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpuform.stacks.engine import backend_files, integrity, value_json
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.journal import digest
+from gpuform.stacks.engine.project import Project
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.stack_settings import StackSettings
+from gpuform.stacks.engine.state import Manifest, Snapshot
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Replacement:
+    """What a file is to hold, and the digest of what it held."""
+
+    after: bytes
+    before: str
+
+    def is_due(self, current: bytes, path: Path) -> bool:
+        """False when it is done. Raises EngineError for a file that changed otherwise."""
+        if current == self.after:
+            return False
+        if digest(current) == self.before:
+            return True
+        raise EngineError(
+            f"a change of passphrase was interrupted, and {path} has changed since",
+            hint="Put the file back as it was, and run the command again.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PassphraseChange:
+    """A change of one stack's passphrase that is decided; the stack's lock is held meanwhile."""
+
+    backend: Backend
+    project: Project
+    stack: str
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether one was cut off."""
+        return self._path.exists()
+
+    def make(
+        self, settings: StackSettings, snapshot: Snapshot, old: PassphraseCrypter, new: str
+    ) -> None:
+        """Encrypts everything under a new passphrase and a new salt.
+
+        The settings and the state are the stack's own, as they are on disk. Raises WrongPassphrase
+        before anything is changed.
+        """
+        old.check()
+        crypter = PassphraseCrypter.new(new)
+        settings_before = self._settings_path.read_bytes()
+        settings.reencrypt(old, crypter)
+        settings.set_encryption_salt(crypter.salt_state)
+        after = replace(snapshot, secrets_provider=crypter.provider, manifest=Manifest())
+        integrity.check(after)
+        checkpoint = _Replacement(after.to_json(crypter), digest(self._checkpoint()))
+        texts = _Replacement(settings.text.encode(), digest(settings_before))
+        backend_files.write(self._path, _encoded(checkpoint, texts))
+        self.finish()
+
+    def finish(self) -> None:
+        """Does what is decided and not done. Raises EngineError, and then it stays decided."""
+        checkpoint, settings = _decoded(self._path)
+        path = self.backend.path(self.project.name, self.stack)
+        write_checkpoint = checkpoint.is_due(self._checkpoint(), path)
+        write_settings = settings.is_due(self._settings_path.read_bytes(), self._settings_path)
+        if write_checkpoint:
+            self.backend.write(self.project.name, self.stack, checkpoint.after)
+        if write_settings:
+            backend_files.write(self._settings_path, settings.after)
+        self._path.unlink()
+
+    @property
+    def _path(self) -> Path:
+        return self.backend.own_file(self.project.name, self.stack, "passphrase-change")
+
+    @property
+    def _settings_path(self) -> Path:
+        return self.project.settings_path(self.stack)
+
+    def _checkpoint(self) -> bytes:
+        return self.backend.read(self.project.name, self.stack) or b""
+
+
+def _encoded(checkpoint: _Replacement, settings: _Replacement) -> bytes:
+    return value_json.dump(
+        {
+            "gpuform-passphrase-change": _VERSION,
+            "checkpoint": {"before": checkpoint.before, "after": checkpoint.after.decode()},
+            "settings": {"before": settings.before, "after": settings.after.decode()},
+        }
+    )
+
+
+def _decoded(path: Path) -> tuple[_Replacement, _Replacement]:
+    try:
+        document: Any = value_json.load(path.read_bytes())
+        version = document["gpuform-passphrase-change"]
+        found = [
+            _Replacement(str(document[part]["after"]).encode(), str(document[part]["before"]))
+            for part in ("checkpoint", "settings")
+        ]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise _unusable(path, str(error)) from error
+    if version != _VERSION:
+        raise _unusable(path, f"it has the version {version!r}")
+    return found[0], found[1]
+
+
+def _unusable(path: Path, why: str) -> EngineError:
+    return EngineError(
+        f"{path} says how to finish an interrupted change of passphrase, and cannot be used: {why}",
+        hint="Finish with the gpuform that began it.",
+    )

@@ -1,0 +1,245 @@
+"""Earlier states and the history: kept in order, found again, never overwritten."""
+
+import gzip
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.backend_files import BackendError, DamagedFile
+from gpuform.stacks.engine.backups import (
+    find_backups,
+    last_good,
+    load_backup,
+    naming_the_last_good,
+)
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.history import HistoryEntry
+from gpuform.stacks.engine.integrity import IntegrityError
+from gpuform.stacks.engine.sealed import SEALED, read_sealed
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.state import (
+    PendingOperation,
+    ResourceState,
+    Snapshot,
+    StateError,
+    UnknownFormat,
+)
+from gpuform.stacks.engine.values import Secret
+
+STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
+
+
+def state(*names: str, crypter: PassphraseCrypter | None = None, **fields: object) -> bytes:
+    entries = [
+        ResourceState(
+            f"urn:pulumi:dev::demo::lab:index:Machine::{name}", False, "lab:index:Machine"
+        )
+        for name in names
+    ]
+    root = ResourceState(STACK, False, "pulumi:pulumi:Stack", **fields)
+    provider = crypter.provider if crypter else None
+    snapshot = Snapshot("organization/demo/dev", [root, *entries], secrets_provider=provider)
+    return snapshot.to_json(crypter)
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Backend:
+    return Backend.open(f"file://{tmp_path}", {})
+
+
+@pytest.fixture
+def stacks(tmp_path: Path) -> Path:
+    return tmp_path / ".pulumi" / "stacks" / "demo"
+
+
+class TestOrder:
+    def test_a_clock_that_goes_back_changes_nothing(self, backend: Backend, monkeypatch) -> None:
+        for number, now in enumerate([5_000, 1_000, 1_000, 9_000]):
+            monkeypatch.setattr(time, "time_ns", lambda now=now: now * 10**15)
+            backend.write("demo", "dev", state(*map(str, range(number))))
+            backend.backup("demo", "dev")
+            backend.add_history("demo", "dev", HistoryEntry("update", "succeeded", number, 9))
+        assert [entry.start_time for entry in backend.history("demo", "dev")] == [3, 2, 1, 0]
+        kept = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in str(b.path)]
+        assert [backup.resources for backup in kept] == [4, 3, 2, 1]
+        assert [path.name for path in sorted(b.path for b in kept)] == [
+            f"dev.{at}.json"
+            for at in (5_000 * 10**15, 5_000 * 10**15 + 1, 5_000 * 10**15 + 2, 9_000 * 10**15)
+        ]
+
+    def test_pages_of_the_history(self, backend: Backend) -> None:
+        for number in range(5):
+            backend.add_history("demo", "dev", HistoryEntry("update", "succeeded", number, 9))
+        assert [e.start_time for e in backend.history("demo", "dev", 1, 2)] == [3, 2]
+        assert [e.start_time for e in backend.history("demo", "dev", 4, 2)] == [0]
+        assert backend.history("demo", "dev", 9, 2) == []
+        assert backend.history("demo", "prod") == []
+
+    def test_compressed_history_of_the_cli(self, backend: Backend, tmp_path: Path) -> None:
+        folder = tmp_path / ".pulumi/history/demo/dev"
+        folder.mkdir(parents=True)
+        entry = HistoryEntry("destroy", "failed", 1, 2, {"delete": 3}, message="bye")
+        (folder / "dev-17.history.json.gz").write_bytes(gzip.compress(entry.to_json()))
+        (folder / "dev-17.history.json.attrs").write_text("{}")
+        (folder / "dev-17.checkpoint.json").write_text("{}")
+        assert backend.history("demo", "dev") == [entry]
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "update", "startTime": "x"}'])
+    def test_a_damaged_entry_is_named(self, backend: Backend, tmp_path: Path, text: str) -> None:
+        folder = tmp_path / ".pulumi/history/demo/dev"
+        folder.mkdir(parents=True)
+        (folder / "dev-17.history.json").write_text(text)
+        with pytest.raises(DamagedFile, match=r"dev-17\.history\.json is damaged"):
+            backend.history("demo", "dev")
+
+
+class TestLastGood:
+    def test_the_latest_that_can_be_used(self, backend: Backend, stacks: Path) -> None:
+        assert last_good(backend, "demo", "dev") is None
+        backend.write("demo", "dev", state("a"))
+        backend.backup("demo", "dev")
+        backend.write("demo", "dev", state("a", "b"))
+        (backup,) = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in str(b.path)]
+        os.utime(stacks / "dev.json.bak", (1, 1))
+        assert last_good(backend, "demo", "dev") == backup
+        os.utime(stacks / "dev.json.bak")
+        found = last_good(backend, "demo", "dev")
+        assert found is not None
+        assert found.path == stacks / "dev.json.bak"
+        assert found.resources == 2
+        assert "2 resources" in found.describe()
+
+    def test_what_cannot_be_used_says_why(self, backend: Backend, stacks: Path) -> None:
+        stacks.mkdir(parents=True)
+        (stacks / "dev.json.bak").write_bytes(state("a")[:100])
+        (stacks / "dev.json.1700000000000000000").write_bytes(state("a", "a"))
+        (stacks / "dev.json.gz.bak").write_bytes(gzip.compress(state("a"))[:-9])
+        for other in ("dev.json.attrs", "dev.pulumi-tags", "dev.json.bak.attrs", "prod.json.bak"):
+            (stacks / other).write_text("{}")
+        faults = {b.path.name: b.fault for b in find_backups(backend, "demo", "dev")}
+        assert set(faults) == {"dev.json.bak", "dev.json.1700000000000000000", "dev.json.gz.bak"}
+        assert "is not JSON" in faults["dev.json.bak"]
+        assert "occurs twice" in faults["dev.json.1700000000000000000"]
+        assert "not a whole compressed file" in faults["dev.json.gz.bak"]
+        assert last_good(backend, "demo", "dev") is None
+
+    def test_an_error_names_it(self, backend: Backend, stacks: Path) -> None:
+        backend.write("demo", "dev", state("a"))
+        backend.write("demo", "dev", state("b"))
+        with (
+            pytest.raises(StateError) as caught,
+            naming_the_last_good(backend, "demo", "dev"),
+        ):
+            raise StateError("torn", hint="first")
+        assert str(stacks / "dev.json.bak") in caught.value.hint
+        assert "2 resources" in caught.value.hint
+        assert "gpuform state repair --stack dev --from-backup" in caught.value.hint
+        with (
+            pytest.raises(IntegrityError) as broken,
+            naming_the_last_good(backend, "demo", "dev"),
+        ):
+            raise IntegrityError(["x"])
+        assert "`gpuform state repair` shows" in broken.value.hint
+        assert "dev.json.bak" in broken.value.hint
+
+    def test_or_says_that_there_is_none(self, backend: Backend) -> None:
+        with pytest.raises(StateError) as caught, naming_the_last_good(backend, "demo", "dev"):
+            raise StateError("torn")
+        assert "no earlier state" in caught.value.hint
+
+    def test_a_newer_format_is_not_damage(self, backend: Backend) -> None:
+        backend.write("demo", "dev", state("a"))
+        backend.write("demo", "dev", state("b"))
+        with pytest.raises(UnknownFormat) as caught, naming_the_last_good(backend, "demo", "dev"):
+            raise UnknownFormat("version 9", hint="a newer gpuform")
+        assert caught.value.hint == "a newer gpuform"
+
+
+class TestRestoring:
+    def test_nothing_is_overwritten(self, backend: Backend, stacks: Path) -> None:
+        backend.write("demo", "dev", state("a"))
+        backend.write("demo", "dev", state("b"))
+        (stacks / "dev.json").write_bytes(b"torn")
+        kept = backend.restore("demo", "dev", state("c"))
+        assert kept is not None
+        assert kept.read_bytes() == b"torn"
+        assert len(load_backup(stacks / "dev.json.bak").resources) == 2
+        assert "::a" in (stacks / "dev.json.bak").read_text()
+        assert "::c" in (stacks / "dev.json").read_text()
+        assert backend.stacks() == ["organization/demo/dev"]
+
+    def test_a_full_disk_names_what_is_left(
+        self, backend: Backend, stacks: Path, monkeypatch
+    ) -> None:
+        backend.write("demo", "dev", state("a"))
+        before = (stacks / "dev.json").read_bytes()
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        for patched in ("os.fsync", "pathlib.Path.replace", "tempfile.mkstemp"):
+            with monkeypatch.context() as patch:
+                patch.setattr(patched, full)
+                with pytest.raises(BackendError, match="No space left on device") as caught:
+                    backend.write("demo", "dev", state("b"))
+            assert f"{stacks / 'dev.json'} of 20" in caught.value.hint
+            assert "last good state" in caught.value.hint
+            assert (stacks / "dev.json").read_bytes() == before
+            assert {p.name for p in stacks.iterdir()} <= {"dev.json", "dev.json.bak"}
+
+
+class TestSealed:
+    def test_a_state_is_written_again_as_it_was(
+        self, backend: Backend, crypter: PassphraseCrypter
+    ) -> None:
+        secrets = {"key": Secret("hunter2"), "deep": {"list": [Secret({"a": 1.0}), 5.0]}}
+        data = state("a", crypter=crypter, outputs=secrets)
+        backend.write("demo", "dev", data)
+        found = read_sealed(backend, "demo", "dev")
+        assert found.snapshot.to_json(SEALED) == data
+        assert found.recovered == 0
+        assert "hunter2" not in repr(found.snapshot)
+
+    def test_secrets_in_the_clear_cannot_be_sealed(self, backend: Backend) -> None:
+        data = json.loads(state("a"))
+        plain = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"}
+        data["checkpoint"]["latest"]["resources"][0]["outputs"] = {
+            "key": {**plain, "plaintext": '"hunter2"'}
+        }
+        backend.write("demo", "dev", json.dumps(data).encode())
+        snapshot = read_sealed(backend, "demo", "dev").snapshot
+        with pytest.raises(EngineError, match="in the clear") as caught:
+            snapshot.to_json(SEALED)
+        assert "hunter2" not in str(caught.value)
+
+    def test_pending_operations_are_kept(self, backend: Backend) -> None:
+        snapshot = Snapshot(
+            "organization/demo/dev",
+            [ResourceState(STACK, False, "pulumi:pulumi:Stack")],
+            [PendingOperation(ResourceState(f"{STACK}-x", True, "t"), "creating")],
+        )
+        data = snapshot.to_json(None)
+        backend.write("demo", "dev", data)
+        assert read_sealed(backend, "demo", "dev").snapshot.to_json(SEALED) == data
+
+    def test_a_stack_that_is_not_there(self, backend: Backend) -> None:
+        with pytest.raises(EngineError, match="no stack named 'dev'"):
+            read_sealed(backend, "demo", "dev")
+
+
+def test_files_that_cannot_be_read_are_named(backend: Backend, stacks: Path, monkeypatch) -> None:
+    backend.write("demo", "dev", state("a"))
+
+    def broken(_path: Path) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    for call in (backend.read, backend.backup):
+        with pytest.raises(BackendError, match=r"dev\.json cannot be read: Input/output error"):
+            call("demo", "dev")
+    with pytest.raises(BackendError, match="cannot be read"):
+        backend.write("demo", "dev", state("b"))
