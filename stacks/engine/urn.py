@@ -40,3 +40,25 @@ def name_of(urn: str) -> str:
 def is_provider(type_: str) -> bool:
     """Whether a type is a provider's: such entries are the engine's own, hidden from people."""
     return type_.startswith(PROVIDER_TYPE_PREFIX)
+
+
+def is_urn(text: str) -> bool:
+    """Whether a text has the form of a URN."""
+    return text.startswith("urn:pulumi:") and len(_parts(text)) == 4
+
+
+def with_name(urn: str, name: str) -> str:
+    """The URN of a resource that is named otherwise."""
+    return "::".join([*_parts(urn)[:3], name])
+
+
+def under(urn: str, parent: str) -> str:
+    """The URN that the resource has under another parent; under none with an empty one."""
+    stack, project = _parts(urn)[:2]
+    return make_urn(stack.removeprefix("urn:pulumi:"), project, parent, type_of(urn), name_of(urn))
+
+
+def in_stack(urn: str, stack: str, project: str) -> str:
+    """The URN that the resource has in another stack; a stack's own resource is named after it."""
+    name = f"{project}-{stack}" if type_of(urn) == STACK_TYPE else name_of(urn)
+    return "::".join([f"urn:pulumi:{stack}", project, qualified_type_of(urn), name])

@@ -1,0 +1,241 @@
+"""Edits of a state by hand: what they do, what they refuse, and that the rules hold after each."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sound_snapshots import PROVIDER, STACK, snapshots, urn
+
+from gpuform.stacks.engine import graph, state_edits
+from gpuform.stacks.engine.integrity import verify
+from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
+from gpuform.stacks.engine.state_edits import EditRefused
+from gpuform.stacks.engine.state_lookup import (
+    NoSuchResource,
+    locate,
+    locate_live,
+    locate_object,
+)
+
+TYPE = "pulumi-python:dynamic/lab:Machine"
+
+
+def machine(name: str, *, parent: str = STACK, **fields: object) -> ResourceState:
+    made = ResourceState(
+        f"urn:pulumi:dev::demo::{TYPE}::{name}",
+        True,
+        TYPE,
+        id=f"m-{name}",
+        parent=parent,
+        provider=f"{PROVIDER}::p-1",
+    )
+    return replace(made, **fields)
+
+
+A, B, C = (machine(name).urn for name in "abc")
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    """b needs a in every way there is; c is a's child."""
+    child = f"urn:pulumi:dev::demo::{TYPE}${TYPE}::c"
+    return Snapshot(
+        "organization/demo/dev",
+        [
+            ResourceState(STACK, False, "pulumi:pulumi:Stack"),
+            ResourceState(PROVIDER, True, "pulumi:providers:pulumi-python", id="p-1"),
+            machine("a"),
+            machine(
+                "b",
+                dependencies=[A],
+                property_dependencies={"to": [A], "size": []},
+                deleted_with=A,
+                replace_with=[A],
+            ),
+            machine("c", parent=A, urn=child),
+        ],
+        [PendingOperation(machine("d", id="", dependencies=[A]), "creating")],
+    )
+
+
+def names(snapshot: Snapshot) -> list[str]:
+    return [entry.urn.rpartition("::")[2] for entry in snapshot.resources[2:]]
+
+
+class TestDelete:
+    def test_what_others_need_stays(self, snapshot: Snapshot) -> None:
+        a = snapshot.resources[2]
+        with pytest.raises(EditRefused) as caught:
+            state_edits.delete(snapshot, a, force=False, target_dependents=False)
+        assert snapshot.resources[3].urn in str(caught.value)
+        assert snapshot.resources[4].urn in str(caught.value)
+        assert "--target-dependents" in caught.value.hint
+        after, gone = state_edits.delete(snapshot, a, force=False, target_dependents=True)
+        assert names(after) == []
+        assert len(gone) == 3
+
+    def test_protected(self, snapshot: Snapshot) -> None:
+        snapshot = state_edits.set_protect(snapshot, [B], True)
+        a, b = snapshot.resources[2:4]
+        for doomed, dependents in ((b, False), (a, True)):
+            with pytest.raises(EditRefused, match="protected") as caught:
+                state_edits.delete(snapshot, doomed, force=False, target_dependents=dependents)
+            assert "--force" in caught.value.hint
+        after, _ = state_edits.delete(snapshot, b, force=True, target_dependents=False)
+        assert names(after) == ["a", "c"]
+
+    def test_all(self, snapshot: Snapshot) -> None:
+        after, gone = state_edits.delete_all(snapshot, force=False)
+        assert after.resources == []
+        assert len(gone) == 5
+        with pytest.raises(EditRefused):
+            state_edits.delete_all(state_edits.set_protect(snapshot, [B], True), force=False)
+
+    def test_an_old_object_is_nobodys_need(self, snapshot: Snapshot) -> None:
+        old = replace(snapshot.resources[2], id="m-old", delete=True)
+        snapshot.resources.append(old)
+        after, gone = state_edits.delete(snapshot, old, force=False, target_dependents=False)
+        assert gone == [old]
+        assert names(after) == ["a", "b", "c"]
+
+    @settings(max_examples=50)
+    @given(snapshots(), st.data())
+    def test_the_rules_hold(self, snapshot: Snapshot, data: st.DataObject) -> None:
+        doomed = data.draw(st.sampled_from(snapshot.resources))
+        after, gone = state_edits.delete(snapshot, doomed, force=True, target_dependents=True)
+        assert len(after.resources) + len(gone) == len(snapshot.resources)
+        if not doomed.delete:
+            twins = [e for e in after.resources if e.urn == doomed.urn]
+            needed = {urn for entry in after.resources for urn in graph.needs(entry)}
+            assert doomed.urn not in needed or twins
+        if all(entry.urn != doomed.urn for entry in after.resources):
+            assert verify(after) == []
+
+
+class TestFlags:
+    def test_protect_and_taint(self, snapshot: Snapshot) -> None:
+        after = state_edits.set_taint(state_edits.set_protect(snapshot, [A, B], True), [B], True)
+        assert [(e.protect, e.taint) for e in after.resources[2:]] == [
+            (True, False),
+            (True, True),
+            (False, False),
+        ]
+        back = state_edits.set_protect(state_edits.set_taint(after, [B], False), [A, B], False)
+        assert back.resources == snapshot.resources
+
+    def test_old_objects_stay_as_they_are(self, snapshot: Snapshot) -> None:
+        snapshot.resources.append(replace(snapshot.resources[2], delete=True))
+        after = state_edits.set_protect(snapshot, [A], True)
+        assert [e.protect for e in after.resources if e.urn == A] == [True, False]
+
+    def test_the_programs_own_resources(self, snapshot: Snapshot) -> None:
+        assert state_edits.own_resources(snapshot) == [e.urn for e in snapshot.resources[2:]]
+
+
+class TestRename:
+    def test_every_reference(self, snapshot: Snapshot) -> None:
+        after, new = state_edits.rename(snapshot, A, "z")
+        assert new == A[:-1] + "z"
+        a, b, c = after.resources[2:]
+        assert a.urn == b.deleted_with == c.parent == new
+        assert b.dependencies == b.replace_with == [new]
+        assert b.property_dependencies == {"to": [new], "size": []}
+        assert c.urn == snapshot.resources[4].urn
+        assert after.pending_operations[0].resource.dependencies == [new]
+        assert verify(after) == []
+
+    def test_a_provider(self, snapshot: Snapshot) -> None:
+        after, new = state_edits.rename(snapshot, PROVIDER, "other")
+        assert {e.provider for e in after.resources[2:]} == {f"{new}::p-1"}
+        assert verify(after) == []
+
+    def test_what_is_refused(self, snapshot: Snapshot) -> None:
+        with pytest.raises(EditRefused, match="already"):
+            state_edits.rename(snapshot, A, "b")
+        with pytest.raises(EditRefused, match="empty"):
+            state_edits.rename(snapshot, A, "")
+        with pytest.raises(EditRefused) as caught:
+            state_edits.rename(snapshot, STACK, "x")
+        assert "gpuform stack rename" in caught.value.hint
+        snapshot.resources.append(replace(snapshot.resources[2], delete=True))
+        with pytest.raises(EditRefused, match="2 objects"):
+            state_edits.rename(snapshot, A, "z")
+
+    def test_what_is_no_urn(self, snapshot: Snapshot) -> None:
+        snapshot.resources.append(machine("x", urn="train"))
+        with pytest.raises(EditRefused, match="'train' in the state is not a URN"):
+            state_edits.rename(snapshot, "train", "z")
+        with pytest.raises(EditRefused, match="not a URN"):
+            state_edits.rename_stack(snapshot, "organization/demo/prod")
+
+    @settings(max_examples=50)
+    @given(snapshots(), st.data())
+    def test_there_and_back(self, snapshot: Snapshot, data: st.DataObject) -> None:
+        urns = [e.urn for e in snapshot.resources]
+        old = data.draw(st.sampled_from([u for u in urns[1:] if urns.count(u) == 1]))
+        after, new = state_edits.rename(snapshot, old, "another")
+        assert verify(after) == []
+        assert old not in {u for e in after.resources for u in {e.urn, *graph.needs(e)}}
+        back, _ = state_edits.rename(after, new, old.rpartition("::")[2])
+        assert back == snapshot
+
+    @settings(max_examples=50)
+    @given(snapshots())
+    def test_a_stack(self, snapshot: Snapshot) -> None:
+        after = state_edits.rename_stack(snapshot, "organization/train/prod")
+        assert verify(after) == []
+        every = {u for e in after.resources for u in {e.urn, *graph.needs(e)}}
+        assert all(u.startswith("urn:pulumi:prod::train::") for u in every)
+        assert after.resources[0].urn.endswith("::train-prod")
+        assert state_edits.rename_stack(after, "organization/demo/dev") == snapshot
+
+
+class TestLookup:
+    def test_by_urn_and_by_name(self, snapshot: Snapshot) -> None:
+        entries = snapshot.resources
+        for name in (A, "a", "**::a"):
+            assert locate_live(entries, name) is entries[2]
+        assert locate(entries, "demo-dev") == [entries[0]]
+
+    def test_what_is_unknown_gets_the_nearest_names(self, snapshot: Snapshot) -> None:
+        entries = [*snapshot.resources, machine("training")]
+        with pytest.raises(NoSuchResource, match="no resource 'trainnig'") as caught:
+            locate(entries, "trainnig")
+        assert entries[-1].urn in caught.value.hint
+        with pytest.raises(NoSuchResource) as caught:
+            locate(entries, entries[-1].urn.replace("lab", "lap"))
+        assert entries[-1].urn in caught.value.hint
+        with pytest.raises(NoSuchResource) as caught:
+            locate(entries, "entirely different")
+        assert "gpuform state list" in caught.value.hint
+
+    def test_a_name_that_several_have(self, snapshot: Snapshot) -> None:
+        entries = [*snapshot.resources, machine("a", urn=snapshot.resources[4].urn[:-1] + "a")]
+        with pytest.raises(NoSuchResource, match="any of 2 resources") as caught:
+            locate(entries, "a")
+        assert A in str(caught.value)
+        assert entries[-1].urn in str(caught.value)
+
+    def test_objects_of_one_resource(self, snapshot: Snapshot) -> None:
+        entries = [*snapshot.resources, machine("a", id="m-old", delete=True)]
+        assert locate_live(entries, "a").id == "m-a"
+        assert locate_object(entries, "a", "m-old") is entries[-1]
+        with pytest.raises(NoSuchResource, match="2 objects") as caught:
+            locate_object(entries, "a", None)
+        assert "m-old (waits for deletion)" in str(caught.value)
+        assert "--id" in caught.value.hint
+        with pytest.raises(NoSuchResource, match="no object 'x'"):
+            locate_object(entries, "a", "x")
+        del entries[2]
+        with pytest.raises(NoSuchResource, match="only waits for its deletion"):
+            locate_live(entries, "a")
+
+
+@settings(max_examples=20)
+@given(snapshots())
+def test_every_name_of_the_strategy_is_found(snapshot: Snapshot) -> None:
+    for entry in snapshot.resources[2:]:
+        number = int(entry.urn.rpartition("::r")[2])
+        assert entry in locate(snapshot.resources, f"r{number}")
+        assert locate_live(snapshot.resources, urn(number)).urn == entry.urn
