@@ -16,6 +16,8 @@ from gpuform.providers.emulator.gate import DROPPED, Gate, Platform
 from gpuform.providers.emulator.scp.controls import Controls
 from gpuform.providers.emulator.scp.routes import Scp
 from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.tensorone.controls import Controls as TensorOneControls
+from gpuform.providers.emulator.tensorone.routes import TensorOne
 from gpuform.providers.emulator.together.routes import Together
 
 
@@ -28,6 +30,7 @@ def create_app(store: Store, clock: Clock) -> Flask:
     platforms: tuple[Platform, ...] = (
         Together(store, clock, faults),
         Scp(store, clock, faults),
+        TensorOne(store, clock, faults),
     )
     app = Flask("gpuform.emulator", static_folder=None)
     app.config["PROPAGATE_EXCEPTIONS"] = True
@@ -37,6 +40,8 @@ def create_app(store: Store, clock: Clock) -> Flask:
     admin = Admin(store, clock, faults, platforms)
     app.register_blueprint(admin.blueprint(), url_prefix="/_emulator")
     app.register_blueprint(Controls(store, clock).blueprint(), url_prefix="/_emulator/scp")
+    controls = TensorOneControls(store, clock)
+    app.register_blueprint(controls.blueprint(), url_prefix="/_emulator/tensorone")
     # Flask's documented way to wrap an application.
     app.wsgi_app = _dropping(app.wsgi_app)  # type: ignore[assignment, method-assign]
     return app

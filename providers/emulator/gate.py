@@ -21,6 +21,8 @@ _SECRET_KEYS = {
     "token",
     "os_user_password",
     "init_script",
+    "environment_variables",
+    "environment_updates",
 }
 
 

@@ -17,6 +17,7 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.tensorone import KEY as TENSORONE_KEY
 from gpuform.providers.emulator.together import ADMIN_KEY
 
 _HOST = "127.0.0.1"
@@ -30,6 +31,8 @@ def environment(url: str) -> dict[str, str]:
         "SCP_TF_ENDPOINT_OVERRIDE": f"{url}/scp",
         "SCP_TF_ACCESS_KEY": ACCESS_KEY,
         "SCP_TF_SECRET_KEY": SECRET_KEY,
+        "TENSORONE_BASE_URL": f"{url}/tensorone",
+        "TENSORONE_API_KEY": TENSORONE_KEY,
         "GPUFORM_CLOCK": url,
     }
 

@@ -75,6 +75,7 @@ def test_reset_forgets_everything_but_the_time(
     assert control.call("GET", "/objects") == {
         "together": {"clusters": [], "volumes": []},
         "scp": {"gpu_nodes": [], "fabrics": []},
+        "tensorone": {"clusters": [], "snapshots": []},
     }
     assert control.call("GET", "/faults") == control.requests() == []
     assert control.call("GET", "/clock")["now"] == now

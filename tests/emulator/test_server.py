@@ -32,6 +32,8 @@ def test_the_environment_is_enough_for_the_client(
         "SCP_TF_ENDPOINT_OVERRIDE",
         "SCP_TF_ACCESS_KEY",
         "SCP_TF_SECRET_KEY",
+        "TENSORONE_BASE_URL",
+        "TENSORONE_API_KEY",
         "GPUFORM_CLOCK",
     }
     assert variables["GPUFORM_CLOCK"] == emulator.url

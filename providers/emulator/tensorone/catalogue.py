@@ -1,0 +1,70 @@
+"""What the emulated platform offers, and what it costs.
+
+GPU types and regions are documented; sizes, prices and templates are ours, so made that the
+document's cluster (4 A100 in us-west-2) comes out as the document shows it.
+"""
+
+from pydantic import BaseModel
+
+REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "ap-southeast-1")
+REGION = "us-west-2"
+CURRENCY = "USD"
+
+
+class GpuType(BaseModel, frozen=True):
+    hourly: float
+    cores: int
+    memory_gb: int
+    watts: int
+    largest: int = 8
+    """GPUs of one cluster at most."""
+
+
+GPU_TYPES = {
+    "A100": GpuType(hourly=1.70, cores=8, memory_gb=64, watts=400),
+    "H100": GpuType(hourly=2.90, cores=12, memory_gb=128, watts=700),
+    "RTX4090": GpuType(hourly=0.50, cores=6, memory_gb=32, watts=450, largest=4),
+    "V100": GpuType(hourly=0.70, cores=6, memory_gb=48, watts=300),
+    "T4": GpuType(hourly=0.25, cores=4, memory_gb=16, watts=70, largest=4),
+    "RTX3090": GpuType(hourly=0.30, cores=4, memory_gb=24, watts=350, largest=4),
+}
+CORE_HOURLY = 0.85 / 32
+MEMORY_GB_HOURLY = 0.45 / 256
+STORAGE_GB_HOURLY = 0.25 / 1000
+NETWORK_HOURLY = 0.15
+
+ROOT_VOLUME_GB = 100
+SMALLEST_STORAGE_GB = 50
+
+
+class Template(BaseModel, frozen=True):
+    name: str
+    version: str
+    docker_image: str
+    cuda_version: str
+
+
+TEMPLATES = {
+    "tmpl_pytorch_latest": Template(
+        name="PyTorch 2.1 with CUDA 11.8",
+        version="v2.1.0",
+        docker_image="tensorone/pytorch:2.1-cuda11.8",
+        cuda_version="11.8",
+    ),
+    "tmpl_tensorflow_latest": Template(
+        name="TensorFlow 2.15 with CUDA 12.2",
+        version="v2.15.0",
+        docker_image="tensorone/tensorflow:2.15-cuda12.2",
+        cuda_version="12.2",
+    ),
+}
+DEFAULT_IMAGE = "tensorone/base:ubuntu22.04-cuda11.8"
+RUNTIME = {
+    "python_version": "3.9.18",
+    "cuda_version": "11.8",
+    "driver_version": "520.61.05",
+    "docker_version": "24.0.7",
+}
+
+PROJECT_NAMES = {"proj_456": "ML Research Team"}
+OWNER = {"owner_id": "user_789", "owner_email": "researcher@company.com"}

@@ -1,0 +1,220 @@
+"""TensorOne's routes (documentation, 'GPU Clusters'), under `/tensorone/v1`.
+
+Of an update there is the method and the path alone, in the table of rate limits.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from flask import Blueprint, Request, Response, g, request
+from werkzeug.http import http_date
+
+from gpuform.providers.emulator.answers import answer
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.tensorone import operations
+from gpuform.providers.emulator.tensorone import settings as kept
+from gpuform.providers.emulator.tensorone.access import (
+    check_permission,
+    counted,
+    exceeded,
+    key_of,
+)
+from gpuform.providers.emulator.tensorone.cache import Cached, cached
+from gpuform.providers.emulator.tensorone.clusters import Cluster
+from gpuform.providers.emulator.tensorone.errors import ApiError, invalid
+from gpuform.providers.emulator.tensorone.estate import Estate
+from gpuform.providers.emulator.tensorone.listing import page_of
+from gpuform.providers.emulator.tensorone.operations import Situation, Trouble
+from gpuform.providers.emulator.tensorone.requests import (
+    CreateCluster,
+    DeleteCluster,
+    StartCluster,
+    StopCluster,
+    UpdateCluster,
+    parse,
+)
+from gpuform.providers.emulator.tensorone.views import View, timestamp
+
+Json = dict[str, Any]
+
+_CLUSTERS = "/clusters"
+_CLUSTER = f"{_CLUSTERS}/<cluster_id>"
+_WINDOWS = ("1h", "6h", "24h", "7d")
+
+
+class TensorOne:
+    """The platform as the app mounts it."""
+
+    name = "tensorone"
+    prefix = "/tensorone/v1"
+
+    def __init__(self, store: Store, clock: Clock, faults: Faults) -> None:
+        self._store = store
+        self._clock = clock
+        self._faults = faults
+
+    def blueprint(self) -> Blueprint:
+        routes = Blueprint(self.name, __name__)
+        routes.register_error_handler(ApiError, self._refused)
+        routes.after_request(self._marked)
+        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+            ("POST", _CLUSTERS, self._create),
+            ("GET", _CLUSTERS, self._list),
+            ("GET", _CLUSTER, self._get),
+            ("PUT", _CLUSTER, self._update),
+            ("DELETE", _CLUSTER, self._delete),
+            ("POST", f"{_CLUSTER}/start", self._start),
+            ("POST", f"{_CLUSTER}/stop", self._stop),
+        )
+        for method, path, view in table:
+            routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
+        return routes
+
+    def refusal(self, asked: Request) -> Response | None:
+        """401, 429 and 403, in this order; what is refused for its key does not count."""
+        now = self._clock.now()
+        path = asked.path.removeprefix(self.prefix)
+        try:
+            with self._store.transaction():
+                name, key = key_of(asked, kept.load(self._store))
+                budget = counted(self._store, name, key, (asked.method, path), now)
+                g.budget = budget
+            if budget.remaining < 0:
+                raise exceeded(budget, now)
+            check_permission(asked, key)
+        except ApiError as error:
+            return self._refused(error)
+        return None
+
+    def error(self, status: int, message: str) -> Response:
+        return self._refused(ApiError(status, message))
+
+    def objects(self) -> dict[str, list[Json]]:
+        with self._store.transaction():
+            estate = Estate(self._store, self._clock.now())
+            return {
+                "clusters": [
+                    {
+                        "id": each.cluster_id,
+                        "name": each.details.name,
+                        "status": each.status(estate.now),
+                    }
+                    for each in estate.clusters()
+                ],
+                "snapshots": [
+                    {"id": each.snapshot_id, "name": each.name, "cluster_id": each.cluster_id}
+                    for each in estate.snapshots()
+                ],
+            }
+
+    def _in_one_moment(self, view: Callable[..., Response]) -> Callable[..., Response]:
+        """The view as Flask calls it: alone, and undone as a whole when it raises."""
+
+        def whole(**keys: str) -> Response:
+            with self._store.transaction():
+                estate = Estate(self._store, self._clock.now())
+                return view(Situation(estate, kept.load(self._store), _trouble()), **keys)
+
+        return whole
+
+    def _refused(self, error: ApiError) -> Response:
+        response = answer(
+            error.body(self._request_id(), timestamp(self._clock.now())), error.status
+        )
+        if "retry_after" in error.details:
+            response.headers["Retry-After"] = str(error.details["retry_after"])
+        return response
+
+    def _marked(self, response: Response) -> Response:
+        """With what is left of the limits, and the time of the clock that they go by."""
+        if "budget" in g:
+            response.headers.update(g.budget.headers())
+        response.headers["Date"] = http_date(self._clock.now())
+        return response
+
+    def _request_id(self) -> str:
+        return f"req_{self._store.new_id().replace('-', '')[:16]}"
+
+    def _create(self, at: Situation) -> Response:
+        made = operations.create(at, parse(CreateCluster, request.get_data()))
+        return self._cluster(at, made, 201)
+
+    def _list(self, at: Situation) -> Response:
+        def look() -> Json:
+            page, paging = page_of(at.estate.clusters(), request.args.to_dict(), at.now)
+            return {"clusters": [self._view(at, each) for each in page], "pagination": paging}
+
+        found = self._cached(at, look)
+        self._override(found.data["clusters"])
+        return self._enveloped(found)
+
+    def _get(self, at: Situation, cluster_id: str) -> Response:
+        # Gone is gone, whatever the cache remembers.
+        cluster = at.estate.cluster(cluster_id)
+        found = self._cached(at, lambda: self._view(at, cluster))
+        self._override([found.data])
+        return self._enveloped(found)
+
+    def _update(self, at: Situation, cluster_id: str) -> Response:
+        body = parse(UpdateCluster, request.get_data())
+        return self._cluster(at, operations.update(at, cluster_id, body))
+
+    def _start(self, at: Situation, cluster_id: str) -> Response:
+        body = parse(StartCluster, request.get_data())
+        return self._cluster(at, operations.start(at, cluster_id, body))
+
+    def _stop(self, at: Situation, cluster_id: str) -> Response:
+        body = parse(StopCluster, request.get_data())
+        return self._cluster(at, operations.stop(at, cluster_id, body))
+
+    def _delete(self, at: Situation, cluster_id: str) -> Response:
+        body = parse(DeleteCluster, request.get_data())
+        leaving = operations.delete(at, cluster_id, body)
+        return self._enveloped(Cached({"id": leaving.cluster_id, "status": "deleting"}))
+
+    def _cluster(self, at: Situation, cluster: Cluster, status: int = 200) -> Response:
+        return self._enveloped(Cached(self._view(at, cluster)), status)
+
+    def _view(self, at: Situation, cluster: Cluster) -> Json:
+        window = request.args.get("metrics_window", "1h")
+        if window not in _WINDOWS:
+            raise invalid("metrics_window", f"must be one of {', '.join(_WINDOWS)}")
+        view = View(cluster, at.estate.snapshots(cluster.cluster_id), at.now)
+        return view.shown(
+            window, metrics=_flag("include_metrics"), costs=_flag("include_cost_breakdown")
+        )
+
+    def _cached(self, at: Situation, look: Callable[[], Json]) -> Cached:
+        return cached(self._store, request.full_path, at.now, at.settings.cache_seconds, look)
+
+    def _enveloped(self, found: Cached, status: int = 200) -> Response:
+        meta = {
+            "request_id": self._request_id(),
+            "response_time_ms": 89,
+            "cache_hit": found.is_hit,
+            "data_freshness_seconds": int(found.age),
+        }
+        return answer({"success": True, "data": found.data, "meta": meta}, status)
+
+    def _override(self, views: list[Json]) -> None:
+        """Show the status that an injected fault imposes."""
+        by_path = {f"{_CLUSTERS}/{view['id']}": view for view in views}
+        path = request.path.removeprefix(self.prefix)
+        for own, rule in self._faults.take_overrides(request.method, path, list(by_path)).items():
+            by_path[own]["status"] = rule.status_override
+
+
+def _flag(name: str) -> bool:
+    text = request.args.get(name, "true")
+    if text not in {"true", "false"}:
+        raise invalid(name, "must be true or false")
+    return text == "true"
+
+
+def _trouble() -> Trouble:
+    rule: Rule | None = g.get("fault")
+    if rule is None:
+        return Trouble()
+    return Trouble(is_stuck=rule.stuck, is_out_of_stock=rule.capacity, failing=rule.failing)
