@@ -3,6 +3,7 @@
 import email.utils
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.call import current_call
@@ -43,8 +44,9 @@ class ErrorAnswers:
     """How to read the error answers of one platform.
 
     `secrets` are values that no message may contain, and `secret_members` the members of request
-    bodies whose values are such; `hints` say by status what to do, `hint_of` by the answer;
-    `is_capacity` tells from status and message that the platform has no free capacity.
+    bodies whose values, or the values in whose objects, are such; `hints` say by status what to do,
+    `hint_of` by the answer; `is_capacity` tells from status and message that the platform has no
+    free capacity.
     """
 
     platform: str
@@ -88,7 +90,8 @@ class ErrorAnswers:
 
     def _secrets_in(self, body: Mapping[str, Any] | None) -> list[str]:
         sent = [body.get(name) for name in self.secret_members] if body else []
-        return [*self.secrets, *(each for each in sent if isinstance(each, str))]
+        values = (each.values() if isinstance(each, Mapping) else (each,) for each in sent)
+        return [*self.secrets, *(each for each in chain(*values) if isinstance(each, str))]
 
 
 def retry_after(header: str | None) -> float | None:
@@ -123,11 +126,13 @@ def _said(response: "httpx.Response") -> tuple[str, str | None]:
         return _details(body["errors"])
     error = body.get("error")
     holder = error if isinstance(error, dict) else body
-    message: Any = holder.get("message", error if isinstance(error, str) else None)
-    code: Any = holder.get("code") or holder.get("type")
+    named = error if isinstance(error, str) else None
+    message: Any = holder.get("message", named)
+    # Where there is a message beside it, `error` is the code; a number is the status once more.
+    codes = (holder.get("code"), holder.get("type"), named if message is not named else None)
     return (
         message if isinstance(message, str) else "",
-        code if isinstance(code, str) else None,
+        next((each for each in codes if isinstance(each, str) and each), None),
     )
 
 

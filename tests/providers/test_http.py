@@ -44,6 +44,7 @@ def ask(call: Call) -> Callable[..., Any]:
             errors=ErrorAnswers(
                 "acme",
                 secrets=(KEY,),
+                secret_members=("password", "variables"),
                 hints={403: "use an Admin key"},
                 is_capacity=is_out_of_stock,
             ),
@@ -83,6 +84,29 @@ def test_a_safe_request_is_sent_again(
     assert ask(platform, method=method) == {}
     assert len(platform.requests) == 3
     assert _pauses(call) == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"error": "STATE_CONFLICT", "message": "busy", "code": 409}, "STATE_CONFLICT"),
+        ({"error": {"message": "busy", "code": "locked"}}, "locked"),
+        ({"error": "busy"}, None),
+        ({"error": "busy", "code": 409}, None),
+    ],
+)
+def test_the_code_is_a_word(ask: Callable[..., Any], body: Any, code: str | None) -> None:
+    with pytest.raises(errors.Conflict, match="busy") as caught:
+        ask(Platform(httpx.Response(409, json=body)))
+    assert caught.value.code == code
+
+
+def test_secrets_that_were_sent_are_not_said_again(ask: Callable[..., Any]) -> None:
+    told = httpx.Response(400, json={"error": "no hunter2, no token-4711, no TOKEN"})
+    sent = {"password": "hunter2", "variables": {"TOKEN": "token-4711", "n": 1}, "x": {}}
+    with pytest.raises(errors.InvalidRequest) as caught:
+        ask(Platform(told), method="PUT", body=sent)
+    assert caught.value.message.endswith("no [secret], no [secret], no TOKEN")
 
 
 @pytest.mark.parametrize("step", UNREACHED)
