@@ -55,7 +55,8 @@ def pool_changes(old: Values, declared: Values) -> Iterator[FieldChange]:
     live = len(found.keep) + len(found.replace) + len(found.delete)
     if pool.count is not None and pool.count != live:
         yield FieldChange("count", Action.UPDATE, live, pool.count)
-    yield from _nodes(pool, found, of_all)
+    keys = {node["gpu_node_name"]: key for key, node in old["nodes"].items()}
+    yield from _nodes(pool, found, of_all, keys)
 
 
 def deleting_guard(old: Values) -> Guard | None:
@@ -99,6 +100,8 @@ def _whole(values: Values, unknown: list[str]) -> dict[str, Any]:
 def _of_all(old: Values, declared: Values) -> Iterator[FieldChange]:
     for name in _OF_ALL:
         before, after = old.get(name), declared.get(name)
+        if name == "state":
+            before = before or "RUNNING"
         if after is not None and before != after:
             action = Action.ADD if before is None else Action.UPDATE
             yield FieldChange(name, action, before, after)
@@ -111,13 +114,13 @@ def _of_all(old: Values, declared: Values) -> Iterator[FieldChange]:
 
 
 def _nodes(
-    pool: DeclaredPool, found: Plan, of_all: Mapping[str, FieldChange]
+    pool: DeclaredPool, found: Plan, of_all: Mapping[str, FieldChange], keys: Mapping[str, str]
 ) -> Iterator[FieldChange]:
     for wanted in found.create:
         if pool.count is None:
             yield FieldChange(_at(wanted.key), Action.ADD, None, wanted.name)
     for node in found.delete:
-        path = _at(pool.key_of(node.gpu_node_name))
+        path = _at(keys[node.gpu_node_name])
         yield FieldChange(path, Action.DELETE, node.id, None, because="the node is deleted")
     for node, wanted, because in found.replace:
         field, before, after = "ip_address", node.policy_ip, wanted.ip_address

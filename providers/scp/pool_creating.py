@@ -31,7 +31,7 @@ from gpuform.schemas.scp import requests, wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.statuses import FABRIC_READY
 
-INTERVAL = 15.0
+INTERVAL = 30.0
 """Seconds between looks at the most: creating a node takes many minutes."""
 
 PATIENCE = 60.0
@@ -136,8 +136,6 @@ class PoolCreating:
         names = [each.name for each in batch]
         present = [node.id for node in self._nodes.others if node.gpu_node_name in names]
         intent = self._ledger.begin(names, present)
-        for each in batch:
-            self._nodes.made_with(each.name, each.public_ip_address_id)
         try:
             ids = self._client.create_nodes(self._request(fabric_id, batch))
         except (MissingCredentials, Unreachable):

@@ -88,7 +88,7 @@ class PoolNodes:
         self._public_ips[node.id] = public_ip_address_id
 
     def made_with(self, name: str, public_ip_address_id: str | None) -> None:
-        """Notes which public IP a new node gets, whose id is not known yet."""
+        """Notes which public IP a node of this name has, if it is not in the state yet."""
         self._wanted_ips[name] = public_ip_address_id
 
     def _alone(self, id_: str) -> wire.GpuNode | None:

@@ -47,6 +47,8 @@ class PoolWork:
         target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
         self._ledger = Ledger(call, target, pool_id, known.get("node_ids") or ())
         self.nodes = PoolNodes(client, self._ledger, known, [want.cluster_fabric_name])
+        for wanted in self._declared.nodes.values():
+            self.nodes.made_with(wanted.name, wanted.public_ip_address_id)
         self._steps = NodeSteps(client, self.nodes)
         self._creating = PoolCreating(client, call, want, self._declared, self._ledger, self.nodes)
         before = stored_nodes(known) or []

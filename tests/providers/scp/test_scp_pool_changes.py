@@ -1,0 +1,200 @@
+"""What a plan of a pool shows and needs: from stored outputs alone, nobody is asked."""
+
+from typing import Any
+
+import pytest
+
+from gpuform.providers.permissions import Permission
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
+from gpuform.providers.scp.pool_changes import change_guard, deleting_guard
+from gpuform.schemas.changes import Action
+from gpuform.schemas.values import UNKNOWN
+
+Properties = dict[str, Any]
+
+
+def node(key: str, state: str = "RUNNING", **fields: Any) -> Properties:
+    return {
+        "id": f"id-{key}",
+        "gpu_node_name": f"train-{key}",
+        "state": state,
+        "cluster_fabric_id": "f1",
+        "cluster_fabric_name": "fabric1",
+        "policy_ip": "192.168.0.7",
+        **fields,
+    }
+
+
+@pytest.fixture
+def declared(pool_inputs: Properties) -> Properties:
+    return {**pool_inputs, "count": 3}
+
+
+def stored(declared: Properties, *nodes: Properties, **fields: Any) -> Properties:
+    """Outputs of a pool with these nodes, in count's keys."""
+    keyed = {each["gpu_node_name"]: each for each in nodes}
+    ids = [each["id"] for each in nodes]
+    more = {"ready": True, "cluster_fabric_id": "f1", **fields}
+    return {**declared, "nodes": keyed, "node_ids": ids, **more}
+
+
+@pytest.fixture
+def three(declared: Properties) -> Properties:
+    return stored(declared, node("001"), node("002"), node("003"))
+
+
+def shown(old: Properties, new: Properties) -> dict[str, tuple[Any, Any]]:
+    found = NodePoolLifecycle().changes(old, new)
+    return {each.path: (each.before, each.after) for each in found if each.action != Action.KEEP}
+
+
+def replacing(old: Properties, new: Properties) -> list[str]:
+    return [each.path for each in NodePoolLifecycle().changes(old, new) if each.replaces]
+
+
+def test_nothing_differs(declared: Properties, three: Properties) -> None:
+    assert shown(three, declared) == {}
+    assert (
+        shown(three, {**declared, "count": 3.0, "init_script": "", "cluster_fabric_id": ""}) == {}
+    )
+    assert shown(three, {**declared, "os_user_id": "root", "remove": ["train-003"]}) == {}
+    assert shown(three, {**declared, "tags": {"team": "x"}}) == {}
+    assert shown(three, {**declared, "cluster_fabric_id": "f1", "state": "RUNNING"}) == {}
+
+
+def test_growth_is_a_number_and_shrinking_names_who_goes(
+    declared: Properties, three: Properties
+) -> None:
+    assert shown(three, {**declared, "count": 5}) == {"count": (3, 5)}
+    assert shown(three, {**declared, "count": 2, "remove": ["train-001"]}) == {
+        "count": (3, 2),
+        'nodes["train-001"]': ("id-001", None),
+    }
+
+
+def test_a_stopped_node_is_drift_of_that_node_alone(declared: Properties) -> None:
+    old = stored(declared, node("001"), node("002", "STOPPED"), node("003"))
+    assert shown(old, declared) == {'nodes["train-002"].state': ("STOPPED", "RUNNING")}
+
+
+def test_a_node_that_is_gone_is_drift_of_the_number(declared: Properties) -> None:
+    old = stored({**declared, "count": 2}, node("001"), node("003"))
+    assert shown(old, declared) == {"count": (2, 3)}
+
+
+def test_a_failed_node_is_shown_to_be_made_again(declared: Properties) -> None:
+    old = stored(declared, node("001"), node("002", "ERROR"), node("003"), ready=False)
+    (found,) = NodePoolLifecycle().changes(old, declared)
+    assert (found.path, found.replaces) == ('nodes["train-002"].state', False)
+    assert "deleted and made again" in found.because
+
+
+def test_what_is_under_way_is_waited_for(declared: Properties) -> None:
+    nodes = [node("001"), node("002", "CREATING"), node("003")]
+    old = stored(declared, *nodes, ready=False, not_ready_reason="1 CREATING")
+    (found,) = NodePoolLifecycle().changes(old, declared)
+    assert (found.path, found.because) == ("ready", "resume waiting: 1 CREATING")
+
+
+def test_a_move_of_all_is_one_change(declared: Properties, three: Properties) -> None:
+    moved = {**declared, "cluster_fabric_name": "fabric2"}
+    assert shown(three, moved) == {"cluster_fabric_name": ("fabric1", "fabric2")}
+    astray = node("002", cluster_fabric_name="fabric9", cluster_fabric_id="f9")
+    old = stored(declared, node("001"), astray, node("003"))
+    assert shown(old, declared) == {
+        'nodes["train-002"].cluster_fabric_name': ("fabric9", "fabric1")
+    }
+
+
+def test_what_holds_for_all_is_one_change(declared: Properties, three: Properties) -> None:
+    assert shown(three, {**declared, "lock_enabled": True}) == {"lock_enabled": (None, True)}
+    assert shown(three, {**declared, "state": "STOPPED"}) == {"state": ("RUNNING", "STOPPED")}
+    stopped = {**three, "state": "STOPPED"}
+    assert shown(stopped, declared) == {"state": ("STOPPED", "RUNNING")}
+    locked = {**three, "lock_enabled": True}
+    (kept,) = NodePoolLifecycle().changes(locked, declared)
+    assert (kept.path, kept.action) == ("lock_enabled", Action.KEEP)
+
+
+def test_nodes_one_by_one(declared: Properties) -> None:
+    keys = {"a": node("a"), "b": node("b", lock_enabled=True), "c": node("c")}
+    base = {key: value for key, value in declared.items() if key != "count"}
+    old = {**base, "nodes": keys, "node_ids": ["id-a", "id-b", "id-c"], "ready": True}
+    nodes = {"a": {"ip_address": "192.168.0.8"}, "b": {"lock_enabled": False}, "d": {}}
+    assert shown(old, {**base, "nodes": nodes}) == {
+        'nodes["d"]': (None, "train-d"),
+        'nodes["c"]': ("id-c", None),
+        'nodes["a"].ip_address': ("192.168.0.7", "192.168.0.8"),
+        'nodes["b"].lock_enabled': (True, False),
+    }
+    assert shown(old, {**base, "nodes": {"a": {}, "b": {}, "c": {}}}) == {}
+    # Another key for the same name is the same node.
+    renamed = {"a": {}, "b": {}, "x": {"gpu_node_name": "train-c"}}
+    assert shown(old, {**base, "nodes": renamed}) == {}
+
+
+def test_what_is_not_known_yet_is_a_change_in_place(
+    declared: Properties, three: Properties
+) -> None:
+    for name in ("count", "cluster_fabric_name", "cluster_fabric_id"):
+        found = shown(three, {**declared, name: UNKNOWN})
+        assert list(found) == [name]
+        assert replacing(three, {**declared, name: UNKNOWN}) == []
+    base = {key: value for key, value in declared.items() if key != "count"}
+    nodes = {"a": {"nat_enabled": True, "public_ip_address_id": UNKNOWN}}
+    assert list(shown(three, {**base, "nodes": nodes})) == ["nodes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("node_pool_id", "POOL002-krw1b"),
+        ("gpu_node_name_prefix", "other"),
+        ("image_id", "IMAGE-2"),
+        ("server_type_id", "1" * 32),
+        ("region_id", "kr-east1"),
+        ("vpc_id", "2" * 32),
+        ("subnet_id", "3" * 32),
+        ("os_user_password", "Other#pass1"),
+        ("init_script", "echo"),
+        ("os_user_id", "ubuntu"),
+    ],
+)
+def test_what_no_node_can_change_replaces_the_pool(
+    declared: Properties, three: Properties, name: str, value: str
+) -> None:
+    assert replacing(three, {**declared, name: value}) == [name]
+
+
+def test_outputs_without_nodes_are_compared_by_their_echo(declared: Properties) -> None:
+    old = {**declared, "ready": False, "not_ready_reason": "interrupted"}
+    assert shown(old, declared) == {"ready": (False, True)}
+    assert shown(old, {**declared, "count": 4}) == {"count": (3, 4)}
+
+
+class TestGuards:
+    def test_locked_nodes_need_a_permission(self, declared: Properties) -> None:
+        old = stored(declared, node("001"), node("002", lock_enabled=True), node("003"))
+        guard = deleting_guard(old)
+        assert guard is not None
+        assert (guard.permission, guard.because) == (Permission.UNLOCK, "locked: train-002")
+        assert change_guard(old, declared) is None
+        assert change_guard(old, {**declared, "count": 4}) is None
+        assert change_guard(old, {**declared, "count": 2}) is None
+        for change in ({"count": 2, "remove": ["train-002"]}, {"count": 1}, {"state": "STOPPED"}):
+            guard = change_guard(old, {**declared, **change})
+            assert guard is not None, change
+            assert "train-002" in guard.because
+
+    def test_who_unlocks_may_stop(self, declared: Properties) -> None:
+        old = stored(declared, *(node(key, lock_enabled=True) for key in ("001", "002", "003")))
+        assert change_guard(old, {**declared, "state": "STOPPED"}) is not None
+        unlocked = {**declared, "state": "STOPPED", "lock_enabled": False}
+        assert change_guard(old, unlocked) is None
+        assert change_guard(old, {**unlocked, "count": 2}) is not None
+
+    def test_what_is_not_known_is_not_judged(self, declared: Properties) -> None:
+        old = stored(declared, node("001", lock_enabled=True))
+        assert change_guard(old, {**declared, "count": UNKNOWN}) is None
+        assert change_guard(declared, declared) is None
+        assert deleting_guard(declared) is None

@@ -1,0 +1,197 @@
+"""Which nodes a plan makes, deletes and keeps: pure, for whatever nodes there are."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.providers.scp.node_changes import differences
+from gpuform.providers.scp.pool_plan import DeclaredPool, Fabric, Plan, Wanted, plan, removal_order
+from gpuform.providers.scp.states import is_leaving
+from gpuform.schemas.scp.outputs import NodeOutputs
+from gpuform.schemas.scp.statuses import NodeState
+
+BASE = {"gpu_node_name_prefix": "train", "cluster_fabric_name": "fabric1"}
+
+
+def node(number: int, state: str = "RUNNING", **fields: Any) -> NodeOutputs:
+    known = {
+        "id": f"id-{number}",
+        "gpu_node_name": f"train-{number:03}",
+        "state": state,
+        "cluster_fabric_id": "f1",
+        "cluster_fabric_name": "fabric1",
+        "policy_ip": f"192.168.0.{number}",
+        "created_at": f"2026-01-01T00:00:{number:02}Z",
+    }
+    return NodeOutputs.model_validate({**known, **fields})
+
+
+def counted(count: int, **fields: Any) -> DeclaredPool:
+    return DeclaredPool.of({**BASE, "count": count, **fields})
+
+
+def mapped(nodes: dict[str, dict[str, Any]], **fields: Any) -> DeclaredPool:
+    return DeclaredPool.of({**BASE, "nodes": nodes, **fields})
+
+
+def names(found: Sequence[Any]) -> list[str]:
+    return [each.name if isinstance(each, Wanted) else each.gpu_node_name for each in found]
+
+
+def kept(found: Plan) -> list[str]:
+    return [each.gpu_node_name for each, _ in found.keep]
+
+
+def test_missing_nodes_get_the_lowest_free_names() -> None:
+    found = plan(counted(4), [node(2), node(5)])
+    assert names(found.create) == ["train-001", "train-003"]
+    assert kept(found) == ["train-002", "train-005"]
+
+
+def test_names_that_are_to_be_removed_are_not_given_again() -> None:
+    assert names(plan(counted(2, remove=["train-001"]), []).create) == ["train-002", "train-003"]
+
+
+def test_a_leaving_node_counts_no_more() -> None:
+    found = plan(counted(2), [node(1), node(2, "TERMINATING")])
+    assert names(found.create) == ["train-002"]
+    assert names(found.delete) == []
+
+
+def test_who_goes_first_when_the_pool_shrinks() -> None:
+    nodes = [node(1), node(2, "STOPPED"), node(3, "ERROR"), node(4), node(5), node(6)]
+    declared = counted(1, remove=["train-004", "nobody", "train-001"])
+    order = names(removal_order(nodes, declared))
+    assert order == [f"train-00{number}" for number in (4, 1, 3, 2, 6, 5)]
+    assert kept(plan(declared, nodes)) == ["train-005"]
+
+
+def test_stopped_nodes_of_a_stopped_pool_go_by_age() -> None:
+    nodes = [node(1, "STOPPED"), node(2), node(3, "STOPPED")]
+    order = names(removal_order(nodes, counted(1, state="STOPPED")))
+    assert order == ["train-003", "train-002", "train-001"]
+
+
+def test_a_failed_node_is_made_again_unless_it_failed_just_now() -> None:
+    nodes = [node(1), node(2, "ERROR")]
+    found = plan(counted(2), nodes)
+    assert [(n.id, why) for n, _, why in found.replace] == [
+        ("id-2", "it failed: it is deleted and made again")
+    ]
+    assert names(found.ending) == ["train-002"]
+    assert found.create == []
+    spared = plan(counted(2), nodes, spare={"id-2"})
+    assert (spared.replace, kept(spared)) == ([], ["train-001", "train-002"])
+
+
+def test_a_map_of_nodes_is_kept_by_names() -> None:
+    declared = mapped({"a": {}, "b": {"gpu_node_name": "train-002"}, "c": {"state": "STOPPED"}})
+    found = plan(declared, [node(1), node(2)])
+    assert names(found.create) == ["train-a", "train-c"]
+    assert names(found.delete) == ["train-001"]
+    assert kept(found) == ["train-002"]
+    assert [wanted.key for _, wanted in found.keep] == ["b"]
+    assert {w.name: w.state for w in found.create} == {"train-a": "RUNNING", "train-c": "STOPPED"}
+
+
+def test_another_address_replaces_that_node_alone() -> None:
+    declared = mapped({"001": {"ip_address": "192.168.0.1"}, "002": {"ip_address": "192.168.0.9"}})
+    found = plan(declared, [node(1), node(2)])
+    assert [each.gpu_node_name for each, _, _ in found.replace] == ["train-002"]
+    assert kept(found) == ["train-001"]
+
+
+def test_what_holds_for_all_holds_where_a_node_says_nothing() -> None:
+    declared = mapped({"a": {}, "b": {"lock_enabled": False}}, lock_enabled=True, state="STOPPED")
+    assert declared.wanted("train-a") == Wanted("a", "train-a", lock_enabled=True, state="STOPPED")
+    assert declared.wanted("train-b").lock_enabled is False
+    assert declared.key_of("train-b") == "b"
+    assert declared.key_of("another") == "another"
+
+
+STATES = [str(state) for state in NodeState]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 30), st.sampled_from(STATES)), unique_by=lambda pair: pair[0]
+    ),
+    st.integers(1, 20),
+    st.lists(st.integers(1, 30).map(lambda number: f"train-{number:03}"), max_size=4),
+)
+def test_a_plan_leads_to_the_declared_number(
+    there: list[tuple[int, str]], count: int, remove: list[str]
+) -> None:
+    nodes = [node(number, state) for number, state in there]
+    live = [each for each in nodes if not is_leaving(each.state)]
+    declared = counted(count, remove=remove)
+    found = plan(declared, nodes)
+    after = len(live) - len(found.delete) + len(found.create)
+    assert after == count
+    assert not found.delete or not found.create
+    made = names(found.create)
+    assert len(set(made)) == len(made)
+    assert not {*made} & {each.gpu_node_name for each in live}
+    assert not {*made} & {*remove}
+    # Nothing is told twice, and nothing that leaves is told anything.
+    ids = [each.id for each in (*found.ending, *(each for each, _ in found.keep))]
+    assert sorted(ids) == sorted(each.id for each in live)
+    # Once it is done, there is nothing more to do.
+    left = [node(int(name[-3:])) for name in (*made, *kept(found))]
+    again = plan(declared, [*left, *(node(int(n.gpu_node_name[-3:])) for n, _, _ in found.replace)])
+    assert (again.create, again.delete, again.replace) == ([], [], [])
+
+
+@given(st.permutations([node(n, s) for n, s in enumerate(["RUNNING", "ERROR", "STOPPED"] * 3, 1)]))
+def test_the_order_of_a_list_decides_nothing(nodes: list[NodeOutputs]) -> None:
+    assert names(plan(counted(4), nodes).delete) == names(plan(counted(4), sorted_(nodes)).delete)
+
+
+def sorted_(nodes: list[NodeOutputs]) -> list[NodeOutputs]:
+    return sorted(nodes, key=lambda each: each.id)
+
+
+FABRIC = Fabric(name="fabric1")
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "fields"),
+    [
+        ({}, {}, []),
+        ({"state": "STOPPED"}, {}, ["state"]),
+        ({"state": "STOPPING"}, {}, ["state"]),
+        ({"state": "STARTING"}, {}, []),
+        ({"state": "CREATING"}, {"state": "STOPPED"}, ["state"]),
+        ({"state": "EDITING"}, {"state": "STOPPED"}, []),
+        ({"lock_enabled": True}, {}, []),
+        ({"lock_enabled": True}, {"lock_enabled": False}, ["lock_enabled"]),
+        ({"policy_use_nat": True}, {}, []),
+        ({"policy_use_nat": True}, {"nat_enabled": False}, ["nat_enabled"]),
+        ({}, {"nat_enabled": True, "public_ip_address_id": "a"}, ["nat_enabled"]),
+        (
+            {"policy_use_nat": True, "public_ip_address_id": "a"},
+            {"nat_enabled": True, "public_ip_address_id": "b"},
+            ["public_ip_address_id"],
+        ),
+        # Nobody knows which one it is: the declaration is believed.
+        ({"policy_use_nat": True}, {"nat_enabled": True, "public_ip_address_id": "b"}, []),
+        ({"cluster_fabric_name": "fabric2"}, {}, ["cluster_fabric_name"]),
+        ({"cluster_fabric_id": None, "cluster_fabric_name": None}, {}, []),
+    ],
+)
+def test_what_differs_of_one_node(
+    seen: dict[str, Any], wanted: dict[str, Any], fields: list[str]
+) -> None:
+    found = differences(node(1, **seen), Wanted("k", "train-001", **wanted), FABRIC)
+    assert [each.field for each in found] == fields
+
+
+def test_an_id_decides_where_a_name_could_be_another_fabric() -> None:
+    fabric = Fabric(name="fabric1", id="f2")
+    assert not fabric.has(node(1))
+    assert fabric.has(node(1, cluster_fabric_id="f2", cluster_fabric_name="renamed"))
+    (found,) = differences(node(1), Wanted("k", "train-001"), fabric)
+    assert (found.field, found.before, found.after) == ("cluster_fabric_id", "f1", "f2")
