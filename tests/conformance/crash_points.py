@@ -16,16 +16,17 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
 from conformance.described import Described
 from conformance.emulated import Platform
-from conformance.kinds import KINDS, MADE, TOPOLOGY
+from conformance.kinds import FAST, KINDS, MADE, TOPOLOGY
 from conformance.settling import assert_destroyed, assert_nothing_is_lost, assert_settles
 from conformance.stacks import Declared, EmbeddedStack, thing
+from conformance.together_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
 from gpuform.providers.catalog import resource_class
@@ -34,6 +35,7 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.transport import in_process, mount
+from gpuform.stacks.engine import integrity
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 
 URL = "http://emulator.test"
@@ -44,10 +46,15 @@ CRYPTER = PassphraseCrypter.new("test only")
 
 @dataclass(frozen=True)
 class Scenario:
-    """A change of a stack: what is declared before it, and after it (nothing: a destroy)."""
+    """A change of a stack: what is declared before it, and after it (nothing: a destroy).
+
+    `outside` is what somebody else does in between; `refreshes`: the run only reads.
+    """
 
     before: Sequence[Declared]
     after: Sequence[Declared]
+    outside: Callable[["World"], object] | None = None
+    refreshes: bool = False
 
     @property
     def kinds(self) -> set[Described]:
@@ -82,7 +89,37 @@ def _scenarios() -> dict[str, Callable[[Place], Scenario]]:
         found[f"update-{kind}"] = _scenario(kind, good, lambda each: each.in_place.inputs)
         found[f"replace-{kind}"] = _scenario(kind, good, lambda each: each.replacing.inputs)
         found[f"destroy-{kind}"] = _scenario(kind, good, None)
-    return found
+    return found | {
+        f"replace-create-first-{FAST}": _replaced_create_first,
+        f"refresh-{CLUSTER}": _refreshed,
+        f"import-{FAST}": _imported,
+    }
+
+
+def _replaced_create_first(_place: Place) -> Scenario:
+    options = {"delete_before_replace": False}
+    other = {**FAST.replacing.inputs, FAST.name_field: "another"}
+    return Scenario(
+        [replace(thing(FAST), options=options)], [replace(thing(FAST, other), options=options)]
+    )
+
+
+def _refreshed(_place: Place) -> Scenario:
+    def drift(world: "World") -> object:
+        return world.platform.send(CLUSTER, CLUSTER.behind.of(world.stack.id))
+
+    return Scenario([thing(CLUSTER)], [thing(CLUSTER)], outside=drift, refreshes=True)
+
+
+def _imported(_place: Place) -> Scenario:
+    def make(world: "World") -> object:
+        assert FAST.create is not None
+        return world.platform.send(FAST, FAST.create)
+
+    return Scenario([], [replace(thing(FAST), options={"import_": THE_ID})], outside=make)
+
+
+THE_ID = "the id of the object that is there"
 
 
 SCENARIOS = _scenarios()
@@ -164,11 +201,30 @@ class World:
         return cls(EmbeddedStack(folder, CRYPTER), platform)
 
     def scenario(self, name: str) -> Scenario:
-        return SCENARIOS[name](self.platform.prepare)
+        scenario = SCENARIOS[name](self.platform.prepare)
+        return replace(scenario, after=[self._with_id(each) for each in scenario.after])
+
+    def _with_id(self, declared: Declared) -> Declared:
+        ids = self.platform.ids(declared.described)
+        if THE_ID not in declared.options.values() or not ids:
+            return declared
+        return replace(declared, options={"import_": next(iter(ids))})
 
     def apply(self, declared: Sequence[Declared]) -> bool:
         result = self.stack.up(*declared) if declared else self.stack.destroy()
         return result.ok
+
+    def assert_no_create_is_unnamed(self, *kinds: Described) -> None:
+        """Also for who reads the checkpoint alone, as the Pulumi CLI does."""
+        checkpoint = self.stack.checkpoint
+        assert integrity.verify(checkpoint) == []
+        known = {entry.id for entry in checkpoint.resources}
+        named = {o.resource.type for o in checkpoint.pending_operations if o.type == "creating"}
+        for kind in kinds:
+            token = f"pulumi-python:dynamic/gpuform.{kind.platform}:{kind.kind}"
+            for found in self.platform.objects(kind):
+                leaving = found["status"].lower() in kind.leaving
+                assert leaving or found["id"] in known or token in named, f"unnamed: {found}"
 
 
 def in_child(work: Callable[[], None], log: Path) -> int:
@@ -193,6 +249,8 @@ def prepare(folder: Path, name: str) -> None:
         scenario = world.scenario(name)
         if scenario.before:
             assert world.apply(scenario.before)
+        if scenario.outside:
+            scenario.outside(world)
         world.platform.forget_requests()
 
 
@@ -202,7 +260,7 @@ def run(folder: Path, name: str, last: int | None, told: Path) -> None:
         world = World.open(folder, held, hook)
         scenario = world.scenario(name)
         hook.watch_writes()
-        assert world.apply(scenario.after)
+        assert world.stack.refresh().ok if scenario.refreshes else world.apply(scenario.after)
 
 
 def mend(folder: Path, name: str) -> None:
@@ -211,7 +269,9 @@ def mend(folder: Path, name: str) -> None:
         world = World.open(folder, held)
         scenario = world.scenario(name)
         stack, platform = world.stack, world.platform
-        assert_nothing_is_lost(stack, platform, *scenario.before, *scenario.after)
+        if scenario.before or not scenario.outside:
+            world.assert_no_create_is_unnamed(*scenario.kinds)
+            assert_nothing_is_lost(stack, platform, *scenario.before, *scenario.after)
         if scenario.after:
             assert_settles(stack, platform, *scenario.after)
         else:

@@ -43,7 +43,7 @@ for each in json.loads((here / "declared.json").read_text()):
         for key, value in each["inputs"].items()
     }
     timeouts = pulumi.CustomTimeouts(**each["timeouts"]) if each["timeouts"] else None
-    options = pulumi.ResourceOptions(custom_timeouts=timeouts)
+    options = pulumi.ResourceOptions(custom_timeouts=timeouts, **each["options"])
     kind = resource_class(each["platform"], each["kind"])
     made[each["name"]] = kind(each["name"], opts=options, **inputs)
 """
@@ -52,12 +52,14 @@ for each in json.loads((here / "declared.json").read_text()):
 
 @dataclass(frozen=True)
 class Declared:
-    """One resource of a program. `timeouts` are Pulumi's `custom_timeouts`."""
+    """One resource of a program. `timeouts` are Pulumi's `custom_timeouts`, `options` others of
+    its options."""
 
     name: str
     described: Described
     inputs: Mapping[str, Any]
     timeouts: Mapping[str, str] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -66,6 +68,7 @@ class Declared:
             "kind": self.described.kind,
             "inputs": dict(self.inputs),
             "timeouts": self.timeouts,
+            "options": dict(self.options),
         }
 
 
@@ -185,10 +188,14 @@ class EmbeddedStack:
         return data
 
     @property
+    def checkpoint(self) -> Snapshot:
+        """The state as Pulumi would read it: without the journal."""
+        return Snapshot.from_json(self._read(), self.crypter)
+
+    @property
     def snapshot(self) -> Snapshot:
         """The state on disk, with what the journal adds."""
-        data = self._read()
-        snapshot = Snapshot.from_json(data, self.crypter)
+        data, snapshot = self._read(), self.checkpoint
         path = self._backend.journal("conformance", "dev")
         recovered = journal.recover(path, data, snapshot, self.crypter)
         return recovered.snapshot if recovered else snapshot

@@ -17,6 +17,7 @@ QUICK = f"update-{FAST}"
 """One of them in the fast tests, so that the loop itself stays alive."""
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "scenario",
     [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in SCENARIOS],
@@ -27,7 +28,7 @@ def test_death_at_every_point(scenario: str, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=580,
         check=False,
     )
     assert done.returncode == 0, done.stderr
