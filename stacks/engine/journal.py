@@ -161,6 +161,13 @@ def recover(
     return Recovered(recovered, len(added))
 
 
+def told(path: Path) -> list[tuple[str, str]]:
+    """The URNs and ids of the objects that a journal tells of, as far as it can be read."""
+    resources = [record["resource"] for record in _read(path) if "resource" in record]
+    found = ((str(entry.get("urn")), str(entry["id"])) for entry in resources if entry.get("id"))
+    return list(dict.fromkeys(found))
+
+
 def _refuse_lost_ids(path: Path, snapshot: Snapshot, records: Sequence[Mapping[str, Any]]) -> None:
     """Another program has written the state since: does it know all that the journal knows?"""
     known = {entry.id for entry in snapshot.resources}
