@@ -17,6 +17,7 @@ from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, UNEXPECTED_CHANGES
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
+from gpuform.stacks.cli.opening import warn_of_recovery
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
@@ -50,11 +51,7 @@ def run(arguments: RunArguments, session: Session) -> int:
         stack = workspace.open(
             name, passphrase_of(workspace, session.screen), exclusive=lock is not None
         )
-        if stack.recovered:
-            session.screen.warn(
-                f"warning: the last run was interrupted; {stack.recovered} changes that it made "
-                "were recovered from its journal"
-            )
+        warn_of_recovery(session.screen, stack.recovered)
         log = held.enter_context(_event_log(arguments.event_log, debug=session.verbose))
         return _Run(arguments, session, stack, lock, log, _view(arguments, session)).go()
 

@@ -1,30 +1,29 @@
-"""`gpuform stack`: make, list, select, remove and read stacks."""
+"""`gpuform stack`: make, list, select, rename and remove stacks."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
 
+from gpuform.stacks.cli.locking import lock_flag, patience
+from gpuform.stacks.cli.opening import opened_for_change, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
+from gpuform.stacks.cli.stack_history_command import history
+from gpuform.stacks.cli.stack_output_command import output
+from gpuform.stacks.cli.stack_secrets_command import change_secrets_provider
+from gpuform.stacks.cli.stack_transfer_commands import export, import_state
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.stack import StackNotFound, Workspace
+from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.engine.stack_rename import rename_stack
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.review.outputs_text import outputs_lines, shown
-
-_SHOW_SECRETS = click.option(
-    "--show-secrets", is_flag=True, help="Show secret values in the clear."
-)
 
 
 @click.group(invoke_without_command=True)
 @stack_flags
 @click.pass_context
 def stack(context: click.Context) -> None:
-    """Make, list, select, remove and read stacks.
+    """Make, list, select, rename, remove and read stacks.
 
     A stack is one instance of the project, with its own configuration and state.
 
@@ -35,6 +34,10 @@ def stack(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+
+
+for _command in (output, export, import_state, history, change_secrets_provider):
+    stack.add_command(_command)
 
 
 @stack.command()
@@ -51,7 +54,7 @@ def init(name: str) -> None:
       gpuform stack init dev
     """
     with session() as current:
-        _init(_workspace(current), name, current)
+        _init(workspace_of(current), name, current)
 
 
 @stack.command("ls")
@@ -65,7 +68,7 @@ def list_stacks(as_json: bool) -> None:
       gpuform stack ls --json
     """
     with session() as current:
-        workspace = _workspace(current)
+        workspace = workspace_of(current)
         selected = workspace.selected()
         rows = [_row(workspace, name, selected) for name in workspace.stacks()]
         if as_json:
@@ -92,7 +95,7 @@ def select(name: str, create: bool) -> None:
       gpuform stack select --create dev
     """
     with session() as current:
-        workspace = _workspace(current)
+        workspace = workspace_of(current)
         if create and name.rsplit("/", 1)[-1] not in workspace.stacks():
             _init(workspace, name, current)
             return
@@ -108,6 +111,7 @@ def select(name: str, create: bool) -> None:
     is_flag=True,
     help="Forget its resources too; they go on existing, and costing.",
 )
+@lock_flag
 @stack_flags
 def remove(name: str | None, yes: bool, force: bool) -> int:
     """Remove a stack with its settings and history.
@@ -119,7 +123,7 @@ def remove(name: str | None, yes: bool, force: bool) -> int:
       gpuform stack rm dev --yes
     """
     with session() as current:
-        workspace = _workspace(current)
+        workspace = workspace_of(current)
         name = workspace.resolve(name or current.stack)
         screen = current.screen
         if not yes and not screen.interactive:
@@ -132,73 +136,31 @@ def remove(name: str | None, yes: bool, force: bool) -> int:
             if answer != name:
                 screen.print("Nothing was changed.")
                 return 1
-        workspace.remove(name, force=force)
+        workspace.remove(name, force=force, patience=patience(screen))
         screen.print(f"Stack {name} is removed.")
         return 0
 
 
 @stack.command()
-@click.argument("name", required=False)
-@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of text.")
-@_SHOW_SECRETS
+@click.argument("name")
+@lock_flag
 @stack_flags
-def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
-    """Show the stack's outputs, or the one named.
+def rename(name: str) -> None:
+    """Give the stack another name, and select it.
 
-    A single text is printed as it is, ready for a file.
-
-    \b
-    Examples:
-      gpuform stack output
-      gpuform stack output kubeconfig --show-secrets > kubeconfig.yaml
-    """
-    with session() as current:
-        workspace = _workspace(current)
-        opened = workspace.open(current.stack, passphrase_of(workspace, current.screen))
-        outputs: PropertyMap = next(
-            (r.outputs for r in opened.snapshot.resources if r.type == STACK_TYPE), {}
-        )
-        if name is None:
-            _print_outputs(current, outputs, as_json=as_json, show_secrets=show_secrets)
-            return
-        if name not in outputs:
-            known = f"its outputs: {', '.join(sorted(outputs))}" if outputs else "it has none yet"
-            raise EngineError(f"stack '{opened.name}' has no output '{name}'", hint=known)
-        value = shown(outputs[name], show_secrets=show_secrets)
-        is_text = isinstance(value, str) and not as_json
-        current.screen.print(value if is_text else json.dumps(value, ensure_ascii=False))
-
-
-@stack.command()
-@click.option(
-    "--file",
-    "file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to this file instead of stdout.",
-)
-@_SHOW_SECRETS
-@stack_flags
-def export(file: Path | None, show_secrets: bool) -> None:
-    """Write the stack's state as Pulumi's deployment JSON.
-
-    Secrets stay encrypted unless --show-secrets is given.
+    Its state, settings and history go along; nothing changes on a platform. Resources whose names
+    the program makes from the stack's name are made anew by the next `up`.
 
     \b
     Example:
-      gpuform stack export --file dev.json
+      gpuform stack rename staging --stack dev
     """
-    with session() as current:
-        workspace = _workspace(current)
-        document = _deployment(workspace, current, show_secrets=show_secrets)
-        text = json.dumps(document, indent=4, ensure_ascii=False)
-        if file is None:
-            current.screen.print(text)
-            return
-        _write(file, text + "\n", private=show_secrets)
-
-
-def _workspace(current: Session) -> Workspace:
-    return Workspace.find(Path.cwd(), current.environ)
+    with session() as current, opened_for_change(current) as opened:
+        new = name.rsplit("/", 1)[-1]
+        if new == opened.name:
+            raise EngineError(f"the stack's name is '{new}' already")
+        rename_stack(opened, new, current.environ, patience(current.screen))
+        current.screen.print(f"Stack {opened.name} is now {new}, and selected.")
 
 
 def _init(workspace: Workspace, name: str, current: Session) -> None:
@@ -217,39 +179,3 @@ def _row(workspace: Workspace, name: str, selected: str | None) -> dict[str, Any
         "lastUpdate": (latest.get("manifest") or {}).get("time", "") if resources else "",
         "resourceCount": len(resources),
     }
-
-
-def _print_outputs(
-    current: Session, outputs: PropertyMap, *, as_json: bool, show_secrets: bool
-) -> None:
-    if as_json:
-        plain = {key: shown(v, show_secrets=show_secrets) for key, v in sorted(outputs.items())}
-        current.screen.print(json.dumps(plain, indent=2, ensure_ascii=False))
-        return
-    lines = list(outputs_lines(outputs, show_secrets=show_secrets, paint=current.screen.paint))
-    current.screen.print("\n".join(lines) if lines else "The stack has no outputs.")
-
-
-def _deployment(workspace: Workspace, current: Session, *, show_secrets: bool) -> dict[str, Any]:
-    name = workspace.resolve(current.stack)
-    data = workspace.backend.read(workspace.project.name, name)
-    if data is None:
-        raise StackNotFound(f"no stack named '{name}' in {workspace.backend.url}")
-    if show_secrets:
-        opened = workspace.open(name, passphrase_of(workspace, current.screen))
-        data = opened.snapshot.to_json(opened.crypter, show_secrets=True)
-    document = json.loads(data)
-    made = {"version": document["version"], "deployment": load_checkpoint(data).latest}
-    if document.get("features"):
-        made["features"] = document["features"]
-    return made
-
-
-def _write(file: Path, text: str, *, private: bool) -> None:
-    try:
-        with file.open("w", encoding="utf-8") as stream:
-            if private:
-                file.chmod(0o600)
-            stream.write(text)
-    except OSError as error:
-        raise EngineError(f"{file} cannot be written: {error.strerror}") from error

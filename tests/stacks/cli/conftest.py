@@ -90,7 +90,7 @@ def run(
     """Runs a command as the console script does; `answers` is what the person types."""
 
     def run_command(*args: str, answers: str = "") -> Ran:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(answers))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(answers.encode())))
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             cli.main(args=list(args), prog_name="gpuform")

@@ -44,8 +44,11 @@ def test_the_overview_says_what_the_commands_say() -> None:
 def test_every_command_is_there() -> None:
     assert {name for name, _ in ALL} == {
         *("preview", "up", "refresh", "destroy", "stack", "config", "emulator", "emulator env"),
-        "cancel",
+        *("state", "cancel"),
+        *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
+        *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),
+        *(f"stack {name}" for name in ("import", "history", "rename", "change-secrets-provider")),
         *(f"config {name}" for name in ("set", "get", "rm")),
     }
 
@@ -83,7 +86,7 @@ def test_an_unknown_command_names_the_nearest(run: Any) -> None:
     assert "'destroy'" in ran.err
 
 
-@pytest.mark.parametrize("args", [(), ("stack",)])
+@pytest.mark.parametrize("args", [(), ("stack",), ("state",)])
 def test_a_group_alone_shows_its_help(run: Any, args: tuple[str, ...]) -> None:
     ran = run(*args)
     assert ran.code == 0

@@ -1,6 +1,7 @@
 """`gpuform stack` and `gpuform config`, on real files."""
 
 import json
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,276 @@ def test_an_emulator_s_port_that_is_taken(run: Run) -> None:
         ran = run("emulator", "--port", str(taken.getsockname()[1]))
     assert ran.code == 1
     assert "choose another with --port" in ran.err
+
+
+class TestImport:
+    URN = "urn:pulumi:dev::demo::lab:index:Machine::a"
+
+    def deployment(self, project: Path, **latest: Any) -> Path:
+        entry = {"urn": self.URN, "custom": False, "type": "lab:index:Machine"}
+        document = {"version": 3, "deployment": {"resources": [entry], **latest}}
+        path = project / "in.json"
+        path.write_text(json.dumps(document))
+        return path
+
+    @pytest.mark.usefixtures("outputs")
+    def test_what_was_exported(self, dev: Run, project: Path) -> None:
+        state = project / ".pulumi/stacks/demo/dev.json"
+        before = json.loads(state.read_bytes())["checkpoint"]["latest"]["resources"]
+        exported = dev("stack", "export").out
+        assert dev("state", "delete", "--all", "--yes").code == 0
+        ran = dev("stack", "import", answers=exported)
+        assert ran.code == 0, ran.err
+        assert "the state of stdin: 1 entry" in ran.out
+        assert json.loads(state.read_bytes())["checkpoint"]["latest"]["resources"] == before
+        assert dev("stack", "output", "kubeconfig", "--show-secrets").out.startswith("apiVersion")
+        assert (state.with_name("dev.json.bak")).exists()
+        assert not (project / ".pulumi/history").exists()
+
+    @pytest.mark.usefixtures("outputs")
+    def test_secrets_in_the_clear_are_encrypted(self, dev: Run, project: Path) -> None:
+        dev("stack", "export", "--show-secrets", "--file", "clear.json")
+        assert "hunter2" in (project / "clear.json").read_text()
+        assert dev("stack", "import", "--file", "clear.json").code == 0
+        assert "hunter2" not in (project / ".pulumi/stacks/demo/dev.json").read_text()
+        shown = dev("stack", "output", "login", "--show-secrets")
+        assert json.loads(shown.out)["password"] == "hunter2"
+
+    @pytest.mark.usefixtures("outputs")
+    def test_of_another_stack(self, dev: Run, project: Path) -> None:
+        dev("stack", "export", "--file", "dev.json")
+        assert dev("stack", "init", "prod").code == 0
+        before = (project / ".pulumi/stacks/demo/prod.json").read_bytes()
+        refused = dev("stack", "import", "--file", "dev.json", "--stack", "prod")
+        assert refused.code == 1
+        assert f"{URN} is not of stack prod of demo" in refused.err
+        assert "--force" in refused.err
+        assert (project / ".pulumi/stacks/demo/prod.json").read_bytes() == before
+        forced = dev("stack", "import", "--file", "dev.json", "--stack", "prod", "--force")
+        assert forced.code == 0
+        assert f"warning: {URN} is not of stack prod" in forced.err
+        # What was encrypted for one stack is encrypted for the other.
+        assert dev("stack", "output", "status", "--stack", "prod").out == "Ready\n"
+
+    def test_of_another_passphrase(
+        self, dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = PassphraseCrypter.new("another").provider
+        path = self.deployment(
+            project, secrets_providers={"type": other.type, "state": dict(other.state)}
+        )
+        document = json.loads(path.read_text())
+        sealed = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"}
+        document["deployment"]["resources"][0]["outputs"] = {
+            "key": {**sealed, "ciphertext": "v1:AAAAAAAAAAAAAAAA:AAAA"}
+        }
+        path.write_text(json.dumps(document))
+        ran = dev("stack", "import", "--file", "in.json")
+        assert ran.code == 1
+        assert "under another passphrase" in ran.err
+        assert "--show-secrets" in ran.err
+
+    def test_pending_operations_are_dropped(self, dev: Run, project: Path) -> None:
+        entry = {"urn": f"{self.URN}2", "custom": True, "type": "lab:index:Machine"}
+        self.deployment(project, pending_operations=[{"resource": entry, "type": "creating"}])
+        ran = dev("stack", "import", "--file", "in.json")
+        assert ran.code == 0
+        assert f"dropped: pending creating {self.URN}2" in ran.err
+        assert "pending_operations" not in dev("stack", "export").out
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("", "is not JSON"),
+            ("[]", "is not a deployment"),
+            ('{"version": 3, "checkpoint": {}}', "is not a deployment"),
+            ('{"version": 2, "deployment": {}}', "version 2; versions 3 and 4"),
+            ('{"version": 4, "features": ["x"], "deployment": {}}', "features"),
+            ('{"version": 3, "deployment": {"resources": [{"custom": true}]}}', "no urn"),
+            ('{"version": 3, "deployment": {"manifest": {"magic": "x"}}}', "magic"),
+        ],
+    )
+    def test_what_is_no_state(self, dev: Run, project: Path, text: str, said: str) -> None:
+        before = (project / ".pulumi/stacks/demo/dev.json").read_bytes()
+        (project / "in.json").write_text(text)
+        ran = dev("stack", "import", "--file", "in.json")
+        assert ran.code == 1
+        assert "in.json" in ran.err
+        assert said in ran.err
+        assert (project / ".pulumi/stacks/demo/dev.json").read_bytes() == before
+        assert dev("stack", "import", "--file", "absent.json").code == 1
+
+    def test_it_replaces_a_damaged_state_and_keeps_it(self, dev: Run, project: Path) -> None:
+        state = project / ".pulumi/stacks/demo/dev.json"
+        state.write_bytes(b"torn")
+        journal = project / ".pulumi/gpuform/demo/dev.journal"
+        journal.parent.mkdir(parents=True, exist_ok=True)
+        journal.write_bytes(b"left")
+        self.deployment(project)
+        ran = dev("stack", "import", "--file", "in.json")
+        assert ran.code == 0, ran.err
+        assert "could not be used" in ran.err
+        (kept,) = state.parent.glob("dev.json.[0-9]*")
+        assert kept.read_bytes() == b"torn"
+        (set_aside,) = journal.parent.glob("dev.journal.*")
+        assert set_aside.read_bytes() == b"left"
+        assert str(kept) in ran.err
+        assert dev("state", "list").code == 0
+
+
+class TestHistory:
+    @pytest.fixture
+    def told(self, dev: Run, project: Path) -> Run:
+        (project / "__main__.py").write_text("import pulumi\npulumi.export('a', 1)\n")
+        assert dev("config", "set", "gpus", "8").code == 0
+        assert dev("config", "set", "--secret", "token", "hunter2").code == 0
+        assert dev("up", "--yes", "--skip-preview").code == 0
+        assert dev("destroy", "--yes", "--skip-preview").code == 0
+        return dev
+
+    def test_a_table(self, told: Run) -> None:
+        head, latest, first = told("stack", "history").out.splitlines()
+        assert head.split() == ["STARTED", "WHAT", "RESULT", "TOOK", "CHANGES"]
+        assert latest.split()[1:3] == ["destroy", "succeeded"]
+        assert first.split()[1:3] == ["update", "succeeded"]
+        assert first.endswith("1 create")
+        assert told("stack", "history", "--page-size", "1", "--page", "2").out.count("\n") == 2
+        assert "on page 3" in told("stack", "history", "--page", "3").out
+
+    def test_pulumis_json(self, told: Run) -> None:
+        latest, first = told("stack", "history", "--json").json
+        assert list(first) == [
+            *("version", "kind", "startTime", "message", "environment", "config", "result"),
+            *("endTime", "resourceChanges"),
+        ]
+        assert first["config"] == {
+            "demo:gpus": {"value": "8", "secret": False},
+            "demo:token": {"secret": True},
+        }
+        assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.000Z", first["startTime"])
+        assert latest["kind"] == "destroy"
+        shown = told("stack", "history", "--json", "--show-secrets", "--page-size", "1").json
+        assert shown[0]["config"]["demo:token"] == {"value": "hunter2", "secret": True}
+
+    def test_secrets_of_an_earlier_passphrase(
+        self, told: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert told("stack", "change-secrets-provider", "passphrase", answers="two\n").code == 0
+        monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "two")
+        shown = told("stack", "history", "--json", "--show-secrets").json
+        assert shown[0]["config"]["demo:token"]["value"] == "ERROR_UNABLE_TO_DECRYPT"
+
+    def test_nothing_yet(self, dev: Run) -> None:
+        assert dev("stack", "history").out == "Nothing was done to stack dev yet.\n"
+        assert dev("stack", "history", "--json").json == []
+
+
+class TestRename:
+    @pytest.mark.usefixtures("outputs")
+    def test_everything_goes_along(self, dev: Run, project: Path) -> None:
+        pulumi = project / ".pulumi"
+        (pulumi / "history/demo/dev").mkdir(parents=True)
+        (pulumi / "history/demo/dev/dev-17.history.json").write_text('{"kind": "update"}')
+        (pulumi / "stacks/demo/dev.pulumi-tags").write_text("{}")
+        settings = (project / "Pulumi.dev.yaml").read_text()
+        ran = dev("stack", "rename", "prod")
+        assert ran.code == 0, ran.err
+        assert [(r["name"], r["current"]) for r in dev("stack", "ls", "--json").json] == [
+            ("prod", True)
+        ]
+        assert not (project / "Pulumi.dev.yaml").exists()
+        assert (project / "Pulumi.prod.yaml").read_text() == settings
+        assert sorted(p.name for p in (pulumi / "stacks/demo").iterdir()) == [
+            *("dev.json.bak", "prod.json", "prod.pulumi-tags"),
+        ]
+        assert dev("stack", "history", "--json").json[0]["kind"] == "update"
+        (entry,) = dev("stack", "export").json["deployment"]["resources"]
+        assert entry["urn"] == "urn:pulumi:prod::demo::pulumi:pulumi:Stack::demo-prod"
+        assert dev("stack", "output", "login", "--show-secrets").json["password"] == "hunter2"
+        assert not list((pulumi / "locks").rglob("*.json"))
+
+    @pytest.mark.usefixtures("outputs")
+    def test_what_is_refused(self, dev: Run, project: Path) -> None:
+        assert dev("stack", "init", "prod").code == 0
+        assert dev("stack", "select", "dev").code == 0
+        before = (project / ".pulumi/stacks/demo/dev.json").read_bytes()
+        assert "exists already" in dev("stack", "rename", "prod").err
+        assert "is 'dev' already" in dev("stack", "rename", "dev").err
+        assert "is not a stack name" in dev("stack", "rename", "a b").err
+        (project / "Pulumi.live.yaml").write_text("config: {}\n")
+        assert "Pulumi.live.yaml exists already" in dev("stack", "rename", "live").err
+        assert (project / ".pulumi/stacks/demo/dev.json").read_bytes() == before
+
+
+class TestNewPassphrase:
+    @pytest.fixture
+    def secrets(self, outputs: PropertyMap, dev: Run) -> Run:
+        assert dev("config", "set", "--secret", "token", "hunter2").code == 0
+        return dev
+
+    def check(self, run: Run, monkeypatch: pytest.MonkeyPatch, new: str) -> None:
+        monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", new)
+        assert run("config", "get", "token").out == "hunter2\n"
+        login = run("stack", "output", "login", "--show-secrets").json
+        assert login == {"user": "ada", "password": "hunter2"}
+
+    def test_from_stdin_as_under_the_pulumi_cli(
+        self, secrets: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ran = secrets("stack", "change-secrets-provider", "passphrase", answers="two\n")
+        assert ran.code == 0, ran.err
+        assert "PULUMI_CONFIG_PASSPHRASE" in ran.out
+        assert ".bak" in ran.out
+        assert "incorrect passphrase" in secrets("config", "get", "token").err
+        self.check(secrets, monkeypatch, "two")
+        salt = json.loads((project / ".pulumi/stacks/demo/dev.json").read_bytes())
+        provider = salt["checkpoint"]["latest"]["secrets_providers"]["state"]["salt"]
+        assert f"encryptionsalt: {provider}" in (project / "Pulumi.dev.yaml").read_text()
+
+    def test_from_a_variable(self, secrets: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("GPUFORM_NEW_PASSPHRASE", "three")
+        assert secrets("stack", "change-secrets-provider", "default").code == 0
+        self.check(secrets, monkeypatch, "three")
+
+    @pytest.mark.usefixtures("terminal")
+    def test_asked_twice(self, secrets: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        answers = iter(["one", "two", "four", "four"])
+        monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
+        refused = secrets("stack", "change-secrets-provider", "passphrase")
+        assert "the two passphrases differ" in refused.err
+        assert secrets("stack", "change-secrets-provider", "passphrase").code == 0
+        self.check(secrets, monkeypatch, "four")
+
+    def test_nothing_at_stdin_is_no_passphrase(self, secrets: Run, project: Path) -> None:
+        before = (project / "Pulumi.dev.yaml").read_text()
+        ran = secrets("stack", "change-secrets-provider", "passphrase")
+        assert ran.code == 1
+        assert "GPUFORM_NEW_PASSPHRASE" in ran.err
+        assert (project / "Pulumi.dev.yaml").read_text() == before
+
+    @pytest.mark.parametrize(
+        "provider",
+        [
+            "awskms://alias/key?region=us-east-1",
+            "azurekeyvault://vault.example/keys/key",
+            "gcpkms://projects/p/key",
+            "hashivault://key",
+            "service",
+        ],
+    )
+    def test_other_providers_are_refused_by_name(self, secrets: Run, provider: str) -> None:
+        ran = secrets("stack", "change-secrets-provider", provider)
+        assert ran.code == 1
+        assert provider.partition("://")[0] in ran.err
+        assert "Use the Pulumi CLI" in ran.err
+
+    def test_a_stack_of_a_cloud_provider_is_refused_by_name(
+        self, secrets: Run, project: Path
+    ) -> None:
+        settings = project / "Pulumi.dev.yaml"
+        settings.write_text("secretsprovider: awskms://alias/key\nencryptedkey: AAAA\n")
+        for args in (("up", "--yes"), ("stack", "change-secrets-provider", "passphrase")):
+            ran = secrets(*args, answers="two\n")
+            assert ran.code == 1
+            assert "awskms://alias/key" in ran.err
+            assert "Use the Pulumi CLI" in ran.err
