@@ -127,3 +127,25 @@ def test_a_duration_that_is_none(dev: Run) -> None:
     ran = dev("up", "--lock-timeout", "soon")
     assert ran.code == 2
     assert "30s, 45m or 1h30m" in ran.err
+
+
+@pytest.mark.slow
+def test_ten_that_want_the_same_stack_work_one_after_the_other(dev: Run, project: Path) -> None:
+    """The program fails when two of it run at once."""
+    (project / "__main__.py").write_text(
+        "import os, pulumi\n"
+        "os.close(os.open('inside', os.O_CREAT | os.O_EXCL))\n"
+        "pulumi.export('a', 1)\n"
+        "os.unlink('inside')\n"
+    )
+    up = ["up", "--yes", "--skip-preview", "--lock-timeout", "100s"]
+    command = [sys.executable, "-m", "gpuform.stacks.cli", *up]
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(10)
+    ]
+    said = [process.communicate(timeout=110)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 10, said
+    assert len(dev("stack", "history", "--json", "--page-size", "20").json) == 10
+    assert len(dev("state", "list", "--json").json["resources"]) == 1
+    assert list((project / LOCKS).iterdir()) == []

@@ -1,0 +1,219 @@
+"""Commands that change a state, killed at every point where they touch the disk."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.state import ResourceState, Snapshot
+from gpuform.stacks.engine.values import Secret
+
+Run = Any
+pytestmark = pytest.mark.slow
+
+STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
+MACHINE = "urn:pulumi:dev::demo::lab:index:Machine::a"
+
+# Runs a command in copies of a folder, each time in a child that dies one step later, until one
+# lives. What a child leaves stays in its copy.
+KILLER = """
+import os, pathlib, shutil, sys
+from gpuform.stacks.cli import app, stack_commands, state_commands
+from gpuform.stacks.engine import atomic
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+
+pristine, scratch, salt, *arguments = sys.argv[1:]
+PassphraseCrypter("", salt).check()
+
+
+def mortal(holder, name, left):
+    function = getattr(holder, name)
+
+    def call(*given, **options):
+        left[0] -= 1
+        if left[0] == 0:
+            os._exit(9)
+        return function(*given, **options)
+
+    setattr(holder, name, call)
+
+
+def run(folder, number):
+    os.chdir(folder / "project")
+    os.environ["PULUMI_HOME"] = str(folder / "home")
+    left = [number]
+    for holder, name in (
+        (os, "fsync"), (pathlib.Path, "replace"), (pathlib.Path, "unlink"), (os, "close"),
+    ):
+        mortal(holder, name, left)
+    try:
+        app.cli.main(args=arguments, prog_name="gpuform")
+    except SystemExit as ended:
+        os._exit(ended.code or 0)
+
+
+for number in range(1, 300):
+    folder = pathlib.Path(scratch) / str(number)
+    shutil.copytree(pristine, folder)
+    child = os.fork()
+    if child == 0:
+        run(folder, number)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code != 9:
+        sys.exit(code)
+"""
+
+
+@pytest.fixture
+def stack(dev: Run, project: Path, salt: str) -> Run:
+    """A stack with one machine, a secret output and a secret setting; and an empty one, prod."""
+    crypter = PassphraseCrypter("", salt)
+    outputs = {"key": Secret("hunter2")}
+    snapshot = Snapshot(
+        "organization/demo/dev",
+        [
+            ResourceState(STACK, False, "pulumi:pulumi:Stack", outputs=outputs),
+            ResourceState(MACHINE, True, "lab:index:Machine", id="m-a", parent=STACK),
+        ],
+        secrets_provider=crypter.provider,
+    )
+    (project / ".pulumi/stacks/demo/dev.json").write_bytes(snapshot.to_json(crypter))
+    (project / "Pulumi.prod.yaml").write_text(f"encryptionsalt: {salt}\n")
+    assert dev("stack", "init", "prod").code == 0
+    assert dev("config", "set", "--secret", "token", "hunter2", "--stack", "dev").code == 0
+    return dev
+
+
+class Killed:
+    """Runs a command to every point of death, and goes through what each left."""
+
+    def __init__(
+        self, project: Path, scratch: Path, salt: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.project, self.scratch, self.salt = project, scratch, salt
+        self.monkeypatch = monkeypatch
+
+    def at_every_point(self, *arguments: str, **variables: str) -> Iterator[Path]:
+        ran = subprocess.run(
+            [
+                *(sys.executable, "-c", KILLER),
+                *(str(self.project.parent), str(self.scratch), self.salt),
+                *arguments,
+            ],
+            check=False,
+            capture_output=True,
+            text=True,
+            env={**os.environ, **variables},
+            timeout=110,
+        )
+        assert ran.returncode == 0, ran.stderr
+        folders = sorted(self.scratch.iterdir(), key=lambda path: int(path.name))
+        assert len(folders) > 8
+        for folder in folders:
+            self.monkeypatch.chdir(folder / "project")
+            self.monkeypatch.setenv("PULUMI_HOME", str(folder / "home"))
+            yield folder / "project"
+
+
+@pytest.fixture
+def killed(
+    stack: Run, project: Path, salt: str, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> Killed:
+    return Killed(project, tmp_path_factory.mktemp("scratch"), salt, monkeypatch)
+
+
+def ids(run: Run, name: str) -> list[str]:
+    told = run("state", "list", "--json", "--stack", name)
+    assert told.code == 0, told.err
+    return [entry["id"] for entry in told.json["resources"] if entry["id"].startswith("m-")]
+
+
+def test_an_edit(stack: Run, killed: Killed) -> None:
+    seen = set()
+    for _ in killed.at_every_point("state", "protect", "a", "--yes", "--stack", "dev"):
+        told = stack("state", "list", "--json", "--stack", "dev").json["resources"]
+        seen.add(tuple(told[1]["flags"]))
+        again = stack("state", "protect", "a", "--yes", "--stack", "dev")
+        assert again.code == 0, again.err
+    assert seen == {(), ("protected",)}
+
+
+def test_a_new_passphrase(stack: Run, killed: Killed, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ("stack", "change-secrets-provider", "passphrase", "--stack", "dev")
+    seen = []
+    for project in killed.at_every_point(*command, GPUFORM_NEW_PASSPHRASE="two"):
+        works = []
+        for passphrase in ("", "two"):
+            monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", passphrase)
+            told = stack("config", "get", "token", "--stack", "dev")
+            if told.code == 0:
+                assert told.out == "hunter2\n"
+                state = stack("stack", "output", "key", "--show-secrets", "--stack", "dev")
+                assert state.out == "hunter2\n", state.err
+                works.append(passphrase)
+        assert len(works) == 1
+        seen += works
+        salt = re.search(r"encryptionsalt: (\S+)", (project / "Pulumi.dev.yaml").read_text())
+        data = json.loads((project / ".pulumi/stacks/demo/dev.json").read_bytes())
+        latest = data["checkpoint"]["latest"]
+        assert salt is not None
+        assert latest["secrets_providers"]["state"]["salt"] == salt[1]
+        assert not list((project / ".pulumi/gpuform").rglob("*.passphrase-change"))
+    assert seen == sorted(seen)
+    assert set(seen) == {"", "two"}
+
+
+def test_a_new_name(stack: Run, killed: Killed) -> None:
+    for _ in killed.at_every_point("stack", "rename", "live", "--stack", "dev"):
+        names = [row["name"] for row in stack("stack", "ls", "--json").json]
+        assert {"dev", "live"} & set(names)
+        if "dev" in names:
+            again = stack("stack", "rename", "live", "--stack", "dev")
+            assert again.code == 0, again.err
+        assert ids(stack, "live") == ["m-a"]
+        assert [row["name"] for row in stack("stack", "ls", "--json").json] == ["live", "prod"]
+        assert stack("config", "get", "token", "--stack", "live").out == "hunter2\n"
+
+
+def test_a_move(stack: Run, killed: Killed) -> None:
+    command = ("state", "move", "--source", "dev", "--dest", "prod", "a", "--yes")
+    for _ in killed.at_every_point(*command):
+        here, there = ids(stack, "dev"), ids(stack, "prod")
+        assert here or there
+        if here:
+            again = stack(*command)
+            if there:
+                assert "gpuform state delete" in again.err
+                assert stack("state", "delete", "a", "--yes", "--stack", "dev").code == 0
+            else:
+                assert again.code == 0, again.err
+        assert (ids(stack, "dev"), ids(stack, "prod")) == ([], ["m-a"])
+
+
+def test_an_import(stack: Run, killed: Killed, project: Path) -> None:
+    (project / "in.json").write_text('{"version": 3, "deployment": {}}')
+    seen = set()
+    for _ in killed.at_every_point("stack", "import", "--file", "in.json", "--stack", "dev"):
+        seen.add(tuple(ids(stack, "dev")))
+        assert stack("stack", "import", "--file", "in.json", "--stack", "dev").code == 0
+        assert ids(stack, "dev") == []
+    assert seen == {("m-a",), ()}
+
+
+def test_a_repair(stack: Run, killed: Killed, project: Path) -> None:
+    path = project / ".pulumi/stacks/demo/dev.json"
+    path.with_name("dev.json.bak").write_bytes(path.read_bytes())
+    path.write_bytes(b"torn")
+    command = ("state", "repair", "--from-backup", "--yes", "--stack", "dev")
+    for folder in killed.at_every_point(*command):
+        assert stack(*command).code == 0
+        assert ids(stack, "dev") == ["m-a"]
+        kept = (folder / ".pulumi/stacks/demo").glob("dev.json.[0-9]*")
+        assert b"torn" in [path.read_bytes() for path in kept]
