@@ -96,7 +96,8 @@ def project(
 
     What the platform filled in is left out, at every depth; what it does not return (write-only
     fields, absent or None ones) stays as it is in ``like``. Items of a keyed list come in the order
-    of ``like``; one that is gone from the platform is gone here too.
+    of ``like``; one that is gone from the platform is gone here too, and one that is new there is
+    here only if the list is declared as a whole.
     """
     return _project_fields(rules_of(model), observed, like)
 
@@ -277,3 +278,6 @@ def _project_items(
             yield _project_fields(rules.inner, seen[item[key.name]], item)
         elif key.is_off(item):
             yield item
+    if key.closed:
+        known = {item[key.name] for item in like}
+        yield from (item for name, item in seen.items() if name not in known)

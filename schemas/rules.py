@@ -56,11 +56,13 @@ class KeyedBy:
     """A list whose items are matched by the field ``name``, in any order.
 
     ``absent_when`` says of a declared item that the platform does not return it: then its absence
-    from an answer is what was declared.
+    from an answer is what was declared. A ``closed`` list is declared as a whole: an item that the
+    platform has and nobody declared is a change.
     """
 
     name: str
     absent_when: Callable[[Mapping[str, Any]], bool] | None = None
+    closed: bool = False
 
     def is_off(self, item: Mapping[str, Any]) -> bool:
         return self.absent_when is not None and self.absent_when(item)

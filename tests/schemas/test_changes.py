@@ -438,3 +438,16 @@ def test_what_a_platform_fills_in_is_no_change(filled_in: dict[str, Any], declar
         answer["login"] = {**filled_in.get("login", {}), **declared["login"]}
     echo = project(Machine, answer, declared)
     assert changes(Machine, echo, declared) == []
+
+
+class Rack(InputModel):
+    disks: Annotated[list[Disk], KeyedBy("name", closed=True)] = Field(description="All disks.")
+
+
+def test_an_item_that_nobody_declared_changes_a_list_that_is_declared_as_a_whole():
+    declared = {"disks": [{"name": "a", "size": 1}]}
+    theirs = {"name": "b", "size": 2, "kind": "fast"}
+    seen = project(Rack, {"disks": [theirs, {"name": "a", "size": 1, "kind": "slow"}]}, declared)
+    assert seen == {"disks": [{"name": "a", "size": 1}, theirs]}
+    (change,) = changes(Rack, seen, declared)
+    assert (change.path, change.action, change.before) == ('disks["b"]', Action.DELETE, theirs)
