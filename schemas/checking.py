@@ -96,6 +96,8 @@ class _Reader:
 def _unknown_name(model: type[InputModel], name: str, value: Any) -> tuple[str | None, str]:
     """The field that was meant, and what to say."""
     rules = rules_of(model)
+    if name in model.system_names:
+        return None, model.system_names[name]
     retired = model.retired_names.get(name)
     if retired:
         shown = not rules[retired].secret and isinstance(value, str | int | float)

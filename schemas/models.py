@@ -41,6 +41,9 @@ class InputModel(BaseModel):
     retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = _NONE
     """Field -> values that people know from elsewhere -> the platform's value."""
 
+    system_names: ClassVar[Mapping[str, str]] = _NONE
+    """Names of what the platform alone sets -> what to say to somebody who declares it."""
+
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG003 - a hook
         """The rules over several fields. Called with values whose single fields are right.
