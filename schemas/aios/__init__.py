@@ -1,0 +1,1 @@
+"""The AIOS clusters registry: records of clusters, and the nodes in them."""

@@ -1,0 +1,133 @@
+"""What a person declares of a cluster's record, and of one node of it.
+
+Names are the registry's own in snake_case, but for `id`, which Pulumi keeps for itself: it is
+cluster_id and node_id here. Facts are from the AIOS registry reference, 'Clusters registry'.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from gpuform.schemas.aios.parts import (
+    ClusterMetadataInputs,
+    ConfigInputs,
+    HardwareInputs,
+    NodesInputs,
+    TotalGpusInputs,
+    TotalNetworkInputs,
+    TotalStorageInputs,
+    TotalVcpusInputs,
+)
+from gpuform.schemas.aios.totals import total_problems, whole_node, with_totals
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.rules import Default, Immutable, Local, Unordered, WriteOnly
+
+CreateMode = Literal["parser", "direct"]
+
+LIVE = "live"
+"""The status of a cluster that can be used: the only one that the reference shows."""
+
+
+def _segment(text: str) -> str:
+    if "/" in text:
+        raise ValueError("must have no /: it is a part of the record's URL")
+    return text
+
+
+ClusterId = Annotated[str, AfterValidator(_segment)]
+
+
+class ClusterInputs(InputModel):
+    """A cluster's record in the registry. It makes no hardware, and deleting it deletes none."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {"id": "cluster_id"}
+
+    cluster_id: Annotated[ClusterId, Immutable] = Field(
+        min_length=1, description="Id of the cluster, unique in the registry."
+    )
+    region_id: str | None = Field(
+        default=None, description="Region or network where the cluster is."
+    )
+    status: str | None = Field(
+        default=None, min_length=1, description="Status; when not declared, the system's own."
+    )
+    nodes: NodesInputs | None = Field(
+        default=None,
+        description="The nodes one by one in node_data; left out, aios.GpuNode resources add them.",
+    )
+    gpus: TotalGpusInputs | None = Field(
+        default=None, description="All GPUs: computed from the nodes."
+    )
+    vcpus: TotalVcpusInputs | None = Field(
+        default=None, description="All virtual CPUs: computed from the nodes."
+    )
+    memory: int | None = Field(
+        default=None, ge=0, description="All memory in MB: computed from the nodes."
+    )
+    swap: int | None = Field(
+        default=None, ge=0, description="All swap space in MB: computed from the nodes."
+    )
+    storage: TotalStorageInputs | None = Field(
+        default=None, description="All storage: computed from the nodes."
+    )
+    network: TotalNetworkInputs | None = Field(
+        default=None, description="The whole network: computed from the nodes."
+    )
+    config: ConfigInputs = Field(description="What the cluster's controller uses.")
+    tags: Annotated[list[str], Unordered] = Field(description="Tags or labels.")
+    cluster_metadata: ClusterMetadataInputs = Field(
+        description="What people want to know: name, description, owner and more."
+    )
+    # The network changes it by itself, which is no drift.
+    reputation: Annotated[float | None, WriteOnly] = Field(
+        default=None, description="Reputation of the cluster, which the network may change."
+    )
+    create_mode: Annotated[CreateMode | None, Local, Default("parser")] = Field(
+        default=None,
+        description="How the record is made: by the Parser, as documented, or directly in the "
+        "registry.",
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from _twice(values)
+        yield from total_problems(values)
+
+    @classmethod
+    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return with_totals(values)
+
+
+class _OneInputs(InputModel):
+    """Which node; here, so that these fields come first."""
+
+    cluster_id: Annotated[ClusterId, Immutable] = Field(
+        min_length=1, description="Id of the cluster that the node belongs to."
+    )
+    node_id: Annotated[str, Immutable] = Field(
+        min_length=1, description="Id of the node in the cluster."
+    )
+
+
+class GpuNodeInputs(HardwareInputs, _OneInputs):
+    """One node of a cluster whose record does not declare its nodes."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {"id": "node_id"}
+
+    @classmethod
+    def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
+        whole: dict[str, Any] = whole_node(values)
+        return whole
+
+
+def _twice(values: Mapping[str, Any]) -> Iterator[Problem]:
+    nodes = values.get("nodes")
+    entries = nodes.get("node_data") if isinstance(nodes, Mapping) else None
+    seen: set[str] = set()
+    for at, entry in enumerate(entries or ()):
+        id_ = entry.get("id") if isinstance(entry, Mapping) else None
+        if isinstance(id_, str) and id_ in seen:
+            yield Problem(f"nodes.node_data[{at}].id", f"{id_} is declared twice: name each once")
+        elif isinstance(id_, str):
+            seen.add(id_)

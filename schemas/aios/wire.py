@@ -1,0 +1,162 @@
+"""What the clusters registry and its Parser send (AIOS registry reference, 'Clusters registry').
+
+Attributes are the registry's names in snake_case. Only ids are required: the registry checks
+nothing on an update, so that any other field may be missing. Sizes are in MB.
+"""
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from gpuform.schemas.models import WireModel
+
+Number = int | float
+"""As sent: 16384 stays whole."""
+
+
+class AiosModel(WireModel):
+    # A GPU's model begins with pydantic's own prefix, `model_`.
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, protected_namespaces=()
+    )
+
+
+class Gpu(AiosModel):
+    model_name: str = ""
+    memory: Number = 0
+
+
+class NodeGpus(AiosModel):
+    """The GPUs of one node; `memory` is that of all of them."""
+
+    count: Number | None = None
+    memory: Number | None = None
+    gpus: tuple[Gpu, ...] | None = None
+    features: tuple[str, ...] | None = None
+    model_names: tuple[str, ...] | None = None
+
+
+class Gpus(AiosModel):
+    """All GPUs of a cluster."""
+
+    count: Number | None = None
+    memory: Number | None = None
+
+
+class Vcpus(AiosModel):
+    count: Number | None = None
+
+
+class Storage(AiosModel):
+    disks: Number | None = None
+    size: Number | None = None
+
+
+class Network(AiosModel):
+    """Bandwidths are in MB/s."""
+
+    interfaces: Number | None = None
+    tx_bandwidth: Number | None = None
+    rx_bandwidth: Number | None = None
+
+
+class Node(AiosModel):
+    """An entry of `nodes.nodeData`."""
+
+    id: str
+    gpus: NodeGpus | None = None
+    vcpus: Vcpus | None = None
+    memory: Number | None = None
+    swap: Number | None = None
+    storage: Storage | None = None
+    network: Network | None = None
+    object_id: Any = Field(default=None, alias="_id")
+    """What Mongo adds, with the time of creation in it."""
+
+
+class Nodes(AiosModel):
+    count: Number | None = None
+    node_data: tuple[Node, ...] = ()
+
+
+class UrlMap(AiosModel):
+    """Where the cluster's services are; the system fills it in."""
+
+    controller_service: str | None = None
+    metrics_service: str | None = None
+    blocks_query: str | None = None
+    public_gateway: str | None = None
+    parameter_updater: str | None = None
+
+
+class Config(AiosModel):
+    policy_executor_id: str | None = None
+    policy_execution_mode: str | None = None
+    custom_policy_system: Any = None
+    public_hostname: str | None = None
+    use_gateway: bool | None = None
+    actions_policy_map: Any = None
+    url_map: UrlMap | None = None
+
+
+class ClusterMetadata(AiosModel):
+    name: str | None = None
+    description: str | None = None
+    owner: str | None = None
+    email: str | None = None
+    countries: tuple[str, ...] | None = None
+    misc_contact_info: Any = None
+    additional_info: Any = None
+
+
+class Cluster(AiosModel):
+    """A cluster's record. What Mongo adds beside `_id` (`__v`) is of no use."""
+
+    id: str
+    region_id: str | None = None
+    status: str | None = None
+    nodes: Nodes = Nodes()
+    gpus: Gpus | None = None
+    vcpus: Vcpus | None = None
+    memory: Number | None = None
+    swap: Number | None = None
+    storage: Storage | None = None
+    network: Network | None = None
+    config: Config | None = None
+    tags: tuple[str, ...] | None = None
+    cluster_metadata: ClusterMetadata | None = None
+    reputation: Number | None = None
+    object_id: Any = Field(default=None, alias="_id")
+
+    def entry(self, node_id: str) -> Node | None:
+        """The node of this id, the first if there are several."""
+        return next((each for each in self.nodes.node_data if each.id == node_id), None)
+
+
+class Parsed(AiosModel):
+    """What the Parser answers with 200: `result` is the record, or `[false, "why"]`."""
+
+    success: bool = True
+    message: str = ""
+    result: Any = None
+
+    @property
+    def failure(self) -> str | None:
+        """What the Parser says of a failure; None when there is none."""
+        if isinstance(self.result, list) and self.result[:1] == [False]:
+            return " ".join(map(str, self.result[1:]))
+        return None if self.success else self.message
+
+
+class Deleted(AiosModel):
+    message: str = ""
+
+
+def moment_of(object_id: object) -> float | None:
+    """Unix time in which Mongo made an id: its first four bytes; None for anything else."""
+    text = object_id if isinstance(object_id, str) else ""
+    try:
+        return float(int(text[:8], 16)) if len(text) == 24 else None
+    except ValueError:
+        return None

@@ -1,0 +1,55 @@
+"""The check of what a query answered, against mongomock, and what it cannot check."""
+
+from typing import Any
+
+import pytest
+from aios_document import CLUSTER, QUERY
+from hypothesis import given
+from mongo_strategies import DOCUMENTS, FILTERS
+from mongomock.filtering import filter_applies
+
+from gpuform.schemas.aios.filters import filter_problems, matches
+
+
+@given(DOCUMENTS, FILTERS)
+def test_a_record_passes_as_it_does_in_mongomock(document: dict[str, Any], wanted: Any) -> None:
+    assert list(filter_problems(wanted)) == []
+    assert matches(document, wanted) == bool(filter_applies(wanted, document))
+
+
+def test_the_example_query_finds_the_example() -> None:
+    assert matches(CLUSTER, QUERY)
+    assert not matches({**CLUSTER, "gpus": {"count": 1}}, QUERY)
+
+
+@pytest.mark.parametrize(
+    ("document", "wanted", "passes"),
+    [
+        ({"n": [{"m": 0}, {"m": 10}]}, {"n.m": {"$gt": 1, "$lt": 5}}, True),
+        ({"a": 5}, {"a.b": {"$exists": False}}, True),
+        ({"a": True}, {"a": 1}, False),
+        ({"a": None}, {"a": {"$in": [None]}}, True),
+        ({}, {"a": {"$eq": None}}, True),
+        ({"a": [1, 2]}, {"a": [1, 2]}, True),
+        ({"a": "x"}, {"a": {"$gt": 1}}, False),
+    ],
+)
+def test_it_is_as_mongodb(document: Any, wanted: Any, passes: bool) -> None:
+    assert matches(document, wanted) is passes
+
+
+@pytest.mark.parametrize(
+    ("wanted", "path"),
+    [
+        ({"$where": "true"}, "filter.$where"),
+        ({"$or": []}, "filter.$or"),
+        ({"$and": [{"a": {"$near": 1}}]}, "filter.$and[0].a.$near"),
+        ({"a": {"$in": 5}}, "filter.a.$in"),
+        ({"a": {"$not": 5}}, "filter.a.$not"),
+        ({"a": {"$not": {"$regex": "x"}}}, "filter.a.$not.$regex"),
+        (["a"], "filter"),
+    ],
+)
+def test_what_cannot_be_checked_is_named(wanted: Any, path: str) -> None:
+    (problem,) = filter_problems(wanted)
+    assert problem.path == path

@@ -1,0 +1,135 @@
+"""What may be declared of a record: sums that agree with their nodes, the registry's own names."""
+
+import copy
+from typing import Any
+
+import pytest
+from aios_document import CLUSTER, DECLARED
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.schemas.aios.inputs import ClusterInputs, GpuNodeInputs
+from gpuform.schemas.aios.totals import PATHS, value_at, with_value
+from gpuform.schemas.checking import check
+from gpuform.schemas.values import UNKNOWN
+
+A = {"model_name": "A", "memory": 1}
+
+
+def problems(**changes: Any) -> dict[str, str]:
+    given = {**copy.deepcopy(DECLARED), **changes}
+    return {each.path: each.reason for each in check(ClusterInputs, given)[1]}
+
+
+def nodes(*changes: dict[str, Any]) -> dict[str, Any]:
+    """The example's nodes, each with changed fields."""
+    both = copy.deepcopy(DECLARED["nodes"]["node_data"])
+    pairs = zip(both, (*changes, {}, {}), strict=False)
+    return {"node_data": [{**node, **change} for node, change in pairs]}
+
+
+def test_the_sums_are_computed_and_shown() -> None:
+    declared, found = check(ClusterInputs, DECLARED)
+    assert found == []
+    assert declared["nodes"]["count"] == 2
+    assert declared["gpus"] == {"count": 3, "memory": 49152}
+    assert declared["vcpus"] == {"count": 48}
+    assert (declared["memory"], declared["swap"]) == (196608, 12288)
+    assert declared["storage"] == {"disks": 3, "size": 1572864}
+    assert declared["network"] == {
+        "interfaces": 3,
+        "tx_bandwidth": 15000,
+        "rx_bandwidth": 15000,
+    }
+    first = declared["nodes"]["node_data"][0]["gpus"]
+    assert (first["count"], first["memory"]) == (2, 32768)
+    assert first["model_names"] == ["NVIDIA A100"]
+
+
+def test_the_sums_may_be_declared_as_they_are() -> None:
+    assert problems(gpus={"count": 3}, memory=196608, storage={"size": 1572864}) == {}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_sum_that_is_not_that_of_the_nodes_is_refused(path: str) -> None:
+    declared, _ = check(ClusterInputs, DECLARED)
+    right = value_at(declared, path)
+    wrong = with_value(declared, path, right + 1)
+    (problem,) = check(ClusterInputs, wrong)[1]
+    assert problem.path == path
+    assert f"write {right:g}" in problem.reason
+
+
+@given(st.lists(st.integers(0, 5), max_size=4), st.integers(-3, 3))
+def test_of_any_nodes_only_the_true_sum_is_accepted(sizes: list[int], error: int) -> None:
+    template = DECLARED["nodes"]["node_data"][1]
+    entries = [{**template, "id": f"n{at}", "swap": size} for at, size in enumerate(sizes)]
+    total = sum(sizes) + error
+    if total < 0:
+        return
+    given_ = {**DECLARED, "nodes": {"node_data": entries}, "swap": total}
+    assert [each.path for each in check(ClusterInputs, given_)[1]] == (["swap"] if error else [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "said"),
+    [
+        ({"nodes": {"count": 3, **nodes()}}, "nodes.count", "write 2"),
+        ({"nodes": {}, "gpus": {"count": 3}}, "gpus.count", "declare the nodes there"),
+        ({"nodes": nodes({"id": "node-2"})}, "nodes.node_data[1].id", "declared twice"),
+        (
+            {
+                "nodes": nodes(
+                    {"gpus": {"count": 1, "gpus": [{"model_name": "A", "memory": 1}] * 2}}
+                )
+            },
+            "nodes.node_data[0].gpus.count",
+            "write 2",
+        ),
+        (
+            {"nodes": nodes({"gpus": {"memory": 5}})},
+            "nodes.node_data[0].gpus.count",
+            "is required",
+        ),
+        (
+            {"nodes": nodes({"gpus": {"model_names": ["B"], "gpus": [A]}})},
+            "nodes.node_data[0].gpus.model_names",
+            "write A",
+        ),
+        ({"nodes": nodes({"memory": -1})}, "nodes.node_data[0].memory", "too small"),
+        ({"cluster_id": "a/b"}, "cluster_id", "no /"),
+        ({"id": "west"}, "id", "is called cluster_id here"),
+        ({"regionId": "us"}, "regionId", "did you mean region_id?"),
+        ({"create_mode": "gateway"}, "create_mode", "use one of parser, direct"),
+        ({"config": {"use_gateway": True}}, "config.public_hostname", "is required"),
+        (
+            {"config": {"public_hostname": "h", "url_map": CLUSTER["config"]["urlMap"]}},
+            "config.url_map",
+            "the system",
+        ),
+        ({"tags": "gpu"}, "tags", "must be a list"),
+    ],
+)
+def test_what_is_refused_and_where(changes: dict[str, Any], path: str, said: str) -> None:
+    found = problems(**changes)
+    assert list(found) == [path]
+    assert said in found[path]
+
+
+def test_what_is_not_known_makes_its_sums_unknown_and_no_other() -> None:
+    declared, found = check(ClusterInputs, {**DECLARED, "nodes": nodes({"memory": UNKNOWN})})
+    assert found == []
+    assert declared["memory"] is UNKNOWN
+    assert declared["swap"] == 12288
+    declared, found = check(ClusterInputs, {**DECLARED, "nodes": UNKNOWN})
+    assert found == []
+    assert declared["gpus"] == {"count": UNKNOWN, "memory": UNKNOWN}
+
+
+def test_a_node_alone_is_completed_from_its_gpus() -> None:
+    (node, _) = copy.deepcopy(DECLARED["nodes"]["node_data"])
+    del node["id"]
+    declared, found = check(GpuNodeInputs, {"cluster_id": "c", "node_id": "n", **node})
+    assert found == []
+    assert declared["gpus"]["count"] == 2
+    assert check(GpuNodeInputs, {"cluster_id": "c", "id": "n", **node})[1][0].path == "id"
