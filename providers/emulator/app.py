@@ -10,6 +10,8 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from flask import Flask
 
 from gpuform.providers.emulator.admin import Admin
+from gpuform.providers.emulator.aios.controls import Controls as AiosControls
+from gpuform.providers.emulator.aios.routes import Aios
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection, Faults
 from gpuform.providers.emulator.gate import DROPPED, Gate, Platform
@@ -30,6 +32,7 @@ def create_app(store: Store, clock: Clock) -> Flask:
     platforms: tuple[Platform, ...] = (
         Together(store, clock, faults),
         Scp(store, clock, faults),
+        Aios(store, clock, faults),
         TensorOne(store, clock, faults),
     )
     app = Flask("gpuform.emulator", static_folder=None)
@@ -40,6 +43,7 @@ def create_app(store: Store, clock: Clock) -> Flask:
     admin = Admin(store, clock, faults, platforms)
     app.register_blueprint(admin.blueprint(), url_prefix="/_emulator")
     app.register_blueprint(Controls(store, clock).blueprint(), url_prefix="/_emulator/scp")
+    app.register_blueprint(AiosControls(store).blueprint(), url_prefix="/_emulator/aios")
     controls = TensorOneControls(store, clock)
     app.register_blueprint(controls.blueprint(), url_prefix="/_emulator/tensorone")
     # Flask's documented way to wrap an application.

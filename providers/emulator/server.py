@@ -33,6 +33,8 @@ def environment(url: str) -> dict[str, str]:
         "SCP_TF_SECRET_KEY": SECRET_KEY,
         "TENSORONE_BASE_URL": f"{url}/tensorone",
         "TENSORONE_API_KEY": TENSORONE_KEY,
+        "AIOS_REGISTRY_URL": f"{url}/aios",
+        "AIOS_PARSER_URL": f"{url}/aios",
         "GPUFORM_CLOCK": url,
     }
 

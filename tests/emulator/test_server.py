@@ -34,6 +34,8 @@ def test_the_environment_is_enough_for_the_client(
         "SCP_TF_SECRET_KEY",
         "TENSORONE_BASE_URL",
         "TENSORONE_API_KEY",
+        "AIOS_REGISTRY_URL",
+        "AIOS_PARSER_URL",
         "GPUFORM_CLOCK",
     }
     assert variables["GPUFORM_CLOCK"] == emulator.url

@@ -1,0 +1,147 @@
+"""The registry and the Parser (platform document, 'Cluster registry APIs'), under `/aios`.
+
+A registry's errors are `{"error": message}`; the Parser answers 200 to what fails below it.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from flask import Blueprint, Request, Response, request
+
+from gpuform.providers.emulator.aios import settings as kept
+from gpuform.providers.emulator.aios.errors import ApiError, failed
+from gpuform.providers.emulator.aios.filtering import is_match
+from gpuform.providers.emulator.aios.records import Document, Records
+from gpuform.providers.emulator.answers import answer
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.faults import Faults
+from gpuform.providers.emulator.store import Store
+
+_CLUSTERS = "/clusters"
+_LIVE = "live"
+
+
+class Aios:
+    """The platform as the app mounts it."""
+
+    name = "aios"
+    prefix = "/aios"
+
+    def __init__(self, store: Store, clock: Clock, faults: Faults) -> None:
+        self._store = store
+        self._clock = clock
+        self._faults = faults
+
+    def blueprint(self) -> Blueprint:
+        routes = Blueprint(self.name, __name__)
+        routes.register_error_handler(ApiError, self._refused)
+        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+            ("POST", f"{_CLUSTERS}/query", self._query),
+            ("POST", _CLUSTERS, self._create),
+            ("GET", f"{_CLUSTERS}/<cluster_id>", self._get),
+            ("PUT", f"{_CLUSTERS}/<cluster_id>", self._update),
+            ("DELETE", f"{_CLUSTERS}/<cluster_id>", self._delete),
+            ("POST", "/api/<action>", self._parse),
+        )
+        for method, path, view in table:
+            routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
+        return routes
+
+    def refusal(self, asked: Request) -> Response | None:  # noqa: ARG002 - there are no keys
+        return None
+
+    def error(self, status: int, message: str) -> Response:
+        return answer({"error": message}, status)
+
+    def objects(self) -> dict[str, list[dict[str, Any]]]:
+        records = self._records().all()
+        return {
+            "clusters": [
+                {"id": each["id"], "name": each["id"], "status": each.get("status") or ""}
+                for each in records
+            ],
+            "gpu_nodes": [
+                {"id": f"{each['id']}/{node['id']}", "name": node["id"], "status": ""}
+                for each in records
+                for node in each["nodes"]["nodeData"]
+            ],
+        }
+
+    def _records(self) -> Records:
+        return Records(self._store, self._clock.now())
+
+    def _in_one_moment(self, view: Callable[..., Response]) -> Callable[..., Response]:
+        """The view as Flask calls it: alone, and undone as a whole when it raises."""
+
+        def whole(**keys: str) -> Response:
+            with self._store.transaction():
+                return view(self._records(), **keys)
+
+        return whole
+
+    def _refused(self, error: ApiError) -> Response:
+        return self.error(error.status, error.message)
+
+    def _create(self, records: Records) -> Response:
+        return answer(records.add(_body()))
+
+    def _get(self, records: Records, cluster_id: str) -> Response:
+        return answer(self._shown([records.get(cluster_id)])[0])
+
+    def _update(self, records: Records, cluster_id: str) -> Response:
+        return answer(self._shown([records.update(cluster_id, _body())])[0])
+
+    def _delete(self, records: Records, cluster_id: str) -> Response:
+        records.remove(cluster_id)
+        return answer({"message": "Cluster deleted"})
+
+    def _query(self, records: Records) -> Response:
+        """A filter that is not understood is none: all records are found."""
+        body, envelope = _body(), kept.load(self._store).query_envelope
+        is_wrapped = set(body) == {"query"} and isinstance(body["query"], dict)
+        wanted = body["query"] if is_wrapped and envelope != "raw" else body
+        if envelope == "wrapped" and not is_wrapped:
+            wanted = {}
+        return answer(self._shown([each for each in records.all() if is_match(each, wanted)]))
+
+    def _parse(self, records: Records, action: str) -> Response:
+        """`createCluster`: the record has what the Parser passes on, and a status of its own."""
+        if action != "createCluster":
+            told = f"Action {action} is not implemented"
+            return answer({"success": False, "message": told}, 400)
+        try:
+            values = _body()["body"]["spec"]["values"]
+        except (KeyError, TypeError) as error:
+            raise failed(f"{type(error).__name__}: {error}") from error
+        failure = kept.load(self._store).parser_failure
+        try:
+            if failure is not None:
+                raise failed(failure)
+            made = records.add({**values, "status": _LIVE})
+        except ApiError as error:
+            result: object = [False, error.message]
+        else:
+            result = made
+        return answer({"success": True, "task_id": "", "result": result})
+
+    def _shown(self, records: list[Document]) -> list[Document]:
+        """With the status that an injected fault imposes, or without any."""
+        if not kept.load(self._store).keeps_status:
+            return [{k: v for k, v in each.items() if k != "status"} for each in records]
+        paths = {f"{_CLUSTERS}/{record['id']}": record for record in records}
+        path = request.path.removeprefix(self.prefix)
+        overrides = self._faults.take_overrides(request.method, path, list(paths))
+        for own, rule in overrides.items():
+            paths[own]["status"] = rule.status_override
+        return records
+
+
+def _body() -> Document:
+    try:
+        body = json.loads(request.get_data() or b"{}")
+    except ValueError:
+        raise ApiError(400, "Invalid JSON input") from None
+    if not isinstance(body, dict):
+        raise ApiError(400, "Invalid JSON input")
+    return body
