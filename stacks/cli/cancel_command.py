@@ -31,6 +31,7 @@ def cancel(name: str | None, yes: bool) -> int:
         lock = workspace.backend.lock(workspace.project.name, name)
         holders = lock.holders()
         if not holders:
+            lock.cancel()  # refused while a process works whose file somebody removed
             current.screen.print(f"Stack {name} is not locked.")
             return SUCCESS
         for holder in holders:

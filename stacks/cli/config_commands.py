@@ -112,7 +112,9 @@ def remove_value(key: str) -> None:
 
 def _settings(current: Session) -> tuple[Workspace, StackSettings]:
     workspace = Workspace.find(Path.cwd(), current.environ)
-    return workspace, StackSettings.load(workspace.project, workspace.resolve(current.stack))
+    name = workspace.resolve(current.stack)
+    workspace.finish_change_of_passphrase(name, exclusive=False)
+    return workspace, StackSettings.load(workspace.project, name)
 
 
 def _open(workspace: Workspace, current: Session) -> Stack:

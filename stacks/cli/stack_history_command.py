@@ -38,6 +38,12 @@ _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
     metavar="N",
     help="The page to show.",
 )
+@click.option(
+    "--full-dates",
+    is_flag=True,
+    expose_value=False,
+    help="Accepted for Pulumi's sake: dates are always full.",
+)
 @stack_flags
 def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> None:
     """Show what was done to the stack, the latest first.

@@ -11,6 +11,7 @@ from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import locked, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.engine.backups import naming_the_last_good
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.sealed import SEALED, read_sealed
 from gpuform.stacks.engine.stack import Workspace
@@ -86,7 +87,8 @@ def _deployment(workspace: Workspace, current: Session, *, show_secrets: bool) -
         opened = workspace.open(name, passphrase_of(workspace, current.screen))
         data = opened.snapshot.to_json(opened.crypter, show_secrets=True)
     else:
-        found = read_sealed(workspace.backend, workspace.project.name, name)
+        with naming_the_last_good(workspace.backend, workspace.project.name, name):
+            found = read_sealed(workspace.backend, workspace.project.name, name)
         data = found.snapshot.to_json(SEALED) if found.recovered else found.data
     document = json.loads(data)
     made = {"version": document["version"], "deployment": load_checkpoint(data).latest}

@@ -29,7 +29,7 @@ class Backup:
 
     def describe(self) -> str:
         """One line: where, of when, and how large."""
-        what = self.fault or f"{self.resources} resources"
+        what = self.fault or f"{self.resources} resource{'s' * (self.resources != 1)}"
         return f"{self.path}  {self.time:%Y-%m-%d %H:%M:%S}Z  {what}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuform.stacks.engine import backend_files, integrity, value_json
 from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.backend_files import MAKE_ROOM, BackendError
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.journal import digest
 from gpuform.stacks.engine.project import Project
@@ -62,7 +63,7 @@ class PassphraseChange:
         """
         old.check()
         crypter = PassphraseCrypter.new(new)
-        settings_before = self._settings_path.read_bytes()
+        settings_before = self._settings()
         settings.reencrypt(old, crypter)
         settings.set_encryption_salt(crypter.salt_state)
         after = replace(snapshot, secrets_provider=crypter.provider, manifest=Manifest())
@@ -77,11 +78,15 @@ class PassphraseChange:
         checkpoint, settings = _decoded(self._path)
         path = self.backend.path(self.project.name, self.stack)
         write_checkpoint = checkpoint.is_due(self._checkpoint(), path)
-        write_settings = settings.is_due(self._settings_path.read_bytes(), self._settings_path)
-        if write_checkpoint:
-            self.backend.write(self.project.name, self.stack, checkpoint.after)
-        if write_settings:
-            backend_files.write(self._settings_path, settings.after)
+        write_settings = settings.is_due(self._settings(), self._settings_path)
+        try:
+            if write_checkpoint:
+                self.backend.write(self.project.name, self.stack, checkpoint.after)
+            if write_settings:
+                backend_files.write(self._settings_path, settings.after)
+        except BackendError as error:
+            error.hint = f"{MAKE_ROOM} The new passphrase is decided, and any command finishes it."
+            raise
         self._path.unlink()
 
     @property
@@ -91,6 +96,10 @@ class PassphraseChange:
     @property
     def _settings_path(self) -> Path:
         return self.project.settings_path(self.stack)
+
+    def _settings(self) -> bytes:
+        path = self._settings_path
+        return path.read_bytes() if path.exists() else b""
 
     def _checkpoint(self) -> bytes:
         return self.backend.read(self.project.name, self.stack) or b""

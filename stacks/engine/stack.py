@@ -245,7 +245,8 @@ class Workspace:
                 change.finish()
 
     def _checkpoint(self, name: str) -> Checkpoint:
-        return load_checkpoint(self._read(name))
+        with naming_the_last_good(self.backend, self.project.name, name):
+            return load_checkpoint(self._read(name))
 
     def _read(self, name: str) -> bytes:
         data = self.backend.read(self.project.name, name)

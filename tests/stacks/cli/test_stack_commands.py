@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from gpuform.stacks.engine import backend_files
+from gpuform.stacks.engine.passphrase_change import PassphraseChange
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.state import (
     ResourceState,
@@ -459,6 +461,45 @@ class TestNewPassphrase:
         assert "the two passphrases differ" in refused.err
         assert secrets("stack", "change-secrets-provider", "passphrase").code == 0
         self.check(secrets, monkeypatch, "four")
+
+    @pytest.mark.parametrize("file", ["dev.json", "Pulumi.dev.yaml"])
+    def test_a_full_disk_in_between(
+        self, secrets: Run, monkeypatch: pytest.MonkeyPatch, file: str
+    ) -> None:
+        real = backend_files.replace_file
+
+        def full(path: Path, data: bytes) -> None:
+            if path.name == file:
+                raise OSError(28, "No space left on device")
+            real(path, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(backend_files, "replace_file", full)
+            ran = secrets("stack", "change-secrets-provider", "passphrase", answers="five\n")
+        assert ran.code == 1
+        assert f"{file} cannot be written: No space left on device" in ran.err
+        assert "The new passphrase is decided" in ran.err
+        self.check(secrets, monkeypatch, "five")
+
+    def test_what_changed_meanwhile_is_not_overwritten(
+        self, secrets: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def cut_off(_change: PassphraseChange) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PassphraseChange, "finish", cut_off)
+            assert secrets("stack", "change-secrets-provider", "default", answers="6\n").code == 1
+        settings = project / "Pulumi.dev.yaml"
+        before = settings.read_text()
+        settings.write_text(before + "# mine\n")
+        ran = secrets("preview")
+        assert ran.code == 1
+        assert f"interrupted, and {settings} has changed since" in ran.err
+        assert settings.read_text() == before + "# mine\n"
+        settings.write_text(before)
+        self.check(secrets, monkeypatch, "6")
+        assert not list(project.rglob("*.passphrase-change"))
 
     def test_nothing_at_stdin_is_no_passphrase(self, secrets: Run, project: Path) -> None:
         before = (project / "Pulumi.dev.yaml").read_text()

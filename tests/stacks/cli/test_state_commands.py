@@ -306,6 +306,12 @@ class TestMove:
         assert arrived.urn == f"urn:pulumi:live::shop::{TYPE}::b"
         assert prod("state", "move", "--dest", "organization/shop/none", "a", "--yes").code == 1
         assert not list(project.glob("Pulumi.live*"))
+        left = project / ".pulumi/gpuform/shop/live.passphrase-change"
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_text("{}")
+        refused = prod("state", "move", "--dest", "organization/shop/live", "a", "--yes")
+        assert "passphrase of stack organization/shop/live was interrupted" in refused.err
+        assert files.names == ["a"]
 
     def test_a_failure_at_the_source_is_taken_back(
         self, prod: Run, files: Files, monkeypatch: pytest.MonkeyPatch

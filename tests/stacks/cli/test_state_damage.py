@@ -135,7 +135,7 @@ class TestFromBackup:
         lines = ran.out.splitlines()
         assert lines[0].startswith(f"1  {files.bak}  20")
         assert lines[0].endswith("2 resources")
-        assert lines[1] == f"2  {older}  2023-11-14 22:13:20Z  1 resources"
+        assert lines[1] == f"2  {older}  2023-11-14 22:13:20Z  1 resource"
         assert lines[2].startswith(f"-  {backups}/dev.1600000000000000000.json  2020-09-13")
         assert "is not JSON" in lines[2]
         assert run("state", "repair", "--from-backup", answers="2\n").code == 0
