@@ -39,7 +39,7 @@ class FabricActions:
         pool, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
         if isinstance(pool, str) and isinstance(name, str):
             declared.note(call, pool, name)
-        client = self._client()
+        client = self._client(values.get("region_id"))
         return offers.checked(client, call, offers.problems(client, values))
 
     def create(self, call: Call, want: FabricInputs) -> str:  # noqa: ARG002 - the shape of Actions
@@ -48,7 +48,7 @@ class FabricActions:
 
     def settle(self, call: Call, id_: str, want: FabricInputs) -> Seen:  # noqa: ARG002 - the shape of Actions
         """RUNNING, or without members."""
-        client, name = self._client(), want.cluster_fabric_name
+        client, name = self._client(want.region_id), want.cluster_fabric_name
 
         def probe() -> Look[Seen]:
             return look_at(name, find_fabric(client, want.node_pool_id, name))
@@ -62,7 +62,8 @@ class FabricActions:
         if place is None:
             return None
         pool, name = place.groups()
-        seen = look_at(name, find_fabric(self._client(), pool, name)).value
+        fabric = find_fabric(self._client(known.get("region_id")), pool, name)
+        seen = look_at(name, fabric).value
         return Observed({"node_pool_id": pool, "cluster_fabric_name": name}, seen.outputs)
 
     def update(
@@ -70,13 +71,13 @@ class FabricActions:
     ) -> None:
         """Nothing of a fabric can be changed."""
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """Refused while it has members; it ends by itself with the last of them."""
         place = _ID.fullmatch(id_)
         if place is None:
             return
         pool, name = place.groups()
-        client = self._client()
+        client = self._client(known.get("region_id"))
 
         def probe() -> Look[object] | None:
             fabric = find_fabric(client, pool, name)
@@ -87,8 +88,8 @@ class FabricActions:
 
         wait_until_gone(call, probe, what=f"fabric {name}", interval=client.rhythm(INTERVAL))
 
-    def _client(self) -> ScpClient:
-        return client_for(self._settings)
+    def _client(self, region: Any) -> ScpClient:
+        return client_for(self._settings, region if isinstance(region, str) else None)
 
 
 class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
@@ -125,7 +126,6 @@ def look_at(name: str, fabric: wire.ClusterFabric | None) -> Look[Seen]:
         state=fabric.state,
         gpu_node_details=members,
         server_type=fabric.server_type or None,
-        region_id=fabric.region_id or None,
     )
     return Look(Observed({}, outputs), phase, done=done, failed=failed)
 

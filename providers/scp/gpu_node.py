@@ -16,7 +16,7 @@ from gpuform.providers.scp import moving, offers
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.fabrics import fabric_of_id
 from gpuform.providers.scp.ledger import candidate
-from gpuform.providers.scp.node_changes import differences, is_stopped_by_force
+from gpuform.providers.scp.node_changes import differences, is_stopped_by_force, locked
 from gpuform.providers.scp.node_steps import NodeSteps
 from gpuform.providers.scp.pool_creating import INTERVAL, PATIENCE, server_of, tags_of
 from gpuform.providers.scp.pool_nodes import shown
@@ -126,7 +126,7 @@ class GpuNodeActions:
         if seen is None:
             return
         if is_stopped_by_force(seen, _wanted(want.declared())):
-            permissions.require(Permission.UNLOCK, f"locked: {seen.gpu_node_name}")
+            permissions.require(Permission.UNLOCK, locked([seen.gpu_node_name]))
         if seen.cluster_fabric_id not in (None, want.cluster_fabric_id):
             fabric = _existing(client, want.cluster_fabric_id)
             names = {seen.gpu_node_name}
@@ -217,7 +217,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         """A locked node is deleted only with permission."""
         if not old.get("lock_enabled"):
             return None
-        return Guard(Permission.UNLOCK, f"GPU node {old.get('gpu_node_name')} is locked")
+        return Guard(Permission.UNLOCK, locked([str(old.get("gpu_node_name"))]))
 
     @classmethod
     def guarded_change(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
@@ -226,7 +226,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         known = {name: value for name, value in declared.items() if value is not UNKNOWN}
         if node is None or not is_stopped_by_force(node, _wanted(known)):
             return None
-        because = f"GPU node {node.gpu_node_name} is locked, and this change stops it"
+        because = f"{locked([node.gpu_node_name])}, and this change stops it"
         return Guard(Permission.UNLOCK, because)
 
 

@@ -1,6 +1,6 @@
 """How a node differs from its declaration in what can be changed in place. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,12 @@ def has_other_public_ip(node: NodeOutputs, wanted: Wanted) -> bool:
     """Whether its public IP is known not to be the wanted one: the platform does not tell."""
     ids = (node.public_ip_address_id, wanted.public_ip_address_id)
     return None not in ids and ids[0] != ids[1]
+
+
+def locked(names: Sequence[str]) -> str:
+    """What to say of locked nodes."""
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"GPU node {shown} is locked" if len(names) == 1 else f"GPU nodes {shown} are locked"
 
 
 def is_stopped_by_force(node: NodeOutputs, wanted: Wanted) -> bool:

@@ -18,18 +18,20 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.scp import moving, offers, pool_changes
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.ledger import Ledger
+from gpuform.providers.scp.node_changes import locked
 from gpuform.providers.scp.node_steps import NodeSteps
 from gpuform.providers.scp.pool_creating import INTERVAL, pool_id_of
 from gpuform.providers.scp.pool_nodes import PoolNodes
-from gpuform.providers.scp.pool_work import PoolWork, Seen, known_keys, outputs_of, target_of
-from gpuform.providers.scp.states import is_leaving
+from gpuform.providers.scp.pool_plan import DeclaredPool
+from gpuform.providers.scp.pool_work import PoolWork, Seen, outputs_of, target_of
+from gpuform.providers.scp.states import is_leaving, power_of
 from gpuform.providers.waiting import Look, wait_until_gone
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
-from gpuform.schemas.scp.statuses import NODE_AT_REST, NodeState
+from gpuform.schemas.scp.statuses import NODE_AT_REST
 
 _ID = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
 
@@ -69,12 +71,9 @@ class NodePoolActions:
         nodes.look()
         if not nodes.seen:
             return None
-        keys = known_keys(call.known)
-        outputs = outputs_of(
-            nodes, ledger, lambda name: keys.get(name, name), _not_ready(nodes.all, known)
-        )
-        live = [node for node in nodes.all if not is_leaving(node.state)]
-        return Observed({"count": len(live)}, outputs)
+        declared = DeclaredPool.of(known or call.known)
+        outputs = outputs_of(nodes, ledger, declared.key_of, _not_ready(nodes.all, declared))
+        return Observed(_observed(nodes.all, declared), outputs)
 
     def update(
         self,
@@ -91,7 +90,7 @@ class NodePoolActions:
             return
         names = pool_changes.locked_names(found)
         if names:
-            permissions.require(Permission.UNLOCK, f"locked: {', '.join(names)}")
+            permissions.require(Permission.UNLOCK, locked(names))
         moving.refuse(client, call, want, found)
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
@@ -139,7 +138,7 @@ class NodePoolActions:
         nodes.look()
         inputs = _importable(named, prefix)
         start = 0 if "count" in inputs else len(prefix) + 1
-        reason = _not_ready(nodes.all, {})
+        reason = _not_ready(nodes.all, None)
         return Observed(inputs, outputs_of(nodes, ledger, lambda name: name[start:], reason))
 
     def _client(self, values: Mapping[str, Any]) -> ScpClient:
@@ -180,13 +179,34 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         return pool_changes.change_guard(old, declared)
 
 
-def _not_ready(nodes: Sequence[NodeOutputs], known: Mapping[str, Any]) -> str | None:
-    """Which nodes are not as those of a pool that is ready; None when all are."""
-    allowed = NODE_AT_REST
-    if known.get("count") is not None:
-        allowed = frozenset({NodeState(known.get("state", "RUNNING"))})
-    told = [f"{each.gpu_node_name} is {each.state}" for each in nodes if each.state not in allowed]
+def _not_ready(nodes: Sequence[NodeOutputs], declared: DeclaredPool | None) -> str | None:
+    """Which nodes are not in a state that is declared; None when all are."""
+
+    def is_right(node: NodeOutputs) -> bool:
+        if declared is None or not declared.has(node.gpu_node_name):
+            return node.state in NODE_AT_REST
+        return node.state == declared.wanted(node.gpu_node_name).state
+
+    told = [f"{each.gpu_node_name} is {each.state}" for each in nodes if not is_right(each)]
     return ", ".join(told) or None
+
+
+def _observed(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> dict[str, Any]:
+    """What the platform says of the declaration: how many nodes, and each one's own settings."""
+    live = [node for node in nodes if not is_leaving(node.state)]
+    if declared.count is not None:
+        return {"count": len(live)}
+    own = {
+        declared.key_of(node.gpu_node_name): {
+            "gpu_node_name": node.gpu_node_name,
+            "ip_address": node.policy_ip,
+            "nat_enabled": node.policy_use_nat,
+            "lock_enabled": node.lock_enabled,
+            "state": power_of(node.state),
+        }
+        for node in live
+    }
+    return {"nodes": own}
 
 
 def _importable(named: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:

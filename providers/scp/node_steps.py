@@ -12,7 +12,7 @@ from gpuform.providers import permissions
 from gpuform.providers.errors import ApiError, Cancelled, GpuformError, NotFound
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.node_changes import differences, has_other_public_ip
+from gpuform.providers.scp.node_changes import differences, has_other_public_ip, locked
 from gpuform.providers.scp.parallel import in_parallel
 from gpuform.providers.scp.pool_plan import Fabric, Wanted
 from gpuform.providers.waiting import PASSING
@@ -128,13 +128,12 @@ class NodeSteps:
 
     def _unlock(self, nodes: Sequence[NodeOutputs]) -> None:
         """Unlocks what is about to be deleted or stopped, if that is allowed."""
-        locked = [node for node in nodes if node.lock_enabled]
-        if not locked:
+        shut = [node for node in nodes if node.lock_enabled]
+        if not shut:
             return
-        names = ", ".join(node.gpu_node_name for node in locked)
-        permissions.require(Permission.UNLOCK, f"locked: {names}")
-        _raise_first(in_parallel([partial(self._client.unlock_node, node.id) for node in locked]))
-        self._unlocked.update(node.id for node in locked)
+        permissions.require(Permission.UNLOCK, locked([node.gpu_node_name for node in shut]))
+        _raise_first(in_parallel([partial(self._client.unlock_node, node.id) for node in shut]))
+        self._unlocked.update(node.id for node in shut)
 
     def _is_new(self, node: NodeOutputs, step: str) -> bool:
         return (node.id, step) not in self._asked and node.gpu_node_name not in self.refused

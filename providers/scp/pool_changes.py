@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from gpuform.providers.actions import Guard
 from gpuform.providers.permissions import Permission
-from gpuform.providers.scp.node_changes import differences, is_stopped_by_force
+from gpuform.providers.scp.node_changes import differences, is_stopped_by_force, locked
 from gpuform.providers.scp.pool_plan import DeclaredPool, Plan, plan
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
@@ -29,13 +27,10 @@ Values = Mapping[str, Any]
 
 def stored_nodes(old: Values) -> list[NodeOutputs] | None:
     """The nodes in a pool's outputs; None where a run ended before it saw any."""
-    nodes = old.get("nodes")
+    nodes = old.get("gpu_nodes")
     if not isinstance(nodes, Mapping):
         return None
-    try:
-        return [NodeOutputs.model_validate(node) for node in nodes.values()]
-    except ValidationError:  # the echo of a declaration
-        return None
+    return [NodeOutputs.model_validate(node) for node in nodes.values()]
 
 
 def pool_changes(old: Values, declared: Values) -> Iterator[FieldChange]:
@@ -55,14 +50,14 @@ def pool_changes(old: Values, declared: Values) -> Iterator[FieldChange]:
     live = len(found.keep) + len(found.replace) + len(found.delete)
     if pool.count is not None and pool.count != live:
         yield FieldChange("count", Action.UPDATE, live, pool.count)
-    keys = {node["gpu_node_name"]: key for key, node in old["nodes"].items()}
+    keys = {node["gpu_node_name"]: key for key, node in old["gpu_nodes"].items()}
     yield from _nodes(pool, found, of_all, keys)
 
 
 def deleting_guard(old: Values) -> Guard | None:
     """What deleting a pool of these outputs needs."""
-    locked = [node.gpu_node_name for node in stored_nodes(old) or () if node.lock_enabled]
-    return Guard(Permission.UNLOCK, _locked(locked)) if locked else None
+    names = [node.gpu_node_name for node in stored_nodes(old) or () if node.lock_enabled]
+    return Guard(Permission.UNLOCK, locked(names)) if names else None
 
 
 def change_guard(old: Values, declared: Values) -> Guard | None:
@@ -74,7 +69,8 @@ def change_guard(old: Values, declared: Values) -> Guard | None:
     names = locked_names(found)
     if not names:
         return None
-    return Guard(Permission.UNLOCK, f"{_locked(names)}, and this change deletes or stops that")
+    because = f"{locked(names)}, and this change deletes or stops what is locked"
+    return Guard(Permission.UNLOCK, because)
 
 
 def locked_names(found: Plan) -> list[str]:
@@ -86,14 +82,9 @@ def locked_names(found: Plan) -> list[str]:
     return sorted({*ended, *stopped})
 
 
-def _locked(names: list[str]) -> str:
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"locked: {shown}"
-
-
 def _whole(values: Values, unknown: list[str]) -> dict[str, Any]:
     """The planned inputs that can be compared as they are."""
-    names = PLANNED - {"nodes", "cluster_fabric_id", *unknown}
+    names = PLANNED - {"cluster_fabric_id", *unknown}
     return {name: value for name, value in values.items() if name in names}
 
 

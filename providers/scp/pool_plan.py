@@ -74,6 +74,10 @@ class DeclaredPool:
             state=state,
         )
 
+    def has(self, name: str) -> bool:
+        """Whether a node of this name can be one that is declared."""
+        return self.count is not None or name in self.nodes
+
     def wanted(self, name: str) -> Wanted:
         """What is declared of the node of this name."""
         if self.count is None:

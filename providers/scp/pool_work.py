@@ -5,8 +5,7 @@ where an earlier run was cut off.
 """
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
 from gpuform.providers.actions import Observed
 from gpuform.providers.call import Call
@@ -164,7 +163,7 @@ class PoolWork:
 
 
 def outputs_of(
-    nodes: PoolNodes, ledger: Ledger, key_of: Any, reason: str | None
+    nodes: PoolNodes, ledger: Ledger, key_of: Callable[[str], str], reason: str | None
 ) -> NodePoolOutputs:
     """A pool as outputs; `reason` says why it is not ready."""
     fabrics = Counter(node.cluster_fabric_id for node in nodes.all if node.cluster_fabric_id)
@@ -172,15 +171,7 @@ def outputs_of(
     return NodePoolOutputs(
         ready=reason is None,
         not_ready_reason=reason,
-        nodes=keyed,
+        gpu_nodes=keyed,
         node_ids=sorted(ledger.ids),
         cluster_fabric_id=next((id_ for id_, _ in fabrics.most_common(1)), None),
     )
-
-
-def known_keys(known: Mapping[str, Any]) -> dict[str, str]:
-    """Keys by the names of the nodes in stored outputs."""
-    nodes = known.get("nodes")
-    if stored_nodes(known) is None or not isinstance(nodes, Mapping):
-        return {}
-    return {node["gpu_node_name"]: key for key, node in nodes.items()}

@@ -127,6 +127,8 @@ class FabricArguments(TypedDict):
     node_pool_id: pulumi.Input[str]
     # Name of the fabric, 3 to 15 characters. (replaces)
     cluster_fabric_name: pulumi.Input[str]
+    # Region of the pool; the default region when not declared. (replaces, write-only)
+    region_id: NotRequired[pulumi.Input[str] | None]
 
 
 class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
@@ -139,7 +141,7 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     cluster_fabric_id: pulumi.Output[str | None]
     gpu_node_name_prefix: pulumi.Output[str]
     count: pulumi.Output[int | None]
-    nodes: pulumi.Output[dict[str, dict[str, Any]]]
+    nodes: pulumi.Output[dict[str, dict[str, Any]] | None]
     remove: pulumi.Output[list[str] | None]
     lock_enabled: pulumi.Output[bool | None]
     state: pulumi.Output[str | None]
@@ -154,6 +156,7 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     tags: pulumi.Output[dict[str, str] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
+    gpu_nodes: pulumi.Output[dict[str, dict[str, Any]]]
     node_ids: pulumi.Output[list[str]]
 
     def __init__(
@@ -214,13 +217,13 @@ class Fabric(PlatformResource, module="gpuform.scp", name="Fabric"):
 
     node_pool_id: pulumi.Output[str]
     cluster_fabric_name: pulumi.Output[str]
+    region_id: pulumi.Output[str | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     cluster_fabric_id: pulumi.Output[str]
     state: pulumi.Output[str | None]
     gpu_node_details: pulumi.Output[list[dict[str, Any]]]
     server_type: pulumi.Output[str | None]
-    region_id: pulumi.Output[str | None]
 
     def __init__(
         self,

@@ -49,6 +49,9 @@ class FabricInputs(InputModel):
     cluster_fabric_name: Annotated[FabricName, Immutable] = Field(
         description="Name of the fabric, 3 to 15 characters."
     )
+    region_id: Annotated[str | None, Immutable, WriteOnly] = Field(
+        default=None, description="Region of the pool; the default region when not declared."
+    )
 
 
 class NodeInputs(InputModel):

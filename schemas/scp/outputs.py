@@ -34,9 +34,12 @@ class NodeOutputs(BaseModel):
 
 
 class NodePoolOutputs(OutputModel):
-    """A pool of nodes. `nodes` has every node under its key, or its name where it has no key."""
+    """A pool of nodes."""
 
-    nodes: dict[str, NodeOutputs] = Field(default={}, description="The nodes that there are.")
+    gpu_nodes: dict[str, NodeOutputs] = Field(
+        default={},
+        description="The nodes that there are, each under its key, or its name if it has no key.",
+    )
     node_ids: list[str] = Field(default=[], description="Ids of the nodes.")
     cluster_fabric_id: str | None = Field(
         default=None, description="Fabric of the nodes; absent until the platform has made it."
@@ -83,4 +86,3 @@ class FabricOutputs(OutputModel):
     )
     gpu_node_details: list[MemberOutputs] = Field(default=[], description="The nodes in it.")
     server_type: str | None = Field(default=None, description="Type of its servers.")
-    region_id: str | None = Field(default=None, description="Its region.")

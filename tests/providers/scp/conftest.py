@@ -75,7 +75,7 @@ class Thing:
     @property
     def nodes(self) -> dict[str, Properties]:
         """Nodes of a pool by their keys."""
-        found: dict[str, Properties] = self.outs["nodes"]
+        found: dict[str, Properties] = self.outs["gpu_nodes"]
         return found
 
 

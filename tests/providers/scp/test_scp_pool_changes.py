@@ -35,7 +35,7 @@ def stored(declared: Properties, *nodes: Properties, **fields: Any) -> Propertie
     keyed = {each["gpu_node_name"]: each for each in nodes}
     ids = [each["id"] for each in nodes]
     more = {"ready": True, "cluster_fabric_id": "f1", **fields}
-    return {**declared, "nodes": keyed, "node_ids": ids, **more}
+    return {**declared, "gpu_nodes": keyed, "node_ids": ids, **more}
 
 
 @pytest.fixture
@@ -119,7 +119,8 @@ def test_what_holds_for_all_is_one_change(declared: Properties, three: Propertie
 def test_nodes_one_by_one(declared: Properties) -> None:
     keys = {"a": node("a"), "b": node("b", lock_enabled=True), "c": node("c")}
     base = {key: value for key, value in declared.items() if key != "count"}
-    old = {**base, "nodes": keys, "node_ids": ["id-a", "id-b", "id-c"], "ready": True}
+    declared_before: Properties = {"nodes": {"a": {}, "b": {}, "c": {}}}
+    old = {**base, **declared_before, "gpu_nodes": keys, "node_ids": [], "ready": True}
     nodes = {"a": {"ip_address": "192.168.0.8"}, "b": {"lock_enabled": False}, "d": {}}
     assert shown(old, {**base, "nodes": nodes}) == {
         'nodes["d"]': (None, "train-d"),
@@ -127,7 +128,7 @@ def test_nodes_one_by_one(declared: Properties) -> None:
         'nodes["a"].ip_address': ("192.168.0.7", "192.168.0.8"),
         'nodes["b"].lock_enabled': (True, False),
     }
-    assert shown(old, {**base, "nodes": {"a": {}, "b": {}, "c": {}}}) == {}
+    assert shown(old, {**base, **declared_before}) == {}
     # Another key for the same name is the same node.
     renamed = {"a": {}, "b": {}, "x": {"gpu_node_name": "train-c"}}
     assert shown(old, {**base, "nodes": renamed}) == {}
@@ -177,7 +178,10 @@ class TestGuards:
         old = stored(declared, node("001"), node("002", lock_enabled=True), node("003"))
         guard = deleting_guard(old)
         assert guard is not None
-        assert (guard.permission, guard.because) == (Permission.UNLOCK, "locked: train-002")
+        assert (guard.permission, guard.because) == (
+            Permission.UNLOCK,
+            "GPU node train-002 is locked",
+        )
         assert change_guard(old, declared) is None
         assert change_guard(old, {**declared, "count": 4}) is None
         assert change_guard(old, {**declared, "count": 2}) is None
