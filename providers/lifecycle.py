@@ -67,6 +67,8 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     """The inputs that `planned_changes` compares, instead of their rules."""
     parts: ClassVar[str] = ""
     """The output that lists the ids of what the resource is made of, if of several objects."""
+    remains: ClassVar[str] = ""
+    """What a deletion leaves as it is, for the plan to say; empty when that is nothing."""
 
     _settings: Settings | None = None
 
@@ -247,9 +249,14 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         return None
 
     def may_delete(self, props: Properties) -> None:
-        """While planning: raises GpuformError when a delete will be refused. Pure."""
-        with self._serving("delete"):
+        """While planning: raises GpuformError when a delete will be refused.
+
+        Tells the call what will remain. Asks nobody.
+        """
+        with self._serving("delete") as call:
             self._require(plain(props), "this deletes it")
+            if self.remains:
+                call.on_warning(self.remains)
 
     def _require(self, old: Properties, what: str) -> None:
         guard = self.guarded(old)
