@@ -1,7 +1,7 @@
 """What the clusters registry and its Parser send (AIOS registry reference, 'Clusters registry').
 
-Attributes are the registry's names in snake_case. Only ids are required: the registry checks
-nothing on an update, so that any other field may be missing. Sizes are in MB.
+Attributes are the registry's names in snake_case. Only a record's id is required: the registry
+checks nothing on an update, so that any other field may be missing. Sizes are in MB.
 """
 
 from typing import Any
@@ -64,7 +64,7 @@ class Network(AiosModel):
 class Node(AiosModel):
     """An entry of `nodes.nodeData`."""
 
-    id: str
+    id: str = ""
     gpus: NodeGpus | None = None
     vcpus: Vcpus | None = None
     memory: Number | None = None

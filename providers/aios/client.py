@@ -1,0 +1,242 @@
+"""The clusters registry and its Parser: one method per endpoint, models in and out.
+
+Facts are from the AIOS references 'Clusters registry' and 'Parser'. Neither asks for a key.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, NoReturn
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.answers import ErrorAnswers
+from gpuform.providers.errors import (
+    Conflict,
+    GpuformError,
+    InvalidRequest,
+    MissingCredentials,
+    ServerError,
+)
+from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.listing import Listing
+from gpuform.providers.transport import mounted
+from gpuform.schemas.aios import wire
+from gpuform.schemas.aios.documents import Document
+from gpuform.schemas.aios.filters import Filter, filter_problems, matches
+from gpuform.schemas.aios.updates import Request
+
+if TYPE_CHECKING:
+    import httpx
+
+REGISTRY_VARIABLE = "AIOS_REGISTRY_URL"
+REGISTRY_CONFIG = "aios:registryUrl"
+PARSER_VARIABLE = "AIOS_PARSER_URL"
+PARSER_CONFIG = "aios:parserUrl"
+
+Envelope = Literal["raw", "wrapped"]
+"""How a query's filter is sent: as the body, which is documented, or as the body's `query`."""
+
+_CLUSTERS = "/clusters"
+_QUERY = "/clusters/query"
+_PARSER_CREATE = "/api/createCluster"
+_HEADER = {"templateUri": "Parser/V1", "parameters": {}}
+_LONGEST_MESSAGE = 300
+
+
+class Refused(InvalidRequest):
+    """The registry answers 500 to what is not valid: certainly nothing was changed."""
+
+    is_definite = True
+
+
+class Duplicate(Conflict):
+    """The registry answers 500 to a second record of an id."""
+
+    is_definite = True
+
+
+class AiosClient:
+    """The two services at their addresses; safe for many threads. Raises `GpuformError`s only."""
+
+    def __init__(
+        self,
+        registry_url: str | None,
+        parser_url: str | None,
+        transport: "httpx.BaseTransport | None" = None,
+    ) -> None:
+        self._registry = _Service(registry_url, REGISTRY_VARIABLE, REGISTRY_CONFIG, transport)
+        self._parser = _Service(parser_url, PARSER_VARIABLE, PARSER_CONFIG, transport)
+        self._lock = threading.Lock()
+        self._edits: dict[str, threading.Lock] = {}
+        self._shared = Listing(lambda: self.query({}), self.cluster, lambda each: each.id)
+
+    def shared_clusters(self) -> Listing[wire.Cluster]:
+        """The records for readers that may share their requests."""
+        return self._shared
+
+    @contextmanager
+    def editing(self, cluster_id: str) -> Iterator[None]:
+        """Alone among this process's threads with a record: for changes by an entry's place."""
+        with self._lock:
+            lock = self._edits.setdefault(cluster_id, threading.Lock())
+        with lock:
+            yield
+
+    def cluster(self, cluster_id: str) -> wire.Cluster:
+        """One record; NotFound when there is none."""
+        return self._registry.api.ask(wire.Cluster, "GET", _at(cluster_id))
+
+    def query(self, wanted: Filter, envelope: Envelope = "raw") -> Sequence[wire.Cluster]:
+        """The records that pass a Mongo filter.
+
+        Each is checked here, too: a registry that wants the other envelope takes a raw filter for
+        none, and answers with all that it has. Raises GpuformError for operators that cannot be
+        checked.
+        """
+        problems = [str(problem) for problem in filter_problems(wanted)]
+        if problems:
+            raise GpuformError("; ".join(problems))
+        body = dict(wanted) if envelope == "raw" else {"query": dict(wanted)}
+        answer = self._registry.api.request("POST", _QUERY, body=body, retry=Retry.SAFE)
+        if not isinstance(answer, list):
+            _not_understood("POST", _QUERY)
+        return [_cluster(each) for each in answer if matches(each, wanted)]
+
+    def create_by_parser(self, document: Document) -> wire.Cluster:
+        """Sent once. An answer of 200 may carry a failure, which is one."""
+        body = {"header": _HEADER, "body": {"spec": {"values": document}}}
+        with _refusals():
+            answer = self._parser.api.ask(
+                wire.Parsed, "POST", _PARSER_CREATE, body=body, retry=Retry.CREATE
+            )
+            if answer.failure is not None:
+                raise _failed(answer.failure)
+        return _cluster(answer.result, "POST", _PARSER_CREATE)
+
+    def create_directly(self, document: Document) -> wire.Cluster:
+        """Sent once, to the registry itself."""
+        with _refusals():
+            return self._registry.api.ask(
+                wire.Cluster, "POST", _CLUSTERS, body=document, retry=Retry.CREATE
+            )
+
+    def update(self, cluster_id: str, request: Request) -> wire.Cluster:
+        """Applies a Mongo update; the record as it is afterwards.
+
+        One whose repetition would have an effect is sent once.
+        """
+        retry = Retry.SAFE if request.is_idempotent else Retry.CREATE
+        with _refusals():
+            return self._registry.api.ask(
+                wire.Cluster, "PUT", _at(cluster_id), body=request.body, retry=retry
+            )
+
+    def delete(self, cluster_id: str) -> None:
+        """Deletes a record; NotFound when there is none. It does not touch any hardware."""
+        self._registry.api.ask(wire.Deleted, "DELETE", _at(cluster_id))
+
+    def close(self) -> None:
+        """Closes its connections; it may be used again."""
+        for service in (self._registry, self._parser):
+            service.api.close()
+
+
+class _Service:
+    """One of the two, whose address is asked for when it is used."""
+
+    def __init__(
+        self,
+        url: str | None,
+        variable: str,
+        config_key: str,
+        transport: "httpx.BaseTransport | None",
+    ) -> None:
+        self._url, self._variable, self._config_key = url, variable, config_key
+        self.api = ApiClient(
+            url or "",
+            errors=ErrorAnswers("aios"),
+            headers=self._headers,
+            transport=transport,
+        )
+
+    def _headers(self) -> Mapping[str, str]:
+        if not self._url:
+            raise MissingCredentials(
+                f"there is no address of the AIOS service: set {self._variable}",
+                hint=f"or store it with the stack: gpuform config set {self._config_key} URL",
+            )
+        return {"Accept": "application/json"}
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Mongoose's refusals, which the services answer with 500 like any failure."""
+    try:
+        yield
+    except ServerError as error:
+        kind: type[Refused | Duplicate]
+        if "duplicate key" in error.message:
+            kind = Duplicate
+        elif "validation failed" in error.message or "Cast to " in error.message:
+            kind = Refused
+        else:
+            raise
+        raise kind(
+            error.message, method=error.method, path=error.path, status=error.status
+        ) from None
+
+
+def _failed(told: str) -> ServerError:
+    """Whether anything was made before it failed is not known."""
+    text = " ".join(told.split())[:_LONGEST_MESSAGE]
+    said = f": {text}" if text else ""
+    return ServerError(
+        f"aios: POST {_PARSER_CREATE} answered 200 with a failure{said}",
+        method="POST",
+        path=_PARSER_CREATE,
+        status=200,
+    )
+
+
+def _cluster(found: object, method: str = "POST", path: str = _QUERY) -> wire.Cluster:
+    try:
+        return wire.Cluster.model_validate(found)
+    except ValidationError:
+        _not_understood(method, path)
+
+
+def _not_understood(method: str, path: str) -> NoReturn:
+    raise ServerError(
+        f"aios: {method} {path} answered in an unexpected form",
+        method=method,
+        path=path,
+        status=200,
+    )
+
+
+_clients: "dict[tuple[str | None, str | None, httpx.BaseTransport | None], AiosClient]" = {}
+_clients_lock = threading.Lock()
+
+
+def client_for(settings: Settings) -> AiosClient:
+    """The client of these settings: one per process and addresses."""
+    registry = _url(settings.value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
+    parser = _url(settings.value(PARSER_VARIABLE, PARSER_CONFIG))
+    transport = mounted(registry or parser or "")
+    with _clients_lock:
+        found = _clients.get((registry, parser, transport))
+        if found is None:
+            found = AiosClient(registry, parser, transport)
+            _clients[registry, parser, transport] = found
+        return found
+
+
+def _url(value: str | None) -> str | None:
+    return value.rstrip("/") if value else None
+
+
+def _at(cluster_id: str) -> str:
+    return f"{_CLUSTERS}/{quote(cluster_id, safe='')}"

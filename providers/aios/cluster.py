@@ -1,0 +1,147 @@
+"""A cluster's record in the AIOS registry: it makes no hardware, and deleting it deletes none.
+
+Creating, changing and deleting are done when they are answered (AIOS registry reference); a record
+is ready when its status is live, or what is declared.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuform.providers.actions import Observed, Settings, Timeouts
+from gpuform.providers.aios.client import client_for
+from gpuform.providers.aios.records import HARDWARE_STAYS, change, find
+from gpuform.providers.call import Call
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.errors import NotFound, NotReady
+from gpuform.providers.intents import Target
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.waiting import Look, wait_until
+from gpuform.schemas.aios import wire
+from gpuform.schemas.aios.documents import cluster_document, declared_cluster
+from gpuform.schemas.aios.inputs import LIVE, ClusterInputs
+from gpuform.schemas.aios.outputs import ClusterOutputs, UrlMapOutputs
+from gpuform.schemas.aios.totals import value_at
+from gpuform.schemas.aios.updates import Request, changed_fields, cluster_requests
+from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
+from gpuform.schemas.models import Problem
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.values import UNKNOWN
+
+INTERVAL = 10.0
+
+Seen = Observed[ClusterOutputs]
+
+
+class ClusterActions:
+    """The verbs of a record."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._client = client_for(settings)
+
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002 - the shape of Actions
+        """The registry has nothing to look up."""
+        return iter(())
+
+    def create(self, call: Call, want: ClusterInputs) -> str:
+        """Through the Parser, which drops a declared status: `settle` sets it."""
+        directly = want.create_mode == "direct"
+        document = cluster_document(want.declared(), with_status=directly)
+
+        def candidates() -> list[Candidate]:
+            found = find(self._client, want.cluster_id)
+            return [Candidate(found.id, wire.moment_of(found.object_id))] if found else []
+
+        def send() -> str:
+            client = self._client
+            make = client.create_directly if directly else client.create_by_parser
+            return make(document).id
+
+        target = Target("aios", "Cluster", want.cluster_id, region="")
+        return create_once(call, Creation(target, candidates, [Attempt(send)]))
+
+    def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
+        """Live, or of the declared status, which is set once where the record has another."""
+        left = [] if want.status is None else [Request({"$set": {"status": want.status}})]
+
+        def probe() -> Look[Seen]:
+            found = find(self._client, id_)
+            if found is None:
+                raise NotReady(f"cluster {id_} is not in the registry")
+            if left and found.status not in (None, want.status):
+                found = self._client.update(id_, left.pop())
+            return look_at(found, want.status)
+
+        return wait_until(call, probe, what=f"cluster {id_}", interval=INTERVAL)
+
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
+        """What Mongo and the system add is no part of it.
+
+        A status that was as declared when it was last seen still is.
+        """
+        found = find(self._client, id_)
+        if found is None:
+            return None
+        return look_at(found, call.known.get("status") if call.known.get("ready") else None).value
+
+    def update(
+        self,
+        call: Call,
+        id_: str,
+        want: ClusterInputs,
+        changes: Sequence[FieldChange],  # noqa: ARG002 - paths of free maps are ambiguous
+    ) -> None:
+        """The changed paths alone; entries of nodes are added and removed one by one."""
+        before, after = dict(call.known), want.declared()
+        fields = changed_fields(rules_of(ClusterInputs), before, after)
+        old, new = (value_at(values, "nodes.node_data") for values in (before, after))
+        entries = (old or [], new or []) if new is not None else ([], [])
+
+        def left(found: wire.Cluster) -> list[Request]:
+            return cluster_requests(fields, found, *entries)
+
+        change(call, self._client, id_, left)
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
+        """The record; a registry that has none is no error."""
+        try:
+            self._client.delete(id_)
+        except NotFound:
+            return
+
+
+class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
+    """A record of the AIOS registry."""
+
+    platform = "aios"
+    kind = "Cluster"
+    inputs = ClusterInputs
+    outputs = ClusterOutputs
+    timeouts = Timeouts(create=1800, update=1800, delete=600)
+    actions = ClusterActions
+    planned = frozenset({"status"})
+    remains = HARDWARE_STAYS
+
+    @classmethod
+    def planned_changes(
+        cls, old: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Iterable[FieldChange]:
+        """The status, where it is declared; some registries keep none."""
+        before, after = old.get("status"), declared.get("status")
+        if before is None or after is None or before == after:
+            return
+        because = KNOWN_AFTER_APPLY if after is UNKNOWN else ""
+        yield FieldChange("status", Action.UPDATE, before, after, because=because)
+
+
+def look_at(found: wire.Cluster, wanted: str | None) -> Look[Seen]:
+    """A record as seen by somebody who wants a status, or one that is live."""
+    status = found.status
+    done = status in (None, wanted or LIVE)
+    urls = found.config.url_map if found.config else None
+    outputs = ClusterOutputs(
+        ready=done,
+        not_ready_reason=None if done else f"its status is {status}",
+        status=status,
+        url_map=None if urls is None else UrlMapOutputs(**urls.model_dump()),
+    )
+    return Look(Observed(declared_cluster(found), outputs), status or "no status", done=done)

@@ -1,0 +1,127 @@
+"""One node of a cluster's record: an entry of `nodes.nodeData`, with its part of the sums.
+
+Mongo applies one update to one record as a whole, so that the entry and the sums change together,
+whoever else adds nodes at the same time.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuform.providers.actions import Observed, Settings, Timeouts
+from gpuform.providers.aios.client import client_for
+from gpuform.providers.aios.records import HARDWARE_STAYS, change, find
+from gpuform.providers.call import Call
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.errors import GpuformError, NotFound, NotReady
+from gpuform.providers.intents import Target
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.schemas.aios import wire
+from gpuform.schemas.aios.documents import declared_node
+from gpuform.schemas.aios.inputs import GpuNodeInputs
+from gpuform.schemas.aios.outputs import GpuNodeOutputs
+from gpuform.schemas.aios.updates import Request, node_added, node_changed, node_removed
+from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.models import Problem
+
+Seen = Observed[GpuNodeOutputs]
+
+
+class GpuNodeActions:
+    """The verbs of an entry."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._client = client_for(settings)
+
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002 - the shape of Actions
+        """The registry has nothing to look up."""
+        return iter(())
+
+    def create(self, call: Call, want: GpuNodeInputs) -> str:
+        """Adds the entry; its cluster has to have a record."""
+        cluster_id, node_id = want.cluster_id, want.node_id
+        id_ = f"{cluster_id}/{node_id}"
+
+        def candidates() -> list[Candidate]:
+            found = find(self._client, cluster_id)
+            if found is None:
+                raise GpuformError(
+                    f"cluster_id: the registry has no cluster {cluster_id}",
+                    hint="declare it as an aios.Cluster, and give that as cluster_id",
+                )
+            entries = [each for each in found.nodes.node_data if each.id == node_id]
+            return [Candidate(id_, wire.moment_of(each.object_id)) for each in entries]
+
+        def send() -> str:
+            self._client.update(cluster_id, Request(node_added(_entry(want))))
+            return id_
+
+        target = Target("aios", "GpuNode", node_id, region=cluster_id)
+        return create_once(call, Creation(target, candidates, [Attempt(send, cluster_id)]))
+
+    def settle(self, call: Call, id_: str, want: GpuNodeInputs) -> Seen:
+        """An entry that is there can be used."""
+        seen = self.read(call, id_, {})
+        if seen is None:
+            raise NotReady(f"node {want.node_id} is not in the record of {want.cluster_id}")
+        return seen
+
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
+        """None when the record has no such entry, or there is no record."""
+        cluster_id, _, node_id = id_.partition("/")
+        found = find(self._client, cluster_id)
+        entry = found.entry(node_id) if found else None
+        if entry is None:
+            return None
+        inputs = declared_node(entry)
+        inputs["node_id"] = inputs.pop("id")
+        return Observed({"cluster_id": cluster_id, **inputs}, GpuNodeOutputs(ready=True))
+
+    def update(
+        self,
+        call: Call,
+        id_: str,  # noqa: ARG002 - as declared
+        want: GpuNodeInputs,
+        changes: Sequence[FieldChange],
+    ) -> None:
+        """The changed paths of the entry, and what that changes of the sums."""
+        names = {"id", *(change.path.partition(".")[0] for change in changes)}
+        node = {name: value for name, value in _entry(want).items() if name in names}
+
+        def left(found: wire.Cluster) -> list[Request]:
+            request = node_changed(found, node)
+            return [request] if request else []
+
+        change(call, self._client, want.cluster_id, left)
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
+        """Removes the entry; one that is not there is no error."""
+        cluster_id, _, node_id = id_.partition("/")
+
+        def left(found: wire.Cluster) -> list[Request]:
+            return [Request(node_removed(found, node_id))] if found.entry(node_id) else []
+
+        try:
+            change(call, self._client, cluster_id, left)
+        except NotFound:
+            return
+
+
+class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
+    """An entry of a record of the AIOS registry."""
+
+    platform = "aios"
+    kind = "GpuNode"
+    inputs = GpuNodeInputs
+    outputs = GpuNodeOutputs
+    timeouts = Timeouts(create=600, update=600, delete=600)
+    actions = GpuNodeActions
+    remains = HARDWARE_STAYS
+
+
+def _entry(want: GpuNodeInputs) -> dict[str, Any]:
+    """The declaration as a node of a cluster."""
+    declared = want.declared()
+    return {
+        "id": declared.pop("node_id"),
+        **{k: v for k, v in declared.items() if k != "cluster_id"},
+    }

@@ -1,0 +1,27 @@
+"""What the registry has, for programs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.aios.client import Envelope, client_for
+from gpuform.schemas.aios.wire import Cluster
+
+
+def clusters(
+    filter: Mapping[str, Any] | None = None,  # noqa: A002 - Mongo's name
+    *,
+    envelope: Envelope = "raw",
+) -> Sequence[Cluster]:
+    """The records that pass a Mongo filter; without one, all.
+
+    The filter has the registry's own names: `{"gpus.count": {"$gte": 2}}`. What the registry
+    answers is checked against it. `envelope` says how it is sent: "raw", as documented, or
+    "wrapped" in `{"query": ...}`, which spares a registry that wants that a list of all. The
+    address is that of the environment, else of the running program's configuration
+    (`aios:registryUrl`). Raises GpuformError when the registry does not answer, or for a filter
+    that cannot be checked.
+    """
+    from pulumi.runtime import get_config  # noqa: PLC0415 - only a program has a configuration
+
+    return client_for(Settings(config=get_config)).query(filter or {}, envelope)

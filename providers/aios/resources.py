@@ -1,0 +1,286 @@
+"""AIOS's resources for programs.
+
+Generated from the input models: python -m gpuform.providers.codegen
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NotRequired, TypedDict, Unpack
+
+import pulumi
+
+from gpuform.providers.aios.cluster import ClusterLifecycle
+from gpuform.providers.aios.gpu_node import GpuNodeLifecycle
+from gpuform.providers.resource import PlatformResource
+
+__all__ = ["Cluster", "GpuNode"]
+
+CreateMode = Literal[
+    "parser",
+    "direct",
+]
+
+
+class GpuArguments(TypedDict):
+    """One GPU."""
+
+    # Model, such as NVIDIA A100.
+    model_name: pulumi.Input[str]
+    # Its memory in MB.
+    memory: pulumi.Input[int]
+
+
+class NodeGpusArguments(TypedDict):
+    """The GPUs of a node."""
+
+    # How many; computed when they are listed.
+    count: NotRequired[pulumi.Input[int] | None]
+    # Memory of all in MB; computed when they are listed.
+    memory: NotRequired[pulumi.Input[int] | None]
+    # The GPUs one by one.
+    gpus: NotRequired[pulumi.Input[Sequence[pulumi.Input[GpuArguments]]] | None]
+    # What they can do, such as tensor_cores.
+    features: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+    # The distinct models; computed when the GPUs are listed.
+    model_names: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+
+
+class VcpusArguments(TypedDict):
+    """The virtual CPUs of a node."""
+
+    # How many.
+    count: pulumi.Input[int]
+
+
+class StorageArguments(TypedDict):
+    """The storage of a node."""
+
+    # How many disks.
+    disks: pulumi.Input[int]
+    # Size of all in MB.
+    size: pulumi.Input[int]
+
+
+class NetworkArguments(TypedDict):
+    """The network of a node."""
+
+    # How many interfaces.
+    interfaces: pulumi.Input[int]
+    # Bandwidth of sending in MB/s.
+    tx_bandwidth: pulumi.Input[float]
+    # Bandwidth of receiving in MB/s.
+    rx_bandwidth: pulumi.Input[float]
+
+
+class NodeArguments(TypedDict):
+    """One node of a cluster."""
+
+    # Id of the node in this cluster.
+    id: pulumi.Input[str]
+    # Its GPUs.
+    gpus: pulumi.Input[NodeGpusArguments]
+    # Its virtual CPUs.
+    vcpus: pulumi.Input[VcpusArguments]
+    # Its memory in MB.
+    memory: pulumi.Input[int]
+    # Its swap space in MB.
+    swap: pulumi.Input[int]
+    # Its storage.
+    storage: pulumi.Input[StorageArguments]
+    # Its network.
+    network: pulumi.Input[NetworkArguments]
+
+
+class NodesArguments(TypedDict):
+    """The nodes of a cluster."""
+
+    # How many; computed.
+    count: NotRequired[pulumi.Input[int] | None]
+    # Each of them. Not together with aios.GpuNode resources.
+    node_data: NotRequired[pulumi.Input[Sequence[pulumi.Input[NodeArguments]]] | None]
+
+
+class TotalGpusArguments(TypedDict):
+    """All GPUs of a cluster."""
+
+    # How many; computed.
+    count: NotRequired[pulumi.Input[int] | None]
+    # Memory of all in MB; computed.
+    memory: NotRequired[pulumi.Input[int] | None]
+
+
+class TotalVcpusArguments(TypedDict):
+    """All virtual CPUs of a cluster."""
+
+    # How many; computed.
+    count: NotRequired[pulumi.Input[int] | None]
+
+
+class TotalStorageArguments(TypedDict):
+    """All storage of a cluster."""
+
+    # How many disks; computed.
+    disks: NotRequired[pulumi.Input[int] | None]
+    # Size of all in MB; computed.
+    size: NotRequired[pulumi.Input[int] | None]
+
+
+class TotalNetworkArguments(TypedDict):
+    """The network of all nodes of a cluster."""
+
+    # How many; computed.
+    interfaces: NotRequired[pulumi.Input[int] | None]
+    # Bandwidth of sending in MB/s; computed.
+    tx_bandwidth: NotRequired[pulumi.Input[float] | None]
+    # Bandwidth of receiving in MB/s; computed.
+    rx_bandwidth: NotRequired[pulumi.Input[float] | None]
+
+
+class ConfigArguments(TypedDict):
+    """What the cluster's controller uses."""
+
+    # Id of a policy executor of one's own.
+    policy_executor_id: NotRequired[pulumi.Input[str] | None]
+    # Where policies are executed, such as local.
+    policy_execution_mode: NotRequired[pulumi.Input[str] | None]
+    # A policy system of one's own: any value, kept as it is.
+    custom_policy_system: NotRequired[pulumi.Input[Any] | None]
+    # Public host name of the cluster.
+    public_hostname: pulumi.Input[str]
+    # Whether it is reached through a gateway.
+    use_gateway: NotRequired[pulumi.Input[bool] | None]
+    # Policies by the actions that they decide: any value.
+    actions_policy_map: NotRequired[pulumi.Input[Any] | None]
+
+
+class ClusterMetadataArguments(TypedDict):
+    """What people want to know of the cluster."""
+
+    # A name for people.
+    name: pulumi.Input[str]
+    # What it is for.
+    description: pulumi.Input[str]
+    # Who owns or manages it.
+    owner: pulumi.Input[str]
+    # Address for mail.
+    email: NotRequired[pulumi.Input[str] | None]
+    # Countries that it belongs to.
+    countries: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+    # More about contact and support: any value.
+    misc_contact_info: NotRequired[pulumi.Input[Any] | None]
+    # Anything else: any value. Give it as a pulumi.Output.secret when it holds a secret, such as a
+    # join command.
+    additional_info: NotRequired[pulumi.Input[Any] | None]
+
+
+class ClusterArguments(TypedDict):
+    """A cluster's record in the registry. It makes no hardware, and deleting it deletes none."""
+
+    # Id of the cluster, unique in the registry. (replaces)
+    cluster_id: pulumi.Input[str]
+    # Region or network where the cluster is.
+    region_id: NotRequired[pulumi.Input[str] | None]
+    # Status; when not declared, the system's own.
+    status: NotRequired[pulumi.Input[str] | None]
+    # The nodes one by one in node_data; left out, aios.GpuNode resources add them.
+    nodes: NotRequired[pulumi.Input[NodesArguments] | None]
+    # All GPUs: computed from the nodes.
+    gpus: NotRequired[pulumi.Input[TotalGpusArguments] | None]
+    # All virtual CPUs: computed from the nodes.
+    vcpus: NotRequired[pulumi.Input[TotalVcpusArguments] | None]
+    # All memory in MB: computed from the nodes.
+    memory: NotRequired[pulumi.Input[int] | None]
+    # All swap space in MB: computed from the nodes.
+    swap: NotRequired[pulumi.Input[int] | None]
+    # All storage: computed from the nodes.
+    storage: NotRequired[pulumi.Input[TotalStorageArguments] | None]
+    # The whole network: computed from the nodes.
+    network: NotRequired[pulumi.Input[TotalNetworkArguments] | None]
+    # What the cluster's controller uses.
+    config: pulumi.Input[ConfigArguments]
+    # Tags or labels.
+    tags: pulumi.Input[Sequence[pulumi.Input[str]]]
+    # What people want to know: name, description, owner and more.
+    cluster_metadata: pulumi.Input[ClusterMetadataArguments]
+    # Reputation of the cluster, which the network may change. (in place, write-only)
+    reputation: NotRequired[pulumi.Input[float] | None]
+    # How the record is made: by the Parser, as documented, or directly in the registry. (nothing)
+    create_mode: NotRequired[pulumi.Input[CreateMode] | None]
+
+
+class GpuNodeArguments(TypedDict):
+    """One node of a cluster whose record does not declare its nodes."""
+
+    # Id of the cluster that the node belongs to. (replaces)
+    cluster_id: pulumi.Input[str]
+    # Id of the node in the cluster. (replaces)
+    node_id: pulumi.Input[str]
+    # Its GPUs.
+    gpus: pulumi.Input[NodeGpusArguments]
+    # Its virtual CPUs.
+    vcpus: pulumi.Input[VcpusArguments]
+    # Its memory in MB.
+    memory: pulumi.Input[int]
+    # Its swap space in MB.
+    swap: pulumi.Input[int]
+    # Its storage.
+    storage: pulumi.Input[StorageArguments]
+    # Its network.
+    network: pulumi.Input[NetworkArguments]
+
+
+class Cluster(PlatformResource, module="gpuform.aios", name="Cluster"):
+    """A cluster's record in the registry. It makes no hardware, and deleting it deletes none."""
+
+    _lifecycle = ClusterLifecycle
+
+    cluster_id: pulumi.Output[str]
+    region_id: pulumi.Output[str | None]
+    status: pulumi.Output[str | None]
+    nodes: pulumi.Output[dict[str, Any] | None]
+    gpus: pulumi.Output[dict[str, Any] | None]
+    vcpus: pulumi.Output[dict[str, Any] | None]
+    memory: pulumi.Output[int | None]
+    swap: pulumi.Output[int | None]
+    storage: pulumi.Output[dict[str, Any] | None]
+    network: pulumi.Output[dict[str, Any] | None]
+    config: pulumi.Output[dict[str, Any]]
+    tags: pulumi.Output[list[str]]
+    cluster_metadata: pulumi.Output[dict[str, Any]]
+    reputation: pulumi.Output[float | None]
+    create_mode: pulumi.Output[str | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    url_map: pulumi.Output[dict[str, Any] | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[ClusterArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
+
+
+class GpuNode(PlatformResource, module="gpuform.aios", name="GpuNode"):
+    """One node of a cluster whose record does not declare its nodes."""
+
+    _lifecycle = GpuNodeLifecycle
+
+    cluster_id: pulumi.Output[str]
+    node_id: pulumi.Output[str]
+    gpus: pulumi.Output[dict[str, Any]]
+    vcpus: pulumi.Output[dict[str, Any]]
+    memory: pulumi.Output[int]
+    swap: pulumi.Output[int]
+    storage: pulumi.Output[dict[str, Any]]
+    network: pulumi.Output[dict[str, Any]]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[GpuNodeArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)

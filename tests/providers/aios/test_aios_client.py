@@ -1,0 +1,136 @@
+"""The documented requests as they are sent, and the answers as they are read."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from aios_document import CLUSTER, QUERY, UPDATE, typed
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.aios import clusters
+from gpuform.providers.aios.client import AiosClient, client_for
+from gpuform.providers.errors import GpuformError, MissingCredentials, NotFound, ServerError
+from gpuform.schemas.aios.updates import Request
+
+
+def answering(content: Any, status: int = 200) -> tuple[AiosClient, list[httpx.Request]]:
+    """A client of a registry that says one thing, and what it was asked."""
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(status, json=content)
+
+    transport = httpx.MockTransport(answer)
+    return AiosClient("http://registry.test", "http://parser.test", transport), asked
+
+
+def sent(request: httpx.Request) -> tuple[str, str, Any]:
+    body = json.loads(request.content) if request.content else None
+    return request.method, str(request.url), body
+
+
+def shown(found: Any) -> Any:
+    return found.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+URL = "http://registry.test/clusters"
+ONE = f"{URL}/cluster-west-vision-001"
+
+
+def test_the_example_is_got() -> None:
+    client, asked = answering(CLUSTER)
+    assert typed(shown(client.cluster(CLUSTER["id"]))) == typed(CLUSTER)
+    assert sent(asked[0]) == ("GET", ONE, None)
+    assert "authorization" not in asked[0].headers
+
+
+def test_the_example_is_updated() -> None:
+    client, asked = answering(CLUSTER)
+    client.update(CLUSTER["id"], Request(UPDATE))
+    assert sent(asked[0]) == ("PUT", ONE, UPDATE)
+    assert asked[0].headers["content-type"] == "application/json"
+
+
+def test_the_example_is_deleted() -> None:
+    client, asked = answering({"message": "Cluster deleted"})
+    client.delete(CLUSTER["id"])
+    assert sent(asked[0]) == ("DELETE", ONE, None)
+
+
+@pytest.mark.parametrize(("envelope", "body"), [("raw", QUERY), ("wrapped", {"query": QUERY})])
+def test_the_example_query_is_sent_in_either_envelope(envelope: Any, body: Any) -> None:
+    client, asked = answering([CLUSTER, {**CLUSTER, "id": "small", "gpus": {"count": 1}}])
+    found = client.query(QUERY, envelope)
+    assert [each.id for each in found] == [CLUSTER["id"]]
+    assert sent(asked[0]) == ("POST", f"{URL}/query", body)
+
+
+def test_a_filter_that_cannot_be_checked_is_not_sent() -> None:
+    client, asked = answering([])
+    with pytest.raises(GpuformError, match=r"filter\.a\.\$regex"):
+        client.query({"a": {"$regex": "x"}})
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"success": True, "result": [False, "no\n  template"]}, "failure: no template"),
+        ({"success": True, "result": [False]}, "with a failure"),
+        ({"success": False, "message": "not now"}, "failure: not now"),
+        ({"success": True, "result": None}, "unexpected form"),
+        ({"success": True, "result": {"name": "x"}}, "unexpected form"),
+        ([], "unexpected form"),
+    ],
+)
+def test_an_answer_of_200_without_a_record_is_a_failure(content: Any, said: str) -> None:
+    client, _ = answering(content)
+    with pytest.raises(ServerError, match=said) as caught:
+        client.create_by_parser({})
+    assert caught.value.is_definite is False
+
+
+@pytest.mark.parametrize(
+    ("message", "definite"),
+    [
+        ("E11000 duplicate key error collection", True),
+        ("clusters validation failed: status: Path `status` is required.", True),
+        ('Cast to Number failed for value "x" at path "memory"', True),
+        ("connect ECONNREFUSED", False),
+    ],
+)
+def test_what_500_means_is_in_its_message(message: str, definite: bool) -> None:
+    client, _ = answering({"error": message}, 500)
+    with pytest.raises(GpuformError, match="answered 500") as caught:
+        client.create_directly({})
+    assert caught.value.is_definite is definite  # type: ignore[attr-defined]
+
+
+def test_a_record_that_is_not_there() -> None:
+    client, _ = answering({"error": "Cluster not found"}, 404)
+    with pytest.raises(NotFound, match="Cluster not found"):
+        client.cluster("west")
+
+
+def test_without_an_address_it_says_which_one_is_missing() -> None:
+    client = client_for(Settings(environ={"AIOS_PARSER_URL": "http://parser.test"}))
+    with pytest.raises(MissingCredentials, match="set AIOS_REGISTRY_URL") as caught:
+        client.cluster("west")
+    assert "aios:registryUrl" in str(caught.value)
+    client = client_for(Settings(environ={"AIOS_REGISTRY_URL": "http://registry.test"}))
+    with pytest.raises(MissingCredentials, match="set AIOS_PARSER_URL"):
+        client.create_by_parser({})
+
+
+def test_programs_can_ask(registry: Any) -> None:
+    registry.ask("POST", "/clusters", CLUSTER)
+    registry.ask("POST", "/clusters", {**CLUSTER, "id": "east", "regionId": "us-east-1"})
+    assert [each.id for each in clusters()] == [CLUSTER["id"], "east"]
+    for settings in ("raw", "wrapped", "both"):
+        registry.set(query_envelope=settings)
+        (found,) = clusters({"regionId": "us-east-1"})
+        assert found.id == "east"
+    (found,) = clusters(QUERY | {"regionId": "us-east-1"}, envelope="wrapped")
+    assert found.nodes.count == 2

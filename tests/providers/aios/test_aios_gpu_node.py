@@ -1,0 +1,222 @@
+"""One node of a record: its entry and its part of the sums change together, whoever else writes."""
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from aios_document import CLUSTER, DECLARED, typed, without_mongo
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.providers.call import serving
+from gpuform.providers.emulator.aios.updating import updated
+from gpuform.providers.errors import GpuformError
+from gpuform.schemas.aios import wire
+from gpuform.schemas.aios.documents import declared_node
+from gpuform.schemas.aios.totals import NODE_COUNT, PATHS, totals, value_at
+from gpuform.schemas.aios.updates import node_added, node_changed, node_removed
+
+ID = "cluster-west-vision-001"
+PATH = f"/clusters/{ID}"
+ALONE = {name: value for name, value in DECLARED.items() if name != "nodes"}
+FIRST, SECOND = DECLARED["nodes"]["node_data"]
+
+
+def node(entry: Any, **changes: Any) -> Any:
+    """A node of the example, declared alone."""
+    own = {name: value for name, value in copy.deepcopy(entry).items() if name != "id"}
+    return {"cluster_id": ID, "node_id": entry["id"], **own, **changes}
+
+
+def test_the_example_s_nodes_make_the_example_s_record(
+    cluster: Any, gpu_node: Any, registry: Any
+) -> None:
+    cluster.up(ALONE)
+    registry.writes()
+    first, second = gpu_node("one"), gpu_node("two")
+    first.up(node(FIRST))
+    ((method, path, body),) = registry.writes()
+    assert (method, path, set(body)) == ("PUT", PATH, {"$push", "$inc"})
+    assert typed(body["$push"]["nodes.nodeData"]) == typed(CLUSTER["nodes"]["nodeData"][0])
+    assert body["$inc"] == {
+        "nodes.count": 1,
+        "gpus.count": 2,
+        "gpus.memory": 32768,
+        "vcpus.count": 32,
+        "memory": 131072,
+        "swap": 8192,
+        "storage.disks": 2,
+        "storage.size": 1048576,
+        "network.interfaces": 2,
+        "network.txBandwidth": 10000,
+        "network.rxBandwidth": 10000,
+    }
+    second.up(node(SECOND))
+    assert typed(without_mongo(registry.record(ID))) == typed(CLUSTER)
+    assert first.id == f"{ID}/node-1"
+    for each in (cluster, first, second):
+        assert each.refresh() is True
+    assert first.planned(node(FIRST)) == []
+    assert cluster.planned(ALONE) == []
+
+
+def test_a_change_is_set_in_place_with_its_step_of_the_sum(
+    cluster: Any, gpu_node: Any, registry: Any
+) -> None:
+    cluster.up(ALONE)
+    first, second = gpu_node("one"), gpu_node("two")
+    first.up(node(FIRST))
+    second.up(node(SECOND))
+    registry.writes()
+    changed = node(SECOND, memory=60000)
+    assert second.up(changed) == ["memory"]
+    body = {"$set": {"nodes.nodeData.1.memory": 60000}, "$inc": {"memory": -5536}}
+    assert registry.writes() == [("PUT", PATH, body)]
+    assert registry.record(ID)["memory"] == 131072 + 60000
+    assert second.planned(changed) == []
+
+
+def test_a_delete_pulls_the_entry_and_takes_it_from_the_sums(
+    cluster: Any, gpu_node: Any, registry: Any
+) -> None:
+    cluster.up(ALONE)
+    first, second = gpu_node("one"), gpu_node("two")
+    first.up(node(FIRST))
+    second.up(node(SECOND))
+    with serving(registry.call()):
+        first.lifecycle.may_delete(first.state)
+    assert "the hardware goes on existing" in registry.warnings[0]
+    first.delete()
+    record = registry.record(ID)
+    assert [each["id"] for each in record["nodes"]["nodeData"]] == ["node-2"]
+    assert (record["nodes"]["count"], record["gpus"]["count"]) == (1, 1)
+    registry.writes()
+    first.delete()
+    assert registry.writes() == []
+    assert first.refresh() is False
+    cluster.delete()
+    second.delete()
+    assert second.refresh() is False
+
+
+@pytest.mark.parametrize("when", ["create", "update", "delete"])
+@pytest.mark.parametrize("fault", [{"drop": "after"}, {"drop": "before"}, {"status": 503}])
+def test_a_lost_answer_counts_nothing_twice(
+    cluster: Any, gpu_node: Any, registry: Any, when: str, fault: Any
+) -> None:
+    cluster.up(ALONE)
+    thing = gpu_node("one")
+    if when != "create":
+        thing.up(node(FIRST))
+    registry.fault("PUT", PATH, **fault)
+    if when == "delete":
+        thing.delete()
+        expected = (0, 0, 0)
+    else:
+        memory = 131072 if when == "create" else 7
+        declared = node(FIRST, memory=memory)
+        try:
+            thing.up(declared)
+        except GpuformError:  # it is not known whether it was made: the next run looks again
+            thing.up(declared)
+        expected = (1, 2, memory)
+    record = registry.record(ID)
+    found = (record["nodes"]["count"], record["gpus"]["count"], record["memory"])
+    assert found == expected
+    assert len(record["nodes"]["nodeData"]) == expected[0]
+
+
+def test_twenty_nodes_at_once_add_up(cluster: Any, gpu_node: Any, registry: Any) -> None:
+    cluster.up(ALONE)
+    things = [gpu_node(f"n{at}") for at in range(20)]
+
+    def life(at: int) -> None:
+        entry = {**SECOND, "id": f"n{at}"}
+        things[at].up(node(entry))
+        things[at].up(node(entry, swap=at))
+        if at % 2:
+            things[at].delete()
+
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(life, range(20)))
+    record = registry.record(ID)
+    assert record["nodes"]["count"] == len(record["nodes"]["nodeData"]) == 10
+    assert record["gpus"]["count"] == 10
+    assert record["swap"] == sum(range(0, 20, 2))
+    swaps = {each["id"]: each["swap"] for each in record["nodes"]["nodeData"]}
+    assert swaps == {f"n{at}": at for at in range(0, 20, 2)}
+
+
+def test_it_needs_a_record(gpu_node: Any, registry: Any) -> None:
+    with pytest.raises(GpuformError, match="the registry has no cluster") as caught:
+        gpu_node("one").up(node(FIRST))
+    assert "declare it as an aios.Cluster" in str(caught.value)
+    assert registry.intents.all() == []
+
+
+def test_an_entry_that_is_there_is_somebody_s(cluster: Any, gpu_node: Any, registry: Any) -> None:
+    cluster.up(DECLARED)
+    registry.writes()
+    with pytest.raises(GpuformError, match="already has a GpuNode named 'node-1'"):
+        gpu_node("one").up(node(FIRST))
+    assert registry.writes() == []
+
+
+def test_somebody_who_moves_the_entries_meanwhile_is_told_of(
+    cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.up(ALONE)
+    first, second = gpu_node("one"), gpu_node("two")
+    first.up(node(FIRST))
+    second.up(node(SECOND))
+    client = second.lifecycle._actions()._client
+    update = client.update
+
+    def late(cluster_id: str, request: Any) -> Any:
+        registry.ask("PUT", PATH, {"$pull": {"nodes.nodeData": {"id": "node-1"}}})
+        return update(cluster_id, request)
+
+    monkeypatch.setattr(client, "update", late)
+    second.up(node(SECOND, memory=7))
+    assert "run `gpuform refresh`" in registry.warnings[0]
+
+
+ENTRIES = st.lists(
+    st.builds(
+        lambda at, count, memory, swap: {
+            **SECOND,
+            "id": f"n{at}",
+            "gpus": {"count": count, "memory": memory},
+            "memory": memory,
+            "swap": swap,
+        },
+        st.integers(0, 4),
+        st.integers(0, 8),
+        st.integers(0, 3),
+        st.integers(0, 3),
+    ),
+    max_size=8,
+)
+
+
+@given(ENTRIES)
+def test_after_any_history_the_sums_are_those_of_the_entries(entries: list[Any]) -> None:
+    """Each step adds a node, changes it when it is there, or removes it when nothing differs."""
+    record: dict[str, Any] = {"id": "c", "nodes": {"count": 0, "nodeData": []}}
+    for entry in entries:
+        found = wire.Cluster.model_validate(record)
+        present = found.entry(entry["id"])
+        request = node_changed(found, entry)
+        if present is None:
+            body = node_added(entry)
+        elif request is not None:
+            body = request.body
+        else:
+            body = node_removed(found, entry["id"])
+        record = updated(record, body)
+        seen = wire.Cluster.model_validate(record)
+        nodes = [declared_node(each) for each in seen.nodes.node_data]
+        dumped = seen.model_dump(exclude_none=True)
+        for path in (NODE_COUNT, *PATHS):
+            assert (value_at(dumped, path) or 0) == totals(nodes)[path], path
