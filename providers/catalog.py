@@ -20,6 +20,9 @@ LIFECYCLES: Mapping[str, Mapping[str, str]] = {
         "GpuNode": "gpuform.providers.scp.gpu_node:GpuNodeLifecycle",
         "Fabric": "gpuform.providers.scp.fabric:FabricLifecycle",
     },
+    "tensorone": {
+        "Cluster": "gpuform.providers.tensorone.cluster:ClusterLifecycle",
+    },
 }
 """Platform -> kind -> import path of the lifecycle; state files hold these paths for ever."""
 

@@ -22,7 +22,7 @@ from gpuform.schemas.rules import FieldRules, rules_of
 REFERENCES = {"volume_id", "instance_cluster_id"}
 """Fields that hold the id of another resource: a program may give the resource itself."""
 
-_NAMES = {"scp": "SCP"}
+_NAMES = {"scp": "SCP", "tensorone": "TensorOne"}
 _WIDTH = 100
 _HEAD = '''"""{platform}'s resources for programs.
 

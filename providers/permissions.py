@@ -19,11 +19,13 @@ class Permission(StrEnum):
 
     DESTROY_RESERVED = "destroy-reserved"
     UNLOCK = "unlock"
+    START_TERMINATED = "start-terminated"
 
 
 MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.DESTROY_RESERVED: "delete or replace what is prepaid and not refunded",
     Permission.UNLOCK: "delete or stop what is locked",
+    Permission.START_TERMINATED: "start what its own auto-termination has stopped",
 }
 
 

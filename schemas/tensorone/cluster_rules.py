@@ -14,7 +14,7 @@ Values = Mapping[str, Any]
 
 
 def cluster_problems(values: Values) -> Iterator[Problem]:
-    return chain(_image(values), _environment(values), _ports(values), _snapshots(values))
+    return chain(_image(values), _ports(values), _snapshots(values))
 
 
 def _image(values: Values) -> Iterator[Problem]:
@@ -23,16 +23,6 @@ def _image(values: Values) -> Iterator[Problem]:
             "docker_image",
             "does not go with template_id, which has an image of its own: keep one of the two",
         )
-
-
-def _environment(values: Values) -> Iterator[Problem]:
-    open_, secret = values.get("environment_variables"), values.get("environment_secrets")
-    if isinstance(open_, Mapping) and isinstance(secret, Mapping):
-        for name in secret:
-            if name in open_:
-                yield Problem(
-                    f"environment_secrets.{name}", "is in environment_variables, too: keep one"
-                )
 
 
 def _ports(values: Values) -> Iterator[Problem]:

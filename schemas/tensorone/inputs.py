@@ -33,7 +33,6 @@ UPDATED: Final = (
     "name",
     "description",
     "environment_variables",
-    "environment_secrets",
     "port_mappings",
     "security_groups",
     "auto_terminate",
@@ -60,9 +59,7 @@ class ClusterInputs(InputModel):
 
     name: Name = Field(description="Name of the cluster: 3 to 64 letters, digits and hyphens.")
     description: str | None = Field(default=None, description="What the cluster is for.")
-    gpu_type: Annotated[GpuType, Immutable] = Field(
-        description="A100, H100, RTX4090, V100, T4 or RTX3090."
-    )
+    gpu_type: Annotated[GpuType, Immutable] = Field(description="Type of GPU, such as A100.")
     gpu_count: int = Field(
         ge=1, le=8, description="Number of GPUs, 1 to 8; a change stops and starts the cluster."
     )
@@ -71,9 +68,7 @@ class ClusterInputs(InputModel):
         description="Storage in GB, at least 50; only grows, and that stops and starts the "
         "cluster.",
     )
-    region: Annotated[Region, Immutable] = Field(
-        description="us-east-1, us-west-2, eu-west-1 or ap-southeast-1."
-    )
+    region: Annotated[Region, Immutable] = Field(description="Region, such as us-west-2.")
     project_id: Annotated[str, Immutable] = Field(
         min_length=1, description="Project of the cluster."
     )
@@ -98,11 +93,9 @@ class ClusterInputs(InputModel):
         description="Image, instead of template_id; a change stops and starts the cluster.",
     )
     environment_variables: Annotated[dict[str, str] | None, Secret, Default({})] = Field(
-        default=None, description="Variables of the environment; those that are found are compared."
-    )
-    environment_secrets: Annotated[dict[str, str] | None, Secret, WriteOnly, Default({})] = Field(
         default=None,
-        description="More variables, sent with the others and never read back.",
+        description="Variables of the environment, secrets among them; those whose values the "
+        "platform hides are not compared.",
     )
     ssh_enabled: Annotated[bool | None, Immutable, WriteOnly, Default(True)] = Field(
         default=None, description="Whether one can log in."

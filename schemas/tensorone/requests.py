@@ -17,14 +17,10 @@ OWN: Final = frozenset({"state", "restore_snapshot", "final_snapshot", "final_sn
 SECRET_MEMBERS: Final = ("environment_variables",)
 """Members of bodies whose values no message may have."""
 
-_ENVIRONMENT: Final = frozenset({"environment_variables", "environment_secrets"})
-
 
 def cluster_create(inputs: ClusterInputs) -> Body:
     """``POST /clusters``: one that is to restore a snapshot, or to be stopped, is not started."""
     body = {name: value for name, value in inputs.declared().items() if name not in OWN}
-    if body.keys() & _ENVIRONMENT:
-        body = _with_environment(body, inputs)
     if inputs.state == "stopped" or inputs.restore_snapshot is not None:
         body["auto_start"] = False
     return body
@@ -40,7 +36,7 @@ def cluster_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Bod
         name = change.path.split(".")[0].split("[")[0]
         if name in UPDATED and change.action is not Action.KEEP:
             body[name] = declared.get(name, change.after)
-    return _with_environment(body, inputs) if body.keys() & _ENVIRONMENT else body
+    return body
 
 
 def cluster_start(configuration: Mapping[str, Any], snapshot: str | None) -> Body:
@@ -61,10 +57,3 @@ def cluster_delete(*, final_snapshot: bool, snapshot_name: str | None) -> Body:
         if snapshot_name is not None:
             body["snapshot_name"] = snapshot_name
     return body
-
-
-def _with_environment(body: Body, inputs: ClusterInputs) -> Body:
-    """With all variables in the one member that requests have for them."""
-    rest = {name: value for name, value in body.items() if name not in _ENVIRONMENT}
-    variables = {**(inputs.environment_variables or {}), **(inputs.environment_secrets or {})}
-    return {**rest, "environment_variables": variables}

@@ -1,8 +1,8 @@
 """What TensorOne's API sends: the cluster of the platform's document, field by field.
 
-Only ids are required: other answers may have less. Statuses are text, since a newer server may send
-others; the known ones are in ``statuses.py``. A measured number stays whole or broken, as it came.
-The values of the environment are kept out of every message: they may be tokens.
+Only a cluster's id is required: other answers may have less. Statuses are text, since a newer
+server may send others; the known ones are in ``statuses.py``. A measured number stays whole or
+broken, as it came. The values of the environment are kept out of every message: they may be tokens.
 """
 
 from pydantic import Field, SecretStr
@@ -179,7 +179,7 @@ class StorageVolume(WireModel):
 
 
 class Snapshot(WireModel):
-    id: str
+    id: str = ""
     name: str | None = None
     size_gb: Number | None = None
     created_at: str | None = None

@@ -18,15 +18,17 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.clock import EmulatorClock, clock_from
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.emulator.tensorone import KEY as TENSORONE_KEY
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.providers.scp import client as scp
+from gpuform.providers.tensorone import client as tensorone
 from gpuform.providers.together import client as together
 
-_PREFIXES = {"together": "/together/v1", "scp": "/scp"}
+_PREFIXES = {"together": "/together/v1", "scp": "/scp", "tensorone": "/tensorone/v1"}
 
 
-def _bearer(method: str, url: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {ADMIN_KEY}"}
+def _bearer(key: str) -> Callable[[str, str], dict[str, str]]:
+    return lambda _method, _url: {"Authorization": f"Bearer {key}"}
 
 
 def _signed(method: str, url: str) -> dict[str, str]:
@@ -41,7 +43,7 @@ def _signed(method: str, url: str) -> dict[str, str]:
     }
 
 
-_HEADERS = {"together": _bearer, "scp": _signed}
+_HEADERS = {"together": _bearer(ADMIN_KEY), "scp": _signed, "tensorone": _bearer(TENSORONE_KEY)}
 
 
 @contextlib.contextmanager
@@ -51,7 +53,7 @@ def emulated(**options: Any) -> Iterator["Platform"]:
         with httpx.Client(base_url=server.url, trust_env=False) as http:
             yield Platform(server, http)
         variables = environment(server.url)
-        for client in (together, scp):
+        for client in (together, scp, tensorone):
             client.client_for(Settings(environ=variables)).close()
         clock = clock_from(variables)
         if isinstance(clock, EmulatorClock):
@@ -146,7 +148,7 @@ class Platform:
         """How many creates of a kind took effect, as far as their answers tell."""
         create = described.create
         return sum(
-            each["status"] in {200, 202}
+            each["status"] in {200, 201, 202}
             for each in self._admin("GET", "requests")
             if create and (each["method"], each["path"]) == (create.method, create.path)
         )

@@ -3,9 +3,14 @@
 from conformance.described import Described
 from conformance.scp_kinds import FABRIC, GPU_NODE, NODE_POOL
 from conformance.stacks import Declared
+from conformance.tensorone_kinds import CLUSTER as TENSORONE_CLUSTER
 from conformance.together_kinds import CLUSTER, SHARED_VOLUME
 
-KINDS: tuple[Described, ...] = (CLUSTER, SHARED_VOLUME, NODE_POOL, GPU_NODE, FABRIC)
+KINDS: tuple[Described, ...] = (
+    *(CLUSTER, SHARED_VOLUME),
+    *(NODE_POOL, GPU_NODE, FABRIC),
+    TENSORONE_CLUSTER,
+)
 
 MADE = tuple(kind for kind in KINDS if kind.create)
 """The kinds whose objects are made, rather than bound: for the others nothing is ever sent."""

@@ -71,7 +71,11 @@ def planted_object(
         place = f"{model.__name__}.{name}"
         kind, nested = _kind(field.annotation)
         is_list = get_origin(field.annotation) is tuple
-        if kind is SecretStr:
+        if _is_map(field.annotation):
+            if place not in meant:
+                text = ENCODED if kind is SecretStr else mark(place)
+                found[name] = dict.fromkeys(given.get(name) or ["planted"], text)
+        elif kind is SecretStr:
             found[name] = ENCODED
         elif kind is str and place not in meant:
             found[name] = [mark(place)] if is_list else mark(place)
@@ -83,6 +87,11 @@ def planted_object(
     return found
 
 
+def _is_map(annotation: Any) -> bool:
+    """Whether a field is an object of texts under any names."""
+    return get_origin(annotation) is dict or any(map(_is_map, get_args(annotation)))
+
+
 def _is_counted(model: type[BaseModel]) -> bool:
     """Whether one more of them would mean something: a node, or what has an id."""
     required = any(field.is_required() for field in model.model_fields.values())
@@ -91,7 +100,8 @@ def _is_counted(model: type[BaseModel]) -> bool:
 
 def _kind(annotation: Any) -> tuple[type | None, type[BaseModel] | None]:
     """Whether a field is a text, and the model of its value or items."""
-    for inner in get_args(annotation):
+    inside = get_args(annotation)
+    for inner in inside[1:] if get_origin(annotation) is dict else inside:
         found = _kind(inner)
         if found != (None, None):
             return found

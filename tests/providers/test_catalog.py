@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from gpuform.providers import catalog, scp, together
+from gpuform.providers import catalog, scp, tensorone, together
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.resource import PlatformResource
 
@@ -18,13 +18,13 @@ def test_every_entry_can_be_imported() -> None:
 
 def test_the_capability_table() -> None:
     assert catalog.capability_table().splitlines() == [
-        "| kind | together | scp |",
-        "| --- | --- | --- |",
-        "| Cluster | yes | - |",
-        "| NodePool | - | yes |",
-        "| GpuNode | - | yes |",
-        "| Fabric | - | yes |",
-        "| SharedVolume | yes | - |",
+        "| kind | together | scp | tensorone |",
+        "| --- | --- | --- | --- |",
+        "| Cluster | yes | - | yes |",
+        "| NodePool | - | yes | - |",
+        "| GpuNode | - | yes | - |",
+        "| Fabric | - | yes | - |",
+        "| SharedVolume | yes | - | - |",
     ]
     assert catalog.platforms_with("SharedVolume") == ["together"]
 
@@ -34,8 +34,8 @@ def test_the_capability_table() -> None:
     [
         ("together", "HealthGate", "together has no HealthGate, and no other platform has one"),
         ("together", "Fabric", "together has no Fabric: declare it on scp"),
-        ("scp", "Cluster", "scp has no Cluster: declare it on together"),
-        ("toogether", "Cluster", "toogether is not a platform: use one of together, scp"),
+        ("scp", "Cluster", "scp has no Cluster: declare it on together or tensorone"),
+        ("toogether", "Cluster", "is not a platform: use one of together, scp, tensorone"),
     ],
 )
 def test_a_kind_that_a_platform_lacks(platform: str, kind: str, said: str) -> None:
@@ -43,7 +43,7 @@ def test_a_kind_that_a_platform_lacks(platform: str, kind: str, said: str) -> No
         catalog.lifecycle_class(platform, kind)
 
 
-@pytest.mark.parametrize("package", [together, scp])
+@pytest.mark.parametrize("package", [together, scp, tensorone])
 def test_the_platform_package_exports_on_use(package: ModuleType) -> None:
     assert package.__all__ == sorted(package.__all__)
     for name in package.__all__:
@@ -57,6 +57,7 @@ def test_the_platform_package_exports_on_use(package: ModuleType) -> None:
     [
         "gpuform.providers.together.resources",
         "gpuform.providers.scp.resources",
+        "gpuform.providers.tensorone.resources",
         "gpuform.providers.catalog",
     ],
 )

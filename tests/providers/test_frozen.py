@@ -10,6 +10,7 @@ from pulumi.dynamic.dynamic import serialize_provider
 
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class, resource_class
 from gpuform.providers.clock import CLOCK_VARIABLE
+from gpuform.providers.tensorone import client as tensorone
 from gpuform.providers.together.client import (
     BASE_URL_VARIABLE,
     DEFAULT_BASE_URL,
@@ -31,6 +32,9 @@ def test_the_dotted_paths() -> None:
             "GpuNode": "gpuform.providers.scp.gpu_node:GpuNodeLifecycle",
             "Fabric": "gpuform.providers.scp.fabric:FabricLifecycle",
         },
+        "tensorone": {
+            "Cluster": "gpuform.providers.tensorone.cluster:ClusterLifecycle",
+        },
     }
 
 
@@ -40,6 +44,10 @@ def test_the_environment_and_configuration_names() -> None:
     assert BASE_URL_VARIABLE == "TOGETHER_BASE_URL"
     assert KEY_CONFIG == "together:apiKey"
     assert DEFAULT_BASE_URL == "https://api.together.ai/v1"
+    assert tensorone.KEY_VARIABLE == "TENSORONE_API_KEY"
+    assert tensorone.BASE_URL_VARIABLE == "TENSORONE_BASE_URL"
+    assert tensorone.KEY_CONFIG == "tensorone:apiKey"
+    assert tensorone.DEFAULT_BASE_URL == "https://api.tensorone.ai/v1"
 
 
 @pytest.mark.parametrize(("platform", "kind"), KINDS)
@@ -75,6 +83,11 @@ PICKLED = {
         "scp",
         "Fabric",
     ): "gASVNwAAAAAAAACMHGdwdWZvcm0ucHJvdmlkZXJzLnNjcC5mYWJyaWOUjA9GYWJyaWNMaWZlY3ljbGWUk5QpgZQu",
+    (
+        "tensorone",
+        "Cluster",
+    ): "gASVPwAAAAAAAACMI2dwdWZvcm0ucHJvdmlkZXJzLnRlbnNvcm9uZS5jbHVzdGVylIwQQ2x1c3Rlckxp"
+    "ZmVjeWNsZZSTlCmBlC4=",
 }
 """What the first release wrote into states."""
 
@@ -133,6 +146,17 @@ NAMES = {
     ("scp", "Fabric"): """
         node_pool_id cluster_fabric_name ready not_ready_reason cluster_fabric_id state
         gpu_node_details server_type region_id
+    """,
+    ("tensorone", "Cluster"): """
+        name description gpu_type gpu_count storage_gb region project_id cpu_cores
+        memory_gb template_id docker_image environment_variables ssh_enabled
+        ssh_public_keys port_mappings security_groups auto_terminate tags state
+        restore_snapshot final_snapshot final_snapshot_name ready not_ready_reason status
+        status_message stopped_by restored_snapshot private_ip public_ip proxy_url
+        port_urls ssh_command availability_zone storage_type gpu_health storage_health
+        network_health docker_health alerts current_hourly_rate currency daily_estimate
+        weekly_estimate monthly_estimate snapshots hidden_variables python_version
+        cuda_version driver_version docker_version created_at updated_at
     """,
 }
 

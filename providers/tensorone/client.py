@@ -1,0 +1,201 @@
+"""TensorOne's cluster API, version 1: one method per endpoint, models in and out.
+
+Facts are from TensorOne's documentation ('GPU Clusters'); that an update is a PUT of the changed
+fields is our reading of its table of limits. The base URL may come with or without `/v1`.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.answers import ErrorAnswers
+from gpuform.providers.call import current_call
+from gpuform.providers.errors import MissingCredentials, ServerError
+from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.listing import Listing
+from gpuform.providers.tensorone.freshness import Sighting, Writes, read_at
+from gpuform.providers.tensorone.pacing import Pace, SparingRhythm
+from gpuform.providers.transport import mounted
+from gpuform.providers.waiting import Rhythm
+from gpuform.schemas.tensorone import requests, wire
+
+if TYPE_CHECKING:
+    import httpx
+
+DEFAULT_BASE_URL = "https://api.tensorone.ai/v1"
+BASE_URL_VARIABLE = "TENSORONE_BASE_URL"
+KEY_VARIABLE = "TENSORONE_API_KEY"
+KEY_CONFIG = "tensorone:apiKey"
+PAGE_SIZE = 100
+INTERVAL = 60.0
+"""Seconds between looks at the most: a free key may read 100 times an hour."""
+
+NO_CAPACITY = "SEMANTIC_ERROR"
+"""The code of a 422 that says that there are not enough GPUs ('Error Handling')."""
+
+_CLUSTERS = "/clusters"
+_HINTS: Final[Mapping[int, str]] = {
+    401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
+    403: "the key may not do this: use one with the permission clusters:write",
+    429: "the limits of the key are used up: wait, or use a key of a higher tier",
+}
+_CODE_HINTS: Final[Mapping[str, str]] = {
+    "INSUFFICIENT_CREDITS": "add credit to the account, then run it again",
+    "PAYMENT_METHOD_DECLINED": "check the account's payment method, then run it again",
+}
+
+Answer = TypeVar("Answer", wire.ClusterAnswer, wire.ClusterListAnswer, wire.Accepted)
+
+
+class TensorOneClient:
+    """The API for one key; safe for many threads. Every method raises `GpuformError`s only.
+
+    Requests wait for their turn where the key's limits are used up.
+    """
+
+    def __init__(
+        self, base_url: str, key: str | None, transport: "httpx.BaseTransport | None" = None
+    ) -> None:
+        self._key = key
+        self._pace = Pace()
+        self._api = ApiClient(
+            base_url,
+            errors=ErrorAnswers(
+                "tensorone",
+                secrets=(key,) if key else (),
+                secret_members=requests.SECRET_MEMBERS,
+                hints=_HINTS,
+                hint_of=_hint,
+            ),
+            headers=self._headers,
+            sign=self._pace.take,
+            on_answer=self._pace.learn,
+            transport=transport,
+        )
+        self._rhythm = SparingRhythm(INTERVAL, self._pace)
+        self._shared = Listing(self.clusters, self.cluster, lambda each: each.cluster.id)
+        self.writes = Writes()
+
+    @property
+    def shared_clusters(self) -> Listing[Sighting]:
+        """The clusters for readers that may share their requests."""
+        return self._shared
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """The beat of all that wait for this client's clusters."""
+        return self._rhythm
+
+    def create(self, body: Mapping[str, Any]) -> wire.Cluster:
+        """Sent once: an answer that is lost is an UnknownOutcome."""
+        return self._changed("POST", _CLUSTERS, body, Retry.CREATE)
+
+    def clusters(self) -> Sequence[Sighting]:
+        """All clusters that the key may see, from as many pages as there are."""
+        return self.listed()[0]
+
+    def listed(self) -> tuple[Sequence[Sighting], float | None]:
+        """The same, and the oldest `read_at` of the pages: what was there before is among them."""
+        oldest: float | None = None
+        found: dict[str, Sighting] = {}
+        page, pages = 1, 1
+        while page <= pages:
+            sent_at = current_call().clock.now()
+            params = {"page": str(page), "limit": str(PAGE_SIZE)}
+            answer = self._ask(wire.ClusterListAnswer, "GET", _CLUSTERS, params=params)
+            as_of = read_at(answer.meta, sent_at)
+            if as_of is not None:
+                oldest = as_of if oldest is None else min(oldest, as_of)
+            found |= {each.id: Sighting(each, as_of) for each in answer.data.clusters}
+            page, pages = page + 1, answer.data.pagination.total_pages
+        return list(found.values()), oldest
+
+    def cluster(self, cluster_id: str) -> Sighting:
+        """One cluster; NotFound when it is gone."""
+        sent_at = current_call().clock.now()
+        answer = self._ask(wire.ClusterAnswer, "GET", _at(cluster_id))
+        return Sighting(answer.data, read_at(answer.meta, sent_at))
+
+    def update(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
+        """Sends the changed fields; the platform keeps the others."""
+        return self._changed("PUT", _at(cluster_id), body)
+
+    def start(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
+        """Begins to start a stopped cluster. Sent once; Conflict when it is not stopped."""
+        return self._changed("POST", f"{_at(cluster_id)}/start", body, Retry.CREATE)
+
+    def stop(self, cluster_id: str) -> wire.Cluster:
+        """Begins to stop a running cluster. Sent once; Conflict when it does not run."""
+        return self._changed("POST", f"{_at(cluster_id)}/stop", {}, Retry.CREATE)
+
+    def delete(self, cluster_id: str, body: Mapping[str, Any]) -> None:
+        """Begins the deletion; NotFound when it is gone, Conflict when it has to be stopped."""
+        self._ask(wire.Accepted, "DELETE", _at(cluster_id), body=body)
+        self.writes.note(cluster_id, current_call().clock.now())
+
+    def close(self) -> None:
+        """Closes its connections; it may be used again."""
+        self._api.close()
+
+    def _changed(
+        self, method: str, path: str, body: Mapping[str, Any], retry: Retry = Retry.SAFE
+    ) -> wire.Cluster:
+        cluster = self._ask(wire.ClusterAnswer, method, path, body=body, retry=retry).data
+        self.writes.note(cluster.id, current_call().clock.now())
+        return cluster
+
+    def _ask(self, model: type[Answer], method: str, path: str, **rest: Any) -> Answer:
+        answer = self._api.ask(model, method, path, **rest)
+        if not answer.success:
+            raise ServerError(
+                f"tensorone: {method} {path} answered 200 and that it had no success",
+                method=method,
+                path=path,
+                status=200,
+            )
+        return answer
+
+    def _headers(self) -> Mapping[str, str]:
+        if not self._key:
+            raise MissingCredentials(
+                f"there is no API key for TensorOne: set {KEY_VARIABLE}",
+                hint=f"or store it with the stack: gpuform config set --secret {KEY_CONFIG}",
+            )
+        return {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
+
+
+def base_url(settings: Settings) -> str:
+    """The API's address, ending in /v1."""
+    url = (settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL).rstrip("/")
+    return url if url.endswith("/v1") else f"{url}/v1"
+
+
+_clients: "dict[tuple[str, str | None, httpx.BaseTransport | None], TensorOneClient]" = {}
+_clients_lock = threading.Lock()
+
+
+def client_for(settings: Settings) -> TensorOneClient:
+    """The client of these settings: one per process and credentials."""
+    url = base_url(settings)
+    key = settings.value(KEY_VARIABLE, KEY_CONFIG)
+    transport = mounted(url)
+    with _clients_lock:
+        found = _clients.get((url, key, transport))
+        if found is None:
+            found = _clients[url, key, transport] = TensorOneClient(url, key, transport)
+        return found
+
+
+def _at(cluster_id: str) -> str:
+    return f"{_CLUSTERS}/{quote(cluster_id, safe='')}"
+
+
+def _hint(response: "httpx.Response") -> str | None:
+    try:
+        body = response.json()
+    except ValueError:
+        return None
+    code = body.get("error") if isinstance(body, dict) else None
+    return _CODE_HINTS.get(code) if isinstance(code, str) else None

@@ -1,0 +1,283 @@
+"""TensorOne's GPU cluster: what it takes to make, change, start, stop and delete one.
+
+Statuses and requests are from TensorOne's documentation ('GPU Clusters'). Auto-termination that
+stops a cluster is what its declaration allows: no drift, said by the plan, and undone only with the
+permission `start-terminated`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from gpuform.providers import permissions
+from gpuform.providers.actions import Observed, Settings, Timeouts
+from gpuform.providers.call import Call
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.errors import ApiError, Conflict, GpuformError, NotFound, NotReady
+from gpuform.providers.intents import Target
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.permissions import Permission
+from gpuform.providers.tensorone.client import client_for
+from gpuform.providers.tensorone.course import Course, out_of_stock
+from gpuform.providers.tensorone.freshness import Sighting
+from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
+from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
+from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.models import Problem
+from gpuform.schemas.tensorone import requests
+from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
+from gpuform.schemas.tensorone.moments import unix_time
+from gpuform.schemas.tensorone.outputs import ClusterOutputs
+from gpuform.schemas.tensorone.statuses import AT_REST, ClusterStatus
+from gpuform.schemas.tensorone.termination import stopped_by
+from gpuform.schemas.values import UNKNOWN
+
+BY_START: Final = (*CONFIGURED, "restore_snapshot")
+OLDEST = 300.0
+"""Seconds to ask again for an answer that is new enough."""
+AGAIN = 5.0
+"""Seconds between such questions."""
+
+Seen = Observed[ClusterOutputs]
+
+
+class ClusterActions:
+    """The verbs of a cluster."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._client = client_for(settings)
+
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterable[Problem]:  # noqa: ARG002 - the shape of Actions
+        """The platform has nothing that could be asked."""
+        return ()
+
+    def create(self, call: Call, want: ClusterInputs) -> str:
+        """OutOfCapacity names what there is not."""
+        target = Target("tensorone", "Cluster", want.name, want.region)
+
+        def candidates() -> list[Candidate]:
+            # Who looks for what an earlier request made must not be shown the time before it.
+            is_search = call.intents.find(call.urn, target) is not None
+            seen = self._listed(call) if is_search else self._client.shared_clusters.all()
+            return [_candidate(each) for each in seen if each.cluster.name == want.name]
+
+        return create_once(
+            call, Creation(target, candidates, [Attempt(partial(self._send, want), want.region)])
+        )
+
+    def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
+        """Running or stopped, as declared, with everything that changes at a start alone."""
+        course = Course(self._client, call, id_, want)
+
+        def probe() -> Look[Seen]:
+            seen = self._find(id_)
+            if seen is None:
+                raise NotReady(f"cluster {id_} is gone from the platform")
+            cluster = seen.cluster
+            phase, failed = cluster.status or "no status", failure(cluster)
+            done = False
+            if self._client.writes.is_stale(seen, call.known):
+                phase, failed = f"{phase}, as it was before the last change", None
+            elif cluster.status in AT_REST:
+                step = course.go_on(cluster)
+                phase = f"{phase}; asked to {step}" if step else phase
+                failed = None if step else course.unmet(cluster)
+                done = step is None and failed is None
+            reason = None if done else failed or phase
+            by = course.left_stopped_by(cluster) if done else None
+            outputs = outputs_of(cluster, reason, by, course.restored)
+            return Look(Observed({}, outputs), phase, done=done, failed=failed)
+
+        return wait_until(call, probe, what=f"cluster {want.name}", interval=self._client.rhythm)
+
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+        """Auto-termination is no drift. An answer that may be older than what is known is not
+        believed: it is asked for again."""
+        seen = self._fresh(call, id_)
+        if seen is None:
+            return None
+        cluster = seen.cluster
+        inputs = inputs_of(cluster, known)
+        by = stopped_by(cluster) if known and known.get("state") != "stopped" else None
+        if by is not None:
+            del inputs["state"]
+        at_rest = cluster.status in AT_REST
+        reason = None if at_rest else failure(cluster) or f"it is {cluster.status or 'unknown'}"
+        restored = call.known.get("restored_snapshot")
+        return Observed(inputs, outputs_of(cluster, reason, by, restored))
+
+    def update(
+        self,
+        call: Call,  # noqa: ARG002 - the shape of Actions
+        id_: str,
+        want: ClusterInputs,
+        changes: Sequence[FieldChange],
+    ) -> None:
+        """One request with what changes in place, if anything does; the rest is `settle`'s."""
+        body = requests.cluster_update(want, changes)
+        if body:
+            self._client.update(id_, body)
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Done when the cluster answers 404; stopped before, where the platform insists."""
+        body = requests.cluster_delete(
+            final_snapshot=bool(known.get("final_snapshot")),
+            snapshot_name=known.get("final_snapshot_name"),
+        )
+        refusal = self._begin_deletion(id_, body)
+        was_stopped = False
+
+        def probe() -> Look[object] | None:
+            nonlocal refusal, was_stopped
+            seen = self._find(id_)
+            if seen is None:
+                return None
+            status = seen.cluster.status
+            is_stale = self._client.writes.is_stale(seen, {})
+            if refusal is None or is_stale or status == ClusterStatus.DELETING:
+                return Look(None, status)
+            if status == ClusterStatus.RUNNING and not was_stopped:
+                self._client.stop(id_)
+                was_stopped = True
+            elif status in (ClusterStatus.STOPPED, ClusterStatus.ERROR):
+                refusal = self._begin_deletion(id_, body)
+                if refusal is not None:
+                    raise refusal
+            return Look(None, status)
+
+        what = f"cluster {known.get('name') or id_}"
+        wait_until_gone(call, probe, what=what, interval=self._client.rhythm)
+
+    def _send(self, want: ClusterInputs) -> str:
+        try:
+            return self._client.create(requests.cluster_create(want)).id
+        except ApiError as error:
+            raise out_of_stock(error, want, "created") from None
+
+    def _begin_deletion(self, id_: str, body: Mapping[str, Any]) -> Conflict | None:
+        """Why the cluster has to be stopped first, if so."""
+        try:
+            self._client.delete(id_, body)
+        except NotFound:
+            return None
+        except Conflict as error:
+            return error
+        return None
+
+    def _find(self, id_: str) -> Sighting | None:
+        try:
+            seen = self._client.shared_clusters.one(id_)
+            if seen.cluster.status in AT_REST and not seen.cluster.is_whole:
+                # Nothing says that lists have everything: look at the cluster alone.
+                seen = self._client.cluster(id_)
+        except NotFound:
+            return None
+        return seen
+
+    def _fresh(self, call: Call, id_: str) -> Sighting | None:
+        """As `_find`, from an answer that shows our last change."""
+        for _since in _attempts(call, f"cluster {id_}"):
+            seen = self._find(id_)
+            if seen is None or not self._client.writes.is_stale(seen, call.known):
+                return seen
+        raise AssertionError("unreachable")
+
+    def _listed(self, call: Call) -> Sequence[Sighting]:
+        """The clusters from a list that has all which were there when it was asked for."""
+        for since in _attempts(call, "the list of clusters"):
+            seen, as_of = self._client.listed()
+            if as_of is None or as_of > since:
+                return seen
+        raise AssertionError("unreachable")
+
+
+class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
+    """A GPU cluster of TensorOne."""
+
+    platform = "tensorone"
+    kind = "Cluster"
+    inputs = ClusterInputs
+    outputs = ClusterOutputs
+    # The limits of a free key are renewed every hour.
+    timeouts = Timeouts(create=7200, update=7200, delete=7200)
+    actions = ClusterActions
+    gpus_field = "gpu_count"
+    planned = frozenset({"state", *BY_START})
+
+    @classmethod
+    def is_stuck(cls, old: Mapping[str, Any]) -> bool:
+        """In error."""
+        return old.get("status") == ClusterStatus.ERROR
+
+    @classmethod
+    def planned_changes(
+        cls, old: Mapping[str, Any], declared: Mapping[str, Any]
+    ) -> Iterator[FieldChange]:
+        """Whether it is to be started or stopped, and what changes only by that."""
+        yield from _state_changes(old, declared)
+        parts = ({k: v for k, v in each.items() if k in BY_START} for each in (old, declared))
+        for change in by_rules(ClusterInputs, *parts):
+            if change.action is Action.KEEP:
+                if change.path in CONFIGURED:
+                    yield change
+            else:
+                because = change.because or _how(change.path, old, declared)
+                yield replace(change, because=because)
+
+
+def _state_changes(old: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[FieldChange]:
+    status, state = old.get("status"), declared.get("state", "running")
+    seen = status if status in AT_REST else old.get("state", "running")
+    before = old.get("state", seen)
+    by = old.get("stopped_by")
+    if state is UNKNOWN:
+        because = KNOWN_AFTER_APPLY
+        yield FieldChange("state", Action.UPDATE, before, state, because=because)
+    elif before != state:
+        yield FieldChange("state", Action.UPDATE, before, state)
+    elif by and Permission.START_TERMINATED in permissions.given():
+        yield FieldChange("state", Action.UPDATE, seen, state, because=f"stopped by {by}")
+    elif by:
+        because = f"stopped by {by}; --allow {Permission.START_TERMINATED} starts it again"
+        yield FieldChange("state", Action.KEEP, seen, seen, because=because)
+    elif seen != state:
+        yield FieldChange("state", Action.UPDATE, seen, state)
+
+
+def _how(path: str, old: Mapping[str, Any], declared: Mapping[str, Any]) -> str:
+    """What a change at a start takes, in the plan's words."""
+    is_stopped = old.get("status") == ClusterStatus.STOPPED
+    if declared.get("state") == "stopped":
+        if path == "restore_snapshot":
+            return "at the next start"
+        return "starts and stops the cluster" if is_stopped else "restarts and stops the cluster"
+    return "starts the cluster" if is_stopped else "stops and starts the cluster"
+
+
+def _candidate(seen: Sighting) -> Candidate:
+    cluster = seen.cluster
+    return Candidate(
+        cluster.id,
+        unix_time(cluster.created_at),
+        leaving=cluster.status == ClusterStatus.DELETING,
+        region=(cluster.configuration and cluster.configuration.region) or "",
+    )
+
+
+def _attempts(call: Call, what: str) -> Iterator[float]:
+    """Yields for each question for an answer that is new enough, a pause before all but the first.
+
+    What it yields is the time of the first one. Raises GpuformError when it takes too long.
+    """
+    began = call.clock.now()
+    while True:
+        yield began
+        if call.clock.now() >= began + OLDEST:
+            raise GpuformError(
+                f"TensorOne keeps answering from before the last change ({what})",
+                hint="run it again in a few minutes",
+            )
+        call.on_progress("the answer is older than the last change; asking again")
+        call.sleep(AGAIN)

@@ -1,0 +1,127 @@
+"""What brings a cluster to its declared state: stops and starts, one at a time.
+
+Cores, memory, GPUs, storage and image change at a start alone, and a snapshot is restored by one
+(documentation, 'Start Cluster').
+"""
+
+from typing import Any
+
+from gpuform.providers import permissions
+from gpuform.providers.call import Call
+from gpuform.providers.errors import ApiError, Conflict, OutOfCapacity
+from gpuform.providers.permissions import Permission
+from gpuform.providers.tensorone.client import NO_CAPACITY, TensorOneClient
+from gpuform.providers.tensorone.shown import differences
+from gpuform.schemas.tensorone import requests, wire
+from gpuform.schemas.tensorone.inputs import ClusterInputs
+from gpuform.schemas.tensorone.statuses import ClusterStatus
+from gpuform.schemas.tensorone.termination import stopped_by
+
+PATIENCE = 120.0
+"""Seconds until a request that shows no effect is sent again."""
+
+
+class Course:
+    """The way of one cluster during one call."""
+
+    def __init__(
+        self, client: TensorOneClient, call: Call, cluster_id: str, want: ClusterInputs
+    ) -> None:
+        self._client = client
+        self._call = call
+        self._id = cluster_id
+        self._want = want
+        self._asked: tuple[str, str | None] | None = None
+        self._asked_at = 0.0
+        self._is_configured = False
+        known = call.known.get("restored_snapshot")
+        self.restored: str | None = known if want.restore_snapshot else None
+        """The declared snapshot, once the cluster was started from it."""
+
+    def go_on(self, cluster: wire.Cluster) -> str | None:
+        """Asks a cluster at rest for its next step, and says which; None when it has arrived.
+
+        Raises OutOfCapacity when there are no GPUs for a start, and other `GpuformError`s.
+        """
+        step = self._next(cluster)
+        asked = (step or "", cluster.status_details.last_status_change)
+        now = self._call.clock.now()
+        if step is None or (asked == self._asked and now - self._asked_at < PATIENCE):
+            return step
+        self._asked, self._asked_at = asked, now
+        try:
+            if step == "stop":
+                self._client.stop(self._id)
+            else:
+                self._start(cluster)
+        except Conflict:
+            pass  # it is on its way already: the next look shows where to
+        return step
+
+    def unmet(self, cluster: wire.Cluster) -> str | None:
+        """What the platform has not done although it was asked, if so."""
+        left = differences(cluster, self._want)
+        if not left:
+            return None
+        wanted = ", ".join(f"{name} {value}" for name, value in left.items())
+        return f"the platform started it without {wanted}"
+
+    def left_stopped_by(self, cluster: wire.Cluster) -> str | None:
+        """The limit that has stopped it, when it stays so: until somebody allows its start."""
+        known = self._call.known
+        by = stopped_by(cluster)
+        was_meant = known.get("state") == "stopped" or self._want.state == "stopped"
+        ran = known.get("status") == ClusterStatus.RUNNING or known.get("stopped_by")
+        if by is None or was_meant or not ran:
+            return None
+        return None if Permission.START_TERMINATED in permissions.given() else by
+
+    def _next(self, cluster: wire.Cluster) -> str | None:
+        wants_running = self._want.state != "stopped"
+        is_running = cluster.status == ClusterStatus.RUNNING
+        has_changes = self._has_changes(cluster) or (wants_running and self._snapshot is not None)
+        if is_running:
+            return "stop" if has_changes or not wants_running else None
+        if has_changes:
+            return "start"
+        is_meant = not wants_running or self.left_stopped_by(cluster) is not None
+        return None if is_meant else "start"
+
+    def _has_changes(self, cluster: wire.Cluster) -> bool:
+        """Whether there is something that a start would change, which is asked for once."""
+        return not self._is_configured and bool(differences(cluster, self._want))
+
+    @property
+    def _snapshot(self) -> str | None:
+        """The snapshot to restore: one that was declared since the last time."""
+        wanted = self._want.restore_snapshot
+        return None if wanted == self.restored else wanted
+
+    def _start(self, cluster: wire.Cluster) -> None:
+        changed, snapshot = differences(cluster, self._want), self._snapshot
+        try:
+            self._client.start(self._id, requests.cluster_start(changed, snapshot))
+        except ApiError as error:
+            raise out_of_stock(error, self._want, "started") from None
+        self._is_configured = True
+        if snapshot is not None:
+            self.restored = snapshot
+
+
+def out_of_stock(error: ApiError, want: ClusterInputs, done: str) -> ApiError:
+    """What TensorOne has not got, and what to do; another error as it is."""
+    if error.status != 422 or error.code != NO_CAPACITY:
+        return error
+    facts: dict[str, Any] = {
+        "method": error.method,
+        "path": error.path,
+        "status": error.status,
+        "code": error.code,
+        "request_id": error.request_id,
+    }
+    return OutOfCapacity(
+        f"TensorOne has no {want.gpu_count} {want.gpu_type} GPUs free in {want.region} now; "
+        f"nothing was {done}",
+        **facts,
+        hint="try again later, or declare another region, another gpu_type or a smaller gpu_count",
+    )

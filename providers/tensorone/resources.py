@@ -1,0 +1,188 @@
+"""TensorOne's resources for programs.
+
+Generated from the input models: python -m gpuform.providers.codegen
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypedDict, Unpack
+
+import pulumi
+
+from gpuform.providers.resource import PlatformResource
+from gpuform.providers.tensorone.cluster import ClusterLifecycle
+
+__all__ = ["Cluster"]
+
+Protocol = Literal[
+    "tcp",
+    "udp",
+]
+
+GpuType = Literal[
+    "A100",
+    "H100",
+    "RTX4090",
+    "V100",
+    "T4",
+    "RTX3090",
+]
+
+Region = Literal[
+    "us-east-1",
+    "us-west-2",
+    "eu-west-1",
+    "ap-southeast-1",
+]
+
+State = Literal[
+    "running",
+    "stopped",
+]
+
+
+class PortMappingArguments(TypedDict):
+    """A port of the cluster that is reached from outside."""
+
+    # Port inside the cluster.
+    internal_port: pulumi.Input[int]
+    # Port outside; the platform's choice when not declared.
+    external_port: NotRequired[pulumi.Input[int] | None]
+    # tcp or udp.
+    protocol: NotRequired[pulumi.Input[Protocol] | None]
+    # What it is for.
+    description: NotRequired[pulumi.Input[str] | None]
+
+
+class AutoTerminateArguments(TypedDict):
+    """When the platform stops the cluster by itself."""
+
+    # Whether it does.
+    enabled: NotRequired[pulumi.Input[bool] | None]
+    # After so long without work.
+    idle_minutes: NotRequired[pulumi.Input[int] | None]
+    # After so many hours.
+    max_runtime_hours: NotRequired[pulumi.Input[int] | None]
+    # At this cost, in USD.
+    cost_limit_usd: NotRequired[pulumi.Input[float] | None]
+
+
+class ClusterArguments(TypedDict):
+    """A GPU cluster: one host with up to 8 GPUs."""
+
+    # Name of the cluster: 3 to 64 letters, digits and hyphens.
+    name: pulumi.Input[str]
+    # What the cluster is for.
+    description: NotRequired[pulumi.Input[str] | None]
+    # Type of GPU, such as A100. (replaces)
+    gpu_type: pulumi.Input[GpuType]
+    # Number of GPUs, 1 to 8; a change stops and starts the cluster.
+    gpu_count: pulumi.Input[int]
+    # Storage in GB, at least 50; only grows, and that stops and starts the cluster. (in place,
+    # grow-only)
+    storage_gb: pulumi.Input[int]
+    # Region, such as us-west-2. (replaces)
+    region: pulumi.Input[Region]
+    # Project of the cluster. (replaces)
+    project_id: pulumi.Input[str]
+    # Processor cores; the platform's choice when not declared. A change stops and starts the
+    # cluster.
+    cpu_cores: NotRequired[pulumi.Input[int] | None]
+    # Memory in GB; the platform's choice when not declared. A change stops and starts the cluster.
+    memory_gb: NotRequired[pulumi.Input[int] | None]
+    # Template with an image, instead of docker_image. (replaces)
+    template_id: NotRequired[pulumi.Input[str] | None]
+    # Image, instead of template_id; a change stops and starts the cluster.
+    docker_image: NotRequired[pulumi.Input[str] | None]
+    # Variables of the environment, secrets among them; those whose values the platform hides are
+    # not compared. (in place, secret)
+    environment_variables: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
+    # Whether one can log in. (replaces, write-only)
+    ssh_enabled: NotRequired[pulumi.Input[bool] | None]
+    # Public keys of those who log in. (replaces, write-only)
+    ssh_public_keys: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+    # Ports that are reached from outside.
+    port_mappings: NotRequired[pulumi.Input[Sequence[pulumi.Input[PortMappingArguments]]] | None]
+    # Ids of security groups.
+    security_groups: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+    # When the platform stops it by itself. That is no drift; --allow start-terminated starts it
+    # again.
+    auto_terminate: NotRequired[pulumi.Input[AutoTerminateArguments] | None]
+    # Tags.
+    tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
+    # running or stopped.
+    state: NotRequired[pulumi.Input[State] | None]
+    # Id of a snapshot to start from, once; declaring another one stops and starts the cluster. (in
+    # place, write-only)
+    restore_snapshot: NotRequired[pulumi.Input[str] | None]
+    # Whether deleting the cluster makes a last snapshot. (in place, write-only)
+    final_snapshot: NotRequired[pulumi.Input[bool] | None]
+    # Name of that snapshot. (in place, write-only)
+    final_snapshot_name: NotRequired[pulumi.Input[str] | None]
+
+
+class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
+    """A GPU cluster: one host with up to 8 GPUs."""
+
+    _lifecycle = ClusterLifecycle
+
+    name: pulumi.Output[str]
+    description: pulumi.Output[str | None]
+    gpu_type: pulumi.Output[str]
+    gpu_count: pulumi.Output[int]
+    storage_gb: pulumi.Output[int]
+    region: pulumi.Output[str]
+    project_id: pulumi.Output[str]
+    cpu_cores: pulumi.Output[int | None]
+    memory_gb: pulumi.Output[int | None]
+    template_id: pulumi.Output[str | None]
+    docker_image: pulumi.Output[str | None]
+    environment_variables: pulumi.Output[dict[str, str] | None]
+    ssh_enabled: pulumi.Output[bool | None]
+    ssh_public_keys: pulumi.Output[list[str] | None]
+    port_mappings: pulumi.Output[list[dict[str, Any]] | None]
+    security_groups: pulumi.Output[list[str] | None]
+    auto_terminate: pulumi.Output[dict[str, Any] | None]
+    tags: pulumi.Output[dict[str, str] | None]
+    state: pulumi.Output[str | None]
+    restore_snapshot: pulumi.Output[str | None]
+    final_snapshot: pulumi.Output[bool | None]
+    final_snapshot_name: pulumi.Output[str | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    status: pulumi.Output[str]
+    status_message: pulumi.Output[str | None]
+    stopped_by: pulumi.Output[str | None]
+    restored_snapshot: pulumi.Output[str | None]
+    private_ip: pulumi.Output[str | None]
+    public_ip: pulumi.Output[str | None]
+    proxy_url: pulumi.Output[str | None]
+    port_urls: pulumi.Output[dict[str, str]]
+    ssh_command: pulumi.Output[str | None]
+    availability_zone: pulumi.Output[str | None]
+    storage_type: pulumi.Output[str | None]
+    gpu_health: pulumi.Output[str | None]
+    storage_health: pulumi.Output[str | None]
+    network_health: pulumi.Output[str | None]
+    docker_health: pulumi.Output[str | None]
+    alerts: pulumi.Output[list[dict[str, Any]]]
+    current_hourly_rate: pulumi.Output[float | None]
+    currency: pulumi.Output[str | None]
+    daily_estimate: pulumi.Output[float | None]
+    weekly_estimate: pulumi.Output[float | None]
+    monthly_estimate: pulumi.Output[float | None]
+    snapshots: pulumi.Output[list[dict[str, Any]]]
+    hidden_variables: pulumi.Output[list[str]]
+    python_version: pulumi.Output[str | None]
+    cuda_version: pulumi.Output[str | None]
+    driver_version: pulumi.Output[str | None]
+    docker_version: pulumi.Output[str | None]
+    created_at: pulumi.Output[str | None]
+    updated_at: pulumi.Output[str | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[ClusterArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
