@@ -20,8 +20,9 @@ from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.ledger import Ledger
 from gpuform.providers.scp.node_changes import locked
 from gpuform.providers.scp.node_steps import NodeSteps
-from gpuform.providers.scp.pool_creating import INTERVAL, pool_id_of
+from gpuform.providers.scp.pool_creating import INTERVAL
 from gpuform.providers.scp.pool_nodes import PoolNodes
+from gpuform.providers.scp.pool_place import pool_id_of
 from gpuform.providers.scp.pool_plan import DeclaredPool
 from gpuform.providers.scp.pool_work import PoolWork, Seen, outputs_of, target_of
 from gpuform.providers.scp.states import is_leaving, power_of

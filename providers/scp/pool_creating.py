@@ -18,16 +18,18 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from gpuform.providers.intents import Target
 from gpuform.providers.scp.batches import LEAST, batches
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.fabrics import fabric_of_id, find_fabric, refuse_other_pool
+from gpuform.providers.scp.fabrics import fabric_of_id, find_fabric
 from gpuform.providers.scp.ledger import Ledger
 from gpuform.providers.scp.parallel import in_parallel
 from gpuform.providers.scp.pool_nodes import PoolNodes
+from gpuform.providers.scp.pool_place import PoolPlace
 from gpuform.providers.scp.pool_plan import DeclaredPool, Wanted
 from gpuform.providers.scp.states import is_leaving
-from gpuform.providers.waiting import Look, wait_until
-from gpuform.schemas.scp import requests, wire
+from gpuform.providers.waiting import wait_until
+from gpuform.schemas.scp import requests
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.statuses import FABRIC_READY
 
@@ -57,6 +59,7 @@ class PoolCreating:
         self._declared = declared
         self._ledger = ledger
         self._nodes = nodes
+        self._place = PoolPlace(client, want, ledger)
         self._tried_at: dict[str, float] = {}
         self.refused: dict[str, str] = {}
 
@@ -65,15 +68,14 @@ class PoolCreating:
 
         Waits while nodes of these names, or all nodes of the fabric, are about to go.
         """
-        what = f"pool {self._want.gpu_node_name_prefix}"
-        interval = self._client.rhythm(INTERVAL)
-        fabric = wait_until(self._call, lambda: self._place(wanted), what=what, interval=interval)
-        if fabric is None and len(wanted) < LEAST:
-            raise GpuformError(
-                f"one server cannot make the fabric {self._want.cluster_fabric_name}: the platform "
-                "makes 2 to 5 at a time",
-                hint="declare 2 nodes or more, or the cluster_fabric_id of a fabric that exists",
-            )
+        place = self._place.look(wanted)  # who does not answer now is not waited for
+        if not place.done:
+            what, rhythm = f"pool {self._want.gpu_node_name_prefix}", self._client.rhythm(INTERVAL)
+            wait_until(self._call, lambda: self._place.look(wanted), what=what, interval=rhythm)
+            place = self._place.look(wanted)
+        fabric = place.value
+        if fabric is None:
+            self._claim_fabric(wanted)
         self._call.raise_if_cancelled()
         try:
             self._send(None if fabric is None else fabric.id, batches(wanted)[0])
@@ -84,11 +86,11 @@ class PoolCreating:
 
     def go_on(self, wanted: Sequence[Wanted]) -> None:
         """Makes what can be made now; what cannot be yet is for a later look."""
+        self._note_taken(wanted)
         held = {node.gpu_node_name for node in self._nodes.all}
         held |= {node.gpu_node_name for node in self._nodes.others if is_leaving(node.state)}
         done = held | self._ledger.unsure | self.refused.keys()
-        self._note_taken(wanted)
-        wanted = [each for each in wanted if each.name not in done | self.refused.keys()]
+        wanted = [each for each in wanted if each.name not in done]
         if not wanted:
             return
         own = [node for node in self._nodes.all if not is_leaving(node.state)]
@@ -98,6 +100,24 @@ class PoolCreating:
             fabric_id = self._found_by_name(wanted)
         if fabric_id is not None:
             self._join(fabric_id, wanted)
+
+    def _claim_fabric(self, wanted: Sequence[Wanted]) -> None:
+        """The fabric is new: two servers are needed, and no other pool may make it meanwhile."""
+        name = self._want.cluster_fabric_name
+        if len(wanted) < LEAST:
+            raise GpuformError(
+                f"one server cannot make the fabric {name}: the platform makes 2 to 5 at a time",
+                hint="declare 2 nodes or more, or the cluster_fabric_id of a fabric that exists",
+            )
+        fabric = Target("scp", "Fabric", name, self._want.node_pool_id)
+        try:
+            self._call.held.enter_context(self._call.intents.claim(fabric))
+        except NameTaken:
+            raise NameTaken(
+                f"another pool of this program is making the fabric {name!r}",
+                hint="to put both into it, declare as one's cluster_fabric_id the output of the "
+                "other; otherwise give each of them a fabric of its own",
+            ) from None
 
     def _found_by_name(self, wanted: Sequence[Wanted]) -> str | None:
         """The fabric of the declared name; without one it is made by the first batch."""
@@ -168,77 +188,9 @@ class PoolCreating:
             tags=tags_of(want.tags),
         )
 
-    def _place(self, wanted: Sequence[Wanted]) -> Look[wire.ClusterFabric | None]:
-        """Where the first nodes go: to a fabric, or None for a new one. Raises where that is not
-        ours to take."""
-        listed = self._client.shared_nodes().all()
-        taken = self._taken(listed, wanted)
-        if taken:
-            raise self._name_taken(taken)
-        names = {each.name for each in wanted}
-        leaving = [node for node in listed if is_leaving(node.state)]
-        is_free = all(node.gpu_node_name not in names for node in leaving)
-        fabric = self._fabric_to_join(leaving)
-        is_free = is_free and (fabric is None or _stays(fabric, leaving))
-        return Look(fabric, "waiting for nodes that are being deleted", done=is_free)
-
-    def _fabric_to_join(self, leaving: Sequence[wire.GpuNode]) -> wire.ClusterFabric | None:
-        """The declared fabric of somebody else's nodes. Raises for one that is not declared."""
-        want = self._want
-        if want.cluster_fabric_id is not None:
-            return self._declared_fabric(want.cluster_fabric_id)
-        fabric = find_fabric(self._client, want.node_pool_id, want.cluster_fabric_name)
-        if fabric is not None and _stays(fabric, leaving):
-            raise NameTaken(
-                f"scp already has a fabric named {fabric.cluster_name!r} in {fabric.node_pool_id} "
-                f"({fabric.id}), and no record says that this project made it",
-                hint=f'to join it, declare cluster_fabric_id "{fabric.id}" (or the output of the '
-                "resource that has it); otherwise give the fabric another name",
-            )
-        return fabric
-
-    def _declared_fabric(self, fabric_id: str) -> wire.ClusterFabric:
-        fabric = fabric_of_id(self._client, fabric_id)
-        if fabric is None:
-            raise GpuformError(
-                f"cluster_fabric_id: there is no fabric {fabric_id}",
-                hint="a fabric exists from its first node to its last: without the id, the pool "
-                "makes it",
-            )
-        refuse_other_pool(fabric, self._want.node_pool_id)
-        if fabric.cluster_name != self._want.cluster_fabric_name:
-            raise GpuformError(
-                f"cluster_fabric_name: the fabric {fabric.id} is named {fabric.cluster_name}",
-                hint=f"declare cluster_fabric_name {fabric.cluster_name}",
-            )
-        return fabric
-
     def _note_taken(self, wanted: Sequence[Wanted]) -> None:
-        for name, id_ in self._taken(self._nodes.others, wanted).items():
-            self.refused[name] = self._name_taken({name: id_}).message
-
-    def _taken(self, listed: Sequence[wire.GpuNode], wanted: Sequence[Wanted]) -> dict[str, str]:
-        """Ids by name of somebody else's nodes that have the names."""
-        names = {each.name for each in wanted}
-        return {
-            node.gpu_node_name: node.id
-            for node in listed
-            if node.gpu_node_name in names
-            and node.id not in self._ledger.ids
-            and not is_leaving(node.state)
-        }
-
-    def _name_taken(self, taken: Mapping[str, str]) -> NameTaken:
-        told = ", ".join(f"{name} {id_}" for name, id_ in sorted(taken.items()))
-        want = self._want
-        pool_id = pool_id_of(want)
-        return NameTaken(
-            f"scp already has nodes of the pool {self._want.gpu_node_name_prefix!r} ({told}), and "
-            "no record says that this project made it",
-            hint=f"to manage the pool, import it: give this resource opts=pulumi.ResourceOptions("
-            f'import_="{pool_id}") and run `gpuform up`; otherwise use another '
-            "gpu_node_name_prefix",
-        )
+        for name, id_ in self._place.taken(self._nodes.others, wanted).items():
+            self.refused[name] = self._place.name_taken({name: id_}).message
 
     def _find_again(self, error: GpuformError) -> None:
         """After a lost answer: the nodes that appeared are ours. Raises when there are none."""
@@ -257,17 +209,6 @@ class PoolCreating:
                 f"{self._want.gpu_node_name_prefix!r} were created: {reason}",
                 hint="run it again: nodes that appeared meanwhile are found by their names",
             )
-
-
-def _stays(fabric: wire.ClusterFabric, leaving: Sequence[wire.GpuNode]) -> bool:
-    """Whether it has a member that is not about to go."""
-    gone = {node.id for node in leaving}
-    return any(each.gpu_node_id not in gone for each in fabric.gpu_node_details)
-
-
-def pool_id_of(want: NodePoolInputs) -> str:
-    """The id of a pool as a resource: what is known before anything is made."""
-    return f"{want.node_pool_id}/{want.cluster_fabric_name}/{want.gpu_node_name_prefix}"
 
 
 def server_of(wanted: Wanted, server_type_id: str) -> requests.ServerDetails:

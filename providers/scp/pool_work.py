@@ -17,8 +17,9 @@ from gpuform.providers.scp.ledger import Ledger
 from gpuform.providers.scp.node_changes import differences
 from gpuform.providers.scp.node_steps import NodeSteps
 from gpuform.providers.scp.pool_changes import stored_nodes
-from gpuform.providers.scp.pool_creating import INTERVAL, PoolCreating, pool_id_of
+from gpuform.providers.scp.pool_creating import INTERVAL, PoolCreating
 from gpuform.providers.scp.pool_nodes import PoolNodes
+from gpuform.providers.scp.pool_place import pool_id_of
 from gpuform.providers.scp.pool_plan import DeclaredPool, Plan, plan
 from gpuform.providers.scp.states import is_leaving
 from gpuform.providers.waiting import Look, wait_until

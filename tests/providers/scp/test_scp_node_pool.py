@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from gpuform.providers.errors import GpuformError, NameTaken, NotAllowed, UnknownOutcome
+from gpuform.providers.intents import Target
 from gpuform.providers.scp import offers
 
 Properties = dict[str, Any]
@@ -434,9 +435,14 @@ class TestTrouble:
         inputs = many(pool_inputs, 11)
         pool = world.create("NodePool", inputs)
         assert pool.outs["ready"] is False
-        assert "train-009, train-010, train-011: scp: POST /v1/gpu-nodes answered" in pool.reason
-        assert len(pool.nodes) == 8
-        assert world.changes(pool)["count"] == (8, 11)
+        # The second and the third batch are sent at once: one of them is refused.
+        refused = [f"train-{at:03}" for at in range(1, 12) if f"train-{at:03}" not in pool.nodes]
+        assert refused in (
+            ["train-009", "train-010", "train-011"],
+            [f"train-00{n}" for n in "5678"],
+        )
+        assert f"{', '.join(refused)}: scp: POST /v1/gpu-nodes answered 400" in pool.reason
+        assert world.changes(pool)["count"] == (11 - len(refused), 11)
         world.control("POST", "scp/settings", {"capacity": {"POOL001-krw1a": 11}})
         world.writes()
         pool = world.update(pool)
@@ -521,6 +527,25 @@ class TestTrouble:
         assert len(pool.outs["node_ids"]) == 4
         pool = world.update(pool)
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 8)
+
+    def test_without_an_answer_a_create_fails_at_once(
+        self, world: Any, pool_inputs: Properties
+    ) -> None:
+        started = world.now
+        world.fault("GET", "^/v1/gpu-nodes$", status=503, count=None)
+        with pytest.raises(GpuformError, match="answered 503"):
+            world.create("NodePool", pool_inputs)
+        assert world.now - started < 120
+        assert world.writes() == {}
+
+    def test_two_pools_do_not_make_one_fabric_at_a_time(
+        self, world: Any, pool_inputs: Properties
+    ) -> None:
+        fabric = Target("scp", "Fabric", "fabric1", "POOL001-krw1a")
+        with world.intents.claim(fabric), pytest.raises(NameTaken, match="another pool") as caught:
+            world.create("NodePool", pool_inputs)
+        assert "declare as one's cluster_fabric_id the output of the other" in str(caught.value)
+        assert world.writes() == {}
 
     def test_somebody_elses_node_of_a_name_is_not_touched(
         self, world: Any, pool_inputs: Properties
