@@ -45,8 +45,9 @@ class ErrorAnswers:
 
     `secrets` are values that no message may contain, and `secret_members` the members of request
     bodies whose values, or the values in whose objects, are such; `hints` say by status what to do,
-    `hint_of` by the answer; `is_capacity` tells from status and message that the platform has no
-    free capacity.
+    `hint_of` by the answer; `request_id_of` finds the platform's name for the request where no
+    header has it; `is_capacity` tells from status and message that the platform has no free
+    capacity.
     """
 
     platform: str
@@ -54,6 +55,7 @@ class ErrorAnswers:
     secret_members: tuple[str, ...] = ()
     hints: Mapping[int, str] = field(default_factory=dict)
     hint_of: "Callable[[httpx.Response], str | None]" = lambda _response: None
+    request_id_of: "Callable[[httpx.Response], str | None]" = lambda _response: None
     is_capacity: Callable[[int, str], bool] = lambda _status, _message: False
 
     def error_of(
@@ -81,7 +83,8 @@ class ErrorAnswers:
             path=path,
             status=status,
             code=code,
-            request_id=next(filter(None, map(headers.get, _REQUEST_ID_HEADERS)), None),
+            request_id=next(filter(None, map(headers.get, _REQUEST_ID_HEADERS)), None)
+            or self.request_id_of(response),
             hint=self.hint_of(response) or self.hints.get(status),
         )
         if isinstance(error, RateLimited | ServerError):
