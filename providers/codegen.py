@@ -5,6 +5,7 @@ current; `--readme` prints the table of fields for the README.
 """
 
 import argparse
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,8 @@ from gpuform.schemas.rules import FieldRules, rules_of
 REFERENCES = {"volume_id", "instance_cluster_id"}
 """Fields that hold the id of another resource: a program may give the resource itself."""
 
-_NAMES = {"scp": "SCP", "tensorone": "TensorOne"}
+_NAMES = {"aios": "AIOS", "scp": "SCP", "tensorone": "TensorOne"}
+_TYPING = ("Any", "Literal", "NotRequired", "TypedDict", "Unpack")
 _WIDTH = 100
 _HEAD = '''"""{platform}'s resources for programs.
 
@@ -30,7 +32,7 @@ Generated from the input models: python -m gpuform.providers.codegen
 """
 
 from collections.abc import {collections}
-from typing import Any, Literal, NotRequired, TypedDict, Unpack
+from typing import {typing}
 
 import pulumi
 
@@ -150,6 +152,7 @@ def _module(platform: str, lifecycles: dict[str, type[Lifecycle[Any, Any]]]) -> 
     head = _HEAD.format(
         platform=_NAMES.get(platform, platform.capitalize()),
         collections=", ".join(name for name in ("Mapping", "Sequence") if f"{name}[" in body),
+        typing=", ".join(name for name in _TYPING if re.search(rf"\b{name}\b", body)),
         imports="\n".join(imports),
         exports=exports,
     )
