@@ -15,6 +15,8 @@ from gpuform.providers.emulator.aios.routes import Aios
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection, Faults
 from gpuform.providers.emulator.gate import DROPPED, Gate, Platform
+from gpuform.providers.emulator.lens.controls import Controls as LensControls
+from gpuform.providers.emulator.lens.routes import Lens
 from gpuform.providers.emulator.scp.controls import Controls
 from gpuform.providers.emulator.scp.routes import Scp
 from gpuform.providers.emulator.store import Store
@@ -34,6 +36,7 @@ def create_app(store: Store, clock: Clock) -> Flask:
         Scp(store, clock, faults),
         Aios(store, clock, faults),
         TensorOne(store, clock, faults),
+        Lens(store, clock, faults),
     )
     app = Flask("gpuform.emulator", static_folder=None)
     app.config["PROPAGATE_EXCEPTIONS"] = True
@@ -44,6 +47,7 @@ def create_app(store: Store, clock: Clock) -> Flask:
     app.register_blueprint(admin.blueprint(), url_prefix="/_emulator")
     app.register_blueprint(Controls(store, clock).blueprint(), url_prefix="/_emulator/scp")
     app.register_blueprint(AiosControls(store).blueprint(), url_prefix="/_emulator/aios")
+    app.register_blueprint(LensControls(store).blueprint(), url_prefix="/_emulator/lens")
     controls = TensorOneControls(store, clock)
     app.register_blueprint(controls.blueprint(), url_prefix="/_emulator/tensorone")
     # Flask's documented way to wrap an application.

@@ -35,6 +35,7 @@ def environment(url: str) -> dict[str, str]:
         "TENSORONE_API_KEY": TENSORONE_KEY,
         "AIOS_REGISTRY_URL": f"{url}/aios",
         "AIOS_PARSER_URL": f"{url}/aios",
+        "LENS_URL": f"{url}/lens",
         "GPUFORM_CLOCK": url,
     }
 

@@ -36,6 +36,7 @@ def test_the_environment_is_enough_for_the_client(
         "TENSORONE_API_KEY",
         "AIOS_REGISTRY_URL",
         "AIOS_PARSER_URL",
+        "LENS_URL",
         "GPUFORM_CLOCK",
     }
     assert variables["GPUFORM_CLOCK"] == emulator.url

@@ -1,0 +1,144 @@
+"""What the emulated Lens shows: the document's examples, and the nodes of the other platforms."""
+
+from typing import Any
+
+import httpx
+import pytest
+from lens_document import CONSUMERS, ERROR, GARBLED, HEATMAP, OVERVIEW, typed
+from together import Together
+
+
+@pytest.fixture
+def ask(emulator: Any) -> Any:
+    def get(path: str, **params: Any) -> httpx.Response:
+        url = f"{emulator.url}/lens/api/clusters/{path}"
+        return httpx.get(url, params=params, trust_env=False)
+
+    return get
+
+
+@pytest.fixture
+def settings(control: Any) -> Any:
+    return lambda **given: control.call("POST", "/lens/settings", given)
+
+
+def without_trace(answer: Any) -> Any:
+    trace = answer["traceId"]
+    assert trace.startswith("trace-")
+    return {**answer, "traceId": "trace-abc123"}
+
+
+def test_the_overview_is_the_document_s(ask: Any, settings: Any) -> None:
+    settings(overview=OVERVIEW["data"])
+    assert typed(without_trace(ask("overview").json())) == typed(OVERVIEW)
+
+
+def test_the_consumers_are_the_document_s(ask: Any, settings: Any) -> None:
+    settings(consumers=CONSUMERS["data"]["data"], total=50)
+    assert typed(without_trace(ask("consumers").json())) == typed(CONSUMERS)
+
+
+def test_the_heatmap_is_the_document_s(ask: Any, settings: Any) -> None:
+    settings(heatmap=HEATMAP["data"])
+    assert typed(without_trace(ask("gpuHeatmap").json())) == typed(HEATMAP)
+
+
+def test_the_computed_answers_have_the_document_s_form(ask: Any, together: Together) -> None:
+    for path, example in (("overview", OVERVIEW), ("gpuHeatmap", HEATMAP)):
+        assert form(ask(path).json()) == form(example)
+
+
+def form(value: Any) -> Any:
+    """Names and types; lists by what they may hold."""
+    if isinstance(value, dict):
+        return {key: form(item) for key, item in value.items()}
+    return "list" if isinstance(value, list) else type(value).__name__
+
+
+def test_the_nodes_are_those_that_run(
+    ask: Any, settings: Any, together: Together, control: Any, cluster_args: Any
+) -> None:
+    assert ask("overview").json()["data"]["totalNodes"] == 0
+    together.clusters.create(**cluster_args)
+    assert ask("overview").json()["data"]["totalNodes"] == 0
+    control.advance(3600)
+    seen = ask("overview").json()["data"]
+    assert (seen["totalNodes"], seen["healthyNodes"], seen["fullyIdleNodes"]) == (2, 2, 2)
+    assert seen["rdmaClusterStat"]["activePorts"] == 16
+    assert (seen["allocationRate"], seen["utilization"]) == (0.0, 0.0)
+
+    settings(consumers=CONSUMERS["data"]["data"])
+    seen = ask("overview").json()["data"]
+    assert (seen["busyNodes"], seen["partiallyIdleNodes"], seen["fullyIdleNodes"]) == (1, 1, 0)
+    assert seen["allocationRate"] == 0.75
+    assert seen["utilization"] == round((8 * 0.85 + 4 * 0.62) / 12, 4)
+    hottest = ask("gpuHeatmap").json()["data"]
+    assert len(hottest["power"]["data"]) == 5
+    assert hottest["utilization"]["data"][0]["value"] == 85.0
+    assert hottest["utilization"]["data"][0]["gpuModel"] == "H100_SXM"
+    assert hottest["temperature"]["unit"] == "℃"
+    settings(garbled=True)
+    assert ask("gpuHeatmap").json()["data"]["temperature"]["unit"] == GARBLED
+
+
+def test_scp_s_nodes_are_seen_and_the_broken_ones_are_faulty(ask: Any, control: Any) -> None:
+    from emulator.scp.asking import Api, new_nodes
+
+    with httpx.Client(trust_env=False) as http:
+        scp = Api(control.url + "/scp", http)
+        ids = scp.create(new_nodes("a-001", "a-002"))
+    control.advance(3600)
+    control.call("POST", f"/scp/gpu-nodes/{ids[0]}", {"state": "ERROR"})
+    seen = ask("overview").json()["data"]
+    assert (seen["healthyNodes"], seen["faultyNodes"], seen["fullyIdleNodes"]) == (1, 1, 1)
+    assert seen["rdmaClusterStat"] == {
+        "totalPorts": 16,
+        "activePorts": 8,
+        "bandwidth": "400Gbps",
+    }
+    control.call("POST", f"/scp/gpu-nodes/{ids[0]}", {"state": "STOPPED"})
+    assert ask("overview").json()["data"]["totalNodes"] == 1
+
+
+def test_pages(ask: Any, settings: Any) -> None:
+    (one, _) = CONSUMERS["data"]["data"]
+    settings(consumers=[{**one, "uid": str(at)} for at in range(23)])
+    page = ask("consumers").json()["data"]
+    assert (len(page["data"]), page["total"]) == (10, 23)
+    page = ask("consumers", pageNum=3, pageSize=10).json()["data"]
+    assert [each["uid"] for each in page["data"]] == ["20", "21", "22"]
+    assert ask("consumers", pageNum=9).json()["data"] == {"data": [], "total": 23}
+
+
+@pytest.mark.parametrize("params", [{"pageNum": 0}, {"pageSize": "x"}, {"pageSize": -1}])
+def test_pages_that_are_none_are_refused(ask: Any, params: Any) -> None:
+    answer = ask("consumers", **params)
+    assert answer.status_code == 400
+    assert answer.json()["code"] == 400
+    assert set(answer.json()) == set(ERROR)
+
+
+def test_failures_come_with_http_s_status_or_with_200(
+    ask: Any, settings: Any, control: Any
+) -> None:
+    control.fault(method="GET", path="overview", status=500)
+    answer = ask("overview")
+    assert answer.status_code == 500
+    assert form(answer.json()) == form(ERROR)
+    settings(failure={"code": 500, "message": ERROR["message"]})
+    answer = ask("overview")
+    assert answer.status_code == 200
+    assert without_trace(answer.json()) == ERROR
+
+
+def test_a_fault_imposes_a_number(ask: Any, control: Any) -> None:
+    control.fault(method="GET", path="overview", status_override="faultyNodes=3")
+    assert ask("overview").json()["data"]["faultyNodes"] == 3
+    control.fault(method="GET", path="overview", status_override="activePorts=5")
+    assert ask("overview").json()["data"]["rdmaClusterStat"]["activePorts"] == 5
+    assert ask("overview").json()["data"]["faultyNodes"] == 0
+
+
+def test_it_is_read_only(emulator: Any) -> None:
+    url = f"{emulator.url}/lens/api/clusters/overview"
+    assert httpx.post(url, json={}, trust_env=False).status_code == 405
