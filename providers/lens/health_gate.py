@@ -1,0 +1,93 @@
+"""A gate that what depends on it passes once Lens's overview satisfies a condition.
+
+Nothing is made: creating it waits, deleting it forgets it. It stays as it was when it was passed;
+other triggers, or another condition, make it wait anew.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuform.providers.actions import Observed, Settings, Timeouts
+from gpuform.providers.call import Call
+from gpuform.providers.lens.client import client_for
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.waiting import Look, wait_until
+from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.lens.conditions import amiss, numbers_of
+from gpuform.schemas.lens.inputs import WAIT_MINUTES, HealthGateInputs
+from gpuform.schemas.lens.outputs import HealthGateOutputs, SeenOutputs
+from gpuform.schemas.lens.wire import Overview
+from gpuform.schemas.models import Problem
+
+ID = "overview"
+"""There is one overview, so this is the id of every gate."""
+
+INTERVAL = 15.0
+DAY = 86400.0
+
+Seen = Observed[HealthGateOutputs]
+
+
+class HealthGateActions:
+    """The verbs of a gate."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._client = client_for(settings)
+
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002 - the shape of Actions
+        """What is not so now may be so when it is waited for."""
+        return iter(())
+
+    def create(self, call: Call, want: HealthGateInputs) -> str:  # noqa: ARG002 - the shape of Actions
+        """There is nothing to make; without an address there is nothing to wait for."""
+        self._client.require_address()
+        return ID
+
+    def settle(self, call: Call, id_: str, want: HealthGateInputs) -> Seen:  # noqa: ARG002 - the shape of Actions
+        """Waits until the condition holds. Says what was seen when it does not in time."""
+
+        def probe() -> Look[Seen]:
+            overview = self._client.overview()
+            reason = amiss(want.condition, overview)
+            outputs = _outputs(overview, reason)
+            return Look(Observed({}, outputs), reason or "passed", done=not reason)
+
+        limit = 60.0 * (want.wait_minutes or WAIT_MINUTES)
+        return wait_until(call, probe, what="health gate", interval=INTERVAL, limit=limit)
+
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
+        """The gate as it was when it was last passed; an import sees the overview of now."""
+        if id_ != ID:
+            return None
+        if not known:
+            return Observed({}, _outputs(self._client.overview(), ""))
+        names = HealthGateOutputs.model_fields
+        stored = {name: value for name, value in call.known.items() if name in names}
+        return Observed({}, HealthGateOutputs.model_validate({"ready": False, **stored}))
+
+    def update(
+        self, call: Call, id_: str, want: HealthGateInputs, changes: Sequence[FieldChange]
+    ) -> None:
+        """There is nothing to send: `settle` waits anew."""
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """There is nothing to delete."""
+
+
+class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
+    """A health gate on Lens."""
+
+    platform = "lens"
+    kind = "HealthGate"
+    inputs = HealthGateInputs
+    outputs = HealthGateOutputs
+    timeouts = Timeouts(create=DAY, update=DAY, delete=60)  # `wait_minutes` is what ends waiting
+    actions = HealthGateActions
+
+
+def _outputs(overview: Overview, reason: str) -> HealthGateOutputs:
+    return HealthGateOutputs(
+        ready=not reason,
+        not_ready_reason=reason or None,
+        overview=SeenOutputs.model_validate(numbers_of(overview)),
+    )

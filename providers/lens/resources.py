@@ -1,0 +1,95 @@
+"""Lens's resources for programs.
+
+Generated from the input models: python -m gpuform.providers.codegen
+"""
+
+from collections.abc import Sequence
+from typing import Any, NotRequired, TypedDict, Unpack
+
+import pulumi
+
+from gpuform.providers.lens.health_gate import HealthGateLifecycle
+from gpuform.providers.resource import PlatformResource
+
+__all__ = ["HealthGate"]
+
+
+class BoundsArguments(TypedDict):
+    """From where to where a number may be."""
+
+    # The least that will do.
+    at_least: NotRequired[pulumi.Input[float] | None]
+    # The most that will do.
+    at_most: NotRequired[pulumi.Input[float] | None]
+
+
+class RateBoundsArguments(TypedDict):
+    """From where to where a rate may be; 1 is all."""
+
+    # The least that will do, from 0 to 1.
+    at_least: NotRequired[pulumi.Input[float] | None]
+    # The most that will do, from 0 to 1.
+    at_most: NotRequired[pulumi.Input[float] | None]
+
+
+class ConditionArguments(TypedDict):
+    """What has to hold, all of it. The rates of nodes and ports are computed from the overview."""
+
+    # GPU nodes.
+    total_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Healthy nodes.
+    healthy_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Nodes with faults.
+    faulty_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Nodes without any GPU in use.
+    fully_idle_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Nodes with some GPUs in use.
+    partially_idle_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Nodes with all in use.
+    busy_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Active RDMA ports.
+    active_ports: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # RDMA ports.
+    total_ports: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Healthy nodes of all.
+    healthy_node_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
+    # Active RDMA ports of all.
+    active_port_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
+    # GPUs allotted to workloads.
+    allocation_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
+    # Use that is made of allotted GPUs.
+    utilization: NotRequired[pulumi.Input[RateBoundsArguments] | None]
+    # Used part of the storage.
+    storage_utilization_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
+
+
+class HealthGateArguments(TypedDict):
+    """A gate that opens once Lens's overview satisfies a condition; what depends on it waits."""
+
+    # Bounds by names of the overview: what has to hold, all of it.
+    condition: pulumi.Input[ConditionArguments]
+    # How long to wait for it, in minutes. (nothing)
+    wait_minutes: NotRequired[pulumi.Input[int] | None]
+    # Values of any kind: when one changes, the gate is passed anew.
+    triggers: NotRequired[pulumi.Input[Sequence[pulumi.Input[Any]]] | None]
+
+
+class HealthGate(PlatformResource, module="gpuform.lens", name="HealthGate"):
+    """A gate that opens once Lens's overview satisfies a condition; what depends on it waits."""
+
+    _lifecycle = HealthGateLifecycle
+
+    condition: pulumi.Output[dict[str, Any]]
+    wait_minutes: pulumi.Output[int | None]
+    triggers: pulumi.Output[list[Any] | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    overview: pulumi.Output[dict[str, Any] | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[HealthGateArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)

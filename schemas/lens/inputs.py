@@ -1,0 +1,94 @@
+"""What a person declares of a health gate: bounds of what Lens's overview tells.
+
+Names are the overview's own in snake_case (Lens reference, 'Get Cluster Overview').
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.rules import Default, Local
+
+WAIT_MINUTES = 30
+
+
+class BoundsInputs(InputModel):
+    """From where to where a number may be."""
+
+    at_least: float | None = Field(default=None, ge=0, description="The least that will do.")
+    at_most: float | None = Field(default=None, ge=0, description="The most that will do.")
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        least, most = values.get("at_least"), values.get("at_most")
+        if least is None and most is None:
+            yield Problem("at_least", "is required: declare it, or at_most, or both")
+        if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
+            yield Problem(
+                "at_least", f"{least:g} is more than at_most, {most:g}: no number will do"
+            )
+
+
+class RateBoundsInputs(BoundsInputs):
+    """From where to where a rate may be; 1 is all."""
+
+    at_least: float | None = Field(
+        default=None, ge=0, le=1, description="The least that will do, from 0 to 1."
+    )
+    at_most: float | None = Field(
+        default=None, ge=0, le=1, description="The most that will do, from 0 to 1."
+    )
+
+
+class ConditionInputs(InputModel):
+    """What has to hold, all of it. The rates of nodes and ports are computed from the overview."""
+
+    total_nodes: BoundsInputs | None = Field(default=None, description="GPU nodes.")
+    healthy_nodes: BoundsInputs | None = Field(default=None, description="Healthy nodes.")
+    faulty_nodes: BoundsInputs | None = Field(default=None, description="Nodes with faults.")
+    fully_idle_nodes: BoundsInputs | None = Field(
+        default=None, description="Nodes without any GPU in use."
+    )
+    partially_idle_nodes: BoundsInputs | None = Field(
+        default=None, description="Nodes with some GPUs in use."
+    )
+    busy_nodes: BoundsInputs | None = Field(default=None, description="Nodes with all in use.")
+    active_ports: BoundsInputs | None = Field(default=None, description="Active RDMA ports.")
+    total_ports: BoundsInputs | None = Field(default=None, description="RDMA ports.")
+    healthy_node_rate: RateBoundsInputs | None = Field(
+        default=None, description="Healthy nodes of all."
+    )
+    active_port_rate: RateBoundsInputs | None = Field(
+        default=None, description="Active RDMA ports of all."
+    )
+    allocation_rate: RateBoundsInputs | None = Field(
+        default=None, description="GPUs allotted to workloads."
+    )
+    utilization: RateBoundsInputs | None = Field(
+        default=None, description="Use that is made of allotted GPUs."
+    )
+    storage_utilization_rate: RateBoundsInputs | None = Field(
+        default=None, description="Used part of the storage."
+    )
+
+
+class HealthGateInputs(InputModel):
+    """A gate that opens once Lens's overview satisfies a condition; what depends on it waits."""
+
+    condition: ConditionInputs = Field(
+        description="Bounds by names of the overview: what has to hold, all of it."
+    )
+    wait_minutes: Annotated[int | None, Local, Default(WAIT_MINUTES)] = Field(
+        default=None, ge=1, description="How long to wait for it, in minutes."
+    )
+    triggers: list[Any] | None = Field(
+        default=None, description="Values of any kind: when one changes, the gate is passed anew."
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        if values.get("condition") == {}:
+            names = ", ".join(ConditionInputs.model_fields)
+            yield Problem("condition", f"is empty: declare bounds of at least one of {names}")

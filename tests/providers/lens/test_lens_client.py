@@ -1,0 +1,150 @@
+"""What the client asks of Lens, and what it makes of answers, errors and pages."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from lens_document import CONSUMERS, ERROR, HEATMAP, OVERVIEW, typed
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.call import Call, serving
+from gpuform.providers.errors import InvalidRequest, MissingCredentials, ServerError
+from gpuform.providers.lens import get_consumers, get_heatmap, get_overview
+from gpuform.providers.lens.client import LensClient, client_for, is_configured
+from gpuform.providers.transport import mount
+
+Answer = Callable[[httpx.Request], httpx.Response]
+URL = "http://lens.test"
+TOKEN = "a-token-for-lens"
+
+
+def client(answer: Answer, token: str | None = None) -> LensClient:
+    return LensClient(f"{URL}/api", token, httpx.MockTransport(answer))
+
+
+def always(content: Any, status: int = 200) -> Answer:
+    return lambda _request: httpx.Response(status, json=content)
+
+
+def shown(model: Any) -> Any:
+    return model.model_dump(mode="json", by_alias=True)
+
+
+def test_the_documented_requests() -> None:
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        last = request.url.path.rpartition("/")[2]
+        found = {"overview": OVERVIEW, "gpuHeatmap": HEATMAP}
+        page = copy.deepcopy(CONSUMERS)
+        page["data"]["total"] = 2
+        return httpx.Response(200, json=found.get(last, page))
+
+    lens = client(answer)
+    assert typed(shown(lens.overview())) == typed(OVERVIEW["data"])
+    assert lens.heatmap().temperature.unit == "℃"
+    assert typed([shown(each) for each in lens.consumers()]) == typed(CONSUMERS["data"]["data"])
+    assert asked == [
+        f"{URL}/api/clusters/overview",
+        f"{URL}/api/clusters/gpuHeatmap",
+        f"{URL}/api/clusters/consumers?pageNum=1&pageSize=100",
+    ]
+
+
+@pytest.mark.parametrize(("number", "size", "requests"), [(0, 10, 1), (10, 10, 1), (23, 10, 3)])
+def test_all_pages_are_read(number: int, size: int, requests: int) -> None:
+    (one, _) = CONSUMERS["data"]["data"]
+    everyone = [{**one, "uid": str(at)} for at in range(number)]
+    asked = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        page = int(request.url.params["pageNum"])
+        asked.append(page)
+        data = {"data": everyone[(page - 1) * size : page * size], "total": number}
+        return httpx.Response(200, json={"code": 0, "data": data})
+
+    assert [each.uid for each in client(answer).consumers(size)] == [str(n) for n in range(number)]
+    assert len(asked) == requests
+
+
+def test_pages_that_move_meanwhile_end_and_show_each_once() -> None:
+    """More are promised than there are, and one is on two pages."""
+    pages = {"1": CONSUMERS["data"]["data"], "2": CONSUMERS["data"]["data"][1:]}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        data = {"data": pages.get(request.url.params["pageNum"], []), "total": 50}
+        return httpx.Response(200, json={"code": 0, "data": data})
+
+    assert [each.uid for each in client(answer).consumers(2)] == ["abc123", "def456"]
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "kind", "said"),
+    [
+        (ERROR, 500, ServerError, "answered 500: Failed to retrieve cluster overview"),
+        (ERROR, 200, ServerError, "answered 200 with code 500: Failed to retrieve"),
+        ({**ERROR, "code": 400}, 400, InvalidRequest, "answered 400: Failed"),
+        ({**OVERVIEW, "data": [1]}, 200, ServerError, "answered 200 with something unexpected"),
+        ({"code": 0, "traceId": "trace-abc123"}, 200, ServerError, "something unexpected"),
+    ],
+)
+def test_an_error_has_the_trace(content: Any, status: int, kind: type, said: str) -> None:
+    with pytest.raises(kind) as caught:
+        client(always(content, status)).overview()
+    assert said in caught.value.message  # type: ignore[attr-defined]
+    assert caught.value.request_id == "trace-abc123"  # type: ignore[attr-defined]
+    assert "traceId trace-abc123" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["<html>", ["planted"], {"traceId": {"planted": 1}}])
+def test_an_error_of_another_form_tells_nothing_of_it(content: Any) -> None:
+    with pytest.raises(ServerError) as caught:
+        client(always(content, 500)).overview()
+    assert "planted" not in str(caught.value)
+    assert caught.value.request_id is None
+
+
+def test_a_token_is_sent_and_never_told() -> None:
+    sent = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("authorization"))
+        return httpx.Response(200, json={**ERROR, "message": f"{TOKEN} is not known"})
+
+    with pytest.raises(ServerError, match=r"code 500: \[secret\] is not known") as caught:
+        client(answer, TOKEN).overview()
+    assert sent == [f"Bearer {TOKEN}"]
+    assert TOKEN not in repr(vars(caught.value))
+    with pytest.raises(ServerError):
+        client(answer).overview()
+    assert sent[1] is None
+
+
+def test_where_it_is() -> None:
+    assert not is_configured(Settings(environ={}))
+    with pytest.raises(MissingCredentials, match="set LENS_URL") as caught:
+        client_for(Settings(environ={})).overview()
+    assert "lens:url" in str(caught.value)
+    for url in (URL, f"{URL}/", f"{URL}/api", f"{URL}/api/"):
+        with mount(URL, httpx.MockTransport(always(OVERVIEW))):
+            settings = Settings(config={"lens:url": url}.get, environ={})
+            assert is_configured(settings)
+            assert client_for(settings).overview().total_nodes == 10
+
+
+def test_programs_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        last = request.url.path.rpartition("/")[2]
+        content = {"overview": OVERVIEW, "gpuHeatmap": HEATMAP, "consumers": CONSUMERS}[last]
+        if last == "consumers" and request.url.params["pageNum"] != "1":
+            content = {"code": 0, "data": {"data": [], "total": 50}}
+        return httpx.Response(200, json=content)
+
+    monkeypatch.setenv("LENS_URL", URL)
+    with mount(URL, httpx.MockTransport(answer)), serving(Call()):
+        assert get_overview().rdma_cluster_stat.active_ports == 76
+        assert [each.stat.gpu_request for each in get_consumers()] == [8, 4]
+        assert get_heatmap().utilization.data[0].value == 98.5

@@ -1,0 +1,175 @@
+"""A health gate: it waits, says what it saw, stays as it was, and is passed anew on request."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from lens_document import OVERVIEW
+
+from gpuform.providers.call import Call, serving
+from gpuform.providers.clock import EmulatorClock
+from gpuform.providers.emulator.app import create_app
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.intents import Intents
+from gpuform.providers.lens.health_gate import HealthGateLifecycle
+from gpuform.providers.transport import in_process, mount
+
+URL = "http://lens-gate.test"
+GATE = {"condition": {"healthy_nodes": {"at_least": 9.0}, "faulty_nodes": {"at_most": 1.0}}}
+
+
+class World:
+    """An emulated Lens that shows the document's overview, and one gate."""
+
+    def __init__(self, http: httpx.Client, directory: Path) -> None:
+        self.http = http
+        self.directory = directory
+        self.lifecycle = HealthGateLifecycle()
+        self.state: dict[str, Any] = {}
+        self.progress: list[str] = []
+
+    def admin(self, method: str, path: str, body: Any) -> Any:
+        answer = self.http.request(method, f"/_emulator/{path}", json=body)
+        answer.raise_for_status()
+        return answer.json()
+
+    def show(self, **overview: Any) -> None:
+        self.admin("POST", "lens/settings", {"overview": {**OVERVIEW["data"], **overview}})
+
+    def now(self) -> float:
+        return float(self.http.get("/_emulator/clock").json()["now"])
+
+    def requests(self) -> int:
+        return len(self.http.get("/_emulator/requests").json())
+
+    def serving(self, timeout: float | None = None) -> Any:
+        call = Call(
+            urn="urn:pulumi:dev::p::t::gate",
+            timeout=timeout,
+            clock=EmulatorClock(URL),
+            intents=Intents(self.directory / "intents"),
+            on_progress=self.progress.append,
+        )
+        return serving(call)
+
+    def create(self, timeout: float | None = None, **inputs: Any) -> dict[str, Any]:
+        with self.serving(timeout):
+            made = self.lifecycle.create({**GATE, **inputs, "__provider": "p"})
+        assert made.id == "overview"
+        self.state = {**made.outs, "__provider": "p"}
+        return self.state
+
+    def planned(self, **inputs: Any) -> list[str]:
+        news = {**GATE, **inputs, "__provider": "p"}
+        return [each.path for each in self.lifecycle.changes(self.state, news)]
+
+    def update(self, **inputs: Any) -> dict[str, Any]:
+        with self.serving():
+            outs = self.lifecycle.update("overview", self.state, {**GATE, **inputs}).outs
+        self.state = {**outs, "__provider": "p"}
+        return self.state
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
+    monkeypatch.setenv("LENS_URL", f"{URL}/lens")
+    monkeypatch.chdir(tmp_path)
+    with Store(None, seed="gate") as store:
+        transport = in_process(create_app(store, Clock(store, start=1_800_000_000.0)))
+        with mount(URL, transport), httpx.Client(base_url=URL, transport=transport) as http:
+            world = World(http, tmp_path)
+            world.show()
+            yield world
+
+
+def test_an_open_gate_is_passed_at_once_and_tells_the_overview(world: World) -> None:
+    began = world.now()
+    outs = world.create()
+    assert world.now() == began
+    assert outs["ready"] is True
+    assert "not_ready_reason" not in outs
+    assert outs["overview"]["healthy_nodes"] == 9
+    assert outs["overview"]["active_port_rate"] == 0.95
+
+
+def test_a_gate_waits_until_it_opens(world: World) -> None:
+    rule = {"method": "GET", "path": "overview", "count": 4, "status_override": "faultyNodes=3"}
+    world.admin("POST", "faults", rule)
+    began = world.now()
+    assert world.create()["ready"] is True
+    assert world.now() - began == 60
+    assert world.progress == ["faultyNodes=3 (wanted: at most 1) (0s)"]
+
+
+def test_errors_of_lens_are_waited_out(world: World) -> None:
+    world.admin("POST", "faults", {"method": "GET", "path": "overview", "count": 8, "status": 500})
+    assert world.create()["ready"] is True
+
+
+@pytest.mark.parametrize(("inputs", "waited"), [({}, "30m00s"), ({"wait_minutes": 90.0}, "1h30m")])
+def test_the_time_ends_with_what_was_seen(world: World, inputs: Any, waited: str) -> None:
+    world.show(healthyNodes=7)
+    outs = world.create(**inputs)
+    assert outs["ready"] is False
+    assert outs["not_ready_reason"] == (
+        f"health gate: not done after {waited}; last seen: healthyNodes=7 (wanted: at least 9)"
+    )
+    assert outs["overview"]["healthy_nodes"] == 7
+    assert world.planned(**inputs) == ["ready"]
+    world.show()
+    assert world.update(**inputs)["ready"] is True
+
+
+def test_pulumi_s_timeout_ends_it_sooner(world: World) -> None:
+    world.show(healthyNodes=7)
+    assert "not done after 2m00s" in world.create(timeout=120)["not_ready_reason"]
+
+
+def test_unchanged_it_stays_as_it_was(world: World) -> None:
+    made = world.create()
+    world.show(healthyNodes=2, faultyNodes=8)
+    asked = world.requests()
+    assert world.planned() == []
+    with world.serving():
+        seen = world.lifecycle.read("overview", world.state)
+    assert seen.outs == {key: value for key, value in made.items() if key != "__provider"}
+    assert world.requests() == asked
+
+
+def test_other_triggers_and_another_condition_pass_it_anew(world: World) -> None:
+    world.create(triggers=["v1"])
+    assert world.planned(triggers=["v1"]) == []
+    assert world.planned(triggers=["v2"]) == ["triggers"]
+    world.show(healthyNodes=10)
+    outs = world.update(triggers=["v2"])
+    assert (outs["triggers"], outs["overview"]["healthy_nodes"]) == (["v2"], 10)
+    stricter = {"condition": {"healthy_nodes": {"at_least": 11.0}}}
+    assert "condition.healthy_nodes.at_least" in world.planned(triggers=["v2"], **stricter)
+    outs = world.update(triggers=["v2"], **stricter)
+    assert outs["ready"] is False
+    assert world.planned(triggers=["v2"], **stricter, wait_minutes=5.0) == ["ready"]
+
+
+def test_a_delete_forgets_it(world: World) -> None:
+    world.create()
+    asked = world.requests()
+    with world.serving():
+        world.lifecycle.delete("overview", world.state)
+    assert world.requests() == asked
+
+
+def test_an_import_shows_the_overview_of_now(world: World) -> None:
+    with world.serving():
+        seen = world.lifecycle.read("overview", {})
+        assert seen.outs["overview"]["total_nodes"] == 10
+        assert world.lifecycle.read("something", {}).id == ""
+
+
+def test_without_an_address_there_is_no_gate(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LENS_URL")
+    with pytest.raises(GpuformError, match="set LENS_URL"):
+        world.create()

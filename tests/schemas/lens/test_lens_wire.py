@@ -1,0 +1,51 @@
+"""Lens's examples as they are read: every field, its type, the unit that the document garbles."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lens_document import CONSUMERS, GARBLED, HEATMAP, OVERVIEW, typed
+
+from gpuform.schemas.lens.wire import ConsumerPage, Envelope, GpuHeatmap, Overview, repaired
+
+
+def shown(model: Any, answer: Any) -> Any:
+    envelope = Envelope.model_validate(answer)
+    assert (envelope.code, envelope.trace_id) == (0, "trace-abc123")
+    return model.model_validate(envelope.data).model_dump(mode="json", by_alias=True)
+
+
+def test_the_overview_field_by_field() -> None:
+    assert typed(shown(Overview, OVERVIEW)) == typed(OVERVIEW["data"])
+
+
+def test_the_consumers_field_by_field() -> None:
+    assert typed(shown(ConsumerPage, CONSUMERS)) == typed(CONSUMERS["data"])
+
+
+def test_the_heatmap_field_by_field_with_its_unit_repaired() -> None:
+    expected = copy.deepcopy(HEATMAP["data"])
+    assert expected["temperature"]["unit"] == GARBLED
+    expected["temperature"]["unit"] = "℃"
+    assert typed(shown(GpuHeatmap, HEATMAP)) == typed(expected)
+
+
+@pytest.mark.parametrize("text", ["℃", "°C", "W", "%", "", "µW", "é"])
+def test_a_unit_that_is_right_stays(text: str) -> None:
+    assert repaired(text) == text
+
+
+@given(st.sampled_from(["℃", "µW", "Ω", "°C"]))
+def test_what_was_garbled_once_is_repaired(text: str) -> None:
+    try:
+        garbled = text.encode().decode("cp1252")
+    except UnicodeDecodeError:
+        return
+    assert repaired(garbled) == text
+
+
+def test_what_is_not_told_is_not_nought() -> None:
+    assert Overview.model_validate({}).faulty_nodes is None
+    assert Overview.model_validate({"faultyNodes": None}).faulty_nodes is None
