@@ -30,30 +30,31 @@ class Cascade:
         """The dependents that fall with `root`, in the order of the state.
 
         Not those in `spared`: what this run has dealt with does not depend on `root` any more.
-        A dependent falls when it goes with a resource that falls (`deleted_with`,
-        `replace_with`), or when a property that comes from one asks for its replacement.
+        A dependent falls when it goes with a resource that falls (`deleted_with`), when `root`
+        itself is in its `replace_with`, or when a property that comes from one that falls asks for
+        its replacement. What waits for its deletion falls, too, unless it is protected.
         """
         if not self._users:
             self._users = graph.users(self.base)
         falling = {root.urn}
         found: list[Fallen] = []
         for dependent in graph.dependents(self.base, self._users, root.urn):
-            if dependent.urn in spared or dependent.pending_replacement:
+            if dependent.urn in spared or not _may_fall(dependent):
                 continue
             keys = self._keys(dependent, falling)
             if keys is not None:
                 falling.add(dependent.urn)
                 found.append(Fallen(dependent, keys))
+            elif root.urn in dependent.replace_with and not dependent.delete:
+                found.append(Fallen(dependent, ["replace_with"]))
         return found
 
     def _keys(self, dependent: ResourceState, falling: set[str]) -> Sequence[str] | None:
         """Why it falls; None when it stays."""
-        if not dependent.custom or dependent.external or is_provider(dependent.type):
+        if not dependent.custom:
             return None
         if dependent.deleted_with in falling:
             return ["deleted_with"]
-        if not falling.isdisjoint(dependent.replace_with):
-            return ["replace_with"]
         touched = [
             key
             for key, urns in dependent.property_dependencies.items()
@@ -63,4 +64,10 @@ class Cascade:
             return None
         goal = replace(dependent, inputs={**dependent.inputs, **dict.fromkeys(touched, UNKNOWN)})
         diff = resource_diff.compare(self.host, replace(dependent, init_errors=[]), goal)
-        return diff.replaces if diff.changes and diff.replaces else None
+        return diff.replaces or None
+
+
+def _may_fall(dependent: ResourceState) -> bool:
+    if dependent.external or is_provider(dependent.type):
+        return False
+    return not (dependent.delete and dependent.protect)

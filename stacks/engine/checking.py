@@ -36,8 +36,7 @@ def problem_text(registration: Registration, subject: str, reason: str) -> str:
 
 
 def _failure_text(registration: Registration, news: PropertyMap, failure: Failure) -> str:
-    root = property_paths.parse(failure.property)[:1]
-    value = news.get(str(root[0])) if root else None
+    value = news.get(property_paths.root_of(failure.property))
     plain = unwrap_secrets(value)
     shown = ""
     if plain == value and isinstance(value, str | float | int | bool):

@@ -18,7 +18,7 @@ def among(
     doomed: Sequence[ResourceState],
     selection: Selection,
     base: Sequence[ResourceState],
-    fallen_with: Callable[[str], Sequence[str]],
+    fallen_with: Callable[[str], Collection[str]],
 ) -> tuple[list[ResourceState], list[ResourceState]]:
     """Which of the entries a run of this selection deletes, and which of these nobody named.
 

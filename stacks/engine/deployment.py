@@ -38,7 +38,7 @@ from gpuform.stacks.engine.snapshot import SnapshotManager
 from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.step_executor import StepExecutor
-from gpuform.stacks.engine.step_generator import StepGenerator
+from gpuform.stacks.engine.step_generator import StepGenerator, unchanged
 from gpuform.stacks.engine.steps import Op
 from gpuform.stacks.engine.targeting import Selection
 from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, DYNAMIC_PACKAGE, STACK_TYPE
@@ -247,7 +247,7 @@ class Deployment:
             preview, snapshot = self.options.preview, self._executor.snapshot
             self._delete(generator, generator.leftovers() if preview else snapshot.leftovers())
         if finished:
-            known = [*(entry.urn for entry in base), *generator.seen]
+            known = [*(entry.urn for entry in base), *generator.declared]
             self._tell_missing(self.options.selection.targets.missing(known))
         self._keep_stack_outputs(monitor)
 
@@ -280,7 +280,8 @@ class Deployment:
         self.events.emit(StepDone(step, self.options.preview))
 
     def _delete(self, generator: StepGenerator, leftovers: Sequence[ResourceState]) -> None:
-        kept = {p.urn for p in self._providers.values() if p.is_registered} | generator.kept
+        registered = {p.urn for p in self._providers.values() if p.is_registered}
+        kept = registered | generator.kept
         doomed = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
         selection = self.options.selection
         if selection.is_limited:
@@ -293,8 +294,13 @@ class Deployment:
                         hint="add it, or all that depends on the targets: --target-dependents",
                     ),
                 )
-        if not self._executor.stopping:
-            DeletePhase(self._executor, generator.base).run(doomed)
+        if self._executor.stopping:
+            return
+        gone, declared = set(map(id, doomed)), registered | generator.declared
+        for entry in leftovers:
+            if id(entry) not in gone and entry.urn not in declared:
+                self._executor.run_layer([unchanged(entry)])
+        DeletePhase(self._executor, generator.base).run(doomed)
 
     def _finish(self, began: float) -> Outcome:
         executor = self._executor

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from gpuform.stacks.engine import graph
 from gpuform.stacks.engine.state import PendingOperation, ResourceState
+from gpuform.stacks.engine.urn import STACK_TYPE, inside, type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Entries:
     def replace(self, old: ResourceState, new: ResourceState, number: int | None = None) -> None:
         """`new` stands for what `old` stood for."""
         self._take(old)
+        self._note_name(old, new)
         self.add(new, number)
 
     def replace_keeping(
@@ -92,6 +95,7 @@ class Entries:
     ) -> None:
         """`new` was created first; the old object is still there and must be deleted."""
         self.put(old, replace(old, delete=True))
+        self._note_name(old, new)
         self.add(new, number)
 
     def put(self, old: ResourceState, new: ResourceState) -> None:
@@ -120,7 +124,7 @@ class Entries:
         As under the Pulumi CLI, a property that depends on nothing loses its key in
         `property_dependencies`.
         """
-        gone = self._missing()
+        gone = self._missing({})
         for entry in list(self._old.values()):
             rebuilt = _rewired(entry, gone, {}, keep_empty=False)
             if rebuilt is not entry:
@@ -131,13 +135,6 @@ class Entries:
     def leftovers(self) -> list[ResourceState]:
         """The old entries that no step has dealt with."""
         return list(self._old.values())
-
-    def rename(self, names: Mapping[str, str]) -> bool:
-        """Entries found by an alias: old URN -> new URN, in every reference. Whether it is news."""
-        news = bool(names) and dict(names) != self._renamed
-        if news:
-            self._renamed = dict(names)
-        return news
 
     def begin(self, operation: PendingOperation, token: int | None = None) -> int:
         """An operation is on its way to a provider."""
@@ -158,30 +155,82 @@ class Entries:
         return tokens
 
     def current(self) -> tuple[list[ResourceState], list[PendingOperation], Order]:
-        """The list as it is now, with nothing in it that names what is gone or renamed."""
-        numbers = [*self._done, *self._old]
-        resources = list(self._all())
-        gone = self._missing()
-        if gone or self._renamed:
-            resources = [_rewired(entry, gone, self._renamed) for entry in resources]
-        order = Order(numbers, len(self._done), list(self._pending))
-        return resources, list(self._pending.values()), order
+        """The list as it is now, with nothing in it that names what is gone or renamed.
+
+        What an entry needs comes before it: one that is left as it is may need another that this
+        run is still working on.
+        """
+        names = self._names()
+        gone = self._missing(names)
+        found = {**self._done, **self._old}
+        if gone or names:
+            found = {number: _rewired(entry, gone, names) for number, entry in found.items()}
+        numbers = _in_order(found)
+        done = max((place for place, n in enumerate(numbers, 1) if n in self._done), default=0)
+        order = Order(numbers, done, list(self._pending))
+        return [found[n] for n in numbers], list(self._pending.values()), order
 
     def _all(self) -> Iterator[ResourceState]:
         return chain(self._done.values(), self._old.values())
+
+    def _note_name(self, old: ResourceState, new: ResourceState) -> None:
+        """What was found by an alias has its new name from now on, in every reference."""
+        if new.urn != old.urn:
+            self._renamed[old.urn] = new.urn
+
+    def _names(self) -> Mapping[str, str]:
+        """Old URN -> new URN, also of what is inside a component that has another one."""
+        names = dict(self._renamed)
+        live = {entry.urn for entry in self._all()} if names else set()
+        for entry in self._all() if names else ():
+            parent = names.get(entry.parent)
+            if parent is not None and entry.urn not in names and type_of(parent) != STACK_TYPE:
+                urn = inside(entry.urn, parent)
+                if urn not in live:
+                    names[entry.urn] = urn
+        return names
 
     def _take(self, old: ResourceState) -> None:
         number = self._numbers[id(old)]
         if self._done.pop(number, None) is None:
             self._old.pop(number, None)
-        self._old.pop(self._replacing.pop(old.urn, -1), None)
+        if self._replacing.get(old.urn) == number:
+            del self._replacing[old.urn]
 
-    def _missing(self) -> dict[str, ResourceState]:
-        """The entries that are gone and have no other of their URN, by URN."""
+    def _missing(self, names: Mapping[str, str]) -> dict[str, ResourceState]:
+        """The entries that are gone and have no other of their URN, by the URN of today."""
         if not self._gone:
             return {}
-        live = {entry.urn for entry in self._all()}
-        return {urn: entry for urn, entry in self._gone.items() if urn not in live}
+        there = {names.get(entry.urn, entry.urn) for entry in self._all()}
+        gone = {names.get(urn, urn): entry for urn, entry in self._gone.items()}
+        return {urn: entry for urn, entry in gone.items() if urn not in there}
+
+
+def _in_order(found: Mapping[int, ResourceState]) -> list[int]:
+    """The numbers as they come, but for what has to be earlier because others need it."""
+    places: dict[str, list[int]] = {}
+    for number, entry in found.items():
+        places.setdefault(entry.urn, []).append(number)
+    listed: dict[int, None] = {}
+    urns: set[str] = set()
+    for first in found:
+        waiting = [first]
+        while waiting:
+            number = waiting[-1]
+            entry = found[number]
+            missing = [
+                needed
+                for urn in graph.needs(entry) - urns
+                for needed in places.get(urn, ())[:1]
+                if needed not in listed and needed not in waiting
+            ]
+            if missing:
+                waiting += sorted(missing, reverse=True)
+                continue
+            waiting.pop()
+            listed[number] = None
+            urns.add(entry.urn)
+    return list(listed)
 
 
 def _rewired(
@@ -197,16 +246,16 @@ def _rewired(
     """
 
     def current(urns: Iterable[str]) -> list[str]:
-        return [renamed.get(urn, urn) for urn in urns if urn not in gone]
+        return [urn for old in urns if (urn := renamed.get(old, old)) not in gone]
 
-    parent = resource.parent
+    parent = renamed.get(resource.parent, resource.parent)
     while parent in gone:
-        parent = gone[parent].parent
+        parent = renamed.get(gone[parent].parent, gone[parent].parent)
     properties = {key: current(urns) for key, urns in resource.property_dependencies.items()}
     rewired = replace(
         resource,
         urn=renamed.get(resource.urn, resource.urn),
-        parent=renamed.get(parent, parent),
+        parent=parent,
         dependencies=current(resource.dependencies),
         property_dependencies={k: urns for k, urns in properties.items() if urns or keep_empty},
         deleted_with=next(iter(current([resource.deleted_with])), ""),

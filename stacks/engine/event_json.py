@@ -63,10 +63,11 @@ class EventLog:
     _sequence: int = 0
     _steps: int = 0
     _operation: str = ""
+    _preview: bool = False
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Prelude):
-            self._operation = event.operation
+            self._operation, self._preview = event.operation, event.preview
             self._line("preludeEvent", {"config": {**event.config}})
         elif isinstance(event, StepStarted):
             self._line("resourcePreEvent", _about(event.step, event.step.op, event.planning))
@@ -74,14 +75,18 @@ class EventLog:
             self._steps += 1
             self._line("resOutputsEvent", _about(event.step, self._op(event.step), event.planning))
         elif isinstance(event, StepFailed):
-            self._steps += 1
-            failed = {"metadata": _metadata(event.step, event.step.op)}
-            self._line("resOpFailedEvent", {**failed, "status": 0, "steps": self._steps})
+            self._fail(event)
         elif isinstance(event, Summary):
             self._line("summaryEvent", _summary(event))
             self._line("cancelEvent", {})
         elif self.debug or not (isinstance(event, Diagnostic) and event.severity == "debug"):
             self._line("diagnosticEvent", _diagnostic(event))
+
+    def _fail(self, event: StepFailed) -> None:
+        self._steps += 1
+        if not self._preview:  # its failures are diagnostics only
+            failed = {"metadata": _metadata(event.step, event.step.op)}
+            self._line("resOpFailedEvent", {**failed, "status": 0, "steps": self._steps})
 
     def _op(self, step: Step) -> Op:
         """As in Pulumi, a refresh tells what it found; one that leads up to an update does not."""
@@ -97,8 +102,8 @@ class EventLog:
 class PreviewDigest:
     """Collects the events of a preview; `to_json` is the object of `pulumi preview --json`.
 
-    A replacement is one step; of the unchanged resources only the stack is listed. `duration` is in
-    nanoseconds.
+    A replacement is one step; of the unchanged resources only the stack is listed, and those whose
+    `protect` changes. `duration` is in nanoseconds.
     """
 
     _config: dict[str, str] = field(default_factory=dict)
@@ -146,9 +151,11 @@ def _masked(value: Json) -> Json:
 
 
 def _is_listed(step: Step) -> bool:
-    if not step.op.is_logical or step.op is Op.REFRESH or is_provider(step.state.type):
+    if not step.op.is_logical or is_provider(step.state.type):
         return False
-    return step.op is not Op.SAME or step.state.type == STACK_TYPE
+    if step.op is not Op.SAME or step.state.type == STACK_TYPE:
+        return True
+    return step.old is not None and step.old.protect != step.state.protect
 
 
 def _preview_step(step: Step) -> JsonObject:
@@ -189,7 +196,7 @@ def _metadata(step: Step, op: Op) -> JsonObject:
         "keys": [*step.keys],
         "diffs": [*step.diffs],
         "detailedDiff": _detailed_diff(step, "diffKind"),
-        "logical": step.op.is_logical,
+        "logical": step.op.is_logical and step.op is not Op.REFRESH,
         "provider": step.state.provider,
     }
 

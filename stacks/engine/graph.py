@@ -24,19 +24,18 @@ def needs(resource: ResourceState, *, provider: bool = True) -> set[str]:
 
 
 def users(resources: Sequence[ResourceState]) -> dict[str, list[int]]:
-    """The places of the live entries that need a URN, by that URN."""
+    """The places of the entries that need a URN, by that URN."""
     found: dict[str, list[int]] = {}
     for place, resource in enumerate(resources):
-        if not resource.delete:
-            for urn in needs(resource):
-                found.setdefault(urn, []).append(place)
+        for urn in needs(resource):
+            found.setdefault(urn, []).append(place)
     return found
 
 
 def dependents(
     resources: Sequence[ResourceState], users_of: Mapping[str, Sequence[int]], root: str
 ) -> list[ResourceState]:
-    """The live entries that transitively depend on `root`, in the state's order.
+    """The entries that transitively depend on `root`, in the state's order.
 
     `users_of` is what `users` found in `resources`.
     """

@@ -235,7 +235,6 @@ _APPLY: dict[str, _Apply] = {
     "await_replacement": lambda e, r, _: e.await_replacement(_old(e, r)),
     "remove": lambda e, r, _: e.remove(_old(e, r)),
     "rebuild": lambda e, _r, _c: e.rebuild(),
-    "rename": lambda e, r, _: e.rename(r["names"]),
     "outputs": _set_outputs,
     "begin": lambda e, r, c: e.begin(_operation(r, c), _number(r, "token")),
     "end": lambda e, r, _: e.end(_number(r, "token")),

@@ -175,15 +175,13 @@ class Monitor:
         if registration.custom:
             provider = self.providers[DYNAMIC_PACKAGE].reference(self.executor)
         steps = self.generator.generate(registration, provider)
-        if not self.preview:
-            self.executor.snapshot.renamed(self.generator.renamed)
         self._apply_rules(registration, steps[-1])
         return steps
 
     def _run(self, urn: str, steps: list[Step]) -> ResourceState:
         self.executor.run(steps)
         with self._lock:
-            self._steps[urn] = steps[-1]
+            self._steps[urn] = next(step for step in reversed(steps) if step.op.is_logical)
         return steps[-1].state
 
     def _needs_a_failure(self, registration: Registration) -> bool:
@@ -277,9 +275,12 @@ class Monitor:
             return
         if step.state.type == STACK_TYPE:
             self.stack_outputs = {key: _unmarked(value) for key, value in outputs.items()}
+            return
+        if self.preview:
+            step.state.outputs = outputs
         else:
             self.executor.snapshot.outputs(step.state, outputs)
-            self.events.emit(StepDone(step, self.preview))
+        self.events.emit(StepDone(step, self.preview))
 
     @property
     def stack(self) -> Step | None:

@@ -143,7 +143,7 @@ def _property_changes(
     fields: Sequence[FieldChange], old: ResourceState | None, new: ResourceState | None
 ) -> Iterator[PropertyChange]:
     for field in fields:
-        root = str(property_paths.parse(field.path)[0])
+        root = property_paths.root_of(field.path)
         holders = [m for s in (old, new) if s for m in (s.inputs, s.outputs)]
         secret = any(values.contains_secret(holder.get(root)) for holder in holders)
         yield PropertyChange.of(field, secret=secret)

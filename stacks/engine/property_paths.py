@@ -3,6 +3,7 @@
 Pulumi's options name properties by them (ignore_changes, replace_on_changes), also inside secrets.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -19,33 +20,46 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class PathError(ValueError):
-    """A path that does not fit the values: a part of it is missing, or of another kind."""
+    """Text that is no path, or a path whose parts are missing or of another kind in the values."""
+
+
+_SEGMENT = re.compile(
+    r'\["(?P<key>(?:\\"|[^"])*)"\]|\[(?P<index>\*|[+-]?[0-9]+)\]|(?P<name>[^.\[]+)|\.(?!$)',
+    re.DOTALL,
+)
 
 
 def parse(path: str) -> Path:
-    """`a.b["c d"][0]` as its keys and indices."""
-    return tuple(_segments(path))
+    """`a.b["c d"][0]` as its keys and indices. Raises PathError."""
+    segments: list[str | int] = []
+    at = 0
+    while at < len(path):
+        found = _SEGMENT.match(path, at)
+        if found is None or path[0] == ".":
+            raise PathError(f"{path!r} is not a property path")
+        at = found.end()
+        key, index, name = found["key"], found["index"], found["name"]
+        if key is not None:
+            segments.append(key.replace('\\"', '"'))
+        elif index is not None:
+            segments.append(index if index == "*" else int(index))
+        elif name is not None:
+            segments.append(name)
+    return tuple(segments)
 
 
-def _segments(path: str) -> Iterator[str | int]:
-    rest = path
-    while rest:
-        if rest.startswith('["'):
-            inner, _, rest = rest[2:].partition('"]')
-            yield inner
-        elif rest.startswith("["):
-            inner, _, rest = rest[1:].partition("]")
-            yield int(inner) if inner.isdigit() else inner.strip("'")
-        else:
-            cut = min((i for i in (rest.find("."), rest.find("[")) if i >= 0), default=len(rest))
-            yield rest[:cut]
-            rest = rest[cut:]
-        rest = rest.removeprefix(".")
+def root_of(path: str) -> str:
+    """The top-level property that a path is in; all of it where it is none."""
+    try:
+        segments = parse(path)
+    except PathError:
+        return path
+    return str(segments[0]) if segments else path
 
 
 def top_level(paths: Iterable[str]) -> list[str]:
     """The top-level properties that the paths are in, each once, in order."""
-    return list(dict.fromkeys(str(parse(path)[0]) for path in paths))
+    return list(dict.fromkeys(map(root_of, paths)))
 
 
 def covers(pattern: Path, path: Path) -> bool:
@@ -79,13 +93,18 @@ def ignoring(
 ) -> tuple[PropertyMap, list[str]]:
     """`news` with the old value at each path, and the paths that could not be followed.
 
-    Where the old properties have nothing, the new ones lose the property.
+    Where the old properties have nothing, the new ones lose the property. As in Pulumi, a text that
+    is no path says nothing.
     """
     result: Any = news
     lost: list[str] = []
     for text in paths:
         try:
-            result = _reset(olds, result, parse(text), hide=False)
+            path = parse(text)
+        except PathError:
+            continue
+        try:
+            result = _reset(olds, result, path, hide=False)
         except PathError:
             lost.append(text)
     return result, lost
@@ -109,8 +128,11 @@ def _reset(old: Any, new: Any, path: Path, *, hide: bool) -> Any:
             new = _with(new, each, _reset_part(old, new, each, rest, hide=hide))
         return new
     kind = list if isinstance(key, int) else dict
-    if not isinstance(new, kind) and not isinstance(old, kind):
+    of_kind = isinstance(old, kind) + isinstance(new, kind)
+    if not of_kind:
         return new
+    if of_kind == 1 and (rest or kind is list):
+        raise PathError
     return _with(new, key, _reset_part(old, new, key, rest, hide=hide))
 
 
@@ -123,7 +145,7 @@ def _reset_part(old: Any, new: Any, key: str | int, rest: Path, *, hide: bool) -
         return _MISSING
     if after is _MISSING or (before is _MISSING and isinstance(key, int)):
         raise PathError
-    return _reset({} if before is _MISSING else before, after, rest, hide=hide)
+    return _reset(None if before is _MISSING else before, after, rest, hide=hide)
 
 
 def _every_key(old: Any, new: Any, *, leaf: bool) -> list[str | int]:
@@ -139,7 +161,7 @@ def _every_key(old: Any, new: Any, *, leaf: bool) -> list[str | int]:
 
 def _part(value: Any, key: str | int) -> Any:
     if isinstance(key, int):
-        return value[key] if isinstance(value, list) and key < len(value) else _MISSING
+        return value[key] if isinstance(value, list) and 0 <= key < len(value) else _MISSING
     return value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
 
 

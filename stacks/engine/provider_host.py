@@ -166,7 +166,8 @@ class ProviderHost:
             result = provider.read(id_, to_provider(outputs))
             if not result.id:
                 return None
-            read = self._outputs(result.outs, inputs, provider_of=outputs)
+            # As in Pulumi: a value stays the secret that it was in the last outputs.
+            read = self._outputs(result.outs, outputs)
             read_inputs = None
             if result.inputs is not None:
                 read_inputs = self._outputs(result.inputs, inputs, provider_of=outputs)

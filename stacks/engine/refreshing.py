@@ -26,7 +26,8 @@ def run(
 ) -> list[ResourceState]:
     """Reads every selected resource and keeps what it finds; the state to go on with.
 
-    With `counted`, each result (same, update, delete) counts as a change of the run.
+    With `counted`, each result (same, update, delete) counts as a change of the run. One that
+    cannot be read does not keep the others from it, but the run ends there.
     """
     refresh = _Refresh(executor, counted)
     chosen = Chosen(selection)
@@ -36,6 +37,8 @@ def run(
     workers = max(1, min(executor.parallel, len(base)))
     with ThreadPoolExecutor(workers, thread_name_prefix="refresh") as pool:
         list(pool.map(refresh.one, base))
+    if executor.failed:
+        executor.stop()
     return executor.snapshot.rebuild()
 
 
@@ -48,27 +51,21 @@ class _Refresh:
         """Puts what the platform has into the entry's place."""
         if self._executor.stopping:
             return
+        executor = self._executor
         step = Step(Op.REFRESH, old.urn, old, old, result_op=Op.SAME)
         began = time.monotonic()
-        if old.pending_replacement:
-            return
-        if not old.custom or is_provider(old.type):
-            self._tell(step, began)
-            return
-        self._executor.events.emit(StepStarted(step, self._executor.preview))
+        executor.events.emit(StepStarted(step, executor.preview))
         try:
-            self._read(step, old)
+            if old.custom and not is_provider(old.type) and not old.pending_replacement:
+                self._read(step, old)
         except EngineError as error:
-            self._executor.fail(old.urn, error)
-            self._executor.events.emit(StepFailed(step, time.monotonic() - began))
-        else:
-            self._tell(step, began)
-
-    def _tell(self, step: Step, began: float) -> None:
-        # An object that waits for its deletion is read, but is none of the stack's resources.
-        if self._counted and not step.state.delete:
-            self._executor.count(step)
-        self._executor.events.emit(StepDone(step, self._executor.preview, time.monotonic() - began))
+            executor.note_failure(old.urn, error)
+            executor.events.emit(StepFailed(step, time.monotonic() - began))
+            return
+        if self._counted:
+            executor.count(step)
+        executor.warn_of_secret_id(step)
+        executor.events.emit(StepDone(step, executor.preview, time.monotonic() - began))
 
     def _read(self, step: Step, old: ResourceState) -> None:
         if old.type == STACK_REFERENCE_TYPE:
@@ -108,10 +105,11 @@ class _Refresh:
             # Nobody declares it: only what it shows can have changed.
             changes = not values.equal(old.outputs, new.outputs)
             return Diff(changes=changes, replaces=(), delete_before_replace=False)
-        inputs, _ = property_paths.ignoring(new.outputs, old.inputs, old.ignore_changes)
-        diff = self._executor.host.diff(old.urn, new.id, new.outputs, inputs, refreshing=True)
+        host = self._executor.host
+        diff = host.diff(old.urn, new.id, new.outputs, old.inputs, refreshing=True)
         if diff.changes is None:
-            diff = replace(diff, changes=bool(input_diff.changed_keys(old.outputs, new.outputs)))
+            inputs, _ = property_paths.ignoring(new.inputs, old.inputs, old.ignore_changes)
+            diff = replace(diff, changes=bool(input_diff.changed_keys(new.inputs, inputs)))
         return diff
 
     def _keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:

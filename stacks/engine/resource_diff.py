@@ -22,8 +22,6 @@ def forced(old: ResourceState, goal: ResourceState, replaced: AbstractSet[str]) 
     """
     if _is_triggered(old, goal):
         return _replacement("replacement_trigger", PlanReason.REPLACEMENT_REQUESTED)
-    if old.taint:
-        return requested()
     if replaced & set(goal.replace_with):
         return fallen(["replace_with"])
     if goal.deleted_with in replaced:
@@ -49,12 +47,11 @@ def _replacement(key: str, reason: PlanReason) -> Diff:
 
 
 def _is_triggered(old: ResourceState, goal: ResourceState) -> bool:
-    before, after = old.replacement_trigger, goal.replacement_trigger
-    if before is None or after is None:
-        return False
-    return values.contains_unknown(after) or not values.equal(
-        values.unwrap_secrets(before), values.unwrap_secrets(after)
-    )
+    before = values.unwrap_secrets(old.replacement_trigger)
+    after = values.unwrap_secrets(goal.replacement_trigger)
+    if values.contains_unknown(after):
+        return True
+    return before is not None and after is not None and not values.equal(before, after)
 
 
 def refuse_unknown_trigger(goal: ResourceState) -> None:
@@ -93,7 +90,10 @@ def _replacing(
     diff: Diff, changed: Sequence[Path], replace_on_changes: Sequence[str], *, broken: bool
 ) -> Diff:
     """The diff with a replacement for what the program wants replaced when it changes."""
-    patterns = [property_paths.parse(text) for text in replace_on_changes]
+    try:
+        patterns = [property_paths.parse(text) for text in replace_on_changes]
+    except property_paths.PathError as error:
+        raise EngineError(f"replace_on_changes: {error}") from error
     keys = [
         str(path[0])
         for path in changed

@@ -183,12 +183,6 @@ class SnapshotManager:
                 facts: dict[str, Json] = {"of": self._entries.number(resource)}
                 self._record("outputs", facts, outputs=resource.outputs)
 
-    def renamed(self, names: Mapping[str, str]) -> None:
-        """Entries found by an alias: old URN -> new URN, in every reference."""
-        with self._lock:
-            if self._entries.rename(names):
-                self._record("rename", {"names": {**names}})
-
     def snapshot(self) -> Snapshot:
         """The state as it is now."""
         with self._lock:

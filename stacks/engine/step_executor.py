@@ -22,6 +22,7 @@ from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, timestamp
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
+from gpuform.stacks.engine.values import PropertyMap
 
 
 class Stopped(Exception):
@@ -84,13 +85,13 @@ class StepExecutor:
 
     def fail(self, urn: str, error: EngineError) -> None:
         """Tells why a resource failed. In a preview the others are still planned."""
-        self._tell_failure(urn, error)
+        self.note_failure(urn, error)
         if not self.preview:
             self.stop()
 
     def fail_step(self, step: Step, error: EngineError, seconds: float = 0.0) -> None:
         """Tells why a step failed."""
-        self._tell_failure(step.urn, error)
+        self.note_failure(step.urn, error)
         if not self.preview and not self.continue_on_error:
             self.stop()
         self.events.emit(StepFailed(step, seconds))
@@ -98,7 +99,7 @@ class StepExecutor:
     def refuse(self, step: Step, error: EngineError) -> None:
         """Tells why a step may not be done, as one that failed; the others go on."""
         self.events.emit(StepStarted(step, self.preview))
-        self._tell_failure(step.urn, error)
+        self.note_failure(step.urn, error)
         if not self.preview:
             self.events.emit(StepFailed(step))
 
@@ -107,7 +108,8 @@ class StepExecutor:
         with self._lock:
             self.failed.add(urn)
 
-    def _tell_failure(self, urn: str, error: EngineError) -> None:
+    def note_failure(self, urn: str, error: EngineError) -> None:
+        """Tells why a resource failed; what is independent of it goes on."""
         message = f"{error}\n{error.hint}" if error.hint else str(error)
         self.events.emit(Diagnostic("error", message, urn))
         with self._lock:
@@ -151,8 +153,9 @@ class StepExecutor:
             self.fail_step(step, EngineError("; ".join(warnings)), time.monotonic() - began)
             raise StepError
         self.count(step)
+        self.warn_of_secret_id(step)
         # A component is done when the program has registered its outputs.
-        if planning or step.state.custom or step.new is None:
+        if planning or step.state.custom or step.op is Op.DELETE:
             self.events.emit(StepDone(step, planning, time.monotonic() - began))
 
     def count(self, step: Step) -> None:
@@ -161,9 +164,18 @@ class StepExecutor:
         if not shown.is_logical or is_provider(step.state.type) or _says_nothing_new(step):
             return
         with self._lock:
-            self.changes[shown] += 1
+            # As in Pulumi, a first read is no change of the stack's; the plan shows it.
+            if step.op is not Op.READ or step.old is not None:
+                self.changes[shown] += 1
             if step.change is not None:
                 self.planned.append(step.change)
+
+    def warn_of_secret_id(self, step: Step) -> None:
+        """The one output that cannot be made secret."""
+        new = step.new
+        if new and step.op is not Op.REPLACE and "id" in new.additional_secret_outputs:
+            text = "the id of a resource cannot be made secret: take it out of its options"
+            self.events.emit(Diagnostic("warning", text, step.urn))
 
     def _plan(self, step: Step) -> None:
         self._start(step)
@@ -178,9 +190,10 @@ class StepExecutor:
         if step.op is Op.SAME and old is not None:
             new.id, new.outputs = old.id, old.outputs
         elif step.op is Op.UPDATE and old is not None:
-            new.id, new.outputs = old.id, dict(new.inputs)
+            new.id, new.outputs = old.id, dict(new.inputs) if new.custom else {}
         elif step.op in (Op.CREATE, Op.CREATE_REPLACEMENT):
-            new.outputs = dict(new.inputs)
+            new.outputs = dict(new.inputs) if new.custom else {}
+        new.outputs = _with_secrets(new)
 
     def _apply(self, step: Step) -> list[str]:
         """Does the step; the reasons why its object exists but is not ready are returned."""
@@ -201,6 +214,7 @@ class StepExecutor:
             return []
         old, new = _both(step)
         new.id, new.outputs = old.id, old.outputs
+        new.outputs = _with_secrets(new)
         new.created, new.modified = old.created, old.modified
         new.init_errors = old.init_errors
         self.snapshot.replaced(old, new)
@@ -238,7 +252,8 @@ class StepExecutor:
             if new.custom:
                 new.outputs = dict(new.inputs)
             else:
-                new.outputs, new.modified = old.outputs, old.modified
+                # The program registers its outputs anew.
+                new.outputs, new.modified = {}, old.modified
             self.snapshot.replaced(old, new)
             return []
         with self._calling(step, "updating", new):
@@ -253,9 +268,8 @@ class StepExecutor:
         return list(updated.init_errors)
 
     def _take(self, new: ResourceState, created: Created) -> None:
-        new.outputs = values.mark_secret_outputs(
-            created.outputs, new.inputs, new.additional_secret_outputs
-        )
+        new.outputs = created.outputs
+        new.outputs = _with_secrets(new)
         new.init_errors = list(created.init_errors)
 
     def _import(self, step: Step) -> list[str]:
@@ -274,7 +288,7 @@ class StepExecutor:
             self._read_object(step)
             if old is None:
                 self.snapshot.added(new)
-            elif step.op is Op.READ:
+            elif step.op is Op.READ or self.snapshot.is_pending_replacement(old):
                 self.snapshot.replaced(old, new)
             else:
                 self.snapshot.replaced_keeping_old(old, new)
@@ -368,6 +382,10 @@ def _says_nothing_new(step: Step) -> bool:
         and step.old is not None
         and values.equal(step.old.outputs, step.state.outputs)
     )
+
+
+def _with_secrets(new: ResourceState) -> PropertyMap:
+    return values.mark_secret_outputs(new.outputs, new.inputs, new.additional_secret_outputs)
 
 
 def _timeout(resource: ResourceState, verb: str) -> float | None:

@@ -4,17 +4,17 @@ The generator is serial: the monitor calls it under one lock, as Pulumi's does. 
 check and to compare, never to change anything.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuform.schemas.plan import ResourceChange
-from gpuform.stacks.engine import graph, importing, property_paths, resource_diff
-from gpuform.stacks.engine.aliases import Named, alias_urns
+from gpuform.stacks.engine import goals, graph, importing, property_paths, resource_diff
 from gpuform.stacks.engine.cascade import Cascade
 from gpuform.stacks.engine.checking import checked
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus
 from gpuform.stacks.engine.input_diff import changed_keys
+from gpuform.stacks.engine.old_entries import OldEntries
 from gpuform.stacks.engine.presentation import describe
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
@@ -32,9 +32,8 @@ UNPROTECT = "remove `protect` from its options first, in an `up` of its own"
 class StepGenerator:
     """Turns registrations into steps, over the state that the last run left.
 
-    `base` is that state in its order. `seen` holds the registrations and reads of this run by URN,
-    `doomed` the old entries whose replacement is created first. Problems of a preview that do not
-    keep the others from being planned go to `tell`.
+    `base` is that state in its order. Problems of a preview that do not keep the others from being
+    planned go to `tell`.
     """
 
     stack: str
@@ -45,20 +44,19 @@ class StepGenerator:
     events: EventBus
     tell: Tell
     selection: Selection = field(default_factory=Selection)
-    seen: dict[str, Registration | Read] = field(default_factory=dict)
-    doomed: list[ResourceState] = field(default_factory=list)
-    _olds: dict[str, ResourceState] = field(default_factory=dict)
-    _recreating: dict[str, Sequence[str]] = field(default_factory=dict)
-    _replaced: set[str] = field(default_factory=set)
-    _renamed: dict[str, str] = field(default_factory=dict)
-    _used_aliases: dict[str, str] = field(default_factory=dict)
-    _skipped: set[str] = field(default_factory=set)
-    _stepped: set[str] = field(default_factory=set)
+    _old: OldEntries = field(init=False)
     _cascade: Cascade = field(init=False)
     _chosen: Chosen = field(init=False)
+    _doomed: set[int] = field(default_factory=set)  # id() of entries replaced before they go
+    _fallen: dict[str, Sequence[str]] = field(default_factory=dict)  # URN -> why it fell
+    _fallen_entries: set[int] = field(default_factory=set)  # id() of what fell
+    _replaced: set[str] = field(default_factory=set)
+    _skipped: set[str] = field(default_factory=set)
+    _stepped: set[str] = field(default_factory=set)
+    _needed: set[str] = field(default_factory=set)  # by what is left as it is
 
     def __post_init__(self) -> None:
-        self._olds = {r.urn: r for r in self.base if not r.delete}
+        self._old = OldEntries.among(self.stack, self.project, self.base)
         self._cascade = Cascade(self.base, self.host)
         self._chosen = Chosen(self.selection)
 
@@ -68,18 +66,18 @@ class StepGenerator:
         `provider` is the reference of the provider resource, empty for components.
         Raises CheckFailed, or EngineError when the resource cannot be planned.
         """
-        self._note(registration)
-        old = self._old(registration)
-        goal = self._goal(registration, provider)
+        old = self._old.take(registration)
+        registration = goals.inheriting(registration, self._old.seen.get(registration.parent))
+        self._old.seen[registration.urn] = registration
+        goal = goals.goal_of(registration, provider)
         targeted = goal.type == STACK_TYPE or self._chosen.includes(goal)
-        if not targeted and not (old and old.urn in self._recreating):
+        if not targeted and not (old and old.urn in self._fallen):
             steps = self._untargeted(registration, old, goal)
         elif importing.is_wanted(registration, old):
             steps = importing.steps(self.host, registration, old, goal)
         else:
-            steps = self._steps(
-                registration if targeted else _as_before(registration, old), old, goal
-            )
+            as_before = registration if targeted else _as_before(registration, old)
+            steps = self._steps(as_before, old, goal)
         self._refuse_missing_needs(steps)
         self._stepped.add(registration.urn)
         return steps
@@ -90,184 +88,94 @@ class StepGenerator:
         An object of the stack that the program only reads from now on is given up, not deleted;
         one of another id is replaced.
         """
-        self._note(read)
+        old = self._old.take(read)
         self._stepped.add(read.urn)
-        old = self._olds.get(read.urn)
-        new = ResourceState(
-            urn=read.urn,
-            custom=True,
-            type=read.type,
-            id=read.id,
-            inputs=read.inputs,
-            parent=read.parent,
-            external=True,
-            dependencies=list(read.dependencies),
-            provider=provider,
-            additional_secret_outputs=list(read.additional_secret_outputs),
-            source_position=read.source_position,
-            stack_trace=list(read.stack_trace),
-        )
+        new = goals.read_goal(read, provider)
         if old is None or old.external or old.id == read.id:
             change = describe(self.host, Op.READ, old, new)
             return [Step(Op.READ, new.urn, old, new, change=change)]
         self._replaced.add(new.urn)
-        self.doomed.append(old)
+        if not self._is_gone(old):
+            self._doomed.add(id(old))
         change = describe(self.host, Op.REPLACE, old, new)
         return [
             Step(Op.READ_REPLACEMENT, new.urn, old, new),
             Step(Op.REPLACE, new.urn, old, new, change=change),
         ]
 
-    def fallen_with(self, urn: str) -> list[str]:
+    def fallen_with(self, urn: str) -> set[str]:
         """The URNs that a deletion of this one takes along, as the providers say."""
-        root = self._olds.get(urn)
-        if root is None:
-            return []
-        return [each.resource.urn for each in self._cascade.of(root, self._stepped)]
+        roots = [entry for entry in self.base if entry.urn == urn]
+        fallen = [each for root in roots for each in self._cascade.of(root, self._stepped)]
+        return {each.resource.urn for each in fallen}
+
+    @property
+    def declared(self) -> set[str]:
+        """The URNs that the program has, and the old ones of what it has under another."""
+        return {*self._old.seen, *self._old.renamed}
 
     @property
     def kept(self) -> set[str]:
         """The URNs that no delete phase may delete: what the program has, and what that needs."""
-        return {*self.seen, *self._renamed, *self._stepped}
+        return self.declared | self._needed
 
     def leftovers(self) -> list[ResourceState]:
         """The old entries, marked as the steps would leave those that they replace."""
-        doomed = set(map(id, self.doomed))
         return [
             replace(
                 entry,
-                delete=entry.delete or id(entry) in doomed,
-                pending_replacement=entry.pending_replacement or entry.urn in self._recreating,
+                delete=entry.delete or id(entry) in self._doomed,
+                pending_replacement=entry.pending_replacement or id(entry) in self._fallen_entries,
             )
             for entry in self.base
+            if not (entry.delete and id(entry) in self._fallen_entries)
         ]
-
-    @property
-    def renamed(self) -> Mapping[str, str]:
-        """Old URN -> new URN of the entries that were found by an alias."""
-        return self._renamed
-
-    def _note(self, registration: Registration | Read) -> None:
-        first = self.seen.get(registration.urn)
-        if first is not None:
-            raise EngineError(
-                f"two resources have the URN {registration.urn}: one from {first.place}, one from "
-                f"{registration.place}",
-                hint="give one of them another name",
-            )
-        self.seen[registration.urn] = registration
-
-    def _old(self, registration: Registration) -> ResourceState | None:
-        taker = self._renamed.get(registration.urn)
-        if taker is not None:
-            raise EngineError(
-                f"{registration.urn} is declared at {registration.place}, and {taker} already "
-                "has it as an alias",
-                hint="remove the alias, or give the new resource another name",
-            )
-        named = Named(
-            self.stack, self.project, registration.parent, registration.type, registration.name
-        )
-        for urn in (registration.urn, *alias_urns(named, registration.aliases, self._used_aliases)):
-            if urn in self._olds:
-                if urn != registration.urn:
-                    self._rename(urn, registration)
-                return self._olds[urn]
-        return None
-
-    def _rename(self, alias: str, registration: Registration) -> None:
-        taker = alias if alias in self.seen else self._renamed.get(alias)
-        if taker is not None:
-            raise EngineError(
-                f"{registration.urn} has the alias {alias}, which {taker} in this program stands "
-                "for already",
-                hint="remove the alias, or that other resource",
-            )
-        self._renamed[alias] = registration.urn
-        self._used_aliases[registration.urn] = alias
-
-    def _goal(self, registration: Registration, provider: str) -> ResourceState:
-        inherited = self._inheriting(registration)
-        return ResourceState(
-            urn=inherited.urn,
-            custom=inherited.custom,
-            type=inherited.type,
-            inputs=inherited.inputs,
-            outputs={},
-            parent=inherited.parent,
-            protect=bool(inherited.protect),
-            retain_on_delete=bool(inherited.retain_on_delete),
-            dependencies=list(inherited.dependencies),
-            property_dependencies={
-                key: list(urns) for key, urns in (inherited.property_dependencies or {}).items()
-            },
-            provider=provider,
-            additional_secret_outputs=list(inherited.additional_secret_outputs),
-            custom_timeouts=dict(inherited.custom_timeouts or {}),
-            ignore_changes=list(inherited.ignore_changes),
-            replace_on_changes=list(inherited.replace_on_changes),
-            hide_diff=list(inherited.hide_diff),
-            source_position=inherited.source_position,
-            stack_trace=list(inherited.stack_trace),
-            deleted_with=inherited.deleted_with,
-            replace_with=list(inherited.replace_with),
-            replacement_trigger=inherited.replacement_trigger,
-        )
-
-    def _inheriting(self, registration: Registration) -> Registration:
-        """The registration with what it leaves to its parent; its children ask it in turn."""
-        parent = self.seen.get(registration.parent)
-        if not isinstance(parent, Registration):
-            return registration
-        protect, retain = registration.protect, registration.retain_on_delete
-        inherited = replace(
-            registration,
-            protect=parent.protect if protect is None else protect,
-            retain_on_delete=parent.retain_on_delete if retain is None else retain,
-            deleted_with=registration.deleted_with or parent.deleted_with,
-        )
-        self.seen[registration.urn] = inherited
-        return inherited
 
     def _steps(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
-        keys = self._recreating.get(old.urn) if old else None
-        is_named = goal.urn in self.selection.replace
-        goal.inputs = self._inputs(registration, old, fresh=is_named or keys is not None)
+        recreated = goal.urn in self._fallen
+        asked = goal.urn in self.selection.replace or (old is not None and old.taint)
+        goal.inputs, compared = self._inputs(registration, old, fresh=asked or recreated)
         if old is None:
             return [Step(Op.CREATE, goal.urn, None, goal, change=self._described(Op.CREATE, goal))]
-        if keys is not None:
-            return self._replacement(old, goal, resource_diff.fallen(keys), deleted=True)
+        if recreated:
+            self._replaced.add(goal.urn)
+            return self._replacement(old, goal, resource_diff.fallen(self._fallen[goal.urn]))
         if old.external:
-            return self._replacement(old, goal, None)
-        diff = resource_diff.requested() if is_named else self._diff(old, goal)
-        if old.pending_replacement or (diff.changes and diff.replaces):
-            if not is_named:
+            # The object stays where it is: nothing that goes with it has to be replaced.
+            return self._replacement(old, goal, None, create_first=True)
+        diff = self._diff(old, replace(goal, inputs=compared), asked=asked)
+        if self._is_gone(old) or (diff.changes and diff.replaces):
+            if not asked:
                 # The second check is for the new object, which has no old inputs.
-                goal.inputs = self._inputs(registration, old, fresh=True)
+                goal.inputs, _ = self._inputs(registration, old, fresh=True)
             return self._replace(registration, old, goal, diff)
         op = Op.UPDATE if diff.changes or old.init_errors else Op.SAME
         if not goal.custom:
-            return [Step(op, goal.urn, old, goal, diffs=changed_keys(old.inputs, goal.inputs))]
+            return [Step(op, goal.urn, old, goal, diffs=changed_keys(old.inputs, compared))]
         change = self._described(op, goal, old, diff)
         diffs = _changed(diff, old, goal) if op is Op.UPDATE else ()
         return [Step(op, goal.urn, old, goal, diffs=diffs, change=change)]
 
     def _inputs(
         self, registration: Registration, old: ResourceState | None, *, fresh: bool
-    ) -> PropertyMap:
-        """The inputs to use: checked, for an object without a past when it is `fresh`."""
+    ) -> tuple[PropertyMap, PropertyMap]:
+        """The inputs to keep and those to compare: checked, for an object without a past when it
+        is `fresh`. A component keeps what it was given, also what it ignores."""
         given = registration.inputs
+        compared = given
         if old is not None and not fresh and registration.ignore_changes:
-            given, lost = property_paths.ignoring(old.inputs, given, registration.ignore_changes)
+            compared, lost = property_paths.ignoring(old.inputs, given, registration.ignore_changes)
             for path in lost:
                 text = f"ignore_changes: {path} is ignored nowhere, a part of it is missing"
                 self.events.emit(Diagnostic("info", text, registration.urn))
         if not registration.custom:
-            return given
-        olds = {} if fresh or old is None or old.external else old.inputs
-        return checked(self.host, registration, olds, given)
+            return given, compared
+        known = old is not None and not fresh and not old.external
+        olds, news = (old.inputs, compared) if old is not None and known else ({}, given)
+        inputs = checked(self.host, registration, olds, news)
+        return inputs, inputs
 
     def _untargeted(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
@@ -275,21 +183,17 @@ class StepGenerator:
         if old is None:
             self._skipped.add(goal.urn)
             return [Step(Op.SAME, goal.urn, None, goal, skipped=True)]
-        if old.urn != goal.urn:
-            # It keeps the name that it has in the state, until it is touched.
-            del self._renamed[old.urn]
-            self.seen[old.urn] = registration
-        return list(self._as_they_are(old))
+        self._old.keep_name(old, registration)
+        self._keep_needs(old)
+        return [unchanged(old)]
 
-    def _as_they_are(self, old: ResourceState) -> list[Step]:
-        """Steps that keep an entry, after those that keep what it needs: that may not be declared
-        any more, and has to come before it in the state."""
-        self._stepped.add(old.urn)
-        steps: list[Step] = []
-        for urn in sorted(graph.needs(old, provider=False) - self._stepped):
-            if urn in self._olds:
-                steps += self._as_they_are(self._olds[urn])
-        return [*steps, Step(Op.SAME, old.urn, old, replace(old, id="", outputs={}))]
+    def _keep_needs(self, old: ResourceState) -> None:
+        """What an entry needs that is left as it is stays, whether it is declared or not."""
+        waiting = [old]
+        while waiting:
+            urns = graph.needs(waiting.pop(), provider=False) - self._needed
+            self._needed |= urns
+            waiting += [self._old.entries[urn] for urn in urns if urn in self._old.entries]
 
     def _refuse_missing_needs(self, steps: Sequence[Step]) -> None:
         """What is created now may not need what is not created because it is no target."""
@@ -307,22 +211,30 @@ class StepGenerator:
                 self.tell(step.urn, error)
                 self._skipped.discard(urn)
 
-    def _diff(self, old: ResourceState, goal: ResourceState) -> Diff:
+    def _diff(self, old: ResourceState, goal: ResourceState, *, asked: bool) -> Diff:
         if not self.preview:
             resource_diff.refuse_unknown_trigger(goal)
+        if asked:
+            return resource_diff.requested()
         found = resource_diff.forced(old, goal, self._replaced)
         return found or resource_diff.compare(self.host, old, goal)
+
+    def _is_gone(self, old: ResourceState) -> bool:
+        """Whether the object was deleted to be replaced, by an earlier run or by this one."""
+        return old.pending_replacement or id(old) in self._fallen_entries
 
     def _replace(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> list[Step]:
         self._refuse_replacement(registration, old, goal, diff)
+        self._replaced.add(goal.urn)
         first = registration.delete_before_replace
-        delete_first = diff.delete_before_replace if first is None else first
-        steps = self._falling(old) if delete_first and not old.pending_replacement else []
-        return steps + self._replacement(
-            old, goal, diff, delete_first=delete_first, deleted=old.pending_replacement
-        )
+        if not (diff.delete_before_replace if first is None else first):
+            return self._replacement(old, goal, diff, create_first=not self._is_gone(old))
+        steps = self._falling(old)
+        if not self._is_gone(old):
+            steps.append(_delete_replaced(old, diff.replaces))
+        return steps + self._replacement(old, goal, diff)
 
     def _refuse_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
@@ -333,7 +245,7 @@ class StepGenerator:
                 f"{goal.urn}: {because} would replace the object that import_ names",
                 hint="remove import_ if it is to be replaced",
             )
-        if old.protect and goal.protect and not old.pending_replacement:
+        if old.protect and goal.protect and not self._is_gone(old):
             error = EngineError(
                 f"{goal.urn} is protected, and this change replaces it (because of {because})",
                 hint=UNPROTECT,
@@ -348,25 +260,22 @@ class StepGenerator:
         goal: ResourceState,
         diff: Diff | None,
         *,
-        delete_first: bool = False,
-        deleted: bool = False,
+        create_first: bool = False,
     ) -> list[Step]:
-        self._replaced.add(goal.urn)
         keys = list(diff.replaces) if diff else []
         diffs = _changed(diff, old, goal)
         change = self._described(Op.REPLACE, goal, old, diff)
         create = Step(Op.CREATE_REPLACEMENT, goal.urn, old, goal, keys, diffs)
         logical = Step(Op.REPLACE, goal.urn, old, goal, keys, diffs, change)
-        if deleted:
-            return [logical, create]
-        if delete_first:
-            return [_delete_replaced(old, keys), logical, create]
-        self.doomed.append(old)
-        return [create, logical]
+        if create_first:
+            self._doomed.add(id(old))
+            return [create, logical]
+        return [logical, create]
 
     def _falling(self, root: ResourceState) -> list[Step]:
         """Deletions of the dependents that cannot outlive `root`, the farthest first."""
-        fallen = self._cascade.of(root, {*self._stepped, *self._recreating})
+        spared = {*self._stepped, *self._fallen}
+        fallen = [f for f in self._cascade.of(root, spared) if not self._is_gone(f.resource)]
         protected = [each.resource.urn for each in fallen if each.resource.protect]
         if protected:
             raise EngineError(
@@ -374,8 +283,9 @@ class StepGenerator:
                 + ", ".join(protected),
                 hint=UNPROTECT,
             )
-        self._recreating.update({each.resource.urn: each.keys for each in fallen})
-        falling = {root.urn, *(each.resource.urn for each in fallen)}
+        self._fallen.update({f.resource.urn: f.keys for f in fallen if not f.resource.delete})
+        self._fallen_entries.update(id(each.resource) for each in fallen)
+        falling = {root.urn, *(self._fallen.keys() - self._stepped)}
         return [
             _delete_replaced(each.resource, gone=each.resource.deleted_with in falling)
             for each in reversed(fallen)
@@ -391,13 +301,20 @@ class StepGenerator:
         return describe(self.host, op, old, goal, diff) if goal.custom else None
 
 
+def unchanged(old: ResourceState) -> Step:
+    """Leaves an entry as it is, with all that it holds."""
+    return Step(Op.SAME, old.urn, old, replace(old, id="", outputs={}))
+
+
 def _as_before(registration: Registration, old: ResourceState | None) -> Registration:
     """An untargeted resource that falls with a target comes back as it was."""
     return replace(registration, inputs=old.inputs) if old else registration
 
 
 def _delete_replaced(old: ResourceState, keys: Sequence[str] = (), *, gone: bool = False) -> Step:
-    return Step(Op.DELETE_REPLACED, old.urn, old, None, keys, retain=old.retain_on_delete or gone)
+    # What waited for its deletion already is none of the stack's resources any more.
+    op = Op.DELETE if old.delete else Op.DELETE_REPLACED
+    return Step(op, old.urn, old, None, keys, retain=old.retain_on_delete or gone)
 
 
 def _changed(diff: Diff | None, old: ResourceState, goal: ResourceState) -> list[str]:

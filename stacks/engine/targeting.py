@@ -87,7 +87,7 @@ class Chosen:
 
     def _meets(self, resource: ResourceState, named: UrnPatterns, dependents: bool) -> bool:
         met = resource.urn in named or (
-            dependents and not self._met.isdisjoint(graph.needs(resource))
+            dependents and any(urn in self._met or urn in named for urn in graph.needs(resource))
         )
         if met:
             self._met.add(resource.urn)

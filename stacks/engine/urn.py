@@ -18,6 +18,12 @@ def make_urn(stack: str, project: str, parent: str, type_: str, name: str) -> st
     return f"urn:pulumi:{stack}::{project}::{type_}::{name}"
 
 
+def inside(urn: str, parent: str) -> str:
+    """The URN of the same resource in another parent."""
+    head, project, _, name = _parts(urn)
+    return make_urn(head.removeprefix("urn:pulumi:"), project, parent, type_of(urn), name)
+
+
 def _parts(urn: str) -> list[str]:
     return urn.split("::", 3)
 

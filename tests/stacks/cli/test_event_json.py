@@ -173,8 +173,12 @@ def test_the_object_of_a_preview() -> None:
         Summary(True, "succeeded", {"replace": 1, "same": 1}, 1.5),
     )
     assert document["config"] == {"demo:gpus": "16"}
-    assert [(s["op"], s["urn"]) for s in document["steps"]] == [("same", STACK), ("replace", URN)]
-    replaced = document["steps"][1]
+    assert [(s["op"], s["urn"]) for s in document["steps"]] == [
+        ("refresh", URN),
+        ("same", STACK),
+        ("replace", URN),
+    ]
+    stack, replaced = document["steps"][1:]
     assert replaced["replaceReasons"] == ["region"]
     assert replaced["diffReasons"] == ["region", "token"]
     assert replaced["oldState"]["delete"] is True
@@ -184,7 +188,7 @@ def test_the_object_of_a_preview() -> None:
         "later": UNKNOWN_TEXT,
     }
     assert replaced["detailedDiff"]["region"] == {"kind": "update-replace", "inputDiff": True}
-    assert document["steps"][0]["detailedDiff"] is None
+    assert stack["detailedDiff"] is None
     assert document["diagnostics"] == [
         {"urn": URN, "prefix": "warning: ", "message": "careful", "severity": "warning"}
     ]

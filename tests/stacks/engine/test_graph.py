@@ -51,7 +51,7 @@ def test_dependents_are_all_that_need_an_entry_directly_or_not(entries):
     for root in {entry.urn for entry in entries}:
         reached, expected = {root}, []
         for entry in entries:
-            if not entry.delete and entry.urn != root and graph.needs(entry) & reached:
+            if entry.urn != root and graph.needs(entry) & reached:
                 reached.add(entry.urn)
                 expected.append(entry)
         assert graph.dependents(entries, users, root) == expected

@@ -352,7 +352,7 @@ def test_refresh_reads_what_waits_for_its_deletion(lab):
     lab.up("Machine('a', rack='x', refuse='delete')")
     assert not lab.up("Machine('a', rack='y')").succeeded
     lab.change_world("m-1", None)
-    assert lab.run("refresh").changes == {"same": 2}
+    assert lab.run("refresh").changes == {"same": 2, "delete": 1}
     assert [r.delete for r in lab.snapshot.resources if "Machine" in r.urn] == [False]
     assert lab.up("Machine('a', rack='y')").succeeded
     assert list(lab.world) == ["m-2"]
