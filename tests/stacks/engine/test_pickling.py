@@ -1,0 +1,34 @@
+"""Providers are pickled as the SDK does it, however many there are."""
+
+import pickle
+
+import pytest
+from pulumi.dynamic import ResourceProvider, dynamic
+
+from gpuform.stacks.engine import pickling
+
+
+def a_provider() -> ResourceProvider:
+    """One that is pickled by its value, as those of a program's main module are."""
+
+    class Here(ResourceProvider):
+        def create(self, props):
+            return {"b": 1, "a": props}
+
+    return Here()
+
+
+def test_any_number_of_providers_can_be_pickled():
+    with pickling.unwrapped():
+        texts = {dynamic.serialize_provider(a_provider()) for _ in range(1500)}
+    assert len(texts) == 1
+
+
+def test_a_program_leaves_the_pickler_as_it_was():
+    before = pickle._Pickler._batch_setitems, pickle._Pickler.save_dict, dynamic.serialize_provider
+    with pytest.raises(ValueError, match="raised"), pickling.unwrapped():
+        dynamic.serialize_provider(a_provider())
+        raise ValueError("raised by the program")
+    after = pickle._Pickler._batch_setitems, pickle._Pickler.save_dict, dynamic.serialize_provider
+    assert after == before
+    assert pickle.loads(pickle.dumps({"b": 1, "a": 2})) == {"b": 1, "a": 2}
