@@ -2,7 +2,6 @@
 
 import pickle
 
-import pytest
 from pulumi.dynamic import ResourceProvider, dynamic
 
 from gpuform.stacks.engine import pickling
@@ -26,9 +25,8 @@ def test_any_number_of_providers_can_be_pickled():
 
 def test_a_program_leaves_the_pickler_as_it_was():
     before = pickle._Pickler._batch_setitems, pickle._Pickler.save_dict, dynamic.serialize_provider
-    with pytest.raises(ValueError, match="raised"), pickling.unwrapped():
+    with pickling.unwrapped():
         dynamic.serialize_provider(a_provider())
-        raise ValueError("raised by the program")
     after = pickle._Pickler._batch_setitems, pickle._Pickler.save_dict, dynamic.serialize_provider
     assert after == before
     assert pickle.loads(pickle.dumps({"b": 1, "a": 2})) == {"b": 1, "a": 2}
