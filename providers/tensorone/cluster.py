@@ -230,20 +230,27 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 def _state_changes(old: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[FieldChange]:
     status, state = old.get("status"), declared.get("state", "running")
     seen = status if status in AT_REST else old.get("state", "running")
-    before = old.get("state", seen)
-    by = old.get("stopped_by")
+    before, by = old.get("state", seen), old.get("stopped_by")
     if state is UNKNOWN:
         because = KNOWN_AFTER_APPLY
         yield FieldChange("state", Action.UPDATE, before, state, because=because)
+    elif by:
+        yield _after_termination(by, state)
     elif before != state:
         yield FieldChange("state", Action.UPDATE, before, state)
-    elif by and Permission.START_TERMINATED in permissions.given():
-        yield FieldChange("state", Action.UPDATE, seen, state, because=f"stopped by {by}")
-    elif by:
-        because = f"stopped by {by}; --allow {Permission.START_TERMINATED} starts it again"
-        yield FieldChange("state", Action.KEEP, seen, seen, because=because)
     elif seen != state:
         yield FieldChange("state", Action.UPDATE, seen, state)
+
+
+def _after_termination(by: str, state: str) -> FieldChange:
+    """What is done about a cluster that its own limit has stopped."""
+    because = f"stopped by {by}"
+    if state == "stopped":
+        return FieldChange("state", Action.UPDATE, "running", state, because=because)
+    if Permission.START_TERMINATED in permissions.given():
+        return FieldChange("state", Action.UPDATE, "stopped", state, because=because)
+    because = f"{because}; --allow {Permission.START_TERMINATED} starts it again"
+    return FieldChange("state", Action.KEEP, "stopped", "stopped", because=because)
 
 
 def _how(path: str, old: Mapping[str, Any], declared: Mapping[str, Any]) -> str:

@@ -54,6 +54,8 @@ class Course:
                 self._client.stop(self._id)
             else:
                 self._start(cluster)
+        except OutOfCapacity:
+            raise
         except Conflict:
             pass  # it is on its way already: the next look shows where to
         return step
@@ -71,8 +73,8 @@ class Course:
         known = self._call.known
         by = stopped_by(cluster)
         was_meant = known.get("state") == "stopped" or self._want.state == "stopped"
-        ran = known.get("status") == ClusterStatus.RUNNING or known.get("stopped_by")
-        if by is None or was_meant or not ran:
+        ran = known.get("status") in (ClusterStatus.RUNNING, ClusterStatus.STOPPING)
+        if by is None or was_meant or not (ran or known.get("stopped_by")):
             return None
         return None if Permission.START_TERMINATED in permissions.given() else by
 

@@ -34,7 +34,7 @@ def inputs_of(cluster: wire.Cluster, known: Mapping[str, Any]) -> dict[str, Any]
         "docker_image": image if known or template is None else None,
         "environment_variables": _variables(cluster),
         **_network(cluster.network, known),
-        "auto_terminate": _limits(cluster.auto_terminate),
+        "auto_terminate": _limits(cluster.auto_terminate, is_declared=bool(known)),
         "tags": cluster.tags,
         "state": cluster.status if cluster.status in AT_REST else None,
     }
@@ -117,8 +117,10 @@ def _ports(
     return [*found, *(each.model_dump(include=set(_PORT)) for each in left.values())]
 
 
-def _limits(limits: wire.AutoTerminate | None) -> dict[str, Any] | None:
-    return None if limits is None else limits.model_dump(include=set(_LIMITS), exclude_none=True)
+def _limits(limits: wire.AutoTerminate | None, *, is_declared: bool) -> dict[str, Any] | None:
+    if limits is None or not (limits.enabled or is_declared):
+        return None
+    return limits.model_dump(include=set(_LIMITS), exclude_none=True)
 
 
 def _addresses(network: wire.Network) -> dict[str, Any]:
