@@ -1,11 +1,10 @@
 """Many clusters are waited for with few requests, and many volumes read with a few lists."""
 
-import threading
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
+
+from lockstep import Lockstep
 
 from gpuform.providers.call import Call, serving
 from gpuform.providers.together.cluster import ClusterLifecycle
@@ -14,44 +13,6 @@ from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 Properties = dict[str, Any]
 
 WAITERS = 64
-
-
-@dataclass
-class Lockstep:
-    """Time that moves on when all `active` threads sleep, to the first moment that one waits for.
-
-    `move` brings another clock there.
-    """
-
-    time: float
-    active: int
-    move: Callable[[float], None]
-    _wakes: list[float] = field(default_factory=list)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float, cancelled: threading.Event) -> None:
-        if seconds <= 0:
-            return
-        with self._changed:
-            wake = self.time + seconds
-            self._wakes.append(wake)
-            self._move_on()
-            assert self._changed.wait_for(lambda: self.time >= wake, 60)
-
-    def leave(self) -> None:
-        with self._changed:
-            self.active -= 1
-            self._move_on()
-
-    def _move_on(self) -> None:
-        if self._wakes and len(self._wakes) == self.active:
-            self.time = min(self._wakes)
-            self.move(self.time)
-            self._wakes = [wake for wake in self._wakes if wake > self.time]
-            self._changed.notify_all()
 
 
 def test_64_clusters_are_waited_for_with_two_requests_per_look(
