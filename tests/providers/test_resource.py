@@ -5,8 +5,9 @@ from typing import Any
 
 import pulumi
 import pytest
-from pulumi.runtime import mocks, settings
+from pulumi.runtime import mocks, rpc, settings
 
+from gpuform.providers.scp import GpuNode
 from gpuform.providers.together import Cluster, SharedVolume
 
 Arguments = mocks.MockResourceArgs
@@ -53,6 +54,15 @@ def test_what_is_registered(run: Run) -> None:
     assert inputs == {"volume_name": "data", "size_tib": 2, "region": "us-central-8"}
     assert isinstance(found.inputs["__provider"], str)
     assert len(found.inputs["__provider"]) < 200
+
+
+def test_what_is_secret_is_registered_as_such(run: Run) -> None:
+    node = {"gpu_node_name": "a", "os_user_password": "Abcdef12!", "init_script": None}
+    found = run(lambda: [GpuNode("a", **node)])["a"]
+    secret = {rpc._special_sig_key: rpc._special_secret_sig, "value": "Abcdef12!"}
+    assert found.inputs["os_user_password"] == secret
+    assert found.inputs["gpu_node_name"] == "a"
+    assert "init_script" not in found.inputs
 
 
 def test_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
