@@ -23,6 +23,8 @@ def test_an_example_comes_up_stays_and_goes(example, tmp_path):
         "PULUMI_BACKEND_URL": None,
         "TOGETHER_API_KEY": None,
         "TOGETHER_BASE_URL": None,
+        "SCP_TF_ACCESS_KEY": None,
+        "SCP_TF_ENDPOINT_OVERRIDE": None,
     }
     printed = {}
     for command in (
