@@ -1,4 +1,4 @@
-"""Two pools of Samsung SCP's GPU nodes, each in a fabric of its own; one node has a public address."""
+"""Two pools of Samsung SCP's GPU nodes in fabrics of their own; one node has a public address."""
 
 import pulumi
 
