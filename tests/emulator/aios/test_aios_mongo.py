@@ -5,7 +5,7 @@ from typing import Any
 
 import mongomock
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from mongo_strategies import DOCUMENTS, FILTERS, UPDATES
 from mongomock.filtering import filter_applies
 
@@ -14,11 +14,13 @@ from gpuform.providers.emulator.aios.filtering import is_match
 from gpuform.providers.emulator.aios.updating import updated
 
 
+@settings(deadline=None)
 @given(DOCUMENTS, FILTERS)
 def test_a_filter_finds_what_mongomock_finds(document: dict[str, Any], wanted: Any) -> None:
     assert is_match(document, wanted) == bool(filter_applies(wanted, document))
 
 
+@settings(deadline=None)
 @given(DOCUMENTS, UPDATES)
 def test_an_update_makes_what_mongomock_makes(document: dict[str, Any], update: Any) -> None:
     collection = mongomock.MongoClient().registry.clusters

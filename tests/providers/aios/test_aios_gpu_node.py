@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from aios_document import CLUSTER, DECLARED, typed, without_mongo
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.providers.call import serving
@@ -200,6 +200,7 @@ ENTRIES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(ENTRIES)
 def test_after_any_history_the_sums_are_those_of_the_entries(entries: list[Any]) -> None:
     """Each step adds a node, changes it when it is there, or removes it when nothing differs."""

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 from aios_document import CLUSTER, QUERY
-from hypothesis import given
+from hypothesis import given, settings
 from mongo_strategies import DOCUMENTS, FILTERS
 from mongomock.filtering import filter_applies
 
 from gpuform.schemas.aios.filters import filter_problems, matches
 
 
+@settings(deadline=None)
 @given(DOCUMENTS, FILTERS)
 def test_a_record_passes_as_it_does_in_mongomock(document: dict[str, Any], wanted: Any) -> None:
     assert list(filter_problems(wanted)) == []

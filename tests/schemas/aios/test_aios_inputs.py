@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from aios_document import CLUSTER, DECLARED
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.schemas.aios.inputs import ClusterInputs, GpuNodeInputs
@@ -60,6 +60,7 @@ def test_a_sum_that_is_not_that_of_the_nodes_is_refused(path: str) -> None:
     assert f"write {right:g}" in problem.reason
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=4), st.integers(-3, 3))
 def test_of_any_nodes_only_the_true_sum_is_accepted(sizes: list[int], error: int) -> None:
     template = DECLARED["nodes"]["node_data"][1]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_document import OVERVIEW
 
@@ -62,6 +62,7 @@ def test_what_is_not_told_does_not_hold(name: str) -> None:
     assert "is not told" in amiss(condition, Overview())
 
 
+@settings(deadline=None)
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
 def test_a_number_is_right_between_its_bounds_alone(seen: int, least: int, most: int) -> None:
     bounds = {"at_least": least, "at_most": most}

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lens_document import CONSUMERS, GARBLED, HEATMAP, OVERVIEW, typed
 
@@ -37,6 +37,7 @@ def test_a_unit_that_is_right_stays(text: str) -> None:
     assert repaired(text) == text
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["℃", "µW", "Ω", "°C"]))
 def test_what_was_garbled_once_is_repaired(text: str) -> None:
     try:
