@@ -23,6 +23,13 @@ LIFECYCLES: Mapping[str, Mapping[str, str]] = {
     "tensorone": {
         "Cluster": "gpuform.providers.tensorone.cluster:ClusterLifecycle",
     },
+    "aios": {
+        "Cluster": "gpuform.providers.aios.cluster:ClusterLifecycle",
+        "GpuNode": "gpuform.providers.aios.gpu_node:GpuNodeLifecycle",
+    },
+    "lens": {
+        "HealthGate": "gpuform.providers.lens.health_gate:HealthGateLifecycle",
+    },
 }
 """Platform -> kind -> import path of the lifecycle; state files hold these paths for ever."""
 

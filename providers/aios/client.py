@@ -157,7 +157,7 @@ class _Service:
         self._url, self._variable, self._config_key = url, variable, config_key
         self.api = ApiClient(
             url or "",
-            errors=ErrorAnswers("aios"),
+            errors=ErrorAnswers("aios", secrets=(url,) if url else ()),
             headers=self._headers,
             transport=transport,
         )

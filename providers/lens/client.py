@@ -50,7 +50,7 @@ class LensClient:
             url or "",
             errors=ErrorAnswers(
                 "lens",
-                secrets=(token,) if token else (),
+                secrets=tuple(filter(None, (token, url))),
                 hint_of=lambda response: _hint(_trace_of(response)),
                 request_id_of=_trace_of,
             ),

@@ -69,7 +69,8 @@ class Described:
     """One kind of resource, with data that its emulated platform accepts.
 
     - `good`: a declaration; `name_field` is the input that names the object
-    - `in_place`, `replacing`: changed declarations, and the one field that decides
+    - `in_place`, `replacing`: changed declarations, and the one field that decides; without one
+      nothing replaces it
     - `bad`: declarations that check refuses, with the property path
     - `create`: what the platform must get for `good`; None for what is bound, not made
     - `listed_as`: where the emulator's `/_emulator/objects` has it; `objects` makes those of this
@@ -77,33 +78,33 @@ class Described:
     - `behind`: what somebody else does past gpuform, and the drift that it makes
     - `delete_behind`: the same for a deletion
     - `pending`: a status of an object that is not ready yet; `failed`: one that will not be;
-      `leaving`: those of one that is being deleted
+      `leaving`: those of one that is being deleted; empty where there is none
     - `secret`: the outputs of the platform that hold a secret; `secret_inputs`: what is declared in
       confidence
-    - `own`: a regular expression for the requests about one object; `paths`: for all requests
+    - `own`: a regular expression for the requests about one object; `paths`: for all requests;
+      `found_at`: for those in which a create looks for its name, where that is not its own path
     - `wire`: what the platform's answers are read into; `answers`: the forms of them, where there
       are several; `meant`: those of their texts, as `Model.field`, that decide what a lifecycle
       does
-    - `key_variable`, `key_config`, `key`: where the key comes from, and which one it is
+    - `key_variable`, `key_config`, `key`: where the key comes from, and which one it is; that is
+      the address of a platform without keys, which is in the logs of libraries (`key_is_secret`)
     - `tells_age`: whether the platform says when an object was made
-    - `names_are_unique`: whether it refuses a second object of a name
+    - `names_are_unique`: whether it refuses a second object of a name, or the name is the id
     - `shortage`: the answer to a create when nothing is free
     - `own_fields`: the inputs that have to differ between two objects
     - `control`: the emulator's control over one object, which can remove it; without one all are
       removed
     - `needs`: what has to be there before, made by somebody else; ids of what `needed_as` lists
       stand for `{NAME}` in all declarations
+
+    In `key`, `{url}` is the emulator's address.
     """
 
     platform: str
     kind: str
     good: Inputs
-    name_field: str
-    replacing: Change
     bad: Sequence[tuple[Inputs, str]]
     listed_as: str
-    pending: str
-    failed: str
     own: str
     key_variable: str
     key_config: str
@@ -111,13 +112,19 @@ class Described:
     wire: type[WireModel]
     meant: frozenset[str]
     paths: str
+    found_at: str = ""
+    name_field: str = ""
+    pending: str = ""
+    failed: str = ""
     in_place: Change = Change({}, "")
+    replacing: Change = Change({}, "")
     create: Request | None = None
     behind: Request = Request("", "")
     drift: Mapping[str, Any] = field(default_factory=dict)
     drift_is_repaired: bool = True
     delete_behind: Request = Request("", "")
     leaving: frozenset[str] = frozenset({"deleting"})
+    key_is_secret: bool = True
     tells_age: bool = True
     names_are_unique: bool = False
     answers: Sequence[Answers] = ()
@@ -153,14 +160,14 @@ class Described:
 
     def placed(self, values: Mapping[str, str]) -> "Described":
         """With these values for the placeholders in its declarations."""
-        changed = {
-            name: _with(getattr(self, name), values)
-            for name in ("good", "in_place", "replacing", "bad", "create", "behind")
-        }
+        changed = {name: _with(getattr(self, name), values) for name in _PLACED}
         return replace(self, **changed)
 
     def __str__(self) -> str:
         return f"{self.platform}-{self.kind}"
+
+
+_PLACED = ("good", "in_place", "replacing", "bad", "create", "behind", "delete_behind", "key")
 
 
 def doubles(value: Any) -> Any:

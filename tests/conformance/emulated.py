@@ -15,16 +15,24 @@ import httpx
 from conformance.described import Described, Request
 
 from gpuform.providers.actions import Settings
+from gpuform.providers.aios import client as aios
 from gpuform.providers.clock import EmulatorClock, clock_from
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.emulator.tensorone import KEY as TENSORONE_KEY
 from gpuform.providers.emulator.together import ADMIN_KEY
+from gpuform.providers.lens import client as lens
 from gpuform.providers.scp import client as scp
 from gpuform.providers.tensorone import client as tensorone
 from gpuform.providers.together import client as together
 
-_PREFIXES = {"together": "/together/v1", "scp": "/scp", "tensorone": "/tensorone/v1"}
+_PREFIXES = {
+    "together": "/together/v1",
+    "scp": "/scp",
+    "tensorone": "/tensorone/v1",
+    "aios": "/aios",
+    "lens": "/lens",
+}
 
 
 def _bearer(key: str) -> Callable[[str, str], dict[str, str]]:
@@ -43,7 +51,12 @@ def _signed(method: str, url: str) -> dict[str, str]:
     }
 
 
-_HEADERS = {"together": _bearer(ADMIN_KEY), "scp": _signed, "tensorone": _bearer(TENSORONE_KEY)}
+_HEADERS = {
+    "together": _bearer(ADMIN_KEY),
+    "scp": _signed,
+    "tensorone": _bearer(TENSORONE_KEY),
+    "aios": lambda _method, _url: {},
+}
 
 
 @contextlib.contextmanager
@@ -53,7 +66,7 @@ def emulated(**options: Any) -> Iterator["Platform"]:
         with httpx.Client(base_url=server.url, trust_env=False) as http:
             yield Platform(server, http)
         variables = environment(server.url)
-        for client in (together, scp, tensorone):
+        for client in (together, scp, tensorone, aios, lens):
             client.client_for(Settings(environ=variables)).close()
         clock = clock_from(variables)
         if isinstance(clock, EmulatorClock):
@@ -119,16 +132,17 @@ class Platform:
 
     def prepare(self, described: Described) -> Described:
         """Makes what a kind needs, unless it is there; the kind with the ids of that."""
-        if not described.needs:
-            return described
-        if not self._needed(described):
+        if described.needs and not self._needed(described):
             for request in described.needs:
                 self.send(described, request)
             self.advance(7200)
             self.forget_requests()
-        return described.placed(self._needed(described))
+        url = str(self.http.base_url).rstrip("/")
+        return described.placed({"{url}": url, **self._needed(described)})
 
     def _needed(self, described: Described) -> dict[str, str]:
+        if not described.needs:
+            return {}
         found = self._admin("GET", "objects")[described.platform][described.needed_as]
         return {f"{{{each['name']}}}": each["id"] for each in found}
 
@@ -148,7 +162,7 @@ class Platform:
         """How many creates of a kind took effect, as far as their answers tell."""
         create = described.create
         return sum(
-            each["status"] in {200, 201, 202}
+            each["status"] in {200, 201, 202} and set(create.body) <= set(each["body"])
             for each in self._admin("GET", "requests")
             if create and (each["method"], each["path"]) == (create.method, create.path)
         )

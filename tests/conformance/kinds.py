@@ -1,6 +1,12 @@
 """Every kind that is described, in the order of the catalogue."""
 
+from collections.abc import Iterable
+
+import pytest
+from conformance.aios_kinds import CLUSTER as AIOS_CLUSTER
+from conformance.aios_kinds import GPU_NODE as AIOS_GPU_NODE
 from conformance.described import Described
+from conformance.lens_kinds import HEALTH_GATE
 from conformance.scp_kinds import FABRIC, GPU_NODE, NODE_POOL
 from conformance.stacks import Declared
 from conformance.tensorone_kinds import CLUSTER as TENSORONE_CLUSTER
@@ -10,6 +16,8 @@ KINDS: tuple[Described, ...] = (
     *(CLUSTER, SHARED_VOLUME),
     *(NODE_POOL, GPU_NODE, FABRIC),
     TENSORONE_CLUSTER,
+    *(AIOS_CLUSTER, AIOS_GPU_NODE),
+    HEALTH_GATE,
 )
 
 MADE = tuple(kind for kind in KINDS if kind.create)
@@ -17,6 +25,21 @@ MADE = tuple(kind for kind in KINDS if kind.create)
 
 FAST = SHARED_VOLUME
 """The kind for fast tests of what does not differ between kinds."""
+
+
+def for_each(kinds: Iterable[Described]) -> pytest.MarkDecorator:
+    """Runs a test for each of these kinds, with what it needs on the platform."""
+    return pytest.mark.parametrize("described", tuple(kinds), ids=str, indirect=True)
+
+
+for_all = for_each(KINDS)
+for_replaced = for_each(kind for kind in KINDS if kind.replacing.field)
+for_waiting = for_each(kind for kind in KINDS if kind.pending)
+for_failing = for_each(kind for kind in KINDS if kind.failed)
+"""Also kinds that are bound, not made."""
+
+for_made_waiting = for_each(kind for kind in MADE if kind.pending)
+for_made_failing = for_each(kind for kind in MADE if kind.failed)
 
 TOPOLOGY: tuple[Declared, ...] = (
     Declared("data", SHARED_VOLUME, SHARED_VOLUME.good),

@@ -68,23 +68,33 @@ def planted_object(
     """An object with a text in each string of the model but those that are meant."""
     found = {**given, "planted_key": UNKNOWN, "planted_object": {"token": UNKNOWN}}
     for name, field in model.model_fields.items():
-        place = f"{model.__name__}.{name}"
+        place, key = f"{model.__name__}.{name}", sent_name(model, name)
         kind, nested = _kind(field.annotation)
-        is_list = get_origin(field.annotation) is tuple
+        is_list = _is_list(field.annotation)
         if _is_map(field.annotation):
             if place not in meant:
                 text = ENCODED if kind is SecretStr else mark(place)
-                found[name] = dict.fromkeys(given.get(name) or ["planted"], text)
+                found[key] = dict.fromkeys(given.get(key) or ["planted"], text)
         elif kind is SecretStr:
-            found[name] = ENCODED
+            found[key] = ENCODED
         elif kind is str and place not in meant:
-            found[name] = [mark(place)] if is_list else mark(place)
+            found[key] = [mark(place)] if is_list else mark(place)
         elif nested is not None and is_list:
-            items = given.get(name) or ([] if _is_counted(nested) else [{}])
-            found[name] = [planted_object(nested, item, meant) for item in items]
+            items = given.get(key) or ([] if _is_counted(nested) else [{}])
+            found[key] = [planted_object(nested, item, meant) for item in items]
         elif nested is not None:
-            found[name] = planted_object(nested, given.get(name) or {}, meant)
+            found[key] = planted_object(nested, given.get(key) or {}, meant)
     return found
+
+
+def sent_name(model: type[BaseModel], name: str) -> str:
+    """What the platform calls a field."""
+    return model.model_fields[name].alias or name
+
+
+def _is_list(annotation: Any) -> bool:
+    """Whether a field is a list, or absent."""
+    return tuple in {get_origin(annotation), *map(get_origin, get_args(annotation))}
 
 
 def _is_map(annotation: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from conformance.described import Described, Request
 from conformance.emulated import Platform, product_path
+from conformance.kinds import for_made_failing, for_made_waiting
 from conformance.settling import (
     assert_destroyed,
     assert_nothing_is_imagined,
@@ -148,13 +149,15 @@ def test_a_look_goes_wrong(
 @pytest.mark.parametrize("fault", [{"drop": "after"}, {"drop": "before"}, {"status": 503}])
 def test_a_destroy_goes_wrong(case: Case, fault: dict[str, Any], platform: Platform) -> None:
     case.prepare(OPERATIONS[1])
-    platform.fault("DELETE", "", count=2, **fault)
+    request = case.described.delete_behind
+    platform.fault(request.method, request.pattern, count=2, **fault)
     case.stack.destroy()
     assert_nothing_is_lost(case.stack, platform, case.wanted)
     platform.heal()
     assert_destroyed(case.stack, platform, case.wanted)
 
 
+@for_made_failing
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
 def test_it_breaks_while_it_is_waited_for(
     case: Case, operation: Operation, platform: Platform
@@ -169,6 +172,7 @@ def test_it_breaks_while_it_is_waited_for(
     case.check(result)
 
 
+@for_made_waiting
 @pytest.mark.parametrize("operation", OPERATIONS[:2], ids=lambda each: each.name)
 def test_the_deadline_passes(case: Case, operation: Operation, platform: Platform) -> None:
     case.prepare(operation)
@@ -222,7 +226,8 @@ def test_what_vanished_before_an_update_is_told_and_made_again_after_a_refresh(
 def test_out_of_capacity_leaves_nothing_behind(case: Case, platform: Platform) -> None:
     case.prepare(OPERATIONS[0])
     assert case.described.create is not None
-    platform.fault("POST", case.described.create.pattern, **case.described.shortage)
+    create = case.described.create
+    platform.fault(create.method, create.pattern, **case.described.shortage)
     result = case.stack.up(case.wanted)
     assert not result.ok
     assert case.stack.intents == []

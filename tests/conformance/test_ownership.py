@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from conformance.described import Described
 from conformance.emulated import Platform
-from conformance.kinds import MADE
+from conformance.kinds import MADE, for_each
 from conformance.settling import assert_settled, assert_settles
 from conformance.stacks import EmbeddedStack, Stack, thing
 
@@ -66,14 +66,12 @@ def test_what_another_stack_made_is_not_taken(
     assert_settled(other, platform, thing(described))
 
 
-@pytest.mark.parametrize(
-    "described", [kind for kind in MADE if kind.tells_age], ids=str, indirect=True
-)
+@for_each(kind for kind in MADE if kind.tells_age)
 def test_after_a_lost_create_what_a_person_makes_much_later_is_not_taken(
     described: Described, embedded: EmbeddedStack, platform: Platform
 ) -> None:
     """The record of an attempt that left nothing: whatever has the name now came otherwise."""
-    platform.fault("POST", described.create.path, drop="before")
+    platform.fault(described.create.method, described.create.path, drop="before")
     assert not embedded.up(thing(described)).ok
     assert embedded.intents
     platform.advance(7200)
@@ -81,15 +79,14 @@ def test_after_a_lost_create_what_a_person_makes_much_later_is_not_taken(
     assert_refused_and_untouched(embedded, platform, described, foreign)
 
 
-@pytest.mark.parametrize(
-    "described", [kind for kind in MADE if not kind.names_are_unique], ids=str, indirect=True
-)
+@for_each(kind for kind in MADE if not kind.names_are_unique)
 def test_of_two_that_could_be_ours_none_is_taken(
     described: Described, embedded: EmbeddedStack, platform: Platform
 ) -> None:
     """Ours was made and its id lost; a person makes another of the same name."""
     platform.fault("POST", described.create.path, drop="after")
-    platform.fault("GET", f"^{described.create.path}$", status=503, skip=1, count=5)
+    list_of = described.found_at or f"^{described.create.path}$"
+    platform.fault("GET", list_of, status=503, skip=1, count=5)
     assert not embedded.up(thing(described)).ok
     platform.heal()
     platform.send(described, described.create)
@@ -108,6 +105,7 @@ def test_of_two_that_could_be_ours_none_is_taken(
     assert embedded.id == mine
 
 
+@for_each(kind for kind in MADE if kind.leaving)
 def test_an_object_that_is_on_its_way_out_is_not_ours_to_wait_for(
     described: Described, stack: Stack, platform: Platform
 ) -> None:

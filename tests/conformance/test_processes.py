@@ -171,7 +171,10 @@ def test_a_signal_while_the_create_is_on_the_wire_lets_it_finish(
         sent.set()
         assert interrupted.wait(60)
 
-    with at(platform, "POST", described.create.path, hold), command.running(*UP) as process:
+    with (
+        at(platform, described.create.method, described.create.path, hold),
+        command.running(*UP) as process,
+    ):
         assert sent.wait(60)
         process.send_signal(signal.SIGINT)
         interrupted.set()
@@ -193,7 +196,7 @@ def test_a_second_signal_leaves_at_once_and_leaves_a_record(
         sent.set()
         assert left.wait(60)
 
-    with at(platform, "POST", described.create.path, hold) as served:
+    with at(platform, described.create.method, described.create.path, hold) as served:
         with command.running(*UP) as process:
             assert sent.wait(60)
             process.send_signal(signal.SIGINT)
@@ -206,7 +209,7 @@ def test_a_second_signal_leaves_at_once_and_leaves_a_record(
         assert served.wait(60)
     assert command.locks == []
     assert [each.type for each in stack.snapshot.pending_operations] == ["creating"]
-    wait_for(lambda: platform.requests("POST"))
+    wait_for(lambda: platform.requests(described.create.method))
     assert stack.destroy().ok
     assert "run `gpuform up` first" in stack.told("warning")[0]
     assert_nothing_is_lost(stack, platform, thing(described))
@@ -265,7 +268,7 @@ def test_an_up_that_is_killed_while_it_sends_is_mended(
     command: Command, described: Described
 ) -> None:
     command.stack.deployment("update", thing(described))
-    kill_at(command, UP, "POST", described.create.path)
+    kill_at(command, UP, described.create.method, described.create.path)
     assert_mended(command, described)
 
 
@@ -285,6 +288,7 @@ def test_an_up_that_is_killed_while_it_waits_is_mended(
 def test_a_destroy_that_is_killed_is_mended(command: Command, described: Described) -> None:
     stack, platform = command.stack, command.platform
     assert stack.up(thing(described)).ok
-    kill_at(command, DESTROY, "DELETE", described.delete_behind.pattern)
+    request = described.delete_behind
+    kill_at(command, DESTROY, request.method, request.pattern)
     assert_nothing_is_lost(stack, platform, thing(described))
     assert_destroyed(stack, platform, thing(described))

@@ -25,6 +25,7 @@ from conformance.planting import (
     mark,
     planted,
     planted_object,
+    sent_name,
     strings,
 )
 from conformance.stacks import EmbeddedStack, thing
@@ -38,8 +39,9 @@ TOLD = {"GpuWorkerNode.host_name", "ControlPlaneNode.host_name", "PhaseTransitio
 
 
 def assert_clean(described: Described, text: str) -> None:
-    declared = (str(described.good[name]) for name in described.secret_inputs)
-    for secret in (*SECRETS, described.key, *declared):
+    hidden = [str(described.good[name]) for name in described.secret_inputs]
+    hidden += [described.key] if described.key_is_secret else []
+    for secret in (*SECRETS, *hidden):
         assert secret not in text
 
 
@@ -148,7 +150,8 @@ def test_a_value_of_a_wrong_type_is_not_told(
     told, refused = "", 0
     for name in described.wire.model_fields:
         for wrong in ({"token": WRONG}, [WRONG], WRONG):
-            change = lambda _, each: {**each, name: wrong}  # noqa: B023, E731 - for one round
+            key = sent_name(described.wire, name)
+            change = lambda _, each: {**each, key: wrong}  # noqa: B023, E731 - for one round
             with platform.answering(
                 lambda *answer: altered(described, *answer[1:], change)  # noqa: B023 - as above
             ):
@@ -192,14 +195,15 @@ def test_an_error_answer_of_another_form_is_not_told(
     changed = doubles(described.in_place.inputs)
     other = doubles(described.numbered(1))
     assert described.in_place.sends is not None
+    assert described.create is not None
     verbs = {
         "read": ("GET", lambda: host.read(made.id, made.outputs).outputs),
         "update": (
             described.in_place.sends.method,
             lambda: host.update(made.id, made.outputs, changed),
         ),
-        "create": ("POST", lambda: host.create(other).outputs),
-        "delete": ("DELETE", lambda: host.delete(made.id, made.outputs)),
+        "create": (described.create.method, lambda: host.create(other).outputs),
+        "delete": (described.delete_behind.method, lambda: host.delete(made.id, made.outputs)),
     }
     told = ""
     for name, (method, verb) in verbs.items():

@@ -6,14 +6,11 @@ from typing import Any
 import pytest
 from conformance.described import Described, doubles
 from conformance.emulated import Platform
-from conformance.kinds import KINDS
+from conformance.kinds import KINDS, for_all, for_failing, for_replaced, for_waiting
 from conformance.verbs import Verbs
 
 from gpuform.providers.catalog import LIFECYCLES
 from gpuform.schemas.values import UNKNOWN
-
-for_all = pytest.mark.parametrize("described", KINDS, ids=str, indirect=True)
-"""Also for kinds that are bound, not made."""
 
 GONE = "00000000-0000-4000-8000-000000000000"
 
@@ -101,7 +98,7 @@ def test_a_change_in_place_sends_the_changed_field_alone(
     assert verbs.diff(made.id, outputs, changed).changes is False
 
 
-@for_all
+@for_replaced
 def test_a_field_that_cannot_change_replaces_and_deletes_first(
     described: Described, verbs: Verbs
 ) -> None:
@@ -113,7 +110,7 @@ def test_a_field_that_cannot_change_replaces_and_deletes_first(
     assert diff.replaces == [described.replacing.field]
 
 
-@for_all
+@for_replaced
 def test_an_unknown_value_in_such_a_field_is_planned_as_a_replacement(
     described: Described, verbs: Verbs
 ) -> None:
@@ -166,7 +163,7 @@ def test_an_update_may_be_repeated(described: Described, verbs: Verbs) -> None:
     assert verbs.update(made.id, made.outputs, changed) == first
 
 
-@for_all
+@for_waiting
 def test_what_does_not_get_ready_in_time_is_kept_and_waited_for_again(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
@@ -188,7 +185,7 @@ def test_what_does_not_get_ready_in_time_is_kept_and_waited_for_again(
     assert verbs.diff(made.id, outputs, checked).changes is False
 
 
-@for_all
+@for_failing
 def test_what_breaks_while_it_is_made_is_kept_with_the_reason(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:
@@ -199,7 +196,7 @@ def test_what_breaks_while_it_is_made_is_kept_with_the_reason(
     assert described.failed in made.outputs["not_ready_reason"]
 
 
-@for_all
+@for_failing
 def test_what_is_no_longer_ready_is_read_as_such(
     described: Described, verbs: Verbs, platform: Platform
 ) -> None:

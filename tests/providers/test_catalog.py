@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from gpuform.providers import catalog, scp, tensorone, together
+from gpuform.providers import aios, catalog, lens, scp, tensorone, together
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.resource import PlatformResource
 
@@ -18,13 +18,14 @@ def test_every_entry_can_be_imported() -> None:
 
 def test_the_capability_table() -> None:
     assert catalog.capability_table().splitlines() == [
-        "| kind | together | scp | tensorone |",
-        "| --- | --- | --- | --- |",
-        "| Cluster | yes | - | yes |",
-        "| NodePool | - | yes | - |",
-        "| GpuNode | - | yes | - |",
-        "| Fabric | - | yes | - |",
-        "| SharedVolume | yes | - | - |",
+        "| kind | together | scp | tensorone | aios | lens |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| Cluster | yes | - | yes | yes | - |",
+        "| NodePool | - | yes | - | - | - |",
+        "| GpuNode | - | yes | - | yes | - |",
+        "| Fabric | - | yes | - | - | - |",
+        "| SharedVolume | yes | - | - | - | - |",
+        "| HealthGate | - | - | - | - | yes |",
     ]
     assert catalog.platforms_with("SharedVolume") == ["together"]
 
@@ -32,10 +33,15 @@ def test_the_capability_table() -> None:
 @pytest.mark.parametrize(
     ("platform", "kind", "said"),
     [
-        ("together", "HealthGate", "together has no HealthGate, and no other platform has one"),
+        ("together", "HealthGate", "together has no HealthGate: declare it on lens"),
+        ("together", "Disk", "together has no Disk, and no other platform has one"),
         ("together", "Fabric", "together has no Fabric: declare it on scp"),
-        ("scp", "Cluster", "scp has no Cluster: declare it on together or tensorone"),
-        ("toogether", "Cluster", "is not a platform: use one of together, scp, tensorone"),
+        ("scp", "Cluster", "scp has no Cluster: declare it on together or tensorone or aios"),
+        (
+            "toogether",
+            "Cluster",
+            "is not a platform: use one of together, scp, tensorone, aios, lens",
+        ),
     ],
 )
 def test_a_kind_that_a_platform_lacks(platform: str, kind: str, said: str) -> None:
@@ -43,7 +49,7 @@ def test_a_kind_that_a_platform_lacks(platform: str, kind: str, said: str) -> No
         catalog.lifecycle_class(platform, kind)
 
 
-@pytest.mark.parametrize("package", [together, scp, tensorone])
+@pytest.mark.parametrize("package", [together, scp, tensorone, aios, lens])
 def test_the_platform_package_exports_on_use(package: ModuleType) -> None:
     assert package.__all__ == sorted(package.__all__)
     for name in package.__all__:
@@ -58,6 +64,8 @@ def test_the_platform_package_exports_on_use(package: ModuleType) -> None:
         "gpuform.providers.together.resources",
         "gpuform.providers.scp.resources",
         "gpuform.providers.tensorone.resources",
+        "gpuform.providers.aios.resources",
+        "gpuform.providers.lens.resources",
         "gpuform.providers.catalog",
     ],
 )

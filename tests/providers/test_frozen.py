@@ -8,8 +8,10 @@ import pytest
 from pulumi.dynamic import Config, ConfigureRequest
 from pulumi.dynamic.dynamic import serialize_provider
 
+from gpuform.providers.aios import client as aios
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class, resource_class
 from gpuform.providers.clock import CLOCK_VARIABLE
+from gpuform.providers.lens import client as lens
 from gpuform.providers.tensorone import client as tensorone
 from gpuform.providers.together.client import (
     BASE_URL_VARIABLE,
@@ -35,6 +37,13 @@ def test_the_dotted_paths() -> None:
         "tensorone": {
             "Cluster": "gpuform.providers.tensorone.cluster:ClusterLifecycle",
         },
+        "aios": {
+            "Cluster": "gpuform.providers.aios.cluster:ClusterLifecycle",
+            "GpuNode": "gpuform.providers.aios.gpu_node:GpuNodeLifecycle",
+        },
+        "lens": {
+            "HealthGate": "gpuform.providers.lens.health_gate:HealthGateLifecycle",
+        },
     }
 
 
@@ -48,6 +57,12 @@ def test_the_environment_and_configuration_names() -> None:
     assert tensorone.BASE_URL_VARIABLE == "TENSORONE_BASE_URL"
     assert tensorone.KEY_CONFIG == "tensorone:apiKey"
     assert tensorone.DEFAULT_BASE_URL == "https://api.tensorone.ai/v1"
+    assert aios.REGISTRY_VARIABLE == "AIOS_REGISTRY_URL"
+    assert aios.REGISTRY_CONFIG == "aios:registryUrl"
+    assert aios.PARSER_VARIABLE == "AIOS_PARSER_URL"
+    assert aios.PARSER_CONFIG == "aios:parserUrl"
+    assert (lens.URL_VARIABLE, lens.URL_CONFIG) == ("LENS_URL", "lens:url")
+    assert (lens.TOKEN_VARIABLE, lens.TOKEN_CONFIG) == ("LENS_TOKEN", "lens:token")
 
 
 @pytest.mark.parametrize(("platform", "kind"), KINDS)
@@ -88,6 +103,21 @@ PICKLED = {
         "Cluster",
     ): "gASVPwAAAAAAAACMI2dwdWZvcm0ucHJvdmlkZXJzLnRlbnNvcm9uZS5jbHVzdGVylIwQQ2x1c3Rlckxp"
     "ZmVjeWNsZZSTlCmBlC4=",
+    (
+        "aios",
+        "Cluster",
+    ): "gASVOgAAAAAAAACMHmdwdWZvcm0ucHJvdmlkZXJzLmFpb3MuY2x1c3RlcpSMEENsdXN0ZXJMaWZl"
+    "Y3ljbGWUk5QpgZQu",
+    (
+        "aios",
+        "GpuNode",
+    ): "gASVOwAAAAAAAACMH2dwdWZvcm0ucHJvdmlkZXJzLmFpb3MuZ3B1X25vZGWUjBBHcHVOb2RlTGlm"
+    "ZWN5Y2xllJOUKYGULg==",
+    (
+        "lens",
+        "HealthGate",
+    ): "gASVQQAAAAAAAACMImdwdWZvcm0ucHJvdmlkZXJzLmxlbnMuaGVhbHRoX2dhdGWUjBNIZWFsdGhH"
+    "YXRlTGlmZWN5Y2xllJOUKYGULg==",
 }
 """What the first release wrote into states."""
 
@@ -157,6 +187,16 @@ NAMES = {
         network_health docker_health alerts current_hourly_rate currency daily_estimate
         weekly_estimate monthly_estimate snapshots hidden_variables python_version
         cuda_version driver_version docker_version created_at updated_at
+    """,
+    ("aios", "Cluster"): """
+        cluster_id region_id status nodes gpus vcpus memory swap storage network config
+        tags cluster_metadata reputation create_mode ready not_ready_reason url_map
+    """,
+    ("aios", "GpuNode"): """
+        cluster_id node_id gpus vcpus memory swap storage network ready not_ready_reason
+    """,
+    ("lens", "HealthGate"): """
+        condition wait_minutes triggers ready not_ready_reason overview
     """,
 }
 

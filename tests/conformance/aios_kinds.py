@@ -1,0 +1,228 @@
+"""The AIOS registry's records and nodes, described for the conformance suite."""
+
+from typing import Any
+
+from conformance.described import Answers, Change, Described, Request
+
+from gpuform.schemas.aios import wire
+
+_CLUSTERS = "/clusters"
+_NODE: dict[str, Any] = {
+    "gpus": {
+        "count": 2,
+        "memory": 32768,
+        "gpus": [{"model_name": "NVIDIA A100", "memory": 16384}] * 2,
+        "features": ["fp16"],
+        "model_names": ["NVIDIA A100"],
+    },
+    "vcpus": {"count": 32},
+    "memory": 131072,
+    "swap": 8192,
+    "storage": {"disks": 2, "size": 1048576},
+    "network": {"interfaces": 2, "tx_bandwidth": 10000.0, "rx_bandwidth": 10000.0},
+}
+_ENTRY: dict[str, Any] = {
+    "gpus": {
+        "count": 2,
+        "memory": 32768,
+        "gpus": [{"modelName": "NVIDIA A100", "memory": 16384}] * 2,
+        "features": ["fp16"],
+        "modelNames": ["NVIDIA A100"],
+    },
+    "vcpus": {"count": 32},
+    "memory": 131072,
+    "swap": 8192,
+    "storage": {"disks": 2, "size": 1048576},
+    "network": {"interfaces": 2, "txBandwidth": 10000, "rxBandwidth": 10000},
+}
+_TOTALS = {name: _NODE[name] for name in ("vcpus", "memory", "swap", "storage", "network")}
+_WIRED_TOTALS = {name: _ENTRY[name] for name in ("vcpus", "memory", "swap", "storage", "network")}
+_GPUS = {"count": 2, "memory": 32768}
+
+_CLUSTER: dict[str, Any] = {
+    "cluster_id": "west",
+    "region_id": "us-west-2",
+    "nodes": {"count": 1, "node_data": [{"id": "node-1", **_NODE}]},
+    "gpus": _GPUS,
+    **_TOTALS,
+    "config": {
+        "policy_executor_id": "policy-exec-007",
+        "policy_execution_mode": "local",
+        "custom_policy_system": {"name": "Runner"},
+        "public_hostname": "west.example.net",
+        "use_gateway": True,
+        "actions_policy_map": {"onScaleUp": "evaluate"},
+    },
+    "tags": ["gpu", "vision"],
+    "cluster_metadata": {
+        "name": "West",
+        "description": "For vision",
+        "owner": "ML",
+        "email": "ml@example.net",
+        "countries": ["USA"],
+        "misc_contact_info": {"slack": "#ml"},
+        "additional_info": {"rack": 7.0},
+    },
+    "reputation": 94.0,
+}
+_DOCUMENT: dict[str, Any] = {
+    "id": "west",
+    "regionId": "us-west-2",
+    "nodes": {"count": 1, "nodeData": [{"id": "node-1", **_ENTRY}]},
+    "gpus": _GPUS,
+    **_WIRED_TOTALS,
+    "config": {
+        "policyExecutorId": "policy-exec-007",
+        "policyExecutionMode": "local",
+        "customPolicySystem": {"name": "Runner"},
+        "publicHostname": "west.example.net",
+        "useGateway": True,
+        "actionsPolicyMap": {"onScaleUp": "evaluate"},
+    },
+    "tags": ["gpu", "vision"],
+    "clusterMetadata": {
+        "name": "West",
+        "description": "For vision",
+        "owner": "ML",
+        "email": "ml@example.net",
+        "countries": ["USA"],
+        "miscContactInfo": {"slack": "#ml"},
+        "additionalInfo": {"rack": 7},
+    },
+    "reputation": 94,
+}
+_DECLARED = {
+    *(f"Cluster.{name}" for name in ("id", "region_id", "status", "tags")),
+    *("Node.id", "Gpu.model_name", "NodeGpus.features", "NodeGpus.model_names"),
+    *(
+        f"Config.{name}"
+        for name in ("policy_executor_id", "policy_execution_mode", "public_hostname")
+    ),
+    *(f"ClusterMetadata.{name}" for name in ("name", "description", "owner", "email", "countries")),
+}
+"""All texts but the system's own are compared with what is declared."""
+
+_PLATFORM: dict[str, Any] = {
+    "platform": "aios",
+    "own": "^/clusters/[^/]+$",
+    "found_at": "^/clusters/[^/]+$",
+    "paths": "^/(clusters|api)",
+    "leaving": frozenset(),
+    "names_are_unique": True,
+    "key_variable": "AIOS_REGISTRY_URL",
+    "key_config": "aios:registryUrl",
+    "key": "{url}/aios",
+    "key_is_secret": False,
+    "shortage": {"status": 400, "body": {"error": "the registry takes no more"}},
+    "wire": wire.Cluster,
+    "answers": (Answers("^/clusters/[^/]+$", wire.Cluster),),
+    "meant": frozenset(_DECLARED),
+}
+
+CLUSTER = Described(
+    **_PLATFORM,
+    kind="Cluster",
+    good=_CLUSTER,
+    name_field="cluster_id",
+    in_place=Change(
+        {**_CLUSTER, "tags": ["gpu", "updated"]},
+        "tags",
+        Request("PUT", f"{_CLUSTERS}/{{id}}", {"$set": {"tags": ["gpu", "updated"]}}),
+    ),
+    replacing=Change({**_CLUSTER, "cluster_id": "east"}, "cluster_id"),
+    bad=[
+        ({**_CLUSTER, "memory": 1}, "memory"),
+        ({**_CLUSTER, "nodes": {**_CLUSTER["nodes"], "count": 2}}, "nodes.count"),
+        ({**_CLUSTER, "cluster_id": "a/b"}, "cluster_id"),
+        ({**_CLUSTER, "tags": "gpu"}, "tags"),
+        ({**_CLUSTER, "regionId": "us-west-2"}, "regionId"),
+        ({**_CLUSTER, "config": {"use_gateway": True}}, "config.public_hostname"),
+        (
+            {**_CLUSTER, "config": {**_CLUSTER["config"], "url_map": {}}},
+            "config.url_map",
+        ),
+    ],
+    create=Request(
+        "POST",
+        "/api/createCluster",
+        {
+            "header": {"templateUri": "Parser/V1", "parameters": {}},
+            "body": {"spec": {"values": _DOCUMENT}},
+        },
+    ),
+    listed_as="clusters",
+    behind=Request("PUT", f"{_CLUSTERS}/{{id}}", {"$set": {"tags": ["theirs"]}}),
+    drift={"tags": ["theirs"]},
+    delete_behind=Request("DELETE", f"{_CLUSTERS}/{{id}}"),
+    pending="onboarding",
+    failed="down",
+)
+
+_GPU_NODE = {"cluster_id": "{base}", "node_id": "solo", **_NODE}
+_BASE = Request(
+    "POST",
+    _CLUSTERS,
+    {
+        **_DOCUMENT,
+        "id": "base",
+        "status": "live",
+        "nodes": {"count": 0, "nodeData": []},
+        "gpus": {"count": 0, "memory": 0},
+        "vcpus": {"count": 0},
+        "memory": 0,
+        "swap": 0,
+        "storage": {"disks": 0, "size": 0},
+        "network": {"interfaces": 0, "txBandwidth": 0, "rxBandwidth": 0},
+    },
+)
+_STEPS = {
+    "nodes.count": 1,
+    "gpus.count": 2,
+    "gpus.memory": 32768,
+    "vcpus.count": 32,
+    "memory": 131072,
+    "swap": 8192,
+    "storage.disks": 2,
+    "storage.size": 1048576,
+    "network.interfaces": 2,
+    "network.txBandwidth": 10000,
+    "network.rxBandwidth": 10000,
+}
+
+GPU_NODE = Described(
+    **_PLATFORM,
+    kind="GpuNode",
+    good=_GPU_NODE,
+    name_field="node_id",
+    in_place=Change(
+        {**_GPU_NODE, "memory": 131073},
+        "memory",
+        Request(
+            "PUT",
+            f"{_CLUSTERS}/{{base}}",
+            {"$set": {"nodes.nodeData.0.memory": 131073}, "$inc": {"memory": 1}},
+        ),
+    ),
+    replacing=Change({**_GPU_NODE, "node_id": "other"}, "node_id"),
+    bad=[
+        ({**_GPU_NODE, "memory": -1}, "memory"),
+        ({**_GPU_NODE, "gpus": {**_NODE["gpus"], "count": 3}}, "gpus.count"),
+        ({**_GPU_NODE, "gpus": {"memory": 5}}, "gpus.count"),
+        ({**_GPU_NODE, "cluster_id": "a/b"}, "cluster_id"),
+        ({**_GPU_NODE, "node": "x"}, "node"),
+    ],
+    create=Request(
+        "PUT",
+        f"{_CLUSTERS}/{{base}}",
+        {"$push": {"nodes.nodeData": {"id": "solo", **_ENTRY}}, "$inc": _STEPS},
+    ),
+    listed_as="gpu_nodes",
+    behind=Request("PUT", f"{_CLUSTERS}/{{base}}", {"$set": {"nodes.nodeData.0.memory": 7}}),
+    drift={"memory": 7},
+    delete_behind=Request(
+        "PUT", f"{_CLUSTERS}/{{base}}", {"$pull": {"nodes.nodeData": {"id": "solo"}}}
+    ),
+    control="aios/gpu-nodes",
+    needs=[_BASE],
+    needed_as="clusters",
+)

@@ -1,0 +1,30 @@
+"""Lens's health gate, described for the conformance suite."""
+
+from conformance.described import Described
+
+from gpuform.schemas.lens import wire
+
+_GATE = {"condition": {"faulty_nodes": {"at_most": 0.0}}, "triggers": ["v1"]}
+
+HEALTH_GATE = Described(
+    platform="lens",
+    kind="HealthGate",
+    good=_GATE,
+    bad=[
+        ({**_GATE, "condition": {}}, "condition"),
+        ({**_GATE, "condition": {"faulty_nodes": {}}}, "condition.faulty_nodes.at_least"),
+        ({**_GATE, "condition": {"utilization": {"at_most": 75}}}, "condition.utilization.at_most"),
+        ({**_GATE, "wait_minutes": 0}, "wait_minutes"),
+        ({**_GATE, "trigger": ["v1"]}, "trigger"),
+        ({"triggers": ["v1"]}, "condition"),
+    ],
+    listed_as="overviews",
+    pending="faultyNodes=3",
+    own="^/api/clusters/overview$",
+    key_variable="LENS_URL",
+    key_config="lens:url",
+    key="{url}/lens",
+    paths="^/api/",
+    wire=wire.Envelope,
+    meant=frozenset(),
+)
