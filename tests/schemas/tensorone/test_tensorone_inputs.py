@@ -1,0 +1,183 @@
+"""What can be declared of a TensorOne cluster, and the bodies that come of it."""
+
+from typing import Any
+
+import pytest
+from tensorone_document import declaration
+
+from gpuform.schemas.changes import UNKNOWN, FieldChange, changes
+from gpuform.schemas.checking import check
+from gpuform.schemas.tensorone import requests
+from gpuform.schemas.tensorone.inputs import CONFIGURED, UPDATED, ClusterInputs
+from gpuform.schemas.tensorone.outputs import ClusterOutputs
+
+Json = dict[str, Any]
+
+LEAST: Json = {
+    "name": "train",
+    "gpu_type": "A100",
+    "gpu_count": 4,
+    "storage_gb": 500,
+    "region": "us-west-2",
+    "project_id": "proj_456",
+}
+
+
+def problems(**declared: Any) -> dict[str, str]:
+    return {each.path: each.reason for each in check(ClusterInputs, {**LEAST, **declared})[1]}
+
+
+def changed(before: Json, after: Json) -> list[FieldChange]:
+    return changes(ClusterInputs, {**LEAST, **before}, {**LEAST, **after})
+
+
+def body(declared: Json, before: Json | None = None) -> Json:
+    """What an update sends."""
+    inputs = ClusterInputs.model_validate({**LEAST, **declared})
+    return requests.cluster_update(inputs, changed(before or {}, declared))
+
+
+def test_the_documents_cluster_can_be_declared() -> None:
+    values, found = check(ClusterInputs, declaration())
+    assert found == []
+    assert values == declaration()
+    assert requests.cluster_create(ClusterInputs.model_validate(values)) == declaration()
+
+
+def test_the_least() -> None:
+    assert problems() == {}
+    for name in LEAST:
+        assert list(problems(**{name: None})) == [name]
+
+
+@pytest.mark.parametrize(
+    ("declared", "path", "said"),
+    [
+        ({"name": "my cluster"}, "name", "3 to 64 letters, digits and hyphens"),
+        ({"name": "ab"}, "name", "3 to 64 letters, digits and hyphens"),
+        ({"gpu_type": "a100"}, "gpu_type", "did you mean A100"),
+        ({"gpu_count": 0}, "gpu_count", "the least is 1"),
+        ({"gpu_count": 9}, "gpu_count", "the most is 8"),
+        ({"gpu_count": "4"}, "gpu_count", "must be a whole number"),
+        ({"storage_gb": 49}, "storage_gb", "the least is 50"),
+        ({"region": "us-west-1"}, "region", "did you mean us-"),
+        ({"project_id": ""}, "project_id", "too short"),
+        ({"num_gpus": 4}, "num_gpus", "is called gpu_count here"),
+        ({"gpuType": "A100"}, "gpuType", "is called gpu_type here"),
+        ({"state": "RUNNING"}, "state", "did you mean running"),
+        ({"template_id": "t", "docker_image": "i"}, "docker_image", "keep one of the two"),
+        ({"port_mappings": [{}]}, "port_mappings[0].internal_port", "is required"),
+        (
+            {"port_mappings": [{"internal_port": 70000}]},
+            "port_mappings[0].internal_port",
+            "the most is 65535",
+        ),
+        (
+            {"port_mappings": [{"internal_port": 80}, {"internal_port": 80, "protocol": "tcp"}]},
+            "port_mappings[1].internal_port",
+            "80/tcp is there twice",
+        ),
+        (
+            {
+                "port_mappings": [
+                    {"internal_port": 80, "external_port": 8000},
+                    {"internal_port": 81, "external_port": 8000},
+                ]
+            },
+            "port_mappings[1].external_port",
+            "8000/tcp is there twice",
+        ),
+        ({"auto_terminate": {"idle_minutes": 0}}, "auto_terminate.idle_minutes", "least is 1"),
+        ({"auto_terminate": {"cost_limit_usd": 0}}, "auto_terminate.cost_limit_usd", "more than 0"),
+        ({"final_snapshot_name": "s"}, "final_snapshot_name", "declare it true"),
+        ({"tags": {"a": 1}}, "tags.a", "must be text"),
+    ],
+)
+def test_what_is_refused(declared: Json, path: str, said: str) -> None:
+    found = problems(**declared)
+    assert list(found) == [path]
+    assert said in found[path]
+
+
+def test_a_wrong_variable_is_told_without_its_value() -> None:
+    found = problems(environment_variables={"TOKEN": 4711})
+    assert list(found) == ["environment_variables.TOKEN"]
+    assert "4711" not in found["environment_variables.TOKEN"]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"template_id": UNKNOWN},
+        {"port_mappings": UNKNOWN},
+        {"port_mappings": [UNKNOWN, {"internal_port": UNKNOWN}, {"internal_port": UNKNOWN}]},
+        {"final_snapshot": UNKNOWN, "final_snapshot_name": "s"},
+        {"auto_terminate": {"idle_minutes": UNKNOWN}, "environment_variables": {"A": UNKNOWN}},
+    ],
+)
+def test_what_is_not_known_yet_is_skipped(declared: Json) -> None:
+    assert problems(**declared) == {}
+
+
+def test_one_port_may_serve_two_protocols() -> None:
+    ports = [{"internal_port": 53}, {"internal_port": 53, "protocol": "udp"}]
+    assert problems(port_mappings=ports) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "replaces"),
+    [
+        ({}, {"ssh_enabled": True}, None),
+        ({}, {"ssh_enabled": False}, True),
+        ({"ssh_public_keys": ["a", "b"]}, {"ssh_public_keys": ["b", "a"]}, None),
+        ({"security_groups": ["a", "b"]}, {"security_groups": ["b", "a"]}, None),
+        ({}, {"gpu_type": "T4"}, True),
+        ({}, {"gpu_count": 2}, False),
+        ({"final_snapshot": True}, {}, False),
+        ({"auto_terminate": {"enabled": True}}, {"auto_terminate": {"enabled": False}}, False),
+    ],
+)
+def test_what_changes(before: Json, after: Json, replaces: bool | None) -> None:
+    found = changed(before, after)
+    assert [each.replaces for each in found] == ([] if replaces is None else [replaces])
+
+
+def test_what_restarts_and_what_is_updated_are_inputs_and_differ() -> None:
+    fields = set(ClusterInputs.model_fields)
+    assert set(CONFIGURED) | set(UPDATED) <= fields
+    assert not set(CONFIGURED) & set(UPDATED)
+
+
+def test_an_update_has_the_changed_fields_as_wholes() -> None:
+    before = {"tags": {"a": "1", "b": "2"}, "auto_terminate": {"enabled": True, "idle_minutes": 5}}
+    after = {"tags": {"a": "1"}, "auto_terminate": {"enabled": True, "idle_minutes": 6}}
+    assert body(after, before) == after
+    assert body({"gpu_count": 2, "state": "stopped", "final_snapshot": True}) == {}
+
+
+def test_what_is_no_longer_declared_stays_but_for_variables() -> None:
+    before = {"description": "d", "tags": {"a": "1"}, "environment_variables": {"A": "1"}}
+    assert body({}, before) == {"environment_variables": {}}
+
+
+def test_the_other_bodies() -> None:
+    stopped = ClusterInputs.model_validate({**LEAST, "state": "stopped"})
+    assert requests.cluster_create(stopped) == {**LEAST, "auto_start": False}
+    assert requests.cluster_start({}, None) == {}
+    assert requests.cluster_start({"gpu_count": 2}, "snap_1") == {
+        "update_configuration": {"gpu_count": 2},
+        "restore_from_snapshot": "snap_1",
+    }
+    confirmed = {"confirm_deletion": "DELETE"}
+    assert requests.cluster_delete(final_snapshot=False, snapshot_name="s") == confirmed
+    assert requests.cluster_delete(final_snapshot=True, snapshot_name=None) == {
+        **confirmed,
+        "create_final_snapshot": True,
+    }
+
+
+def test_every_input_and_output_is_described() -> None:
+    for model in (ClusterInputs, ClusterOutputs):
+        for name, field in model.model_fields.items():
+            assert field.description, name
+    assert ClusterOutputs.secret_names() == {"ssh_command"}

@@ -1,0 +1,88 @@
+"""TensorOne's models against the platform's document."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretStr, ValidationError
+from tensorone_document import ANSWER, CLUSTER, leaves
+
+from gpuform.schemas.tensorone import wire
+from gpuform.schemas.tensorone.moments import is_before, unix_time
+from gpuform.schemas.tensorone.termination import stopped_by
+
+
+def plain(value: Any) -> Any:
+    """A model as the body that it came from, secrets included."""
+    if isinstance(value, BaseModel):
+        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+def test_the_documents_answer_is_read_field_by_field() -> None:
+    read = wire.ClusterAnswer.model_validate(ANSWER)
+    assert list(leaves(plain(read))) == list(leaves(ANSWER))
+    assert read.data.is_whole
+
+
+def test_no_value_of_the_environment_is_shown() -> None:
+    read = wire.ClusterAnswer.model_validate(ANSWER)
+    for text in (repr(read), str(read), read.model_dump_json()):
+        assert "ssh root@" not in text
+        assert "/workspace" not in text
+
+
+def test_an_id_is_enough() -> None:
+    read = wire.ClusterAnswer.model_validate({"data": {"id": "c", "network": None}})
+    assert read.success
+    assert not read.data.is_whole
+    with pytest.raises(ValidationError):
+        wire.ClusterAnswer.model_validate({"data": {"name": "c"}})
+
+
+def test_what_is_newer_is_ignored_and_a_new_status_kept() -> None:
+    body = {**CLUSTER, "status": "hibernating", "color": "red"}
+    assert wire.Cluster.model_validate(body).status == "hibernating"
+
+
+def test_the_documents_moments() -> None:
+    assert unix_time("2024-01-15T14:35:00Z") == 1705329300
+    assert unix_time("2024-01-15T14:35:00") is unix_time("") is unix_time(None) is None
+    assert is_before("2024-01-15T14:35:00Z", "2024-01-15T16:35:01+01:00")
+    assert not is_before("2024-01-15T14:35:00Z", "2024-01-15T15:35:00+01:00")
+
+
+def stopped(message: str = "", **limits: Any) -> wire.Cluster:
+    """The document's cluster, stopped: with 5 idle minutes, after 1.17 hours and 68.25 USD."""
+    return wire.Cluster.model_validate(
+        {
+            **CLUSTER,
+            "status": "stopped",
+            "status_details": {"message": message},
+            "auto_terminate": {"enabled": True, "current_idle_minutes": 5, **limits},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "by"),
+    [
+        (stopped(idle_minutes=5), "auto-termination, idle for 5 minutes"),
+        (stopped(idle_minutes=6), None),
+        (stopped(max_runtime_hours=1), "auto-termination, running for 1 hours"),
+        (stopped(max_runtime_hours=2), None),
+        (stopped(cost_limit_usd=68.25), "auto-termination, cost of 68.25 USD"),
+        (stopped(cost_limit_usd=68.26), None),
+        (stopped("Auto-terminated at last"), "auto-termination"),
+        (stopped("auto terminated"), "auto-termination"),
+        (stopped("Stopped by user_789", idle_minutes=60), None),
+        (stopped(idle_minutes=5, enabled=False), None),
+        (wire.Cluster.model_validate(CLUSTER), None),
+        (wire.Cluster(id="c", status="stopped"), None),
+    ],
+)
+def test_what_has_stopped_it(cluster: wire.Cluster, by: str | None) -> None:
+    assert stopped_by(cluster) == by
