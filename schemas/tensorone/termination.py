@@ -38,9 +38,13 @@ def _reached(limits: AutoTerminate, cost: Cost) -> Iterator[str]:
         cost.session_cost,
     )
     if limits.idle_minutes and idle is not None and idle >= limits.idle_minutes:
-        yield f"idle for {limits.idle_minutes} minutes"
+        yield f"idle for {_counted(limits.idle_minutes, 'minute')}"
     hours = limits.max_runtime_hours
     if hours and ran is not None and ran >= hours - _ROUNDING:
-        yield f"running for {hours:g} hours"
+        yield f"running for {_counted(hours, 'hour')}"
     if limits.cost_limit_usd and spent is not None and spent >= limits.cost_limit_usd:
         yield f"cost of {limits.cost_limit_usd:g} USD"
+
+
+def _counted(number: float, unit: str) -> str:
+    return f"{number:g} {unit}" + ("" if number == 1 else "s")

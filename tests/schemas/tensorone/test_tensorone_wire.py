@@ -72,7 +72,7 @@ def stopped(message: str = "", **limits: Any) -> wire.Cluster:
     [
         (stopped(idle_minutes=5), "auto-termination, idle for 5 minutes"),
         (stopped(idle_minutes=6), None),
-        (stopped(max_runtime_hours=1), "auto-termination, running for 1 hours"),
+        (stopped(max_runtime_hours=1), "auto-termination, running for 1 hour"),
         (stopped(max_runtime_hours=2), None),
         (stopped(cost_limit_usd=68.25), "auto-termination, cost of 68.25 USD"),
         (stopped(cost_limit_usd=68.26), None),
