@@ -25,6 +25,8 @@ def test_an_example_comes_up_stays_and_goes(example, tmp_path):
         "TOGETHER_BASE_URL": None,
         "SCP_TF_ACCESS_KEY": None,
         "SCP_TF_ENDPOINT_OVERRIDE": None,
+        "TENSORONE_API_KEY": None,
+        "TENSORONE_BASE_URL": None,
     }
     printed = {}
     for command in (

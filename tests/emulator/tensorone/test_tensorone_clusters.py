@@ -1,4 +1,4 @@
-"""The clusters of the emulated TensorOne: the document's answer, states, rules, auto-termination."""
+"""The clusters of the emulated TensorOne: the document's answer, states, rules, own ends."""
 
 from typing import Any
 
