@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +34,21 @@ PROMPT = 5
 """Seconds in which an interrupted command has to be done."""
 
 
-@pytest.fixture(
-    params=[pytest.param(kind, marks=() if kind is FAST else pytest.mark.slow) for kind in MADE],
-    ids=str,
-)
+def for_each(kinds: Iterable[Described]) -> pytest.MarkDecorator:
+    """Runs a test for each of these kinds, slowly for all but one."""
+    params = [pytest.param(kind, marks=() if kind is FAST else pytest.mark.slow) for kind in kinds]
+    return pytest.mark.parametrize("described", params, ids=str, indirect=True)
+
+
+for_made = for_each(MADE)
+for_waited = for_each(kind for kind in MADE if kind.pending)
+"""Those that can be waited for."""
+
+for_leaving = for_each(kind for kind in MADE if kind.leaving)
+"""Those whose deletion takes its time."""
+
+
+@pytest.fixture
 def described(request: pytest.FixtureRequest, platform: Platform) -> Described:
     """What differs between kinds is in the other files."""
     placed = platform.prepare(request.param)
@@ -136,12 +147,14 @@ UP = ("up", "--yes", "--skip-preview")
 DESTROY = ("destroy", "--yes", "--skip-preview")
 
 
+@for_waited
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_waiting_and_keeps_the_id(
     command: Command, described: Described, number: signal.Signals
 ) -> None:
     stack, platform = command.stack, command.platform
     stack.deployment("update", thing(described))
+    platform.fault("GET", described.own, status_override=described.pending, count=None)
     with command.running(*UP) as process:
         wait_for(lambda: stack.recorded_ids)
         process.send_signal(number)
@@ -152,12 +165,14 @@ def test_a_signal_ends_the_waiting_and_keeps_the_id(
     assert platform.ids(described) == {stack.id}
     assert stack.outputs["ready"] is False
     assert "interrupted" in stack.outputs["not_ready_reason"]
+    platform.heal()
     assert_nothing_is_imagined(stack, platform, thing(described))
     assert stack.intents == []
     assert_settles(stack, platform, thing(described))
     assert platform.created(described) == 1
 
 
+@for_made
 @pytest.mark.slow
 def test_a_signal_while_the_create_is_on_the_wire_lets_it_finish(
     command: Command, described: Described
@@ -184,6 +199,7 @@ def test_a_signal_while_the_create_is_on_the_wire_lets_it_finish(
     assert platform.created(described) == 1
 
 
+@for_made
 def test_a_second_signal_leaves_at_once_and_leaves_a_record(
     command: Command, described: Described
 ) -> None:
@@ -217,6 +233,7 @@ def test_a_second_signal_leaves_at_once_and_leaves_a_record(
     assert platform.created(described) <= 1
 
 
+@for_leaving
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_waiting_of_a_destroy(
@@ -250,19 +267,14 @@ def kill_at(command: Command, arguments: tuple[str, ...], method: str, path: str
 
 
 def assert_mended(command: Command, described: Described) -> None:
-    """The lock of the dead is told; without it the next run goes on."""
+    """Nothing is lost, and the next run goes on."""
     stack, platform = command.stack, command.platform
     assert_nothing_is_lost(stack, platform, thing(described))
-    with command.running(*UP) as refused:
-        assert refused.wait(60) != 0
-        assert refused.stdout is not None
-        assert "no longer runs" in refused.stdout.read()
-    (lock,) = command.locks
-    lock.unlink()
     assert_settles(stack, platform, thing(described))
     assert platform.created(described) <= 1
 
 
+@for_made
 @pytest.mark.slow
 def test_an_up_that_is_killed_while_it_sends_is_mended(
     command: Command, described: Described
@@ -272,18 +284,22 @@ def test_an_up_that_is_killed_while_it_sends_is_mended(
     assert_mended(command, described)
 
 
+@for_waited
 @pytest.mark.slow
 def test_an_up_that_is_killed_while_it_waits_is_mended(
     command: Command, described: Described
 ) -> None:
     command.stack.deployment("update", thing(described))
+    command.platform.fault("GET", described.own, status_override=described.pending, count=None)
     with command.running(*UP) as process:
         wait_for(lambda: command.stack.recorded_ids)
         process.kill()
         process.wait(60)
+    command.platform.heal()
     assert_mended(command, described)
 
 
+@for_made
 @pytest.mark.slow
 def test_a_destroy_that_is_killed_is_mended(command: Command, described: Described) -> None:
     stack, platform = command.stack, command.platform
