@@ -1,0 +1,112 @@
+"""What is read of a cluster: never a change where the platform has what was declared."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorone_document import ANSWER, CLUSTER, declaration
+
+from gpuform.providers.tensorone.shown import differences, failure, inputs_of, outputs_of
+from gpuform.schemas.changes import changes, is_change, project
+from gpuform.schemas.tensorone import wire
+from gpuform.schemas.tensorone.inputs import ClusterInputs
+
+Json = dict[str, Any]
+
+PORT = st.fixed_dictionaries(
+    {"internal_port": st.integers(1, 9)},
+    optional={
+        "protocol": st.sampled_from(["tcp", "udp"]),
+        "description": st.text(max_size=3),
+        "external_port": st.integers(40000, 40009),
+    },
+)
+
+
+def _key(port: Json) -> tuple[int, str]:
+    return port["internal_port"], port.get("protocol", "tcp")
+
+
+PORTS = st.lists(PORT, max_size=4, unique_by=_key)
+
+
+def _has(ports: list[Json]) -> wire.Cluster:
+    """The document's cluster with these ports, each with all that the platform fills in."""
+    filled = [
+        {
+            "external_port": 32001 + at,
+            "protocol": "tcp",
+            "description": "",
+            "url": "https://there",
+            "status": "active",
+            **port,
+        }
+        for at, port in enumerate(ports)
+    ]
+    return wire.Cluster.model_validate(
+        {**CLUSTER, "network": {**CLUSTER["network"], "port_mappings": filled}}
+    )
+
+
+def _drifts(declared: Json, cluster: wire.Cluster) -> bool:
+    observed = project(ClusterInputs, inputs_of(cluster, declared), declared)
+    return is_change(changes(ClusterInputs, observed, declared))
+
+
+def test_the_documents_cluster_is_as_declared() -> None:
+    cluster = wire.ClusterAnswer.model_validate(ANSWER).data
+    assert not _drifts(declaration(), cluster)
+    assert differences(cluster, ClusterInputs.model_validate(declaration())) == {}
+    assert failure(cluster) is None
+
+
+@given(PORTS, st.randoms())
+def test_declared_ports_that_are_there_are_no_change_in_any_order(ports: Any, chance: Any) -> None:
+    actual = list(ports)
+    chance.shuffle(actual)
+    assert not _drifts({**declaration(), "port_mappings": ports}, _has(actual))
+
+
+@given(PORTS, PORT)
+def test_a_port_more_or_less_is_a_change(ports: Any, other: Any) -> None:
+    kept = [port for port in ports if _key(port) != _key(other)]
+    declared = {**declaration(), "port_mappings": kept}
+    assert _drifts(declared, _has([*kept, other]))
+    assert _drifts({**declared, "port_mappings": [*kept, other]}, _has(kept))
+
+
+@given(st.sampled_from(["cpu_cores", "memory_gb", "gpu_count", "storage_gb"]), st.integers(1, 2000))
+def test_what_takes_a_start_is_what_differs(name: str, value: int) -> None:
+    cluster = wire.Cluster.model_validate(CLUSTER)
+    want = ClusterInputs.model_validate(declaration()).model_copy(update={name: value})
+    same = CLUSTER["configuration"][name] == value
+    assert differences(cluster, want) == ({} if same else {name: value})
+
+
+def test_the_documents_outputs() -> None:
+    cluster = wire.ClusterAnswer.model_validate(ANSWER).data
+    outputs = outputs_of(cluster, None, None, None).model_dump(exclude_none=True)
+    assert outputs["ssh_command"] == "ssh root@ssh-abc123.tensorone.ai"
+    assert outputs["port_urls"] == {
+        "8080": "https://cluster-abc123.tensorone.ai:32001",
+        "6006": "https://cluster-abc123.tensorone.ai:32002",
+    }
+    costs = ("current_hourly_rate", "daily_estimate", "weekly_estimate", "monthly_estimate")
+    assert [outputs[name] for name in costs] == [8.5, 204.0, 1428.0, 6120.0]
+    assert outputs["docker_health"] == "healthy"
+    assert outputs["snapshots"][0]["id"] == "snap_123"
+    assert outputs["alerts"][0]["type"] == "high_gpu_utilization"
+    assert outputs["hidden_variables"] == ["WANDB_API_KEY", "HUGGINGFACE_TOKEN"]
+    assert (outputs["cuda_version"], outputs["availability_zone"]) == ("11.8", "us-west-2a")
+    shown = str(outputs)
+    measured = ("87.3", "68.25", "4200", "15:42:00")
+    assert not [each for each in measured if each in shown], "what always changes is no output"
+    assert "ssh root" not in repr(outputs_of(cluster, None, None, None))
+
+
+def test_an_empty_answer_is_not_ready_and_nothing_else() -> None:
+    cluster = wire.Cluster(id="c", status="error")
+    assert failure(cluster) == "its status is error"
+    assert {k: v for k, v in inputs_of(cluster, {"name": "x"}).items() if v is not None} == {}
+    outputs = outputs_of(cluster, "why", None, None)
+    assert (outputs.ready, outputs.not_ready_reason, outputs.status) == (False, "why", "error")
