@@ -1,7 +1,7 @@
 """What holds over several resources of a topology, whatever declares them.
 
-A rule looks at one registration with those that it depends on, while planning; the values that are
-not known yet are the platform's to check.
+A rule looks at one registration with those before it, while planning; the values that are not known
+yet are the platform's to check.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,14 +9,17 @@ from collections.abc import Iterator, Mapping
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.rules import Rule
+from gpuform.stacks.engine.values import unwrap_secrets
 
 _CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
 _VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"
+_RECORD = "pulumi-python:dynamic/gpuform.aios:Cluster"
+_RECORD_NODE = "pulumi-python:dynamic/gpuform.aios:GpuNode"
+
+Registrations = Mapping[str, Registration]
 
 
-def volume_in_region(
-    cluster: Registration, others: Mapping[str, Registration]
-) -> Iterator[Problem]:
+def volume_in_region(cluster: Registration, others: Registrations) -> Iterator[Problem]:
     """A Together cluster can only use a shared volume of its own region."""
     if cluster.type != _CLUSTER:
         return
@@ -34,5 +37,53 @@ def volume_in_region(
             )
 
 
-RULES: tuple[Rule, ...] = (volume_in_region,)
+def one_owner_of_nodes(resource: Registration, others: Registrations) -> Iterator[Problem]:
+    """A node of an AIOS record is its cluster's or an aios.GpuNode's, and of one of these only."""
+    if resource.type == _RECORD and _declares_nodes(resource):
+        for node in _of_type(_RECORD_NODE, others):
+            if _is_in(node, resource):
+                yield Problem("nodes.node_data", _two_owners(node, resource))
+    elif resource.type == _RECORD_NODE:
+        for cluster in _of_type(_RECORD, others):
+            if _is_in(resource, cluster) and _declares_nodes(cluster):
+                yield Problem("cluster_id", _two_owners(resource, cluster))
+        for node in _of_type(_RECORD_NODE, others):
+            if node.urn != resource.urn and _place(node) == _place(resource) is not None:
+                yield Problem("node_id", f"is declared by '{node.name}', too: keep one of the two")
+
+
+def _of_type(type_: str, others: Registrations) -> Iterator[Registration]:
+    return (each for each in others.values() if each.type == type_)
+
+
+def _declares_nodes(cluster: Registration) -> bool:
+    """Also with an empty list: then it has none."""
+    nodes = unwrap_secrets(cluster.inputs.get("nodes"))
+    return isinstance(nodes, dict) and nodes.get("node_data") is not None
+
+
+def _is_in(node: Registration, cluster: Registration) -> bool:
+    """Whether a node names a cluster, by its id or as the resource."""
+    if cluster.urn in (node.property_dependencies or {}).get("cluster_id", ()):
+        return True
+    theirs = cluster.inputs.get("cluster_id")
+    return isinstance(theirs, str) and node.inputs.get("cluster_id") == theirs
+
+
+def _place(node: Registration) -> tuple[str, str] | None:
+    """Which entry a node is, as far as it is known."""
+    cluster_id, node_id = node.inputs.get("cluster_id"), node.inputs.get("node_id")
+    known = isinstance(cluster_id, str) and isinstance(node_id, str)
+    return (str(cluster_id), str(node_id)) if known else None
+
+
+def _two_owners(node: Registration, cluster: Registration) -> str:
+    return (
+        f"cluster '{cluster.name}' declares its nodes itself, and '{node.name}' is one of its "
+        "nodes, too: declare all of them in nodes.node_data, or all as aios.GpuNode resources and "
+        "leave nodes out"
+    )
+
+
+RULES: tuple[Rule, ...] = (volume_in_region, one_owner_of_nodes)
 """Every rule over several resources."""

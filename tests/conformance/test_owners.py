@@ -1,0 +1,111 @@
+"""An entry of a record of the AIOS registry has one owner: refused while planning, nothing sent."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from conformance.aios_kinds import CLUSTER, GPU_NODE
+from conformance.emulated import Platform
+from conformance.stacks import Declared, EmbeddedStack
+
+from gpuform.stacks.engine.values import unwrap_secrets
+
+ALONE = {
+    name: value
+    for name, value in CLUSTER.good.items()
+    if name not in ("nodes", "gpus", "vcpus", "memory", "swap", "storage", "network")
+}
+
+
+def node(name: str, **changes: Any) -> Declared:
+    return Declared(name, GPU_NODE, {**GPU_NODE.good, "node_id": name, **changes})
+
+
+def record(inputs: Mapping[str, Any] = CLUSTER.good) -> Declared:
+    return Declared("west", CLUSTER, inputs)
+
+
+RESOURCE = {"resource": "west"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "path"),
+    [
+        ([record(), node("solo", cluster_id=RESOURCE)], "cluster_id"),
+        ([record(), node("solo", cluster_id="west")], "cluster_id"),
+        ([node("solo", cluster_id="west"), record()], "nodes.node_data"),
+        (
+            [record({**ALONE, "nodes": {"node_data": []}}), node("solo", cluster_id=RESOURCE)],
+            "cluster_id",
+        ),
+    ],
+)
+def test_a_cluster_and_a_gpu_node_may_not_both_declare_nodes(
+    embedded: EmbeddedStack, platform: Platform, declared: list[Declared], path: str
+) -> None:
+    for result in (embedded.plan(*declared), embedded.up(*declared)):
+        assert not result.ok
+        told = "\n".join(result.errors)
+        assert "declares its nodes itself" in told
+        # The requests of one program may overtake each other: either of the two is told.
+        assert f"property {path}" in told or "property nodes.node_data" in told
+        assert "all as aios.GpuNode resources" in told
+    assert platform.requests("PUT") == []
+
+
+def test_one_entry_may_not_be_declared_by_two_gpu_nodes(
+    embedded: EmbeddedStack, platform: Platform
+) -> None:
+    twice = [record(ALONE), node("a", cluster_id="west"), node("b", cluster_id="west", node_id="a")]
+    result = embedded.plan(*twice)
+    assert not result.ok
+    assert "is declared by" in result.errors[0]
+
+
+def test_otherwise_nodes_and_clusters_go_together(
+    embedded: EmbeddedStack, platform: Platform
+) -> None:
+    declared = [
+        record(ALONE),
+        Declared("east", CLUSTER, {**CLUSTER.good, "cluster_id": "east"}),
+        node("a", cluster_id=RESOURCE),
+        node("b", cluster_id=RESOURCE),
+    ]
+    assert embedded.plan(*declared).errors == []
+    result = embedded.up(*declared)
+    assert result.ok, result.errors
+    assert platform.ids(GPU_NODE) == {"west/a", "west/b", "east/node-1"}
+    assert embedded.plan(*declared).operations == []
+    assert embedded.refresh().operations == []
+
+    planned = embedded.plan(*declared[1:2])
+    assert sorted(planned.operations) == ["delete"] * 3
+    told = embedded.told("warning")
+    assert len(told) == 3
+    assert all("the hardware goes on existing" in each for each in told)
+    assert embedded.destroy().ok
+    assert platform.objects(CLUSTER) == []
+
+
+def test_what_is_said_to_be_secret_of_a_record_is_kept_as_such(
+    embedded: EmbeddedStack, platform: Platform
+) -> None:
+    """A join command in additional_info, given as a secret by the program."""
+    (embedded.directory / "__main__.py").write_text(
+        "import json, pathlib, pulumi\n"
+        "from gpuform.providers.aios import Cluster\n"
+        "text = (pathlib.Path(__file__).parent / 'declared.json').read_text()\n"
+        "inputs = json.loads(text)[0]['inputs']\n"
+        "info = {'join': pulumi.Output.secret('planted-join' + '-command')}\n"
+        "inputs['cluster_metadata']['additional_info'] = info\n"
+        "Cluster('west', **inputs)\n"
+    )
+    assert embedded.up(record()).ok
+    assert unwrap_secrets(embedded.state("west").outputs)["cluster_metadata"][
+        "additional_info"
+    ] == {"join": "planted-join-command"}
+    on_disk = next(embedded.directory.glob(".pulumi/stacks/*/dev.json")).read_text()
+    assert "planted-join-command" not in on_disk
+    assert embedded.refresh().operations == []
+    on_disk = next(embedded.directory.glob(".pulumi/stacks/*/dev.json")).read_text()
+    assert "planted-join-command" not in on_disk
