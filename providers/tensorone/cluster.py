@@ -6,6 +6,7 @@ permission `start-terminated`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -139,7 +140,8 @@ class ClusterActions:
             if refusal is None or is_stale or status == ClusterStatus.DELETING:
                 return Look(None, status)
             if status == ClusterStatus.RUNNING and not was_stopped:
-                self._client.stop(id_)
+                with suppress(Conflict):  # it stops already: the next look says so
+                    self._client.stop(id_)
                 was_stopped = True
             elif status in (ClusterStatus.STOPPED, ClusterStatus.ERROR):
                 refusal = self._begin_deletion(id_, body)
