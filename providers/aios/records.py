@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.call import Call
-from gpuform.providers.errors import NotFound, ServerError, UnknownOutcome
+from gpuform.providers.errors import NotFound
+from gpuform.providers.waiting import Look, wait_until
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.updates import Request
 
-ATTEMPTS = 5
-PAUSE = 2.0
-"""Seconds before a look at what became of a request whose answer was lost."""
+INTERVAL = 5.0
+PATIENCE = 120.0
+"""Seconds between looks at what became of a change, and in which it has to be answered."""
 
 HARDWARE_STAYS = (
     "deleting it deletes the registry's record alone: the hardware goes on existing, and costing"
@@ -31,23 +32,20 @@ def change(
     cluster_id: str,
     wanted: Callable[[wire.Cluster], Sequence[Request]],
 ) -> None:
-    """Sends what `wanted` says is left to do, until that is nothing or all of it was answered.
+    """Sends what `wanted` says is left to do, until all of it was answered.
 
     A request that must not be repeated is followed by another look when its answer was lost. Raises
-    NotFound when there is no record.
+    NotFound when there is no record, NotReady when the registry does not answer for a while.
     """
+
+    def probe() -> Look[None]:
+        for request in wanted(client.cluster(cluster_id)):
+            _check_places(call, request, client.update(cluster_id, request))
+        return Look(None, "changed", done=True)
+
     with client.editing(cluster_id):
-        for attempt in range(1, ATTEMPTS + 1):
-            found = client.cluster(cluster_id)
-            try:
-                for request in wanted(found):
-                    _check_places(call, request, client.update(cluster_id, request))
-            except (UnknownOutcome, ServerError):
-                if attempt == ATTEMPTS:
-                    raise
-                call.sleep(PAUSE)
-            else:
-                return
+        what = f"change of cluster {cluster_id}"
+        wait_until(call, probe, what=what, interval=INTERVAL, limit=PATIENCE)
 
 
 def _check_places(call: Call, request: Request, answered: wire.Cluster) -> None:
