@@ -17,6 +17,10 @@ _COMMANDS = {
     "up": ("run_commands", "Create, change and delete resources until they are as declared."),
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
     "destroy": ("run_commands", "Delete every resource of the stack."),
+    "status": (
+        "status_command",
+        "Show the stack's resources: state, readiness, GPUs, cost, alerts.",
+    ),
     "stack": ("stack_commands", "Make, list, select, rename, remove and read stacks."),
     "state": ("state_commands", "Look at a stack's state and edit it."),
     "cancel": ("cancel_command", "Remove the locks that an ended command left on a stack."),

@@ -1,0 +1,55 @@
+"""`gpuform status`: the stack at a glance, without a lock and without a change."""
+
+import json
+
+import click
+
+from gpuform.stacks.cli.emulating import emulator_for
+from gpuform.stacks.cli.session import session, stack_flags
+
+
+@click.command()
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option(
+    "--refresh",
+    "-r",
+    is_flag=True,
+    help="Ask the platforms now; the state stays as it is.",
+)
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
+)
+@stack_flags
+def status(as_json: bool, refresh: bool, emulate: bool) -> None:
+    """Show the stack's resources: state, readiness, GPUs, cost, alerts.
+
+    It shows what the state says, or with --refresh what the platforms say now. Where Lens is
+    configured (LENS_URL or lens:url), idle and busy nodes, the hottest GPUs and the top consumers
+    are shown, too. Nothing is locked and nothing is changed.
+
+    \b
+    Examples:
+      gpuform status --stack dev
+      gpuform status --refresh --json
+    """
+    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.passphrase import passphrase_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.status_reading import status_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.status_text import (  # noqa: PLC0415 - as above
+        status_document,
+        status_lines,
+    )
+
+    with session() as current:
+        workspace = workspace_of(current)
+        opened = workspace.open(current.stack, passphrase_of(workspace, current.screen))
+        with emulator_for(workspace.project.directory, wanted=emulate):
+            found = status_of(opened, current.environ, refresh=refresh)
+        if as_json:
+            document = status_document(found)
+            current.screen.print(json.dumps(document, indent=2, ensure_ascii=False))
+        else:
+            lines = status_lines(found, paint=current.screen.paint)
+            current.screen.print("\n".join(lines))

@@ -1,0 +1,174 @@
+"""A stack at a glance: its resources, and what Lens sees of nodes, GPUs and who uses them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gpuform.providers.summary import Summary
+from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
+from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.paint import PLAIN, Paint
+
+SHOWN = 5
+"""How many GPUs and consumers are shown."""
+
+_COLUMNS = ("NAME", "TYPE", "STATE", "READY", "GPUS", "COST")
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceStatus:
+    """One resource. `problem` says why it could not be read, if it was asked for."""
+
+    name: str
+    type: str
+    id: str
+    summary: Summary
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Monitoring:
+    """What Lens tells, or the `problem` that kept it from that."""
+
+    overview: Overview | None = None
+    heatmap: GpuHeatmap | None = None
+    consumers: Sequence[Consumer] = ()
+    problem: str = ""
+
+    @property
+    def top_consumers(self) -> list[Consumer]:
+        """Those with most GPUs, the most used first among equals."""
+        key = lambda each: (-each.stat.gpu_request, -each.stat.gpu_utilization, each.name)  # noqa: E731 - one line
+        return sorted(self.consumers, key=key)[:SHOWN]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """`monitoring` is None where Lens is not configured."""
+
+    stack: str
+    resources: Sequence[ResourceStatus]
+    monitoring: Monitoring | None = None
+
+
+def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
+    """A table of the resources, their sums, and Lens's part."""
+    if status.resources:
+        yield from _table(status.resources, paint)
+        yield ""
+        yield _sums(status.resources)
+    else:
+        yield f"Stack {status.stack} has no resources."
+    if status.monitoring is not None:
+        yield ""
+        yield from _monitoring_lines(status.monitoring, paint)
+
+
+def status_document(status: Status) -> dict[str, Any]:
+    """The same as JSON; Lens's part has Lens's own names and units."""
+    return {
+        "stack": status.stack,
+        "resources": [_resource_document(each) for each in status.resources],
+        "lens": None if status.monitoring is None else _monitoring_document(status.monitoring),
+    }
+
+
+def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
+    rows = [_COLUMNS, *map(_row, resources)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    yield paint("bold", lines[0])
+    for line, resource in zip(lines[1:], resources, strict=True):
+        summary = resource.summary
+        yield paint("warning", line) if summary.ready is False else line
+        notes = [f"not ready: {summary.reason}"] if summary.ready is False else []
+        notes += [f"alert: {alert}" for alert in summary.alerts]
+        notes += [f"could not be read: {resource.problem}"] if resource.problem else []
+        for note in notes:
+            yield paint("warning", "    " + note.replace("\n", "\n    "))
+
+
+def _row(resource: ResourceStatus) -> tuple[str, ...]:
+    summary = resource.summary
+    ready = {True: "yes", False: "no", None: "-"}[summary.ready]
+    gpus = str(summary.gpus) if summary.gpus else "-"
+    return resource.name, resource.type, summary.state or "-", ready, gpus, _cost(summary)
+
+
+def _cost(summary: Summary) -> str:
+    if summary.hourly_cost is None:
+        return "-"
+    return f"{summary.hourly_cost:.2f} {summary.currency}".rstrip() + "/h"
+
+
+def _sums(resources: Sequence[ResourceStatus]) -> str:
+    """Resources, GPUs, and costs by currency."""
+    parts = [counted(len(resources), "resource")]
+    gpus = sum(each.summary.gpus for each in resources)
+    parts += [counted(gpus, "GPU")] if gpus else []
+    costs: dict[str, float] = {}
+    for summary in (each.summary for each in resources):
+        if summary.hourly_cost is not None:
+            costs[summary.currency] = costs.get(summary.currency, 0.0) + summary.hourly_cost
+    parts += [f"{cost:.2f} {currency}".rstrip() + "/h" for currency, cost in sorted(costs.items())]
+    waiting = sum(each.summary.ready is False for each in resources)
+    parts += [f"{waiting} not ready"] if waiting else []
+    return ", ".join(parts)
+
+
+def _monitoring_lines(seen: Monitoring, paint: Paint) -> Iterator[str]:
+    yield paint("bold", "Lens:")
+    if seen.problem:
+        yield paint("warning", "    could not be read: " + seen.problem.replace("\n", "\n    "))
+    if seen.overview is not None:
+        yield from _overview_lines(seen.overview)
+    if seen.heatmap is not None and seen.heatmap.temperature.data:
+        heat = seen.heatmap.temperature
+        yield "    hottest GPUs:"
+        for point in heat.data[:SHOWN]:
+            where = f"{point.node_name} {point.device_id}"
+            yield f"        {where}  {point.gpu_model}  {point.value:g} {heat.unit}"
+    if seen.consumers:
+        yield "    top consumers:"
+        for each in seen.top_consumers:
+            use = f"{each.stat.gpu_utilization:.0%} used"
+            gpus = counted(each.stat.gpu_request, "GPU")
+            yield f"        {each.namespace}/{each.name}  {each.kind}  {gpus}, {use}"
+
+
+def _overview_lines(overview: Overview) -> Iterator[str]:
+    def told(number: float | None) -> str:
+        return "?" if number is None else f"{number:g}"
+
+    def rate(number: float | None) -> str:
+        return "?" if number is None else f"{number:.0%}"
+
+    ports = overview.rdma_cluster_stat
+    yield (
+        f"    nodes: {told(overview.total_nodes)}, {told(overview.healthy_nodes)} healthy, "
+        f"{told(overview.faulty_nodes)} faulty; {told(overview.fully_idle_nodes)} idle, "
+        f"{told(overview.partially_idle_nodes)} partially idle, {told(overview.busy_nodes)} busy"
+    )
+    yield (
+        f"    GPUs: {rate(overview.allocation_rate)} allotted, {rate(overview.utilization)} used; "
+        f"RDMA ports: {told(ports.active_ports)} of {told(ports.total_ports)} active"
+    )
+
+
+def _resource_document(resource: ResourceStatus) -> dict[str, Any]:
+    fields = asdict(resource)
+    summary: dict[str, Any] = fields.pop("summary")
+    summary["alerts"] = list(summary["alerts"])
+    return {**fields, **summary}
+
+
+def _monitoring_document(seen: Monitoring) -> dict[str, Any]:
+    def plain(model: Overview | GpuHeatmap | Consumer | None) -> Any:
+        return None if model is None else model.model_dump(mode="json", by_alias=True)
+
+    return {
+        "overview": plain(seen.overview),
+        "heatmap": plain(seen.heatmap),
+        "consumers": [plain(each) for each in seen.consumers],
+        "problem": seen.problem,
+    }

@@ -1,0 +1,154 @@
+"""The status as text and as JSON."""
+
+from typing import Any
+
+import pytest
+from lens_document import CONSUMERS, HEATMAP, OVERVIEW
+
+from gpuform.providers.summary import Summary, summary_of
+from gpuform.schemas.lens.wire import ConsumerPage, GpuHeatmap, Overview
+from gpuform.stacks.review.status_text import (
+    Monitoring,
+    ResourceStatus,
+    Status,
+    status_document,
+    status_lines,
+)
+
+MONITORING = Monitoring(
+    Overview.model_validate(OVERVIEW["data"]),
+    GpuHeatmap.model_validate(HEATMAP["data"]),
+    ConsumerPage.model_validate(CONSUMERS["data"]).data,
+)
+RESOURCES = (
+    ResourceStatus("train", "together:Cluster", "c-1", Summary("Ready", True, gpus=16)),
+    ResourceStatus(
+        "dev",
+        "tensorone:Cluster",
+        "cluster_1",
+        Summary(
+            "error",
+            False,
+            "its status is error",
+            4,
+            8.5,
+            "USD",
+            ("high_gpu_utilization (info)",),
+        ),
+        problem="no answer",
+    ),
+    ResourceStatus("mine", "dynamic:Thing", "x", Summary()),
+)
+
+TEXT = """\
+NAME   TYPE               STATE  READY  GPUS  COST
+train  together:Cluster   Ready  yes    16    -
+dev    tensorone:Cluster  error  no     4     8.50 USD/h
+    not ready: its status is error
+    alert: high_gpu_utilization (info)
+    could not be read: no answer
+mine   dynamic:Thing      -      -      -     -
+
+3 resources, 20 GPUs, 8.50 USD/h, 1 not ready
+
+Lens:
+    nodes: 10, 9 healthy, 1 faulty; 3 idle, 4 partially idle, 2 busy
+    GPUs: 75% allotted, 62% used; RDMA ports: 76 of 80 active
+    hottest GPUs:
+        gpu-node-1 0  AMD MI300X  82.5 ℃
+        gpu-node-3 2  AMD MI300X  79.8 ℃
+    top consumers:
+        default/training-job-1  Job  8 GPUs, 85% used
+        production/inference-service  Deployment  4 GPUs, 62% used"""
+
+
+def test_the_whole_of_it() -> None:
+    assert "\n".join(status_lines(Status("dev", RESOURCES, MONITORING))) == TEXT
+
+
+def test_without_resources_and_without_lens() -> None:
+    assert list(status_lines(Status("dev", ()))) == ["Stack dev has no resources."]
+
+
+def test_what_lens_does_not_tell_is_no_number() -> None:
+    lines = list(status_lines(Status("dev", (), Monitoring(Overview()))))
+    assert lines[3] == ("    nodes: ?, ? healthy, ? faulty; ? idle, ? partially idle, ? busy")
+    lines = list(status_lines(Status("dev", (), Monitoring(problem="no connection"))))
+    assert lines[3] == "    could not be read: no connection"
+
+
+def test_as_json_lens_keeps_its_own_names() -> None:
+    document = status_document(Status("dev", RESOURCES, MONITORING))
+    assert document["stack"] == "dev"
+    assert document["resources"][1] == {
+        "name": "dev",
+        "type": "tensorone:Cluster",
+        "id": "cluster_1",
+        "problem": "no answer",
+        "state": "error",
+        "ready": False,
+        "reason": "its status is error",
+        "gpus": 4,
+        "hourly_cost": 8.5,
+        "currency": "USD",
+        "alerts": ["high_gpu_utilization (info)"],
+    }
+    assert document["lens"]["overview"] == OVERVIEW["data"]
+    assert document["lens"]["consumers"] == CONSUMERS["data"]["data"]
+    assert document["lens"]["heatmap"]["temperature"]["unit"] == "℃"
+    assert status_document(Status("dev", ()))["lens"] is None
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "outputs", "expected"),
+    [
+        (
+            "together",
+            "Cluster",
+            {"status": "Ready", "ready": True, "num_gpus": 16.0},
+            Summary("Ready", True, gpus=16),
+        ),
+        (
+            "tensorone",
+            "Cluster",
+            {
+                "status": "running",
+                "ready": True,
+                "gpu_count": 4,
+                "current_hourly_rate": 8.5,
+                "currency": "USD",
+                "alerts": [{"severity": "info", "message": "busy"}, {"type": "hot"}],
+                "gpu_health": "healthy",
+                "storage_health": "degraded",
+            },
+            Summary(
+                "running",
+                True,
+                gpus=4,
+                hourly_cost=8.5,
+                currency="USD",
+                alerts=("busy (info)", "hot", "storage_health is degraded"),
+            ),
+        ),
+        (
+            "scp",
+            "NodePool",
+            {
+                "ready": False,
+                "not_ready_reason": "waiting",
+                "gpu_nodes": {
+                    "a": {"state": "RUNNING"},
+                    "b": {"state": "CREATING"},
+                    "c": {"state": "RUNNING"},
+                },
+            },
+            Summary("1 CREATING, 2 RUNNING", False, "waiting"),
+        ),
+        ("lens", "HealthGate", {"ready": True}, Summary("", True)),
+        ("dynamic", "Thing", {"ready": True, "status": "x"}, Summary()),
+    ],
+)
+def test_a_summary_is_read_from_the_shared_names(
+    platform: str, kind: str, outputs: Any, expected: Summary
+) -> None:
+    assert summary_of(platform, kind, outputs) == expected
