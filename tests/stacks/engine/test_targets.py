@@ -1,0 +1,231 @@
+"""Updates of a part of the stack: what is named, what depends on it, and what is left alone."""
+
+import pytest
+
+from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.values import UNKNOWN
+
+TYPE = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
+CHAIN = """
+a = Machine('a', size={0})
+b = Machine('b', size={0}, uses=a.address)
+Machine('c', size={0}, uses=b.address)
+Machine('d', size={0})
+"""
+
+
+def targets(*names, **more):
+    return {"selection": Selection(targets=UrnPatterns(names), **more)}
+
+
+def excludes(*names, **more):
+    return {"selection": Selection(excludes=UrnPatterns(names), **more)}
+
+
+def replacing(*names, target=()):
+    return {"selection": Selection(targets=UrnPatterns(target), replace=UrnPatterns(names))}
+
+
+def done(lab, op="update"):
+    return sorted(name for each, name in lab.steps if each == op)
+
+
+def sizes(lab):
+    return {
+        r.urn.rsplit("::", 1)[1]: r.inputs.get("size")
+        for r in lab.snapshot.resources
+        if "Machine" in r.urn
+    }
+
+
+def test_only_what_is_named_changes(lab):
+    lab.up(CHAIN.format(1))
+    preview = lab.preview(CHAIN.format(2), **targets("b"))
+    outcome = lab.up(CHAIN.format(2), **targets("b"))
+    assert preview.changes == outcome.changes == {"same": 4, "update": 1}
+    assert sizes(lab) == {"a": 1, "b": 2, "c": 1, "d": 1}
+    # Nobody is asked about the others.
+    assert {call["verb"] for call in lab.calls} == {"check", "update"}
+    assert len(lab.calls) == 2
+    assert lab.up(CHAIN.format(2)).changes == {"same": 2, "update": 3}
+
+
+@pytest.mark.parametrize(
+    ("names", "updated"),
+    [
+        ([f"{TYPE}a"], ["a"]),
+        (["a", "d"], ["a", "d"]),
+        (["**::d"], ["d"]),
+        ([f"{TYPE}*"], ["a", "b", "c", "d"]),
+        (["urn:pulumi:dev::lab::pulumi-python:*:Machine::d"], ["d"]),
+        (["urn:pulumi:dev::lab::*::d"], []),
+        (["**Machine**"], ["a", "b", "c", "d"]),
+        (["**"], ["a", "b", "c", "d"]),
+        (["*"], []),
+        (["**none*"], []),
+    ],
+)
+def test_how_targets_are_named(lab, names, updated):
+    lab.up(CHAIN.format(1))
+    outcome = lab.up(CHAIN.format(2), **targets(*names))
+    assert outcome.succeeded
+    assert done(lab) == updated
+
+
+@pytest.mark.parametrize("operation", ["update", "refresh", "destroy"])
+@pytest.mark.parametrize("preview", [True, False])
+def test_a_target_that_does_not_exist(lab, operation, preview):
+    lab.up("Machine('a')")
+    outcome = lab.run(operation, "Machine('a')", preview=preview, **targets("nowhere"))
+    assert not outcome.succeeded
+    assert any("target 'nowhere' could not be found" in error for error in lab.errors)
+    assert lab.names == ["a"]
+
+
+def test_all_that_depends_on_the_targets(lab):
+    lab.up(CHAIN.format(1))
+    lab.up(CHAIN.format(2), **targets("b", target_dependents=True))
+    assert done(lab) == ["b", "c"]
+
+
+def test_children_are_dependents(lab):
+    program = """
+    g = pulumi.ComponentResource('lab:index:Group', 'g')
+    Machine('child', size={0}, opts=ResourceOptions(parent=g))
+    Machine('other', size={0})
+    """
+    lab.up(program.format(1))
+    lab.up(program.format(2), **targets("g"))
+    assert done(lab) == []
+    lab.up(program.format(2), **targets("g", target_dependents=True))
+    assert done(lab) == ["child"]
+
+
+def test_a_new_resource_that_is_not_named_is_not_created(lab):
+    lab.up("Machine('a')")
+    program = "Machine('a')\nn = Machine('n')\npulumi.export('n', n.address)\n"
+    preview = lab.preview(program, **targets("a"))
+    outcome = lab.up(program, **targets("a"))
+    assert preview.changes == outcome.changes == {"same": 3}
+    assert lab.names == ["a"]
+    assert sorted(lab.world) == ["m-1"]
+    assert outcome.outputs["n"] is UNKNOWN or "n" not in outcome.outputs
+    assert lab.up(program).changes == {"same": 2, "create": 1}
+
+
+@pytest.mark.parametrize(
+    "uses",
+    ["uses=n.address", "opts=ResourceOptions(depends_on=[n])", "opts=ResourceOptions(parent=n)"],
+)
+def test_what_needs_a_resource_that_is_not_created_is_an_error(lab, uses):
+    lab.up("Machine('a')")
+    program = f"Machine('a')\nn = Machine('n')\nMachine('t', {uses})\n"
+    for operation in (lab.preview, lab.up):
+        outcome = operation(program, **targets("**::t"))
+        assert not outcome.succeeded
+        assert "which does not exist yet and is not among the targets" in lab.errors[0]
+        assert f"{TYPE}n" in lab.errors[0]
+    assert lab.names == ["a"]
+
+
+def test_what_needs_it_and_is_no_target_either_is_not_created(lab):
+    lab.up("Machine('a')")
+    outcome = lab.up(
+        "Machine('a')\nn = Machine('n')\nMachine('o', uses=n.address)\n", **targets("a")
+    )
+    assert outcome.changes == {"same": 4}
+    assert lab.names == ["a"]
+
+
+def test_a_component_that_is_not_named_is_left_with_its_children(lab):
+    program = """
+    g = pulumi.ComponentResource('lab:index:Group', 'g', dict(n={0}))
+    Machine('child', size={0}, opts=ResourceOptions(parent=g))
+    g.register_outputs(dict(n={0}))
+    """
+    lab.up(program.format(1))
+    lab.up(program.format(2), **targets("child"))
+    assert done(lab) == ["child"]
+    assert lab.state("g").inputs == {"n": 1.0}
+
+
+def test_a_replacement_reaches_only_the_targets(lab):
+    program = "a = Machine('a', rack={!r})\nMachine('b', uses=a.address)\n"
+    lab.up(program.format("x"))
+    outcome = lab.up(program.format("y"), **targets("a"))
+    assert outcome.changes == {"same": 2, "replace": 1}
+    # The next run finds the new address.
+    assert lab.state("b").inputs["uses"] == "10.0.0.1"
+    assert lab.up(program.format("y")).changes == {"same": 2, "update": 1}
+
+
+def test_what_falls_with_a_target_comes_back_as_it_was(lab):
+    program = "a = Machine('a', slot={0!r})\nMachine('b', rack=a.address, size={1})\n"
+    lab.up(program.format("x", 1))
+    outcome = lab.up(program.format("y", 2), **targets("a"))
+    assert outcome.changes == {"same": 1, "replace": 2}
+    assert lab.state("b").inputs["size"] == 1
+    assert lab.up(program.format("y", 2)).succeeded
+    assert lab.state("b").inputs["size"] == 2
+
+
+def test_excluded_resources_are_left_alone(lab):
+    lab.up(CHAIN.format(1))
+    outcome = lab.up(CHAIN.format(2), **excludes("b"))
+    assert outcome.changes == {"same": 2, "update": 3}
+    assert sizes(lab) == {"a": 2, "b": 1, "c": 2, "d": 2}
+
+
+def test_all_that_depends_on_what_is_excluded(lab):
+    lab.up(CHAIN.format(1))
+    lab.up(CHAIN.format(2), **excludes("b", exclude_dependents=True))
+    assert done(lab) == ["a", "d"]
+
+
+def test_an_excluded_new_resource_is_not_created(lab):
+    outcome = lab.up("Machine('a')\nMachine('b')\n", **excludes("b"))
+    assert outcome.changes == {"create": 2, "same": 1}
+    assert lab.names == ["a"]
+
+
+def test_an_exclusion_that_matches_nothing_is_no_error(lab):
+    assert lab.up("Machine('a')", **excludes("nowhere")).succeeded
+
+
+def test_a_resource_is_replaced_because_the_user_says_so(lab):
+    lab.up(CHAIN.format(1))
+    preview = lab.preview(CHAIN.format(1), **replacing("a"))
+    assert preview.changes == {"same": 2, "replace": 1, "update": 2}
+    outcome = lab.up(CHAIN.format(1), **replacing("a"))
+    # The new address changes what uses it, and that one keeps its own.
+    assert outcome.changes == {"same": 3, "replace": 1, "update": 1}
+    assert done(lab, "create-replacement") == ["a"]
+    assert [c["verb"] for c in lab.calls].count("check") == 4
+
+
+def test_a_resource_is_replaced_in_the_order_of_its_option(lab):
+    program = "Machine('a', opts=ResourceOptions(delete_before_replace=True))"
+    lab.up(program)
+    lab.up(program, **replacing("a"))
+    assert lab.steps == [("delete-replaced", "a"), ("replace", "a"), ("create-replacement", "a")]
+
+
+def test_a_resource_is_replaced_and_nothing_else_is_touched(lab):
+    lab.up(CHAIN.format(1))
+    outcome = lab.up(CHAIN.format(2), **replacing("a", target=["a"]))
+    assert outcome.changes == {"same": 4, "replace": 1}
+    assert sizes(lab) == {"a": 2, "b": 1, "c": 1, "d": 1}
+
+
+def test_what_is_to_be_replaced_must_exist(lab):
+    lab.up("Machine('a')")
+    assert not lab.up("Machine('a')\nMachine('n')", **replacing("n")).succeeded
+    assert lab.names == ["a"]
+
+
+def test_a_protected_resource_is_not_replaced_at_will(lab):
+    lab.up("Machine('a', opts=ResourceOptions(protect=True))")
+    assert not lab.up(
+        "Machine('a', opts=ResourceOptions(protect=True))", **replacing("a")
+    ).succeeded
+    assert sorted(lab.world) == ["m-1"]
