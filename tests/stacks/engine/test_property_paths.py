@@ -1,7 +1,7 @@
 """Property paths, and the option that ignores changes along them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.stacks.engine import property_paths
@@ -53,6 +53,7 @@ def quoted(path):
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5) | st.text('ab.[]"* ', min_size=1, max_size=3), min_size=1))
 def test_quoting_names_every_key(path):
     if path[0] == "*" or "*" in path:
@@ -60,12 +61,14 @@ def test_quoting_names_every_key(path):
     assert parse(quoted(path)) == tuple(path)
 
 
+@settings(deadline=None)
 @given(maps)
 def test_nothing_differs_from_itself(properties):
     assert list(differences(properties, properties)) == []
     assert ignoring(properties, properties, ["*"]) == (properties, [])
 
 
+@settings(deadline=None)
 @given(maps, maps)
 def test_ignoring_every_difference_at_the_top_leaves_none(olds, news):
     paths = [quoted(path[:1]) for path in differences(olds, news)]
@@ -74,6 +77,7 @@ def test_ignoring_every_difference_at_the_top_leaves_none(olds, news):
     assert list(differences(olds, result)) == []
 
 
+@settings(deadline=None)
 @given(maps, maps, st.lists(st.sampled_from(["a", "b", "*", "a.b", "a[0]", "a[*]", "a[*].b"])))
 def test_ignoring_only_ever_takes_old_values(olds, news, paths):
     given_news = dict(news)
