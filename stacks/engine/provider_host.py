@@ -158,11 +158,16 @@ class ProviderHost:
                 provider.may_delete(to_provider(outputs))
 
     def read(
-        self, urn: str, id_: str, inputs: PropertyMap, outputs: PropertyMap
+        self,
+        urn: str,
+        id_: str,
+        inputs: PropertyMap,
+        outputs: PropertyMap,
+        timeout: float | None = None,
     ) -> tuple[Created, PropertyMap | None] | None:
         """The object as it is now, with new inputs where the provider gives them; None: gone."""
         provider = self._provider(outputs, inputs)
-        with self._calling(urn) as call:
+        with self._calling(urn, timeout) as call:
             result = provider.read(id_, to_provider(outputs))
             if not result.id:
                 return None

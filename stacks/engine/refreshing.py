@@ -72,7 +72,8 @@ class _Refresh:
             outputs = self._executor.stack_references.read(old.inputs)
             self._keep(step, old, replace(old, outputs=outputs, init_errors=[]))
             return
-        read = self._executor.host.read(old.urn, old.id, old.inputs, old.outputs)
+        timeout = old.custom_timeouts.get("read")
+        read = self._executor.host.read(old.urn, old.id, old.inputs, old.outputs, timeout)
         if read is None:
             step.new, step.result_op = None, Op.DELETE
             step.change = describe_drift(self._executor.host, old, None, None)

@@ -10,7 +10,7 @@ TYPE = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
 PROTECT = "opts=ResourceOptions(protect=True)"
 RETAIN = "opts=ResourceOptions(retain_on_delete=True)"
 
-# A machine that tells the time limit of each call that changes it.
+# A machine that tells the time limit of each call.
 TIMED = """
 import json
 
@@ -28,6 +28,10 @@ class Timed(Machines):
     def create(self, props):
         note("create")
         return super().create(props)
+
+    def read(self, id, props):
+        note("read")
+        return super().read(id, props)
 
     def update(self, id, olds, news):
         note("update")
@@ -201,17 +205,20 @@ def test_time_limits_are_kept_in_seconds_and_reach_the_provider(lab):
     (lab.directory / "timed.py").write_text(TIMED)
     program = (
         "from timed import Machine\n"
-        "limits = pulumi.CustomTimeouts(create='5m', update='1h30m', delete='45s')\n"
+        "limits = pulumi.CustomTimeouts(create='5m', update='1h30m', delete='45s', read='90s')\n"
         "Machine('a', size={}, opts=ResourceOptions(custom_timeouts=limits))\n"
     )
     lab.up(program.format(1))
-    assert lab.state("a").custom_timeouts == {"create": 300.0, "update": 5400.0, "delete": 45.0}
+    limits = {"create": 300.0, "update": 5400.0, "delete": 45.0, "read": 90.0}
+    assert lab.state("a").custom_timeouts == limits
     lab.up(program.format(2))
+    lab.run("refresh")
     lab.run("destroy")
     lines = (lab.directory / "limits.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
         ["create", 300.0],
         ["update", 5400.0],
+        ["read", 90.0],
         ["delete", 45.0],
     ]
 
