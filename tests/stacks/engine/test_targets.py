@@ -1,7 +1,10 @@
 """Updates of a part of the stack: what is named, what depends on it, and what is left alone."""
 
+import json
+
 import pytest
 
+from gpuform.stacks.engine.event_json import PreviewDigest
 from gpuform.stacks.engine.targeting import Selection, UrnPatterns
 from gpuform.stacks.engine.values import UNKNOWN
 
@@ -111,6 +114,17 @@ def test_a_new_resource_that_is_not_named_is_not_created(lab):
     assert sorted(lab.world) == ["m-1"]
     assert outcome.outputs["n"] is UNKNOWN or "n" not in outcome.outputs
     assert lab.up(program).changes == {"same": 2, "create": 1}
+
+
+def test_the_preview_lists_what_is_done_alone(lab):
+    lab.up("Machine('a', size=1)")
+    lab.preview("Machine('a', size=2)\nMachine('n')\n", **targets("a"))
+    digest = PreviewDigest()
+    for event in lab.events:
+        digest(event)
+    steps = json.loads(json.dumps(digest.to_json()))["steps"]
+    listed = [(step["op"], step["urn"].rsplit("::", 1)[1]) for step in steps]
+    assert listed == [("same", "lab-dev"), ("update", "a")]
 
 
 @pytest.mark.parametrize(
