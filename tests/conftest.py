@@ -1,9 +1,21 @@
 """What holds for all tests."""
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from gpuform.stacks.engine import pickling
 
 # No test measures time: on a busy machine examples may take long to make and to run.
 settings.register_profile(
     "project", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("project")
+
+
+@pytest.fixture(autouse=True)
+def one_pickler() -> Iterator[None]:
+    """The tests of one process do not add up to what the SDK cannot pickle any more."""
+    with pickling.unwrapped():
+        yield
