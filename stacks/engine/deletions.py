@@ -48,8 +48,10 @@ class DeletePhase:
     _held_old: set[str] = field(default_factory=set)  # URNs of which every entry stays
 
     def run(self, doomed: Sequence[ResourceState]) -> None:
-        urns = {entry.urn for entry in doomed}
         self._held = graph.with_needs(self.base, self.executor.failed)
+        protected = [entry.urn for entry in doomed if _is_protected(entry)]
+        staying = self._held | graph.with_needs(self.base, protected)
+        urns = {entry.urn for entry in doomed} - staying
         for layer in graph.deletion_layers(doomed):
             if self.executor.stopping:
                 return
@@ -65,7 +67,7 @@ class DeletePhase:
         if entry.urn in self._held_old or (entry.urn in self._held and not entry.delete):
             self._hold(entry)
             return False
-        if not entry.protect or entry.delete or entry.pending_replacement:
+        if not _is_protected(entry):
             return True
         self._hold(entry)
         self.executor.refuse(
@@ -79,6 +81,10 @@ class DeletePhase:
             self._held_old |= graph.needs(entry)
         else:
             self._held |= graph.with_needs(self.base, graph.needs(entry))
+
+
+def _is_protected(entry: ResourceState) -> bool:
+    return entry.protect and not entry.delete and not entry.pending_replacement
 
 
 def _deletion(host: ProviderHost, entry: ResourceState, doomed: Collection[str]) -> Step:

@@ -208,28 +208,28 @@ class Entries:
 
 def _in_order(found: Mapping[int, ResourceState]) -> list[int]:
     """The numbers as they come, but for what has to be earlier because others need it."""
-    places: dict[str, list[int]] = {}
+    places: dict[str, int] = {}
     for number, entry in found.items():
-        places.setdefault(entry.urn, []).append(number)
+        places.setdefault(entry.urn, number)
     listed: dict[int, None] = {}
     urns: set[str] = set()
+    begun: set[int] = set()  # a cycle cannot be in a valid state; were there one, it ends here
     for first in found:
         waiting = [first]
         while waiting:
             number = waiting[-1]
-            entry = found[number]
-            missing = [
-                needed
-                for urn in graph.needs(entry) - urns
-                for needed in places.get(urn, ())[:1]
-                if needed not in listed and needed not in waiting
-            ]
-            if missing:
-                waiting += sorted(missing, reverse=True)
+            if number in listed:
+                waiting.pop()
+                continue
+            begun.add(number)
+            needed = graph.needs(found[number]) - urns
+            missing = {places[urn] for urn in needed if urn in places}
+            if missing - begun:
+                waiting += sorted(missing - begun, reverse=True)
                 continue
             waiting.pop()
             listed[number] = None
-            urns.add(entry.urn)
+            urns.add(found[number].urn)
     return list(listed)
 
 

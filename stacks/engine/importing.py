@@ -4,8 +4,10 @@ The platform is asked what the object is; what the declaration wants otherwise i
 same run, after the plan has shown it. A declaration that would replace the object is refused.
 """
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
+from gpuform.providers.lifecycle import PROVIDER_KEY
 from gpuform.stacks.engine import resource_diff, values
 from gpuform.stacks.engine.checking import checked
 from gpuform.stacks.engine.errors import EngineError
@@ -32,6 +34,35 @@ def is_wanted(registration: Registration, old: ResourceState | None) -> bool:
         f"{registration.import_id}",
         hint="remove import_, or give the object to import a resource of its own",
     )
+
+
+_Key = tuple[str, str, object]
+
+
+@dataclass(slots=True)
+class Owned:
+    """The objects that a stack has already: none of them is imported a second time."""
+
+    base: Iterable[ResourceState]
+    _urns: dict[_Key, str] = field(default_factory=dict)
+
+    def take(self, registration: Registration) -> None:
+        """Notes an import. Raises EngineError when the object is another resource's."""
+        if not self._urns:
+            owned = [e for e in self.base if e.id and not e.external and not e.pending_replacement]
+            self._urns = {_key(e.type, e.id, e.inputs): e.urn for e in owned}
+        key = _key(registration.type, registration.import_id, registration.inputs)
+        owner = self._urns.setdefault(key, registration.urn)
+        if owner != registration.urn:
+            raise EngineError(
+                f"{registration.urn}: import_ names {registration.import_id}, which {owner} of "
+                "this stack stands for",
+                hint="give it that resource's name as an alias instead of import_",
+            )
+
+
+def _key(type_: str, id_: str, inputs: values.PropertyMap) -> _Key:
+    return type_, id_, values.unwrap_secrets(inputs.get(PROVIDER_KEY))
 
 
 def steps(

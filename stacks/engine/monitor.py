@@ -161,6 +161,7 @@ class Monitor:
                 registration = replace(registration, inputs=known)
             steps = self._generate(registration)
             if failing:
+                self.executor.drop(steps)
                 return self._skipped(registration)
         state = self._run(registration.urn, steps)
         return resource_pb2.RegisterResourceResponse(
@@ -257,7 +258,10 @@ class Monitor:
             steps = self.generator.generate_read(read, provider)
         state = self._run(read.urn, steps)
         return resource_pb2.ReadResourceResponse(
-            urn=state.urn, id=state.id, properties=values.to_struct(state.outputs)
+            urn=state.urn,
+            id=state.id,
+            properties=values.to_struct(state.outputs),
+            unknown=steps[-1].skipped,
         )
 
     def RegisterResourceOutputs(  # noqa: N802

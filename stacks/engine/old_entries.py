@@ -55,10 +55,10 @@ class OldEntries:
                 return self.entries[urn]
         return None
 
-    def keep_name(self, old: ResourceState, registration: Registration) -> None:
+    def keep_name(self, old: ResourceState, declared: Registration | Read) -> None:
         """An entry that was found by an alias is not touched: it keeps the name that it has."""
         if self.renamed.pop(old.urn, None) is not None:
-            self.seen[old.urn] = registration
+            self.seen[old.urn] = declared
 
     def _aliases(self, declared: Registration | Read) -> Sequence[str]:
         named = Named(self.stack, self.project, declared.parent, declared.type, declared.name)

@@ -21,6 +21,7 @@ from gpuform.stacks.engine.snapshot import SnapshotManager
 from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, timestamp
 from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.turns import Turns
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 from gpuform.stacks.engine.values import PropertyMap
 
@@ -53,6 +54,7 @@ class StepExecutor:
     planned: list[ResourceChange] = field(default_factory=list)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _turns: Turns = field(default_factory=Turns)
     _slots: threading.BoundedSemaphore = field(init=False)
     _how: dict[Op, Callable[[Step], list[str]]] = field(init=False)
 
@@ -82,6 +84,7 @@ class StepExecutor:
     def stop(self) -> None:
         """No new step starts; running ones finish."""
         self._stopping.set()
+        self._turns.wake()
 
     def fail(self, urn: str, error: EngineError) -> None:
         """Tells why a resource failed. In a preview the others are still planned."""
@@ -120,10 +123,30 @@ class StepExecutor:
 
         Raises Stopped before a step that may not start any more, StepError after one that failed.
         """
-        for step in steps:
-            if self.stopping:
-                raise Stopped
-            self._run_one(step)
+        steps = list(steps)
+        try:
+            for step in steps:
+                self._wait(step)
+                if self.stopping:
+                    raise Stopped
+                self._run_one(step)
+                if step.op is Op.DELETE_REPLACED:
+                    self._turns.end([step])
+        finally:
+            self.drop(steps)
+
+    def drop(self, steps: Iterable[Step]) -> None:
+        """Nothing more is done of these steps: nobody needs to wait for them."""
+        self._turns.end(step for step in steps if step.op is Op.DELETE_REPLACED)
+
+    def _wait(self, step: Step) -> None:
+        """Lets the deletion come first that another resource's steps make room with."""
+        if step.after is None or self.preview:
+            return
+        self._turns.wait(step.after, self._stopping.is_set)
+        if not self.stopping and not self.snapshot.is_pending_replacement(_old(step)):
+            self.skip(step.urn)
+            raise StepError
 
     def run_layer(self, steps: list[Step]) -> None:
         """Does independent steps side by side; returns when all have ended."""
@@ -161,7 +184,7 @@ class StepExecutor:
     def count(self, step: Step) -> None:
         """Adds a step to the run's summary and plan."""
         shown = step.shown_op
-        if not shown.is_logical or is_provider(step.state.type) or _says_nothing_new(step):
+        if not shown.is_logical or is_provider(step.state.type) or step.says_nothing_new:
             return
         with self._lock:
             # As in Pulumi, a first read is no change of the stack's; the plan shows it.
@@ -181,7 +204,7 @@ class StepExecutor:
         self._start(step)
         new, old = step.new, step.old
         if new is None:
-            if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not _is_spared(step):
+            if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not step.is_spared:
                 self.host.may_delete(step.urn, _old(step).outputs)
             return
         if step.op in (Op.READ, Op.READ_REPLACEMENT):
@@ -321,7 +344,7 @@ class StepExecutor:
     def _delete(self, step: Step) -> list[str]:
         old = _old(step)
         with self._calling(step, "deleting", old):
-            if not _is_spared(step):
+            if not step.is_spared:
                 self.host.delete(old.urn, old.id, old.outputs, _timeout(old, "delete"))
             if step.op is Op.DELETE_REPLACED and not old.delete:
                 self.snapshot.pending_replacement(old)
@@ -367,21 +390,6 @@ def _old(step: Step) -> ResourceState:
 
 def _both(step: Step) -> tuple[ResourceState, ResourceState]:
     return _old(step), _new(step)
-
-
-def _is_spared(step: Step) -> bool:
-    """Whether a delete only forgets the entry: no provider is called."""
-    old = _old(step)
-    return step.retain or old.external or not old.custom or is_provider(old.type)
-
-
-def _says_nothing_new(step: Step) -> bool:
-    """Whether a read found what the last one had found."""
-    return (
-        step.op is Op.READ
-        and step.old is not None
-        and values.equal(step.old.outputs, step.state.outputs)
-    )
 
 
 def _with_secrets(new: ResourceState) -> PropertyMap:

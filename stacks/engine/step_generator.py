@@ -22,7 +22,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.targeting import Chosen, Selection
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.engine.values import UNKNOWN_TEXT, PropertyMap
 
 Tell = Callable[[str, EngineError], None]
 UNPROTECT = "remove `protect` from its options first, in an `up` of its own"
@@ -47,10 +47,12 @@ class StepGenerator:
     _old: OldEntries = field(init=False)
     _cascade: Cascade = field(init=False)
     _chosen: Chosen = field(init=False)
+    _owned: importing.Owned = field(init=False)
     _doomed: set[int] = field(default_factory=set)  # id() of entries replaced before they go
     _fallen: dict[str, Sequence[str]] = field(default_factory=dict)  # URN -> why it fell
-    _fallen_entries: set[int] = field(default_factory=set)  # id() of what fell
+    _felling: dict[int, Step] = field(default_factory=dict)  # id() of what fell -> its deletion
     _replaced: set[str] = field(default_factory=set)
+    _goals: dict[str, ResourceState] = field(default_factory=dict)  # what this run has stepped
     _skipped: set[str] = field(default_factory=set)
     _stepped: set[str] = field(default_factory=set)
     _needed: set[str] = field(default_factory=set)  # by what is left as it is
@@ -59,6 +61,7 @@ class StepGenerator:
         self._old = OldEntries.among(self.stack, self.project, self.base)
         self._cascade = Cascade(self.base, self.host)
         self._chosen = Chosen(self.selection)
+        self._owned = importing.Owned(self.base)
 
     def generate(self, registration: Registration, provider: str) -> list[Step]:
         """The steps of one registration, to be done in this order.
@@ -73,35 +76,43 @@ class StepGenerator:
         targeted = goal.type == STACK_TYPE or self._chosen.includes(goal)
         if not targeted and not (old and old.urn in self._fallen):
             steps = self._untargeted(registration, old, goal)
-        elif importing.is_wanted(registration, old):
-            steps = importing.steps(self.host, registration, old, goal)
         else:
+            self._refuse_circle(goal)
             as_before = registration if targeted else _as_before(registration, old)
             steps = self._steps(as_before, old, goal)
+        self._goals[goal.urn] = steps[-1].state
         self._refuse_missing_needs(steps)
         self._stepped.add(registration.urn)
-        return steps
+        return self._in_turn(old, steps)
 
     def generate_read(self, read: Read, provider: str) -> list[Step]:
         """The steps of one read: what is read belongs to somebody else.
 
         An object of the stack that the program only reads from now on is given up, not deleted;
-        one of another id is replaced.
+        one of another id is replaced. What needs something that is not created is not read.
         """
         old = self._old.take(read)
         self._stepped.add(read.urn)
         new = goals.read_goal(read, provider)
+        nameless = read.id == UNKNOWN_TEXT and not self.preview
+        if nameless or graph.needs(new) & self._skipped or self._circle(new):
+            return self._untargeted(read, old, new)
+        self._goals[new.urn] = new
         if old is None or old.external or old.id == read.id:
             change = describe(self.host, Op.READ, old, new)
-            return [Step(Op.READ, new.urn, old, new, change=change)]
+            return self._in_turn(old, [Step(Op.READ, new.urn, old, new, change=change)])
         self._replaced.add(new.urn)
         if not self._is_gone(old):
             self._doomed.add(id(old))
         change = describe(self.host, Op.REPLACE, old, new)
-        return [
-            Step(Op.READ_REPLACEMENT, new.urn, old, new),
-            Step(Op.REPLACE, new.urn, old, new, change=change),
-        ]
+        read_first = Step(Op.READ_REPLACEMENT, new.urn, old, new)
+        logical = Step(Op.REPLACE, new.urn, old, new, change=change)
+        return self._in_turn(old, [read_first, logical])
+
+    def _in_turn(self, old: ResourceState | None, steps: list[Step]) -> list[Step]:
+        """The steps, the first of them after the deletion of what fell."""
+        steps[0].after = self._felling.get(id(old))
+        return steps
 
     def fallen_with(self, urn: str) -> set[str]:
         """The URNs that a deletion of this one takes along, as the providers say."""
@@ -125,15 +136,18 @@ class StepGenerator:
             replace(
                 entry,
                 delete=entry.delete or id(entry) in self._doomed,
-                pending_replacement=entry.pending_replacement or id(entry) in self._fallen_entries,
+                pending_replacement=entry.pending_replacement or id(entry) in self._felling,
             )
             for entry in self.base
-            if not (entry.delete and id(entry) in self._fallen_entries)
+            if not (entry.delete and id(entry) in self._felling)
         ]
 
     def _steps(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
+        if importing.is_wanted(registration, old):
+            self._owned.take(registration)
+            return importing.steps(self.host, registration, old, goal)
         recreated = goal.urn in self._fallen
         asked = goal.urn in self.selection.replace or (old is not None and old.taint)
         goal.inputs, compared = self._inputs(registration, old, fresh=asked or recreated)
@@ -178,12 +192,12 @@ class StepGenerator:
         return inputs, inputs
 
     def _untargeted(
-        self, registration: Registration, old: ResourceState | None, goal: ResourceState
+        self, declared: Registration | Read, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
-        if old is None:
+        if old is None or id(old) in self._felling:
             self._skipped.add(goal.urn)
             return [Step(Op.SAME, goal.urn, None, goal, skipped=True)]
-        self._old.keep_name(old, registration)
+        self._old.keep_name(old, declared)
         self._keep_needs(old)
         return [unchanged(old)]
 
@@ -211,6 +225,33 @@ class StepGenerator:
                 self.tell(step.urn, error)
                 self._skipped.discard(urn)
 
+    def _refuse_circle(self, goal: ResourceState) -> None:
+        """What is changed may not need what is left as it is and needs it in turn."""
+        circle = self._circle(goal)
+        if circle:
+            raise EngineError(
+                f"{goal.urn} comes to depend on {circle}, which is not among the targets and, in "
+                "the state, depends on it",
+                hint=f"change both in one run: --target '{circle}'",
+            )
+
+    def _circle(self, goal: ResourceState) -> str:
+        """What the resource needs and cannot come before it in the state; empty when all can."""
+        if not self.selection.is_limited:
+            return ""
+        for first in sorted(graph.needs(goal, provider=False)):
+            reached, waiting = set[str](), [first]
+            while waiting:
+                urn = waiting.pop()
+                urn = self._old.renamed.get(urn, urn)
+                entry = self._goals.get(urn) or self._old.entries.get(urn)
+                if urn == goal.urn:
+                    return first
+                if entry is not None and urn not in reached:
+                    reached.add(urn)
+                    waiting += graph.needs(entry, provider=False)
+        return ""
+
     def _diff(self, old: ResourceState, goal: ResourceState, *, asked: bool) -> Diff:
         if not self.preview:
             resource_diff.refuse_unknown_trigger(goal)
@@ -221,7 +262,7 @@ class StepGenerator:
 
     def _is_gone(self, old: ResourceState) -> bool:
         """Whether the object was deleted to be replaced, by an earlier run or by this one."""
-        return old.pending_replacement or id(old) in self._fallen_entries
+        return old.pending_replacement or id(old) in self._felling
 
     def _replace(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
@@ -284,12 +325,15 @@ class StepGenerator:
                 hint=UNPROTECT,
             )
         self._fallen.update({f.resource.urn: f.keys for f in fallen if not f.resource.delete})
-        self._fallen_entries.update(id(each.resource) for each in fallen)
         falling = {root.urn, *(self._fallen.keys() - self._stepped)}
-        return [
-            _delete_replaced(each.resource, gone=each.resource.deleted_with in falling)
+        felling = {
+            id(each.resource): _delete_replaced(
+                each.resource, gone=each.resource.deleted_with in falling
+            )
             for each in reversed(fallen)
-        ]
+        }
+        self._felling |= felling
+        return list(felling.values())
 
     def _described(
         self,

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import is_provider
+from gpuform.stacks.engine.values import equal
 
 
 class Op(StrEnum):
@@ -53,6 +55,7 @@ class Step:
     turned out to be (same, update or delete). `retain`: its object is not deleted, because of
     `retain_on_delete` or because it goes with the resource of its `deleted_with`. `skipped`: a
     create that is not done, because it is not among the targets; the program sees unknown outputs.
+    `after`: a step of another resource's that comes first, and without which this one may not be.
     """
 
     op: Op
@@ -65,6 +68,7 @@ class Step:
     result_op: Op | None = None
     retain: bool = False
     skipped: bool = False
+    after: "Step | None" = None
 
     @property
     def state(self) -> ResourceState:
@@ -78,3 +82,18 @@ class Step:
     def shown_op(self) -> Op:
         """The operation that people are told and that is counted."""
         return self.result_op or self.op
+
+    @property
+    def is_spared(self) -> bool:
+        """Whether this deletion only forgets the entry: no provider is called."""
+        old = self.state
+        return self.retain or old.external or not old.custom or is_provider(old.type)
+
+    @property
+    def says_nothing_new(self) -> bool:
+        """Whether a read found what the last one had found."""
+        return (
+            self.op is Op.READ
+            and self.old is not None
+            and equal(self.old.outputs, self.state.outputs)
+        )
