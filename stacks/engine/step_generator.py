@@ -77,7 +77,7 @@ class StepGenerator:
         if not targeted and not (old and old.urn in self._fallen):
             steps = self._untargeted(registration, old, goal)
         else:
-            self._refuse_circle(goal)
+            self._refuse_circle(old, goal)
             as_before = registration if targeted else _as_before(registration, old)
             steps = self._steps(as_before, old, goal)
         self._goals[goal.urn] = steps[-1].state
@@ -95,7 +95,7 @@ class StepGenerator:
         self._stepped.add(read.urn)
         new = goals.read_goal(read, provider)
         nameless = read.id == UNKNOWN_TEXT and not self.preview
-        if nameless or graph.needs(new) & self._skipped or self._circle(new):
+        if nameless or graph.needs(new) & self._skipped or self._circle(old, new):
             return self._untargeted(read, old, new)
         self._goals[new.urn] = new
         if old is None or old.external or old.id == read.id:
@@ -225,9 +225,9 @@ class StepGenerator:
                 self.tell(step.urn, error)
                 self._skipped.discard(urn)
 
-    def _refuse_circle(self, goal: ResourceState) -> None:
+    def _refuse_circle(self, old: ResourceState | None, goal: ResourceState) -> None:
         """What is changed may not need what is left as it is and needs it in turn."""
-        circle = self._circle(goal)
+        circle = self._circle(old, goal)
         if circle:
             raise EngineError(
                 f"{goal.urn} comes to depend on {circle}, which is not among the targets and, in "
@@ -235,9 +235,9 @@ class StepGenerator:
                 hint=f"change both in one run: --target '{circle}'",
             )
 
-    def _circle(self, goal: ResourceState) -> str:
+    def _circle(self, old: ResourceState | None, goal: ResourceState) -> str:
         """What the resource needs and cannot come before it in the state; empty when all can."""
-        if not self.selection.is_limited:
+        if old is None or old.urn not in self._needed:
             return ""
         for first in sorted(graph.needs(goal, provider=False)):
             reached, waiting = set[str](), [first]

@@ -1,9 +1,24 @@
 """What random programs found, each in its least form."""
 
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.stacks.engine import graph
+from gpuform.stacks.engine.entries import Entries
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+
 
 def machines(lab) -> list[tuple[str, str]]:
     """The names and ids of the machines in the state."""
     return [(r.urn.rsplit("::", 1)[1], r.id) for r in lab.snapshot.resources if "Machine" in r.urn]
+
+
+def targets(*names: str) -> Selection:
+    return Selection(targets=UrnPatterns(names))
 
 
 def test_a_new_component_that_registers_outputs_can_be_previewed(lab):
@@ -40,3 +55,100 @@ def test_a_preview_knows_which_object_of_a_fallen_dependent_is_there_to_be_delet
     assert sorted([*lab.steps, *lab.failures]) == planned
 
 
+def test_what_goes_with_a_resource_is_deleted_itself_when_that_one_has_to_stay(lab):
+    lab.up("""
+        a = Machine('a')
+        Machine('b', uses=a.address, opts=ResourceOptions(protect=True))
+        Machine('c', opts=ResourceOptions(deleted_with=a))
+        """)
+    assert not lab.up("").succeeded
+    assert lab.names == ["a", "b"]
+    assert sorted(lab.world) == [lab.state("a").id, lab.state("b").id]
+
+
+@pytest.mark.parametrize("option", ["id=c.id", "id='o-1', parent=g", "id='o-1', depends_on=[c]"])
+def test_what_needs_an_object_that_is_not_created_is_not_read(lab, option):
+    (lab.directory / "world.json").write_text(json.dumps({"o-1": {}}))
+    program = f"""
+        g = pulumi.ComponentResource("lab:index:Group", "g")
+        c = Machine('c')
+        Machine('r', opts=ResourceOptions({option}))
+        Machine('t')
+        """
+    assert lab.up(program, selection=targets("t")).succeeded, lab.errors
+    assert lab.names == ["t"]
+    assert lab.up(program).succeeded, lab.errors
+    assert sorted(lab.names) == ["c", "r", "t"]
+
+
+def test_a_read_that_is_skipped_keeps_the_entry_that_there_is(lab):
+    (lab.directory / "world.json").write_text(json.dumps({"o-1": {}}))
+    lab.up("Machine('r', opts=ResourceOptions(id='o-1'))\nMachine('t')\n")
+    before = lab.state("r")
+    program = (
+        "c = Machine('c')\nMachine('r', opts=ResourceOptions(id=c.id))\nMachine('t', size=1)\n"
+    )
+    assert lab.up(program, selection=targets("t")).succeeded, lab.errors
+    assert (lab.state("r").id, lab.state("r").external) == (before.id, True)
+
+
+def test_a_target_cannot_come_to_need_what_needs_it_in_the_state(lab):
+    lab.up("a = Machine('a')\nMachine('b', uses=a.address)\n")
+    program = "b = Machine('b')\nMachine('a', uses=b.address, rack='x')\n"
+    assert not lab.preview(program, selection=targets("a")).succeeded
+    assert not lab.up(program, selection=targets("a")).succeeded
+    assert "Machine::b" in lab.errors[0]
+    assert "depends on it" in lab.errors[0]
+    assert {call["verb"] for call in lab.calls} <= {"check"}
+    assert lab.up(program).succeeded, lab.errors
+
+
+def test_what_fell_is_made_again_only_after_its_deletion(lab):
+    names = [f"b{n}" for n in range(6)]
+    using = "".join(f"Machine('{name}', rack=a.address, size={name[1]})\n" for name in names)
+    lab.up("a = Machine('a', slot='x')\n" + using)
+    # They are the same without it: those that register before it do not fall.
+    free = "".join(f"Machine('{n}', rack='10.0.0.1', size={n[1]}, opts=late)\n" for n in names)
+    program = "Machine('a', slot='y')\nlate = ResourceOptions(depends_on=[Machine('z')])\n" + free
+    assert lab.up(program, parallel=64).succeeded, lab.errors
+    assert len(lab.world) == 2 + len(names)
+    calls = [call for call in lab.calls if call["verb"] in ("create", "delete")]
+    deleted = {call["id"]: place for place, call in enumerate(calls) if call["verb"] == "delete"}
+    made = [call["props"].get("size") for call in calls if call["verb"] == "create"]
+    for number in range(len(names)):
+        if number in made:
+            place = [call.get("props", {}).get("size") for call in calls].index(number)
+            assert deleted[f"m-{number + 2}"] < place
+
+
+@pytest.mark.parametrize("before", ["a", "b"])
+def test_an_object_is_imported_once(lab, before):
+    (lab.directory / "world.json").write_text(json.dumps({"o-1": {}}))
+    importing = "Machine({!r}, opts=ResourceOptions(import_='o-1'))\n"
+    lab.up(importing.format(before))
+    for program in (importing.format("b"), importing.format("a") + importing.format("b")):
+        lab.up(program)
+        assert [id_ for _, id_ in machines(lab)] == ["o-1"], lab.errors
+        assert lab.world == {"o-1": {}}
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> list[ResourceState]:
+    """Entries that need each other without a circle, in any order."""
+    made = []
+    for number in range(draw(st.integers(0, 8))):
+        needed = draw(st.lists(st.sampled_from(made), unique_by=id, max_size=3)) if made else []
+        made.append(ResourceState(f"r{number}", True, "t", dependencies=[n.urn for n in needed]))
+    return draw(st.permutations(made))
+
+
+@given(entries())
+def test_what_an_entry_needs_comes_before_it_and_the_rest_stays_in_order(found):
+    listed, _, _ = Entries.loaded(found, []).current()
+    assert sorted(e.urn for e in listed) == sorted(e.urn for e in found)
+    seen: set[str] = set()
+    for entry in listed:
+        assert graph.needs(entry) <= seen
+        seen.add(entry.urn)
+    again, _, _ = Entries.loaded(listed, []).current()
+    assert again == listed
