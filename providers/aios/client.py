@@ -5,7 +5,7 @@ Facts are from the AIOS references 'Clusters registry' and 'Parser'. Neither ask
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, NoReturn
 from urllib.parse import quote
 
@@ -71,7 +71,7 @@ class AiosClient:
         self._parser = _Service(parser_url, PARSER_VARIABLE, PARSER_CONFIG, transport)
         self._lock = threading.Lock()
         self._edits: dict[str, threading.Lock] = {}
-        self._shared = Listing(lambda: self.query({}), self.cluster, lambda each: each.id)
+        self._shared = Listing(self._readable, self.cluster, lambda each: each.id)
 
     def shared_clusters(self) -> Listing[wire.Cluster]:
         """The records for readers that may share their requests."""
@@ -100,10 +100,7 @@ class AiosClient:
         if problems:
             raise GpuformError("; ".join(problems))
         body = dict(wanted) if envelope == "raw" else {"query": dict(wanted)}
-        answer = self._registry.api.request("POST", _QUERY, body=body, retry=Retry.SAFE)
-        if not isinstance(answer, list):
-            _not_understood("POST", _QUERY)
-        return [_cluster(each) for each in answer if matches(each, wanted)]
+        return [_cluster(each) for each in self._asked(body) if matches(each, wanted)]
 
     def create_by_parser(self, document: Document) -> wire.Cluster:
         """Sent once. An answer of 200 may carry a failure, which is one."""
@@ -137,6 +134,20 @@ class AiosClient:
     def delete(self, cluster_id: str) -> None:
         """Deletes a record; NotFound when there is none. It does not touch any hardware."""
         self._registry.api.ask(wire.Deleted, "DELETE", _at(cluster_id))
+
+    def _readable(self) -> list[wire.Cluster]:
+        """All records but those that cannot be read, which are looked at alone by who wants one."""
+        found = []
+        for each in self._asked({}):
+            with suppress(ValidationError):
+                found.append(wire.Cluster.model_validate(each))
+        return found
+
+    def _asked(self, body: Mapping[str, object]) -> list[object]:
+        answer = self._registry.api.request("POST", _QUERY, body=body, retry=Retry.SAFE)
+        if not isinstance(answer, list):
+            _not_understood("POST", _QUERY)
+        return answer
 
     def close(self) -> None:
         """Closes its connections; it may be used again."""

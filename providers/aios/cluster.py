@@ -27,7 +27,7 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.values import UNKNOWN
 
-INTERVAL = 10.0
+INTERVAL = 30.0
 
 Seen = Observed[ClusterOutputs]
 

@@ -134,8 +134,8 @@ def _differences(
             new = field.default.value
         if new is None or field.is_same(old, new):
             continue
-        if field.inner and isinstance(old, Mapping) and isinstance(new, Mapping):
-            yield from _differences(field.inner, old, new, f"{own}.", f"{here}.")
+        if field.inner and isinstance(new, Mapping):
+            yield from _differences(field.inner, old or {}, new, f"{own}.", f"{here}.")
         else:
             yield from _free_differences(field, old, new, here)
 

@@ -67,6 +67,13 @@ def test_the_example_query_is_sent_in_either_envelope(envelope: Any, body: Any) 
     assert sent(asked[0]) == ("POST", f"{URL}/query", body)
 
 
+def test_a_record_that_cannot_be_read_is_no_trouble_of_others() -> None:
+    client, _ = answering([{"regionId": "nowhere"}, CLUSTER, {"id": "x", "nodes": 7}, "text"])
+    assert [each.id for each in client.shared_clusters().all()] == [CLUSTER["id"]]
+    with pytest.raises(ServerError, match="unexpected form"):
+        client.query({})
+
+
 def test_a_filter_that_cannot_be_checked_is_not_sent() -> None:
     client, asked = answering([])
     with pytest.raises(GpuformError, match=r"filter\.a\.\$regex"):

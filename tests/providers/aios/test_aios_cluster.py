@@ -207,6 +207,22 @@ def test_nodes_that_are_not_declared_are_left_alone(cluster: Any, registry: Any)
     assert registry.record(ID)["gpus"]["count"] == 2
 
 
+def test_a_cluster_may_take_over_the_nodes_of_its_record(cluster: Any, registry: Any) -> None:
+    alone = {name: value for name, value in DECLARED.items() if name != "nodes"}
+    cluster.up(alone)
+    entry = {**CLUSTER["nodes"]["nodeData"][0], "swap": 1}
+    theirs = {"$push": {"nodes.nodeData": entry}, "$set": {"nodes.count": 1}}
+    registry.ask("PUT", PATH, theirs)
+    registry.writes()
+    cluster.up(DECLARED)
+    bodies = [body for _, _, body in registry.writes()]
+    assert bodies[0] == {"$set": {"nodes.nodeData.0.swap": 8192}}
+    assert bodies[1]["$push"]["nodes.nodeData"]["id"] == "node-2"
+    assert typed(without_mongo(registry.record(ID))) == typed(CLUSTER)
+    cluster.refresh()
+    assert cluster.planned(DECLARED) == []
+
+
 def test_a_failure_in_an_answer_of_200_is_one(cluster: Any, registry: Any) -> None:
     registry.set(parser_failure="the gateway has no template")
     with pytest.raises(GpuformError, match="the gateway has no template"):

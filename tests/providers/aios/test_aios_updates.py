@@ -1,0 +1,94 @@
+"""Updates of a record, applied as MongoDB does: what was declared before becomes what is now."""
+
+from typing import Any
+
+from aios_document import CLUSTER, DECLARED
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuform.providers.emulator.aios.updating import updated
+from gpuform.schemas.aios import wire
+from gpuform.schemas.aios.documents import cluster_document, declared_cluster
+from gpuform.schemas.aios.inputs import ClusterInputs
+from gpuform.schemas.aios.updates import changed_fields, cluster_requests
+from gpuform.schemas.changes import changes, is_change, project
+from gpuform.schemas.checking import check
+from gpuform.schemas.rules import rules_of
+
+TEXTS = st.sampled_from(["a", "b", "c"])
+FREE = st.recursive(
+    st.one_of(TEXTS, st.integers(0, 3), st.booleans()),
+    lambda inner: st.one_of(
+        st.dictionaries(st.sampled_from(["x", "y", "1", "p.q", "$set", "z"]), inner, max_size=3),
+        st.lists(inner, max_size=2),
+    ),
+    max_leaves=5,
+)
+NODE = DECLARED["nodes"]["node_data"][1]
+NODES = st.lists(
+    st.fixed_dictionaries(
+        {
+            **{name: st.just(value) for name, value in NODE.items()},
+            "id": st.sampled_from(["n1", "n2", "n3", "n4"]),
+            "memory": st.integers(0, 3),
+            "swap": st.integers(0, 1),
+        }
+    ),
+    max_size=4,
+    unique_by=lambda node: node["id"],
+)
+DECLARATIONS = st.fixed_dictionaries(
+    {
+        "cluster_id": st.just("c"),
+        "nodes": st.builds(lambda nodes: {"node_data": nodes}, NODES),
+        "config": st.fixed_dictionaries(
+            {"public_hostname": TEXTS},
+            optional={
+                "use_gateway": st.booleans(),
+                "policy_executor_id": TEXTS,
+                "custom_policy_system": FREE,
+                "actions_policy_map": FREE,
+            },
+        ),
+        "tags": st.lists(TEXTS, max_size=2),
+        "cluster_metadata": st.fixed_dictionaries(
+            {"name": TEXTS, "description": TEXTS, "owner": TEXTS},
+            optional={"countries": st.lists(TEXTS, max_size=2), "additional_info": FREE},
+        ),
+    },
+    optional={"region_id": TEXTS, "reputation": st.integers(0, 100)},
+)
+
+
+def declared(values: Any) -> Any:
+    found, problems = check(ClusterInputs, values)
+    assert problems == []
+    return found
+
+
+@settings(deadline=None)
+@given(DECLARATIONS, DECLARATIONS)
+def test_a_record_becomes_as_declared_and_nothing_is_left_to_do(first: Any, second: Any) -> None:
+    before, after = declared(first), declared(second)
+    record = cluster_document(before, with_status=True)
+    found = wire.Cluster.model_validate(record)
+    rules = rules_of(ClusterInputs)
+    nodes = (before["nodes"]["node_data"], after["nodes"]["node_data"])
+    requests = cluster_requests(changed_fields(rules, before, after), found, *nodes)
+    for request in requests:
+        assert all(request.body.values())
+        record = updated(record, request.body)
+    seen = wire.Cluster.model_validate(record)
+    echo = project(ClusterInputs, declared_cluster(seen), after)
+    assert not is_change(changes(ClusterInputs, echo, after))
+    assert {each.id for each in seen.nodes.node_data} == {each["id"] for each in nodes[1]}
+    if not is_change(changes(ClusterInputs, before, after)):
+        assert requests == []
+
+
+def test_the_document_s_update_is_what_its_change_takes() -> None:
+    before = declared(DECLARED)
+    after = declared({**DECLARED, "tags": ["gpu", "updated"], "reputation": 97})
+    body = changed_fields(rules_of(ClusterInputs), before, after)
+    assert body == {"$set": {"tags": ["gpu", "updated"], "reputation": 97}}
+    assert updated(CLUSTER, body)["reputation"] == 97
