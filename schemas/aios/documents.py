@@ -10,19 +10,17 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.inputs import LIVE, ClusterInputs, GpuNodeInputs
+from gpuform.schemas.aios.inputs import LIVE, ClusterInputs
+from gpuform.schemas.aios.parts import NodeInputs
 from gpuform.schemas.aios.totals import NODE_COUNT, PATHS, value_at, with_value
 from gpuform.schemas.rules import FieldRules, rules_of
 
 Document = dict[str, Any]
 
-IDS = {"cluster_id": "id", "node_id": "id"}
-"""The names that Pulumi does not leave us -> the registry's."""
-
 
 def wire_name(name: str) -> str:
-    """The registry's name of a field."""
-    return IDS.get(name) or to_camel(name)
+    """The registry's name of a field; Pulumi keeps `id` for itself."""
+    return "id" if name == "cluster_id" else to_camel(name)
 
 
 def to_wire(rules: FieldRules, value: Any) -> Any:
@@ -38,14 +36,9 @@ def to_wire(rules: FieldRules, value: Any) -> Any:
 
 
 def entry_of(node: Mapping[str, Any]) -> Document:
-    """A declared node as an entry of `nodes.nodeData`; `cluster_id` is no part of it."""
-    rules = rules_of(GpuNodeInputs)
-    names = {"id": "node_id", **{name: name for name in rules}}
-    return {
-        wire_name(name): to_wire(rules[names[name]], value)
-        for name, value in node.items()
-        if name != "cluster_id"
-    }
+    """A declared node, with its `id`, as an entry of `nodes.nodeData`."""
+    rules = rules_of(NodeInputs)
+    return {wire_name(name): to_wire(rules[name], value) for name, value in node.items()}
 
 
 def cluster_document(declared: Mapping[str, Any], *, with_status: bool) -> Document:

@@ -75,4 +75,6 @@ def test_a_node_alone_makes_the_same_entry() -> None:
     del own["id"]
     declared, problems = check(GpuNodeInputs, doubles(own))
     assert problems == []
-    assert typed(entry_of(declared)) == typed(CLUSTER["nodes"]["nodeData"][0])
+    entry = {"id": declared.pop("node_id"), **declared}
+    del entry["cluster_id"]
+    assert typed(entry_of(entry)) == typed(CLUSTER["nodes"]["nodeData"][0])
