@@ -155,12 +155,20 @@ def test_somebody_at_a_terminal(dev: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert "hunter2" not in terminal.seen
 
 
+def is_asleep(pid: int) -> bool:
+    """Whether a process waits for something, as Linux tells it (proc(5), stat)."""
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "S"
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_at_the_question_gives_the_lock_back(dev: Run, project: Path, number: int) -> None:
     terminal = Terminal("up", "--emulate")
     terminal.expect("[yes/no/details]")
     assert len(locks(project)) == 1
+    while not is_asleep(terminal.pid):  # a signal just before it reads would wake nobody
+        pass
     os.kill(terminal.pid, number)
     assert terminal.end() == 1
     assert "Nothing was changed." in terminal.seen
