@@ -31,9 +31,3 @@ def explore(lab, scenario, examples: int) -> None:
 @pytest.mark.parametrize(("scenario", "examples"), EXAMPLES)
 def test_random_runs(lab, scenario, examples):
     explore(lab, scenario, examples)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("scenario", "examples"), EXAMPLES)
-def test_many_random_runs(lab, scenario, examples):
-    explore(lab, scenario, 4 * examples)
