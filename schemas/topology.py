@@ -1,0 +1,271 @@
+"""What a topology file can say beside the platforms' own inputs: sections, options, config.
+
+The file's `clusters`, `node_pools` ... hold entries by name; an entry's `platform` chooses the
+model of its properties. Every value may be an expression, `{{ ... }}`.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import AfterValidator, Field, create_model
+
+from gpuform.schemas.models import InputModel
+
+SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "clusters": "Cluster",
+        "node_pools": "NodePool",
+        "gpu_nodes": "GpuNode",
+        "fabrics": "Fabric",
+        "shared_volumes": "SharedVolume",
+        "health_gates": "HealthGate",
+    }
+)
+"""Section of the file -> kind of its entries."""
+
+NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+"""Names of entries, configuration values and outputs, and keys of `for_each`."""
+
+_SPAN = re.compile(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+")
+
+
+def _checked_span(text: str) -> str:
+    if not _SPAN.fullmatch(text):
+        raise ValueError(f"{text!r} is not a span of time: write it as 90s, 45m or 1h30m")
+    return text
+
+
+Span = Annotated[str, AfterValidator(_checked_span)]
+
+
+class TimeoutsInputs(InputModel):
+    """How long an operation may take."""
+
+    create: Span | None = Field(
+        default=None, description="The longest time for a create.", examples=["45m"]
+    )
+    update: Span | None = Field(
+        default=None, description="The longest time for an update.", examples=["30m"]
+    )
+    delete: Span | None = Field(
+        default=None, description="The longest time for a delete.", examples=["1h30m"]
+    )
+
+
+class AliasInputs(InputModel):
+    """An earlier name or parent of a resource; what is left out is as it is now."""
+
+    name: str | None = Field(default=None, description="Its earlier name.", examples=["train-old"])
+    type: str | None = Field(
+        default=None,
+        description="Its earlier type token.",
+        examples=["pulumi-python:dynamic/gpuform.together:Cluster"],
+    )
+    parent: str | None = Field(
+        default=None,
+        description="Its earlier parent: a resource, or a URN.",
+        examples=["{{ clusters.head }}"],
+    )
+
+
+class _Options(InputModel):
+    retired_names: ClassVar[Mapping[str, str]] = {
+        "custom_timeouts": "timeouts",
+        "customTimeouts": "timeouts",
+        "dependsOn": "depends_on",
+        "ignoreChanges": "ignore_changes",
+        "replaceOnChanges": "replace_on_changes",
+        "retainOnDelete": "retain_on_delete",
+        "deleteBeforeReplace": "delete_before_replace",
+        "deletedWith": "deleted_with",
+        "additionalSecretOutputs": "additional_secret_outputs",
+        "prevent_destroy": "protect",
+        "import_": "import",
+    }
+
+    protect: bool | None = Field(
+        default=None, description="Whether a delete or replacement is refused.", examples=[True]
+    )
+    retain_on_delete: bool | None = Field(
+        default=None,
+        description="Whether the object stays on the platform when the resource goes.",
+        examples=[True],
+    )
+    delete_before_replace: bool | None = Field(
+        default=None,
+        description="Whether a replacement deletes first. GPUs are scarce, so that is the default.",
+        examples=[True],
+    )
+    depends_on: list[str] | None = Field(
+        default=None,
+        description="Resources that are made before this one, and deleted after it.",
+        examples=[["{{ health_gates.healthy }}"]],
+    )
+    ignore_changes: list[str] | None = Field(
+        default=None,
+        description="Property paths whose changes are not applied.",
+        examples=[["num_gpus"]],
+    )
+    replace_on_changes: list[str] | None = Field(
+        default=None,
+        description="Property paths whose changes replace the resource.",
+        examples=[["cluster_config"]],
+    )
+    timeouts: TimeoutsInputs | None = Field(
+        default=None,
+        description="How long create, update and delete may take.",
+        examples=[{"create": "45m"}],
+    )
+    aliases: list[AliasInputs] | None = Field(
+        default=None,
+        description="What the resource was called before, so that a renamed one is not replaced.",
+        examples=[[{"name": "train-old"}]],
+    )
+    parent: str | None = Field(
+        default=None,
+        description="The resource that this one is shown under; options such as protect are "
+        "inherited.",
+        examples=["{{ clusters.head }}"],
+    )
+    deleted_with: str | None = Field(
+        default=None,
+        description="The resource whose deletion deletes this one, too, without a request.",
+        examples=["{{ clusters.train }}"],
+    )
+    replace_with: list[str] | None = Field(
+        default=None,
+        description="Resources whose replacement replaces this one, too.",
+        examples=[["{{ clusters.train }}"]],
+    )
+    replacement_trigger: Any = Field(
+        default=None,
+        description="Any value; a change of it replaces.",
+        examples=["{{ config.day }}"],
+    )
+    additional_secret_outputs: list[str] | None = Field(
+        default=None, description="Outputs to keep secret.", examples=[["status"]]
+    )
+    id: str | None = Field(
+        default=None,
+        description="Id of an object that exists: it is only read, never changed or deleted.",
+        examples=["cluster-4f1e"],
+    )
+
+
+# A class body cannot have a field of this name: it is a word of Python.
+_IMPORT: Any = {
+    "import": (
+        str | None,
+        Field(
+            default=None,
+            description="Id of an object that exists, to be managed from now on.",
+            examples=["cluster-4f1e"],
+        ),
+    )
+}
+OptionsInputs: type[InputModel] = create_model(
+    "OptionsInputs",
+    __base__=_Options,
+    __doc__="Pulumi's resource options, under their own names.",
+    **_IMPORT,
+)
+
+ConfigType = Literal["string", "integer", "number", "boolean", "array", "object"]
+
+
+class ConfigInputs(InputModel):
+    """A value that each stack sets in its Pulumi.<stack>.yaml: `gpuform config set NAME VALUE`."""
+
+    type: ConfigType | None = Field(
+        default=None, description="Type of the value; string when not given.", examples=["integer"]
+    )
+    default: Any = Field(
+        default=None,
+        description="The value of stacks that set none; without it they have to.",
+        examples=[16],
+    )
+    description: str | None = Field(
+        default=None, description="What it is for.", examples=["GPUs to train on."]
+    )
+    secret: bool | None = Field(
+        default=None,
+        description="Whether it is secret, and so all that is made of it.",
+        examples=[True],
+    )
+    enum: list[Any] | None = Field(
+        default=None, description="The values that are allowed.", examples=[["small", "large"]]
+    )
+    minimum: float | None = Field(default=None, description="The least number.", examples=[8])
+    maximum: float | None = Field(default=None, description="The greatest number.", examples=[512])
+    multiple_of: float | None = Field(
+        default=None, gt=0, description="A number that the value is a multiple of.", examples=[8]
+    )
+    min_length: int | None = Field(
+        default=None, ge=0, description="The fewest characters or items.", examples=[1]
+    )
+    max_length: int | None = Field(
+        default=None, ge=0, description="The most characters or items.", examples=[15]
+    )
+    pattern: str | None = Field(
+        default=None,
+        description="A regular expression that a text matches as a whole.",
+        examples=["[a-z][a-z0-9-]*"],
+    )
+
+
+class EntryInputs(InputModel):
+    """What an entry of any section has beside the properties of its kind and platform."""
+
+    platform: str = Field(
+        description="The platform that has the resource.",
+        examples=["together"],
+    )
+    for_each: Any = Field(
+        default=None,
+        description="A map, or a list of texts and whole numbers: one instance for each, called "
+        "NAME-KEY, in which `each.key` and `each.value` are known. A key that goes takes its "
+        "instance with it, whatever its place; use a map for what costs money.",
+        examples=[{"a": "us-central-8", "b": "us-central-8"}, "{{ range(4) }}"],
+    )
+    when: Any = Field(
+        default=None,
+        description="Whether the resource is declared at all; true when not given.",
+        examples=["{{ config.gpus > 0 }}"],
+    )
+    options: OptionsInputs | None = Field(  # type: ignore[valid-type]
+        default=None, description="Pulumi's resource options.", examples=[{"protect": True}]
+    )
+
+
+class TopologyInputs(InputModel):
+    """A topology file, but for its sections."""
+
+    include: list[str] | None = Field(
+        default=None,
+        description="Other topology files, whose contents count as if they were in this one; "
+        "relative to it.",
+        examples=[["volumes.yaml"]],
+    )
+    config: dict[str, ConfigInputs] | None = Field(
+        default=None,
+        description="The stack's configuration: `{{ config.NAME }}`.",
+        examples=[{"gpus": {"type": "integer", "default": 16}}],
+    )
+    stack_references: dict[str, str] | None = Field(
+        default=None,
+        description="Other stacks by a name of your choice: `{{ stack_references.NAME.OUTPUT }}`.",
+        examples=[{"network": "organization/network/prod"}],
+    )
+    defaults: dict[str, Any] | None = Field(
+        default=None,
+        description="Properties and options, by section and platform, of every entry that does "
+        "not say otherwise; null in an entry undoes one.",
+        examples=[{"clusters": {"together": {"billing_type": "ON_DEMAND"}}}],
+    )
+    outputs: dict[str, Any] | None = Field(
+        default=None,
+        description="What the stack tells: `gpuform stack output`.",
+        examples=[{"kubeconfig": "{{ clusters.train.kube_config }}"}],
+    )
