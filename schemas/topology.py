@@ -234,7 +234,7 @@ class EntryInputs(InputModel):
         description="Whether the resource is declared at all; true when not given.",
         examples=["{{ config.gpus > 0 }}"],
     )
-    options: OptionsInputs | None = Field(  # type: ignore[valid-type]
+    options: OptionsInputs | None = Field(
         default=None, description="Pulumi's resource options.", examples=[{"protect": True}]
     )
 
