@@ -1,0 +1,58 @@
+"""What is wrong in a file, and where: the one form in which every problem is told."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Severity = Literal["error", "warning"]
+
+
+class Place(NamedTuple):
+    """A place in a file: `line` and `column` count from 1, as editors do."""
+
+    file: str
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One problem. `message` says what is wrong and why, `hint` what to do; neither has a secret.
+
+    `rule` is a stable name for the sort of problem, for tools that group or silence by it.
+    """
+
+    place: Place
+    rule: str
+    message: str
+    hint: str = ""
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" + (f"\n  {self.hint}" if self.hint else "")
+
+
+@dataclass(slots=True)
+class Diagnostics:
+    """The problems found so far, each place and text once."""
+
+    found: dict[tuple[Place, str], Diagnostic] = field(default_factory=dict)
+
+    def add(self, place: Place, rule: str, message: str, hint: str = "") -> None:
+        """Notes an error."""
+        self.found.setdefault((place, message), Diagnostic(place, rule, message, hint))
+
+    def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Notes all of them."""
+        for each in diagnostics:
+            self.found.setdefault((each.place, each.message), each)
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        """In the order of files and lines."""
+        return iter(sorted(self.found.values(), key=lambda each: each.place))
+
+    def __len__(self) -> int:
+        return len(self.found)
