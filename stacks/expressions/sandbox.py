@@ -1,0 +1,150 @@
+"""Jinja2's sandbox with nothing to reach, and with a budget."""
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from jinja2 import StrictUndefined, Undefined
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from gpuform.stacks.expressions.budget import spend, weighed, weight
+from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.filters import FILTERS, METHODS
+
+_MOST_BITS: Final = 4096
+
+
+class Function:
+    """Something that an expression may call: it gets and returns plain values."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return weighed(self.function(*args, **kwargs))
+
+
+def _range(*bounds: int) -> list[int]:
+    numbers = range(*bounds)
+    spend(len(numbers))
+    return list(numbers)
+
+
+def _times(left: Any, right: Any) -> Any:
+    if isinstance(left, int) and isinstance(right, int):
+        spend((left.bit_length() + right.bit_length()) // 8)
+    elif isinstance(right, int) and not isinstance(left, float):
+        spend(weight(left) * max(right, 0))
+    elif isinstance(left, int) and not isinstance(right, float):
+        spend(weight(right) * max(left, 0))
+    return left * right
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    whole = isinstance(base, int) and isinstance(exponent, int)
+    if whole and base.bit_length() * abs(exponent) > _MOST_BITS:
+        raise ExpressionError("the power is too large a number")
+    return base**exponent
+
+
+def _modulo(left: Any, right: Any) -> Any:
+    if isinstance(left, str):
+        raise ExpressionError("% formats no text here", "put texts together with ~")
+    return left % right
+
+
+def concatenated(*parts: Any) -> str:
+    """The operator ~."""
+    texts = [as_text(part) for part in parts]
+    spend(sum(map(len, texts)))
+    return "".join(texts)
+
+
+def as_text(value: Any) -> str:
+    """A value inside a text: true and false as in YAML, lists and objects as JSON."""
+    if isinstance(value, Undefined):
+        return str(value)  # raises what is undefined
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        raise ExpressionError("there is no value to put into the text", "give one: default('')")
+    if isinstance(value, Mapping | list | tuple):
+        stands_for = getattr(value, "stands_for", None)
+        return str(FILTERS["tojson"](value)) if stands_for is None else str(stands_for)
+    if isinstance(value, Function):
+        raise ExpressionError("a function is no value", "call it: name(...)")
+    return str(value)
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Attributes are the entries of objects and a few methods; calls are those of `Function`s."""
+
+    intercepted_binops = frozenset(["+", "-", "*", "/", "//", "**", "%"])
+    default_binop_table = {  # noqa: RUF012 - Jinja's own form
+        "+": lambda left, right: weighed(left + right),
+        "-": operator.sub,
+        "*": _times,
+        "/": operator.truediv,
+        "//": operator.floordiv,
+        "**": _power,
+        "%": _modulo,
+    }
+
+    def __init__(self) -> None:
+        super().__init__(undefined=StrictUndefined, optimized=False, keep_trailing_newline=True)
+        self.filters = dict(FILTERS)
+        self.globals = {"range": Function(_range), "concatenated": Function(concatenated)}
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if isinstance(obj, Mapping) and attribute in obj:
+            return obj[attribute]
+        for kind, methods in METHODS.items():
+            if isinstance(obj, kind) and attribute in methods:
+                return Function(partial(methods[attribute], obj))
+        return self._missing(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(obj, Mapping | list | tuple | str):
+            try:
+                return obj[argument]
+            except (TypeError, LookupError):
+                return self._missing(obj, argument)
+        return self._missing(obj, argument)
+
+    def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        if isinstance(obj, Undefined):
+            str(obj)  # raises what is undefined
+        if not isinstance(obj, Function):
+            raise ExpressionError(f"a {kind_of(obj)} cannot be called")
+        return obj(*args, **kwargs)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
+        return self.binop_table[operator](left, right)
+
+    def _missing(self, obj: Any, name: Any) -> Undefined:
+        if isinstance(obj, Undefined):
+            return obj
+        if isinstance(obj, Mapping):
+            known = ", ".join(map(str, list(obj)[:20])) or "nothing"
+            hint = f"there is no {name!r}: there is {known}"
+        elif isinstance(obj, list | tuple | str):
+            hint = f"there is no item {name!r}: it has {len(obj)}"
+        else:
+            hint = f"a {kind_of(obj)} has no {name!r}"
+        return self.undefined(hint=hint)
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, in a word of YAML's."""
+    kinds = {str: "text", bool: "true or false", int: "number", float: "number", list: "list"}
+    if value is None:
+        return "null"
+    return kinds.get(type(value), "object" if isinstance(value, Mapping) else "function")
+
+
+SANDBOX: Final = Sandbox()
+"""The one environment: it keeps nothing of what it evaluates."""

@@ -1,0 +1,164 @@
+"""A value's text with expressions in it: parsed once, evaluated as often as there are instances."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from jinja2 import TemplateError, TemplateSyntaxError, Undefined, nodes
+from jinja2.visitor import NodeTransformer
+
+from gpuform.schemas.reasons import nearest
+from gpuform.stacks.expressions.budget import budget
+from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.needs import Need, needs_of
+from gpuform.stacks.expressions.sandbox import SANDBOX, Function, as_text
+
+_LONGEST: Final = 100_000
+_DEEPEST: Final = 60
+_TOO_DEEP: Final = "the expression is nested too deeply"
+
+Variables = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Template:
+    """A text whose `{{ }}` are expressions.
+
+    `needs` are its references to roots, in their order; `reference` is the one that it is and
+    nothing else, if it is one.
+    """
+
+    parts: tuple[str | Callable[[Variables], Any], ...]
+    needs: tuple[Need, ...]
+    reference: Need | None
+
+    def evaluate(self, variables: Variables) -> Any:
+        """Its value: an expression alone keeps its type, anything else is text.
+
+        Gives plain values: text, numbers, true, false, null, lists, objects. Raises
+        ExpressionError.
+        """
+        try:
+            with budget():
+                values = [part if isinstance(part, str) else part(variables) for part in self.parts]
+                if len(values) == 1:
+                    return _plain(values[0])
+                return "".join(map(as_text, values))
+        except ExpressionError:
+            raise
+        except TemplateError as error:
+            raise ExpressionError(str(error), tells_values=True) from None
+        except RecursionError:
+            raise ExpressionError(_TOO_DEEP) from None
+        except Exception as error:  # noqa: BLE001 - whatever Python says of such values
+            raise ExpressionError(str(error), tells_values=True) from None
+
+
+def has_expression(text: str) -> bool:
+    """Whether a value's text is a template."""
+    return "{{" in text or "{%" in text or "{#" in text
+
+
+@lru_cache(maxsize=20_000)
+def parse(text: str) -> Template:
+    """The template of a value's text. Raises ExpressionError for what is none."""
+    if len(text) > _LONGEST:
+        raise ExpressionError(f"a text with expressions has at most {_LONGEST} characters")
+    try:
+        tree = SANDBOX.parse(text)
+        pieces = list(_pieces(tree))
+        for piece in pieces:
+            if not isinstance(piece, str):
+                _check_depth(piece)
+        needs = tuple(need for p in pieces if not isinstance(p, str) for need in needs_of(p))
+        alone = pieces[0] if len(pieces) == 1 else None
+        reference = next((need for need in needs if need.node is alone), None)
+        parts = tuple(p if isinstance(p, str) else compiled(p) for p in pieces)
+    except TemplateSyntaxError as error:
+        raise _syntax(error) from None
+    except (RecursionError, SyntaxError, MemoryError):
+        raise ExpressionError(_TOO_DEEP) from None
+    return Template(parts, needs, reference)
+
+
+def compiled(expression: nodes.Expr) -> Callable[[Variables], Any]:
+    """A function that evaluates an expression."""
+    body = [nodes.Assign(nodes.Name("result", "store"), _concatenating(expression), lineno=1)]
+    template = SANDBOX.from_string(nodes.Template(body, lineno=1))
+
+    def evaluate(variables: Variables) -> Any:
+        context = template.new_context(dict(variables))
+        for _ in template.root_render_func(context):
+            pass
+        return context.vars["result"]
+
+    return evaluate
+
+
+def _pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:
+    for node in tree.body:
+        if not isinstance(node, nodes.Output):
+            raise ExpressionError(
+                "a value holds expressions, {{ ... }}, and no statements, {% ... %}",
+                "write a choice as {{ a if b else c }}; to declare several, use for_each",
+            )
+        for child in node.nodes:
+            yield child.data if isinstance(child, nodes.TemplateData) else child
+
+
+def _check_depth(expression: nodes.Expr) -> None:
+    level: list[nodes.Node] = [expression]
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in node.iter_child_nodes()]
+        if not level:
+            return
+    raise ExpressionError(_TOO_DEEP)
+
+
+class _Concatenating(NodeTransformer):
+    """Jinja's `~` cannot be intercepted: it becomes a call."""
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - Jinja's name
+        self.generic_visit(node)
+        name = nodes.Name("concatenated", "load")
+        return nodes.Call(name, node.nodes, [], None, None, lineno=node.lineno)
+
+
+def _concatenating(expression: nodes.Expr) -> nodes.Expr:
+    found: nodes.Expr = _Concatenating().visit(expression)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Undefined):
+        str(value)  # raises what is undefined
+    if isinstance(value, Function):
+        raise ExpressionError("a function is no value", "call it: name(...)")
+    if isinstance(value, Mapping):
+        stands_for = getattr(value, "stands_for", None)
+        if stands_for is not None:
+            return stands_for
+        return {_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ExpressionError("this gives no text, number, list or object")
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else as_text(key)
+
+
+def _syntax(error: TemplateSyntaxError) -> ExpressionError:
+    message = (error.message or "it is not an expression").rstrip(".")
+    for what, known in (("filter", SANDBOX.filters), ("test", SANDBOX.tests)):
+        begin = f"No {what} named "
+        if message.startswith(begin):
+            name = message.removeprefix(begin).strip("'")
+            near = nearest(name, known)
+            usable = ", ".join(sorted(each for each in known if each.isidentifier()))
+            hint = f"did you mean {near}?" if near else f"there are {usable}"
+            return ExpressionError(f"there is no {what} called {name}", hint)
+    return ExpressionError(f"this is not an expression: {message}")
