@@ -115,7 +115,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 return self._missing(obj, argument)
         return self._missing(obj, argument)
 
-    def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+    def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
         if isinstance(obj, Undefined):
             str(obj)  # raises what is undefined
         if not isinstance(obj, Function):
@@ -131,7 +131,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(obj, Mapping):
             known = ", ".join(map(str, list(obj)[:20])) or "nothing"
             hint = f"there is no {name!r}: there is {known}"
-        elif isinstance(obj, list | tuple | str):
+        elif isinstance(obj, list | tuple | str) and isinstance(name, int):
             hint = f"there is no item {name!r}: it has {len(obj)}"
         else:
             hint = f"a {kind_of(obj)} has no {name!r}"
