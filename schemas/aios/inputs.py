@@ -44,49 +44,94 @@ class ClusterInputs(InputModel):
     retired_names: ClassVar[Mapping[str, str]] = {"id": "cluster_id"}
 
     cluster_id: Annotated[ClusterId, Immutable] = Field(
-        min_length=1, description="Id of the cluster, unique in the registry."
+        min_length=1,
+        description="Id of the cluster, unique in the registry.",
+        examples=["cluster-west-vision-001"],
     )
     region_id: str | None = Field(
-        default=None, description="Region or network where the cluster is."
+        default=None, description="Region or network where the cluster is.", examples=["us-west-2"]
     )
     status: str | None = Field(
-        default=None, min_length=1, description="Status; when not declared, the system's own."
+        default=None,
+        min_length=1,
+        description="Status; when not declared, the system's own.",
+        examples=["live"],
     )
     nodes: NodesInputs | None = Field(
         default=None,
         description="The nodes one by one in node_data; left out, aios.GpuNode resources add them.",
+        examples=[
+            {
+                "node_data": [
+                    {
+                        "gpus": {"gpus": [{"model_name": "NVIDIA A100", "memory": 16384}]},
+                        "vcpus": {"count": 32},
+                        "memory": 131072,
+                        "swap": 8192,
+                        "storage": {"disks": 2, "size": 1048576},
+                        "network": {"interfaces": 2, "tx_bandwidth": 10000, "rx_bandwidth": 10000},
+                        "id": "node-1",
+                    }
+                ]
+            }
+        ],
     )
     gpus: TotalGpusInputs | None = Field(
-        default=None, description="All GPUs: computed from the nodes."
+        default=None,
+        description="All GPUs: computed from the nodes.",
+        examples=[{"count": 3, "memory": 49152}],
     )
     vcpus: TotalVcpusInputs | None = Field(
-        default=None, description="All virtual CPUs: computed from the nodes."
+        default=None,
+        description="All virtual CPUs: computed from the nodes.",
+        examples=[{"count": 48}],
     )
     memory: int | None = Field(
-        default=None, ge=0, description="All memory in MB: computed from the nodes."
+        default=None,
+        ge=0,
+        description="All memory in MB: computed from the nodes.",
+        examples=[196608],
     )
     swap: int | None = Field(
-        default=None, ge=0, description="All swap space in MB: computed from the nodes."
+        default=None,
+        ge=0,
+        description="All swap space in MB: computed from the nodes.",
+        examples=[12288],
     )
     storage: TotalStorageInputs | None = Field(
-        default=None, description="All storage: computed from the nodes."
+        default=None,
+        description="All storage: computed from the nodes.",
+        examples=[{"disks": 3, "size": 1572864}],
     )
     network: TotalNetworkInputs | None = Field(
-        default=None, description="The whole network: computed from the nodes."
+        default=None,
+        description="The whole network: computed from the nodes.",
+        examples=[{"interfaces": 3, "tx_bandwidth": 15000, "rx_bandwidth": 15000}],
     )
-    config: ConfigInputs = Field(description="What the cluster's controller uses.")
-    tags: Annotated[list[str], Unordered] = Field(description="Tags or labels.")
+    config: ConfigInputs = Field(
+        description="What the cluster's controller uses.",
+        examples=[{"public_hostname": "cluster-west-vision-001.company.net"}],
+    )
+    tags: Annotated[list[str], Unordered] = Field(
+        description="Tags or labels.", examples=[["gpu", "vision"]]
+    )
     cluster_metadata: ClusterMetadataInputs = Field(
-        description="What people want to know: name, description, owner and more."
+        description="What people want to know: name, description, owner and more.",
+        examples=[
+            {"name": "West", "description": "Serves vision models.", "owner": "AI Infrastructure"}
+        ],
     )
     # The network changes it by itself, which is no drift.
     reputation: Annotated[float | None, WriteOnly] = Field(
-        default=None, description="Reputation of the cluster, which the network may change."
+        default=None,
+        description="Reputation of the cluster, which the network may change.",
+        examples=[94],
     )
     create_mode: Annotated[CreateMode | None, Local, Default("parser")] = Field(
         default=None,
         description="How the record is made: by the Parser, as documented, or directly in the "
         "registry.",
+        examples=["direct"],
     )
 
     @classmethod
@@ -103,10 +148,12 @@ class _OneInputs(InputModel):
     """Which node; here, so that these fields come first."""
 
     cluster_id: Annotated[ClusterId, Immutable] = Field(
-        min_length=1, description="Id of the cluster that the node belongs to."
+        min_length=1,
+        description="Id of the cluster that the node belongs to.",
+        examples=["{{ clusters.west.id }}", "cluster-west-vision-001"],
     )
     node_id: Annotated[str, Immutable] = Field(
-        min_length=1, description="Id of the node in the cluster."
+        min_length=1, description="Id of the node in the cluster.", examples=["node-1"]
     )
 
 

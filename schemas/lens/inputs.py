@@ -17,8 +17,12 @@ WAIT_MINUTES = 30
 class BoundsInputs(InputModel):
     """From where to where a number may be."""
 
-    at_least: float | None = Field(default=None, ge=0, description="The least that will do.")
-    at_most: float | None = Field(default=None, ge=0, description="The most that will do.")
+    at_least: float | None = Field(
+        default=None, ge=0, description="The least that will do.", examples=[9]
+    )
+    at_most: float | None = Field(
+        default=None, ge=0, description="The most that will do.", examples=[10]
+    )
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -35,42 +39,58 @@ class RateBoundsInputs(BoundsInputs):
     """From where to where a rate may be; 1 is all."""
 
     at_least: float | None = Field(
-        default=None, ge=0, le=1, description="The least that will do, from 0 to 1."
+        default=None,
+        ge=0,
+        le=1,
+        description="The least that will do, from 0 to 1.",
+        examples=[0.95],
     )
     at_most: float | None = Field(
-        default=None, ge=0, le=1, description="The most that will do, from 0 to 1."
+        default=None, ge=0, le=1, description="The most that will do, from 0 to 1.", examples=[0.8]
     )
 
 
 class ConditionInputs(InputModel):
     """What has to hold, all of it. The rates of nodes and ports are computed from the overview."""
 
-    total_nodes: BoundsInputs | None = Field(default=None, description="GPU nodes.")
-    healthy_nodes: BoundsInputs | None = Field(default=None, description="Healthy nodes.")
-    faulty_nodes: BoundsInputs | None = Field(default=None, description="Nodes with faults.")
+    total_nodes: BoundsInputs | None = Field(
+        default=None, description="GPU nodes.", examples=[{"at_least": 10}]
+    )
+    healthy_nodes: BoundsInputs | None = Field(
+        default=None, description="Healthy nodes.", examples=[{"at_least": 9}]
+    )
+    faulty_nodes: BoundsInputs | None = Field(
+        default=None, description="Nodes with faults.", examples=[{"at_most": 0}]
+    )
     fully_idle_nodes: BoundsInputs | None = Field(
-        default=None, description="Nodes without any GPU in use."
+        default=None, description="Nodes without any GPU in use.", examples=[{"at_least": 3}]
     )
     partially_idle_nodes: BoundsInputs | None = Field(
-        default=None, description="Nodes with some GPUs in use."
+        default=None, description="Nodes with some GPUs in use.", examples=[{"at_most": 4}]
     )
-    busy_nodes: BoundsInputs | None = Field(default=None, description="Nodes with all in use.")
-    active_ports: BoundsInputs | None = Field(default=None, description="Active RDMA ports.")
-    total_ports: BoundsInputs | None = Field(default=None, description="RDMA ports.")
+    busy_nodes: BoundsInputs | None = Field(
+        default=None, description="Nodes with all in use.", examples=[{"at_most": 2}]
+    )
+    active_ports: BoundsInputs | None = Field(
+        default=None, description="Active RDMA ports.", examples=[{"at_least": 76}]
+    )
+    total_ports: BoundsInputs | None = Field(
+        default=None, description="RDMA ports.", examples=[{"at_least": 80}]
+    )
     healthy_node_rate: RateBoundsInputs | None = Field(
-        default=None, description="Healthy nodes of all."
+        default=None, description="Healthy nodes of all.", examples=[{"at_least": 0.9}]
     )
     active_port_rate: RateBoundsInputs | None = Field(
-        default=None, description="Active RDMA ports of all."
+        default=None, description="Active RDMA ports of all.", examples=[{"at_least": 0.95}]
     )
     allocation_rate: RateBoundsInputs | None = Field(
-        default=None, description="GPUs allotted to workloads."
+        default=None, description="GPUs allotted to workloads.", examples=[{"at_most": 0.75}]
     )
     utilization: RateBoundsInputs | None = Field(
-        default=None, description="Use that is made of allotted GPUs."
+        default=None, description="Use that is made of allotted GPUs.", examples=[{"at_least": 0.6}]
     )
     storage_utilization_rate: RateBoundsInputs | None = Field(
-        default=None, description="Used part of the storage."
+        default=None, description="Used part of the storage.", examples=[{"at_most": 0.8}]
     )
 
 
@@ -78,13 +98,16 @@ class HealthGateInputs(InputModel):
     """A gate that opens once Lens's overview satisfies a condition; what depends on it waits."""
 
     condition: ConditionInputs = Field(
-        description="Bounds by names of the overview: what has to hold, all of it."
+        description="Bounds by names of the overview: what has to hold, all of it.",
+        examples=[{"healthy_nodes": {"at_least": 9}, "faulty_nodes": {"at_most": 0}}],
     )
     wait_minutes: Annotated[int | None, Local, Default(WAIT_MINUTES)] = Field(
-        default=None, ge=1, description="How long to wait for it, in minutes."
+        default=None, ge=1, description="How long to wait for it, in minutes.", examples=[20]
     )
     triggers: list[Any] | None = Field(
-        default=None, description="Values of any kind: when one changes, the gate is passed anew."
+        default=None,
+        description="Values of any kind: when one changes, the gate is passed anew.",
+        examples=[["{{ clusters.train.id }}", "{{ clusters.train.num_gpus }}"]],
     )
 
     @classmethod

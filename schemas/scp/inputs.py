@@ -44,13 +44,17 @@ class FabricInputs(InputModel):
     retired_names: ClassVar[Mapping[str, str]] = {"cluster_name": "cluster_fabric_name"}
 
     node_pool_id: Annotated[str, Immutable] = Field(
-        min_length=1, description="The platform's node pool, such as POOL001-krw1a."
+        min_length=1,
+        description="The platform's node pool, such as POOL001-krw1a.",
+        examples=["POOL001-krw1a"],
     )
     cluster_fabric_name: Annotated[FabricName, Immutable] = Field(
-        description="Name of the fabric, 3 to 15 characters."
+        description="Name of the fabric, 3 to 15 characters.", examples=["train-a"]
     )
     region_id: Annotated[str | None, Immutable, WriteOnly] = Field(
-        default=None, description="Region of the pool; the default region when not declared."
+        default=None,
+        description="Region of the pool; the default region when not declared.",
+        examples=["kr-west1"],
     )
 
 
@@ -63,21 +67,31 @@ class NodeInputs(InputModel):
         default=None,
         description="Its name; otherwise gpu_node_name_prefix, a hyphen and its key. Another name "
         "makes another node.",
+        examples=["gpu-node-001"],
     )
     ip_address: IpAddress | None = Field(
-        default=None, description="A fixed address of the subnet; another one replaces the node."
+        default=None,
+        description="A fixed address of the subnet; another one replaces the node.",
+        examples=["192.168.0.10"],
     )
     nat_enabled: bool | None = Field(
-        default=None, description="Whether it has a public address, by public_ip_address_id."
+        default=None,
+        description="Whether it has a public address, by public_ip_address_id.",
+        examples=[True],
     )
     public_ip_address_id: str | None = Field(
-        default=None, min_length=1, description="Id of the public IP for NAT."
+        default=None,
+        min_length=1,
+        description="Id of the public IP for NAT.",
+        examples=["20c507a036c447cdb3b19468d8ea62ac"],
     )
     lock_enabled: bool | None = Field(
-        default=None, description="Whether it is locked; otherwise as the pool's."
+        default=None, description="Whether it is locked; otherwise as the pool's.", examples=[True]
     )
     state: Power | None = Field(
-        default=None, description="RUNNING or STOPPED; otherwise as the pool's."
+        default=None,
+        description="RUNNING or STOPPED; otherwise as the pool's.",
+        examples=["STOPPED"],
     )
 
     @classmethod
@@ -89,18 +103,31 @@ class _MadeInputs(InputModel):
     """What every create of nodes needs, and no node can change."""
 
     image_id: Annotated[str, Immutable] = Field(
-        min_length=1, description="Image of the operating system, such as IMAGE-7XFMaJ...."
+        min_length=1,
+        description="Image of the operating system, such as IMAGE-7XFMaJ....",
+        examples=["IMAGE-7XFMaJpLsapKvskFMjCtmm"],
     )
     server_type_id: Annotated[str, Immutable, WriteOnly] = Field(
-        min_length=1, description="Id of the product (the type of server)."
+        min_length=1,
+        description="Id of the product (the type of server).",
+        examples=["f90e8ef54cc2451b825608e9f95f7bcb"],
     )
     region_id: Annotated[str, Immutable] = Field(
-        min_length=1, description="Region, such as kr-west1."
+        min_length=1, description="Region, such as kr-west1.", examples=["kr-west1"]
     )
-    vpc_id: Annotated[str, Immutable] = Field(min_length=1, description="VPC of the nodes.")
-    subnet_id: Annotated[str, Immutable] = Field(min_length=1, description="Subnet of the nodes.")
+    vpc_id: Annotated[str, Immutable] = Field(
+        min_length=1, description="VPC of the nodes.", examples=["e58348b1bc9148e5af86500fd4ef99ca"]
+    )
+    subnet_id: Annotated[str, Immutable] = Field(
+        min_length=1,
+        description="Subnet of the nodes.",
+        examples=["ab313c43291e4b678f4bacffe10768ae"],
+    )
     os_user_id: Annotated[str | None, Immutable, WriteOnly, Default("root")] = Field(
-        default=None, min_length=1, description="User of the operating system; root on Linux."
+        default=None,
+        min_length=1,
+        description="User of the operating system; root on Linux.",
+        examples=["root"],
     )
     os_user_password: Annotated[
         Password,
@@ -108,12 +135,19 @@ class _MadeInputs(InputModel):
         WriteOnly,
         Secret,
         Source("Terraform provider: 9 to 20 characters of four kinds"),
-    ] = Field(description="Password of that user: 9 to 20 characters of four kinds.")
+    ] = Field(
+        description="Password of that user: 9 to 20 characters of four kinds.",
+        examples=["{{ config.password }}"],
+    )
     init_script: Annotated[InitScript | None, Immutable, WriteOnly, Secret] = Field(
-        default=None, description="Script that a new node runs, at most 16384 characters."
+        default=None,
+        description="Script that a new node runs, at most 16384 characters.",
+        examples=["#!/bin/sh\napt-get update\n"],
     )
     tags: Annotated[Tags | None, AtCreate] = Field(
-        default=None, description="Tags that new nodes get; later, the Resource Manager's."
+        default=None,
+        description="Tags that new nodes get; later, the Resource Manager's.",
+        examples=[{"team": "research"}],
     )
 
 
@@ -121,34 +155,49 @@ class _PoolInputs(InputModel):
     """What makes a pool; here, so that these fields come first."""
 
     node_pool_id: Annotated[str, Immutable] = Field(
-        min_length=1, description="The platform's node pool, such as POOL001-krw1a."
+        min_length=1,
+        description="The platform's node pool, such as POOL001-krw1a.",
+        examples=["POOL001-krw1a"],
     )
     cluster_fabric_name: FabricName = Field(
         description="Fabric of the nodes, made with the first of them; another name moves them to "
-        "that fabric, which has to have members."
+        "that fabric, which has to have members.",
+        examples=["train-a"],
     )
     cluster_fabric_id: str | None = Field(
-        default=None, description="Id of a fabric with other nodes, for the pool to join it."
+        default=None,
+        description="Id of a fabric with other nodes, for the pool to join it.",
+        examples=["20c507a036c447cdb3b19468d8ea62ac"],
     )
     gpu_node_name_prefix: Annotated[NamePrefix, Immutable] = Field(
-        description="Nodes are named by it: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes."
+        description="Nodes are named by it: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes.",
+        examples=["train"],
     )
     count: int | None = Field(
-        default=None, ge=1, le=999, description="How many nodes; or declare each in nodes."
+        default=None,
+        ge=1,
+        le=999,
+        description="How many nodes; or declare each in nodes.",
+        examples=[6],
     )
     nodes: dict[str, NodeInputs] | None = Field(
-        default=None, description="The nodes one by one, each under a key of its own."
+        default=None,
+        description="The nodes one by one, each under a key of its own.",
+        examples=[{"head": {"ip_address": "192.168.0.10"}, "worker": {}}],
     )
     remove: Annotated[list[str] | None, Local] = Field(
         default=None,
         description="Names of the nodes that go first when count shrinks; then failed, stopped and "
         "the newest ones go.",
+        examples=[["train-003"]],
     )
     lock_enabled: bool | None = Field(
-        default=None, description="Whether the nodes are locked against deletion and stopping."
+        default=None,
+        description="Whether the nodes are locked against deletion and stopping.",
+        examples=[True],
     )
     state: Annotated[Power | None, Default("RUNNING")] = Field(
-        default=None, description="RUNNING or STOPPED."
+        default=None, description="RUNNING or STOPPED.", examples=["STOPPED"]
     )
 
 
@@ -175,25 +224,35 @@ class NodePoolInputs(_MadeInputs, _PoolInputs):
 class _OneInputs(InputModel):
     """What makes one node; here, so that these fields come first."""
 
-    gpu_node_name: Annotated[NodeName, Immutable] = Field(description="Name of the node.")
+    gpu_node_name: Annotated[NodeName, Immutable] = Field(
+        description="Name of the node.", examples=["gpu-node-001"]
+    )
     cluster_fabric_id: str = Field(
         description="Fabric to join, such as a NodePool's cluster_fabric_id; another one of the "
-        "same vendor pool moves the node."
+        "same vendor pool moves the node.",
+        examples=["{{ node_pools.train.cluster_fabric_id }}"],
     )
     ip_address: Annotated[IpAddress | None, Immutable] = Field(
-        default=None, description="A fixed address of the subnet."
+        default=None, description="A fixed address of the subnet.", examples=["192.168.0.10"]
     )
     nat_enabled: bool | None = Field(
-        default=None, description="Whether it has a public address, by public_ip_address_id."
+        default=None,
+        description="Whether it has a public address, by public_ip_address_id.",
+        examples=[True],
     )
     public_ip_address_id: str | None = Field(
-        default=None, min_length=1, description="Id of the public IP for NAT."
+        default=None,
+        min_length=1,
+        description="Id of the public IP for NAT.",
+        examples=["20c507a036c447cdb3b19468d8ea62ac"],
     )
     lock_enabled: bool | None = Field(
-        default=None, description="Whether it is locked against deletion and stopping."
+        default=None,
+        description="Whether it is locked against deletion and stopping.",
+        examples=[True],
     )
     state: Annotated[Power | None, Default("RUNNING")] = Field(
-        default=None, description="RUNNING or STOPPED."
+        default=None, description="RUNNING or STOPPED.", examples=["STOPPED"]
     )
 
 

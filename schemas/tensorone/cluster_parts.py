@@ -26,18 +26,28 @@ Name = Annotated[str, AfterValidator(checked_name)]
 class PortMappingInputs(InputModel):
     """A port of the cluster that is reached from outside."""
 
-    internal_port: Port = Field(description="Port inside the cluster.")
+    internal_port: Port = Field(description="Port inside the cluster.", examples=[8888])
     external_port: Port | None = Field(
-        default=None, description="Port outside; the platform's choice when not declared."
+        default=None,
+        description="Port outside; the platform's choice when not declared.",
+        examples=[32001],
     )
-    protocol: Protocol | None = Field(default=None, description="tcp or udp.")
-    description: str | None = Field(default=None, description="What it is for.")
+    protocol: Protocol | None = Field(default=None, description="tcp or udp.", examples=["tcp"])
+    description: str | None = Field(
+        default=None, description="What it is for.", examples=["Jupyter"]
+    )
 
 
 class AutoTerminateInputs(InputModel):
     """When the platform stops the cluster by itself."""
 
-    enabled: bool | None = Field(default=None, description="Whether it does.")
-    idle_minutes: int | None = Field(default=None, ge=1, description="After so long without work.")
-    max_runtime_hours: int | None = Field(default=None, ge=1, description="After so many hours.")
-    cost_limit_usd: float | None = Field(default=None, gt=0, description="At this cost, in USD.")
+    enabled: bool | None = Field(default=None, description="Whether it does.", examples=[True])
+    idle_minutes: int | None = Field(
+        default=None, ge=1, description="After so long without work.", examples=[60]
+    )
+    max_runtime_hours: int | None = Field(
+        default=None, ge=1, description="After so many hours.", examples=[24]
+    )
+    cost_limit_usd: float | None = Field(
+        default=None, gt=0, description="At this cost, in USD.", examples=[500]
+    )

@@ -57,78 +57,115 @@ class ClusterInputs(InputModel):
         "env": "environment_variables",
     }
 
-    name: Name = Field(description="Name of the cluster: 3 to 64 letters, digits and hyphens.")
-    description: str | None = Field(default=None, description="What the cluster is for.")
-    gpu_type: Annotated[GpuType, Immutable] = Field(description="Type of GPU, such as A100.")
+    name: Name = Field(
+        description="Name of the cluster: 3 to 64 letters, digits and hyphens.",
+        examples=["workbench"],
+    )
+    description: str | None = Field(
+        default=None,
+        description="What the cluster is for.",
+        examples=["Notebooks and short experiments"],
+    )
+    gpu_type: Annotated[GpuType, Immutable] = Field(
+        description="Type of GPU, such as A100.", examples=["A100"]
+    )
     gpu_count: int = Field(
-        ge=1, le=8, description="Number of GPUs, 1 to 8; a change stops and starts the cluster."
+        ge=1,
+        le=8,
+        description="Number of GPUs, 1 to 8; a change stops and starts the cluster.",
+        examples=[4],
     )
     storage_gb: Annotated[int, GrowOnly] = Field(
         ge=50,
         description="Storage in GB, at least 50; only grows, and that stops and starts the "
         "cluster.",
+        examples=[500],
     )
-    region: Annotated[Region, Immutable] = Field(description="Region, such as us-west-2.")
+    region: Annotated[Region, Immutable] = Field(
+        description="Region, such as us-west-2.", examples=["us-west-2"]
+    )
     project_id: Annotated[str, Immutable] = Field(
-        min_length=1, description="Project of the cluster."
+        min_length=1, description="Project of the cluster.", examples=["proj_456"]
     )
     cpu_cores: int | None = Field(
         default=None,
         ge=1,
         description="Processor cores; the platform's choice when not declared. A change stops and "
         "starts the cluster.",
+        examples=[32],
     )
     memory_gb: int | None = Field(
         default=None,
         ge=1,
         description="Memory in GB; the platform's choice when not declared. A change stops and "
         "starts the cluster.",
+        examples=[256],
     )
     template_id: Annotated[str | None, Immutable] = Field(
-        default=None, min_length=1, description="Template with an image, instead of docker_image."
+        default=None,
+        min_length=1,
+        description="Template with an image, instead of docker_image.",
+        examples=["tmpl_pytorch_latest"],
     )
     docker_image: str | None = Field(
         default=None,
         min_length=1,
         description="Image, instead of template_id; a change stops and starts the cluster.",
+        examples=["tensorone/pytorch:2.1-cuda11.8"],
     )
     environment_variables: Annotated[dict[str, str] | None, Secret, Default({})] = Field(
         default=None,
         description="Variables of the environment, secrets among them; those whose values the "
         "platform hides are not compared.",
+        examples=[{"WANDB_MODE": "online", "WANDB_API_KEY": "{{ config.wandb_key }}"}],
     )
     ssh_enabled: Annotated[bool | None, Immutable, WriteOnly, Default(True)] = Field(
-        default=None, description="Whether one can log in."
+        default=None, description="Whether one can log in.", examples=[False]
     )
     ssh_public_keys: Annotated[list[str] | None, Immutable, WriteOnly, Unordered] = Field(
-        default=None, description="Public keys of those who log in."
+        default=None,
+        description="Public keys of those who log in.",
+        examples=[["{{ config.public_key }}"]],
     )
     port_mappings: list[PortMappingInputs] | None = Field(
-        default=None, description="Ports that are reached from outside."
+        default=None,
+        description="Ports that are reached from outside.",
+        examples=[[{"internal_port": 8888, "protocol": "tcp", "description": "Jupyter"}]],
     )
     security_groups: Annotated[list[str] | None, Unordered] = Field(
-        default=None, description="Ids of security groups."
+        default=None,
+        description="Ids of security groups.",
+        examples=[["sg_ml_training", "sg_ssh_access"]],
     )
     auto_terminate: AutoTerminateInputs | None = Field(
         default=None,
         description="When the platform stops it by itself. That is no drift; "
         "--allow start-terminated starts it again.",
+        examples=[{"enabled": True, "idle_minutes": 60}],
     )
-    tags: dict[str, str] | None = Field(default=None, description="Tags.")
+    tags: dict[str, str] | None = Field(
+        default=None, description="Tags.", examples=[{"team": "research"}]
+    )
     state: Annotated[State | None, Default("running")] = Field(
-        default=None, description="running or stopped."
+        default=None, description="running or stopped.", examples=["stopped"]
     )
     restore_snapshot: Annotated[str | None, WriteOnly] = Field(
         default=None,
         min_length=1,
         description="Id of a snapshot to start from, once; declaring another one stops and starts "
         "the cluster.",
+        examples=["snap_123"],
     )
     final_snapshot: Annotated[bool | None, WriteOnly, Default(False)] = Field(
-        default=None, description="Whether deleting the cluster makes a last snapshot."
+        default=None,
+        description="Whether deleting the cluster makes a last snapshot.",
+        examples=[True],
     )
     final_snapshot_name: Annotated[str | None, WriteOnly] = Field(
-        default=None, min_length=1, description="Name of that snapshot."
+        default=None,
+        min_length=1,
+        description="Name of that snapshot.",
+        examples=["before-the-end"],
     )
 
     @classmethod

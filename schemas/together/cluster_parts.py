@@ -22,67 +22,133 @@ DcgmDiagLevel = Literal[
 class OidcConfigInputs(InputModel):
     """Sign-in to the cluster through an OpenID Connect issuer."""
 
-    client_id: str = Field(min_length=1, description="Client id registered with the issuer.")
-    group_claim: str = Field(description="Claim that holds a user's groups, such as groups.")
-    group_prefix: str = Field(description="Put before each group's name, such as oidc:.")
-    issuer_url: str = Field(min_length=1, description="URL of the issuer.")
-    username_claim: str = Field(description="Claim that names the user, such as sub or email.")
-    username_prefix: str = Field(description="Put before each user's name, such as oidc:.")
+    client_id: str = Field(
+        min_length=1, description="Client id registered with the issuer.", examples=["gpu-clusters"]
+    )
+    group_claim: str = Field(
+        description="Claim that holds a user's groups, such as groups.", examples=["groups"]
+    )
+    group_prefix: str = Field(
+        description="Put before each group's name, such as oidc:.", examples=["oidc:"]
+    )
+    issuer_url: str = Field(
+        min_length=1, description="URL of the issuer.", examples=["https://login.example.com"]
+    )
+    username_claim: str = Field(
+        description="Claim that names the user, such as sub or email.", examples=["email"]
+    )
+    username_prefix: str = Field(
+        description="Put before each user's name, such as oidc:.", examples=["oidc:"]
+    )
     ca_cert: str | None = Field(
-        default=None, description="PEM certificate of the issuer's authority, when it is private."
+        default=None,
+        description="PEM certificate of the issuer's authority, when it is private.",
+        examples=["{{ config.issuer_certificate }}"],
     )
 
 
 class SwitchInputs(InputModel):
     """Something that is on or off."""
 
-    enabled: bool | None = Field(default=None, description="Whether it is on.")
+    enabled: bool | None = Field(default=None, description="Whether it is on.", examples=[True])
 
 
 class SlurmStartupScriptsInputs(InputModel):
     """Scripts that Slurm runs at the stages of nodes and jobs."""
 
-    controller_prolog: str | None = Field(default=None, description="Before a job, controller.")
-    controller_epilog: str | None = Field(default=None, description="After a job, controller.")
-    worker_prolog: str | None = Field(default=None, description="Before a job, each worker.")
-    worker_epilog: str | None = Field(default=None, description="After a job, each worker.")
-    login_init_script: str | None = Field(default=None, description="At the start of login nodes.")
-    nodeset_init_script: str | None = Field(default=None, description="At the start of node sets.")
-    extra_slurm_conf: str | None = Field(default=None, description="Lines added to slurm.conf.")
+    controller_prolog: str | None = Field(
+        default=None,
+        description="Before a job, controller.",
+        examples=["#!/bin/sh\nlogger job starts\n"],
+    )
+    controller_epilog: str | None = Field(
+        default=None,
+        description="After a job, controller.",
+        examples=["#!/bin/sh\nlogger job ends\n"],
+    )
+    worker_prolog: str | None = Field(
+        default=None,
+        description="Before a job, each worker.",
+        examples=["#!/bin/sh\nnvidia-smi -pm 1\n"],
+    )
+    worker_epilog: str | None = Field(
+        default=None,
+        description="After a job, each worker.",
+        examples=["#!/bin/sh\nrm -rf /tmp/job\n"],
+    )
+    login_init_script: str | None = Field(
+        default=None,
+        description="At the start of login nodes.",
+        examples=["#!/bin/sh\napt-get install -y tmux\n"],
+    )
+    nodeset_init_script: str | None = Field(
+        default=None,
+        description="At the start of node sets.",
+        examples=["#!/bin/sh\nsysctl -w vm.swappiness=1\n"],
+    )
+    extra_slurm_conf: str | None = Field(
+        default=None, description="Lines added to slurm.conf.", examples=["MaxJobCount=20000\n"]
+    )
 
 
 class ClusterConfigInputs(InputModel):
     """What the platform installs in the cluster."""
 
-    load_balancer: LoadBalancer = Field(description="Load balancer: NONE, TRAEFIK, NGINX, ISTIO.")
+    load_balancer: LoadBalancer = Field(
+        description="Load balancer: NONE, TRAEFIK, NGINX, ISTIO.", examples=["NGINX"]
+    )
     gpu_operator_version: str | None = Field(
-        default=None, description="NVIDIA GPU Operator version, such as v24.6.2."
+        default=None,
+        description="NVIDIA GPU Operator version, such as v24.6.2.",
+        examples=["v24.6.2"],
     )
     network_operator_version: str | None = Field(
-        default=None, description="NVIDIA Network Operator version, such as v24.7.0."
+        default=None,
+        description="NVIDIA Network Operator version, such as v24.7.0.",
+        examples=["v24.7.0"],
     )
-    ingress: SwitchInputs | None = Field(default=None, description="The ingress controller.")
-    jumphost_enabled: bool | None = Field(default=None, description="Whether there is a jump host.")
+    ingress: SwitchInputs | None = Field(
+        default=None, description="The ingress controller.", examples=[{"enabled": True}]
+    )
+    jumphost_enabled: bool | None = Field(
+        default=None, description="Whether there is a jump host.", examples=[True]
+    )
     kubernetes_dashboard_enabled: bool | None = Field(
-        default=None, description="Whether the Kubernetes dashboard is installed."
+        default=None, description="Whether the Kubernetes dashboard is installed.", examples=[True]
     )
-    observability: SwitchInputs | None = Field(default=None, description="Metrics and logs.")
+    observability: SwitchInputs | None = Field(
+        default=None, description="Metrics and logs.", examples=[{"enabled": True}]
+    )
     slurm_startup_scripts: SlurmStartupScriptsInputs | None = Field(
-        default=None, description="Scripts of a SLURM cluster."
+        default=None,
+        description="Scripts of a SLURM cluster.",
+        examples=[{"extra_slurm_conf": "MaxJobCount=20000\n"}],
     )
     ssh_ca_enabled: bool | None = Field(
-        default=None, description="Whether SSH uses certificates of the cluster's own authority."
+        default=None,
+        description="Whether SSH uses certificates of the cluster's own authority.",
+        examples=[True],
     )
 
 
 class AddOnConfigInputs(InputModel):
     """The settings of an add-on, under its type's name."""
 
-    dashboard: SwitchInputs | None = Field(default=None, description="Kubernetes dashboard.")
-    headlamp: SwitchInputs | None = Field(default=None, description="Headlamp dashboard.")
-    ingress: SwitchInputs | None = Field(default=None, description="Ingress.")
-    slurm_web: SwitchInputs | None = Field(default=None, description="Slurm web interface.")
-    torchpass: SwitchInputs | None = Field(default=None, description="Torchpass.")
+    dashboard: SwitchInputs | None = Field(
+        default=None, description="Kubernetes dashboard.", examples=[{"enabled": True}]
+    )
+    headlamp: SwitchInputs | None = Field(
+        default=None, description="Headlamp dashboard.", examples=[{"enabled": True}]
+    )
+    ingress: SwitchInputs | None = Field(
+        default=None, description="Ingress.", examples=[{"enabled": True}]
+    )
+    slurm_web: SwitchInputs | None = Field(
+        default=None, description="Slurm web interface.", examples=[{"enabled": True}]
+    )
+    torchpass: SwitchInputs | None = Field(
+        default=None, description="Torchpass.", examples=[{"enabled": True}]
+    )
 
 
 class AddOnInputs(InputModel):
@@ -92,9 +158,16 @@ class AddOnInputs(InputModel):
     add_on_type: Annotated[str, Immutable] = Field(
         min_length=1,
         description="Type: dashboard, headlamp, ingress, slurm_web or torchpass.",
+        examples=["dashboard"],
     )
-    name: str = Field(min_length=1, description="Name of the add-on in this cluster.")
-    config: AddOnConfigInputs | None = Field(default=None, description="Settings of the add-on.")
+    name: str = Field(
+        min_length=1, description="Name of the add-on in this cluster.", examples=["ui"]
+    )
+    config: AddOnConfigInputs | None = Field(
+        default=None,
+        description="Settings of the add-on.",
+        examples=[{"dashboard": {"enabled": True}}],
+    )
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -111,9 +184,11 @@ class AddOnInputs(InputModel):
 class AlternativeInputs(InputModel):
     """Another region, another type of GPU, or both; what is left out is as declared."""
 
-    region: str | None = Field(default=None, min_length=1, description="The region to try.")
+    region: str | None = Field(
+        default=None, min_length=1, description="The region to try.", examples=["us-central-4"]
+    )
     gpu_type: GpuType | None = Field(
-        default=None, min_length=1, description="The type of GPU to try."
+        default=None, min_length=1, description="The type of GPU to try.", examples=["H200_SXM"]
     )
 
 
@@ -121,10 +196,12 @@ class OnNoCapacityInputs(InputModel):
     """What to do while the platform has no free GPUs, instead of giving up at once."""
 
     alternatives: list[AlternativeInputs] | None = Field(
-        default=None, description="What else to try for a new cluster, in this order."
+        default=None,
+        description="What else to try for a new cluster, in this order.",
+        examples=[[{"region": "us-central-4"}, {"gpu_type": "H200_SXM"}]],
     )
     wait_minutes: int | None = Field(
-        default=None, ge=1, description="How long to go on asking, in minutes."
+        default=None, ge=1, description="How long to go on asking, in minutes.", examples=[30]
     )
 
 
@@ -138,19 +215,32 @@ def is_off(add_on: Mapping[str, Any]) -> bool:
 class AcceptanceTestsInputs(InputModel):
     """The tests that a new cluster has to pass."""
 
-    enabled: bool | None = Field(default=None, description="Whether the tests run.")
+    enabled: bool | None = Field(
+        default=None, description="Whether the tests run.", examples=[True]
+    )
     dcgm_diag_level: DcgmDiagLevel | None = Field(
-        default=None, description="Depth of the DCGM diagnostics; MEDIUM when not declared."
+        default=None,
+        description="Depth of the DCGM diagnostics; MEDIUM when not declared.",
+        examples=["DCGM_DIAG_LEVEL_SHORT"],
     )
-    dcgm_diag_skipped: bool | None = Field(default=None, description="Skip DCGM diagnostics.")
+    dcgm_diag_skipped: bool | None = Field(
+        default=None, description="Skip DCGM diagnostics.", examples=[True]
+    )
     gpu_burn_duration: int | None = Field(
-        default=None, ge=0, description="Duration of GPU burn in seconds; 0 is the default."
+        default=None,
+        ge=0,
+        description="Duration of GPU burn in seconds; 0 is the default.",
+        examples=[600],
     )
-    gpu_burn_skipped: bool | None = Field(default=None, description="Skip GPU burn.")
+    gpu_burn_skipped: bool | None = Field(
+        default=None, description="Skip GPU burn.", examples=[True]
+    )
     nccl_multi_node_skipped: bool | None = Field(
-        default=None, description="Skip NCCL over several nodes."
+        default=None, description="Skip NCCL over several nodes.", examples=[True]
     )
     nccl_single_node_skipped: bool | None = Field(
-        default=None, description="Skip NCCL inside one node."
+        default=None, description="Skip NCCL inside one node.", examples=[True]
     )
-    storage_skipped: bool | None = Field(default=None, description="Skip storage performance.")
+    storage_skipped: bool | None = Field(
+        default=None, description="Skip storage performance.", examples=[True]
+    )

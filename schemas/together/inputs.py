@@ -60,20 +60,30 @@ class SharedVolumeInputs(InputModel):
     retired_names: ClassVar[Mapping[str, str]] = {"name": "volume_name"}
 
     volume_name: Annotated[str, Immutable] = Field(
-        min_length=1, description="Name of the volume; Kubernetes claims bind to it by this name."
+        min_length=1,
+        description="Name of the volume; Kubernetes claims bind to it by this name.",
+        examples=["training-data"],
     )
-    size_tib: Annotated[int, GrowOnly] = Field(ge=1, description="Size in whole TiB; only grows.")
+    size_tib: Annotated[int, GrowOnly] = Field(
+        ge=1, description="Size in whole TiB; only grows.", examples=[5]
+    )
     region: Annotated[str, Immutable, WriteOnly] = Field(
-        min_length=1, description="Region, such as us-central-8; its clusters are in the same one."
+        min_length=1,
+        description="Region, such as us-central-8; its clusters are in the same one.",
+        examples=["us-central-8"],
     )
     is_lifecycle_independent: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = Field(
-        default=None, description="Whether an inline volume outlives its cluster."
+        default=None, description="Whether an inline volume outlives its cluster.", examples=[True]
     )
     project_id: Annotated[str | None, Immutable, WriteOnly] = Field(
-        default=None, description="Project that owns the volume; the key's own when not declared."
+        default=None,
+        description="Project that owns the volume; the key's own when not declared.",
+        examples=["proj-research"],
     )
     instance_cluster_id: Annotated[str | None, Immutable, WriteOnly] = Field(
-        default=None, description="Cluster next to whose machines the volume is placed."
+        default=None,
+        description="Cluster next to whose machines the volume is placed.",
+        examples=["{{ clusters.train.id }}"],
     )
 
 
@@ -91,98 +101,161 @@ class ClusterInputs(InputModel):
     }
 
     cluster_name: Annotated[str, Immutable] = Field(
-        min_length=1, description="Name of the cluster."
+        min_length=1, description="Name of the cluster.", examples=["training"]
     )
     region: Annotated[str, Immutable, ShownAs("placed_region")] = Field(
-        min_length=1, description="Region, such as us-central-8."
+        min_length=1, description="Region, such as us-central-8.", examples=["us-central-8"]
     )
     gpu_type: Annotated[GpuType, Immutable, ShownAs("placed_gpu_type")] = Field(
-        min_length=1, description="Type of GPU, such as H100_SXM."
+        min_length=1,
+        description="Type of GPU, such as H100_SXM.",
+        examples=["H100_SXM", "H200_SXM", "B200_SXM"],
     )
-    num_gpus: int = Field(ge=8, multiple_of=8, description="Number of GPUs, a multiple of 8.")
+    num_gpus: int = Field(
+        ge=8, multiple_of=8, description="Number of GPUs, a multiple of 8.", examples=[16]
+    )
     driver_version: Annotated[DriverVersion | None, Spelling] = Field(
         default=None,
         description="CUDA and driver version in one, such as CUDA_12_6_560.",
+        examples=["CUDA_12_6_560"],
     )
     cuda_version: Annotated[CudaVersion | None, Immutable, SameIf(is_same_version)] = Field(
-        default=None, description="CUDA version, such as 12.6; with nvidia_driver_version."
+        default=None,
+        description="CUDA version, such as 12.6; with nvidia_driver_version.",
+        examples=["12.6"],
     )
     nvidia_driver_version: Annotated[
         NvidiaDriverVersion | None, Immutable, SameIf(is_same_version)
-    ] = Field(default=None, description="NVIDIA driver version, such as 560; with cuda_version.")
+    ] = Field(
+        default=None,
+        description="NVIDIA driver version, such as 560; with cuda_version.",
+        examples=["560"],
+    )
     nvidia_version_id: Annotated[str | None, Immutable, WriteOnly] = Field(
-        default=None, description="Id of a version in the region's list, instead of the pair."
+        default=None,
+        description="Id of a version in the region's list, instead of the pair.",
+        examples=["us-central-8/560"],
     )
     billing_type: Annotated[BillingType, Immutable] = Field(
-        description="ON_DEMAND, RESERVED (with duration_days) or SCHEDULED_CAPACITY."
+        description="ON_DEMAND, RESERVED (with duration_days) or SCHEDULED_CAPACITY.",
+        examples=["ON_DEMAND"],
     )
     duration_days: Annotated[
         int | None, Immutable, WriteOnly, Source("Together reference, 'Billing': 1-90 days")
-    ] = Field(default=None, ge=1, le=90, description="Days of a RESERVED cluster, 1 to 90.")
+    ] = Field(
+        default=None, ge=1, le=90, description="Days of a RESERVED cluster, 1 to 90.", examples=[30]
+    )
     cluster_type: Annotated[ClusterType | None, Default("KUBERNETES")] = Field(
-        default=None, description="KUBERNETES, or SLURM on Kubernetes."
+        default=None, description="KUBERNETES, or SLURM on Kubernetes.", examples=["SLURM"]
     )
     volume_id: Annotated[str | None, Immutable, WriteOnly] = Field(
-        default=None, description="Id of an existing shared volume of the same region to attach."
+        default=None,
+        description="Id of an existing shared volume of the same region to attach.",
+        examples=["{{ shared_volumes.data.id }}", "12345-67890-12345-67890"],
     )
     shared_volume: Annotated[SharedVolumeInputs | None, Immutable, WriteOnly] = Field(
-        default=None, description="A shared volume to make with the cluster, instead of volume_id."
+        default=None,
+        description="A shared volume to make with the cluster, instead of volume_id.",
+        examples=[{"volume_name": "training-data", "region": "us-central-8", "size_tib": 5}],
     )
     auto_scale: Annotated[bool | None, Immutable, WriteOnly, Default(False)] = Field(
-        default=None, description="Whether nodes follow the load, up to auto_scale_max_gpus."
+        default=None,
+        description="Whether nodes follow the load, up to auto_scale_max_gpus.",
+        examples=[True],
     )
     auto_scale_max_gpus: Annotated[NodeGpus | None, Immutable, WriteOnly] = Field(
-        default=None, description="The most GPUs that automatic scaling may reach."
+        default=None, description="The most GPUs that automatic scaling may reach.", examples=[64]
     )
     capacity_pool_id: Annotated[str | None, Immutable] = Field(
-        default=None, description="Capacity pool to draw GPUs from."
+        default=None, description="Capacity pool to draw GPUs from.", examples=["pool-research"]
     )
     num_capacity_pool_gpus: NodeGpus | None = Field(
-        default=None, description="GPUs from the capacity pool, part of num_gpus."
+        default=None, description="GPUs from the capacity pool, part of num_gpus.", examples=[8]
     )
     num_preemptible_gpus: NodeGpus | None = Field(
         default=None,
         description="Wanted GPUs that come and go with the platform's stock, beside num_gpus.",
+        examples=[16],
     )
     num_reserved_gpus: NodeGpus | None = Field(
-        default=None, description="Prepaid GPUs of a RESERVED cluster; all when not declared."
+        default=None,
+        description="Prepaid GPUs of a RESERVED cluster; all when not declared.",
+        examples=[8],
     )
     reservation_start_time: Annotated[Timestamp | None, Immutable, SameIf(is_same_moment)] = Field(
-        default=None, description="Start of SCHEDULED_CAPACITY, such as 2026-03-01T08:00:00Z."
+        default=None,
+        description="Start of SCHEDULED_CAPACITY, such as 2026-03-01T08:00:00Z.",
+        examples=["2026-03-01T08:00:00Z"],
     )
     reservation_end_time: Annotated[Timestamp | None, SameIf(is_same_moment)] = Field(
-        default=None, description="End of SCHEDULED_CAPACITY, or of a RESERVED cluster."
+        default=None,
+        description="End of SCHEDULED_CAPACITY, or of a RESERVED cluster.",
+        examples=["2026-03-31T08:00:00Z"],
     )
     project_id: Annotated[str | None, Immutable] = Field(
-        default=None, description="Project of the cluster; the key's own when not declared."
+        default=None,
+        description="Project of the cluster; the key's own when not declared.",
+        examples=["proj-research"],
     )
     install_traefik: Annotated[bool | None, Immutable, Default(False)] = Field(
-        default=None, description="Whether a KUBERNETES cluster gets the Traefik ingress."
+        default=None,
+        description="Whether a KUBERNETES cluster gets the Traefik ingress.",
+        examples=[True],
     )
     oidc_config: Annotated[OidcConfigInputs | None, Immutable] = Field(
-        default=None, description="Sign-in through an OpenID Connect issuer."
+        default=None,
+        description="Sign-in through an OpenID Connect issuer.",
+        examples=[
+            {
+                "client_id": "gpu-clusters",
+                "group_claim": "groups",
+                "group_prefix": "oidc:",
+                "issuer_url": "https://login.example.com",
+                "username_claim": "email",
+                "username_prefix": "oidc:",
+            }
+        ],
     )
     cluster_config: ClusterConfigInputs | None = Field(
-        default=None, description="What the platform installs in the cluster."
+        default=None,
+        description="What the platform installs in the cluster.",
+        examples=[{"load_balancer": "NGINX", "observability": {"enabled": True}}],
     )
     add_ons: Annotated[list[AddOnInputs] | None, KeyedBy("name", absent_when=is_off)] = Field(
-        default=None, description="Add-ons, known by their names."
+        default=None,
+        description="Add-ons, known by their names.",
+        examples=[
+            [{"add_on_type": "dashboard", "name": "ui", "config": {"dashboard": {"enabled": True}}}]
+        ],
     )
     # Only a new cluster is tested, and the update request has no such field.
     acceptance_tests_params: Annotated[AcceptanceTestsInputs | None, Immutable, WriteOnly] = Field(
-        default=None, description="The tests that the new cluster has to pass."
+        default=None,
+        description="The tests that the new cluster has to pass.",
+        examples=[{"enabled": True, "dcgm_diag_level": "DCGM_DIAG_LEVEL_SHORT"}],
     )
     slurm_image: Annotated[str | None, Immutable, WriteOnly] = Field(
-        default=None, description="Image of a SLURM cluster."
+        default=None,
+        description="Image of a SLURM cluster.",
+        examples=["registry.example.com/slurm:24.05"],
     )
     slurm_shm_size_gib: Annotated[int | None, Immutable] = Field(
-        default=None, ge=1, description="Shared memory of a SLURM cluster in GiB; required there."
+        default=None,
+        ge=1,
+        description="Shared memory of a SLURM cluster in GiB; required there.",
+        examples=[64],
     )
     on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = Field(
         default=None,
         description="gpuform's own, never sent: what to do while Together is out of stock. The "
         "alternatives are tried in their order, then all again every minute for wait_minutes; "
         "growing a cluster waits, too.",
+        examples=[
+            {
+                "alternatives": [{"region": "us-central-4"}, {"gpu_type": "H200_SXM"}],
+                "wait_minutes": 30,
+            }
+        ],
     )
 
     @classmethod

@@ -1,0 +1,56 @@
+"""What every field that a person can declare has: a description, and examples that are right."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
+
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.topology import EntryInputs, TopologyInputs
+
+
+def models() -> Iterator[type[BaseModel]]:
+    """Every model of a topology file, outermost first, with those inside."""
+    left: list[type[BaseModel]] = [TopologyInputs, EntryInputs]
+    left += [lifecycle_class(name, kind).inputs for name in LIFECYCLES for kind in LIFECYCLES[name]]
+    seen = set()
+    while left:
+        model = left.pop(0)
+        if model not in seen:
+            seen.add(model)
+            yield model
+            left += [rules.nested for rules in rules_of(model).values() if rules.nested]
+
+
+FIELDS = [
+    pytest.param(field, id=f"{model.__module__.removeprefix('gpuform.')}.{model.__name__}.{name}")
+    for model in models()
+    for name, field in model.model_fields.items()
+]
+
+
+def is_expression(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("{{")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_is_described(field: FieldInfo) -> None:
+    assert field.description
+    assert field.description.endswith(".")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_has_examples_that_it_accepts(field: FieldInfo) -> None:
+    assert field.examples
+    alone = TypeAdapter(Annotated[field.annotation, field])
+    for example in field.examples:
+        if not is_expression(example):
+            alone.validate_python(example, strict=True)
+
+
+def test_what_is_walked() -> None:
+    names = {model.__name__ for model in models()}
+    assert {"TimeoutsInputs", "OidcConfigInputs", "NodeInputs", "RateBoundsInputs"} <= names
