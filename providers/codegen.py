@@ -20,9 +20,6 @@ from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.schemas.rules import FieldRules, rules_of
 
-REFERENCES = {"volume_id", "instance_cluster_id"}
-"""Fields that hold the id of another resource: a program may give the resource itself."""
-
 _NAMES = {"aios": "AIOS", "scp": "SCP", "tensorone": "TensorOne"}
 _TYPING = ("Any", "Literal", "NotRequired", "TypedDict", "Unpack")
 _WIDTH = 100
@@ -174,7 +171,7 @@ def _typed_dict(model: type[BaseModel], choices: dict[str, tuple[str, ...]]) -> 
         note = "" if _change(rules) == "in place" else f" ({_change(rules)})"
         lines.extend(_comment(f"{field.description or name}{note}"))
         wanted = f"pulumi.Input[{_argument(name, field.annotation, choices)}]"
-        if name in REFERENCES:
+        if rules.refers:
             wanted += " | PlatformResource"
         if not field.is_required():
             wanted = f"NotRequired[{wanted} | None]"

@@ -108,6 +108,16 @@ class ShownAs:
 
 
 @dataclass(frozen=True, slots=True)
+class Refers:
+    """The id of a resource of this kind, on the same platform.
+
+    A program may give the resource itself; a topology file may, too, under the name without `_id`.
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where a fact about the field is documented."""
 
@@ -135,6 +145,8 @@ class FieldRules:
     replace_if: ReplaceIf | None = None
     same_if: SameIf | None = None
     shown_as: str = ""
+    refers: str = ""
+    """The kind of resource that the field holds the id of."""
     source: str = ""
     nested: type[BaseModel] | None = None
     is_map: bool = False
@@ -210,6 +222,8 @@ def _stated(metadata: list[Any]) -> dict[str, Any]:
                 stated["same_if"] = rule
             case ShownAs(output):
                 stated["shown_as"] = output
+            case Refers(kind):
+                stated["refers"] = kind
             case Source(text):
                 stated["source"] = text
     return stated

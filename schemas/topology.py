@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, Field, create_model
 
 from gpuform.schemas.models import InputModel
+from gpuform.schemas.rules import rules_of
 
 SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -27,6 +28,13 @@ SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
 
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 """Names of entries, configuration values and outputs, and keys of `for_each`."""
+
+
+def short_names(model: type[InputModel]) -> dict[str, str]:
+    """Names under which an entry may give a resource itself -> the fields that hold their ids."""
+    fields = (name for name, rules in rules_of(model).items() if rules.refers)
+    return {name.removesuffix("_id"): name for name in fields}
+
 
 _SPAN = re.compile(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+")
 

@@ -211,7 +211,7 @@ class GpuNodeArguments(TypedDict):
     """One node of a cluster whose record does not declare its nodes."""
 
     # Id of the cluster that the node belongs to. (replaces)
-    cluster_id: pulumi.Input[str]
+    cluster_id: pulumi.Input[str] | PlatformResource
     # Id of the node in the cluster. (replaces)
     node_id: pulumi.Input[str]
     # Its GPUs.

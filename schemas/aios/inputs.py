@@ -21,7 +21,7 @@ from gpuform.schemas.aios.parts import (
 )
 from gpuform.schemas.aios.totals import total_problems, whole_node, with_totals
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.rules import Default, Immutable, Local, Unordered, WriteOnly
+from gpuform.schemas.rules import Default, Immutable, Local, Refers, Unordered, WriteOnly
 
 CreateMode = Literal["parser", "direct"]
 
@@ -147,7 +147,7 @@ class ClusterInputs(InputModel):
 class _OneInputs(InputModel):
     """Which node; here, so that these fields come first."""
 
-    cluster_id: Annotated[ClusterId, Immutable] = Field(
+    cluster_id: Annotated[ClusterId, Immutable, Refers("Cluster")] = Field(
         min_length=1,
         description="Id of the cluster that the node belongs to.",
         examples=["{{ clusters.west.id }}", "cluster-west-vision-001"],

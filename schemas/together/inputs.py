@@ -18,6 +18,7 @@ from gpuform.schemas.rules import (
     Immutable,
     KeyedBy,
     Local,
+    Refers,
     SameIf,
     ShownAs,
     Source,
@@ -80,7 +81,7 @@ class SharedVolumeInputs(InputModel):
         description="Project that owns the volume; the key's own when not declared.",
         examples=["proj-research"],
     )
-    instance_cluster_id: Annotated[str | None, Immutable, WriteOnly] = Field(
+    instance_cluster_id: Annotated[str | None, Immutable, WriteOnly, Refers("Cluster")] = Field(
         default=None,
         description="Cluster next to whose machines the volume is placed.",
         examples=["{{ clusters.train.id }}"],
@@ -148,7 +149,7 @@ class ClusterInputs(InputModel):
     cluster_type: Annotated[ClusterType | None, Default("KUBERNETES")] = Field(
         default=None, description="KUBERNETES, or SLURM on Kubernetes.", examples=["SLURM"]
     )
-    volume_id: Annotated[str | None, Immutable, WriteOnly] = Field(
+    volume_id: Annotated[str | None, Immutable, WriteOnly, Refers("SharedVolume")] = Field(
         default=None,
         description="Id of an existing shared volume of the same region to attach.",
         examples=["{{ shared_volumes.data.id }}", "12345-67890-12345-67890"],

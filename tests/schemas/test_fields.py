@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.schemas.rules import rules_of
-from gpuform.schemas.topology import EntryInputs, TopologyInputs
+from gpuform.schemas.topology import EntryInputs, TopologyInputs, short_names
 
 
 def models() -> Iterator[type[BaseModel]]:
@@ -54,3 +54,26 @@ def test_a_field_has_examples_that_it_accepts(field: FieldInfo) -> None:
 def test_what_is_walked() -> None:
     names = {model.__name__ for model in models()}
     assert {"TimeoutsInputs", "OidcConfigInputs", "NodeInputs", "RateBoundsInputs"} <= names
+
+
+@pytest.mark.parametrize(("platform", "kind"), [(p, k) for p in LIFECYCLES for k in LIFECYCLES[p]])
+def test_a_reference_is_to_a_kind_of_the_same_platform(platform: str, kind: str) -> None:
+    model = lifecycle_class(platform, kind).inputs
+    for short, name in short_names(model).items():
+        assert name == f"{short}_id"
+        assert rules_of(model)[name].refers in LIFECYCLES[platform]
+        assert short not in {*model.model_fields, *EntryInputs.model_fields}
+
+
+def test_which_fields_hold_ids_of_resources() -> None:
+    found = {
+        (platform, kind, name)
+        for platform in LIFECYCLES
+        for kind in LIFECYCLES[platform]
+        for name in short_names(lifecycle_class(platform, kind).inputs).values()
+    }
+    assert found == {
+        ("together", "Cluster", "volume_id"),
+        ("together", "SharedVolume", "instance_cluster_id"),
+        ("aios", "GpuNode", "cluster_id"),
+    }
