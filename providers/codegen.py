@@ -1,10 +1,9 @@
 """Writes the typed resource classes from the input models: `python -m gpuform.providers.codegen`.
 
 The models are the one source of truth. `--check` writes nothing and fails when a file is not
-current; `--readme` prints the table of fields for the README.
+current.
 """
 
-import argparse
 import re
 import sys
 import textwrap
@@ -14,11 +13,12 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.generating import write_or_check
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.effects import with_effect
+from gpuform.schemas.rules import rules_of
 
 _NAMES = {"aios": "AIOS", "scp": "SCP", "tensorone": "TensorOne"}
 _TYPING = ("Any", "Literal", "NotRequired", "TypedDict", "Unpack")
@@ -57,23 +57,8 @@ class {kind}(PlatformResource, module="gpuform.{platform}", name="{kind}"):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes, checks or prints; 1 when `--check` found a file that is not current."""
-    parser = argparse.ArgumentParser(
-        prog="python -m gpuform.providers.codegen", description=__doc__
-    )
-    parser.add_argument("--check", action="store_true", help="only say whether files are current")
-    parser.add_argument("--readme", action="store_true", help="print the table of fields")
-    options = parser.parse_args(arguments)
-    if options.readme:
-        sys.stdout.write(field_table())
-        return 0
-    stale = [(path, text) for path, text in generated() if _written(path) != text]
-    for path, text in stale:
-        if not options.check:
-            path.write_text(text)
-        state = "is not current" if options.check else "written"
-        sys.stderr.write(f"{path.parent.name}/{path.name} {state}\n")
-    return 1 if options.check and stale else 0
+    """Writes or checks; 1 when `--check` found a file that is not current."""
+    return write_or_check("gpuform.providers.codegen", __doc__, generated(), arguments)
 
 
 def generated() -> Iterator[tuple[Path, str]]:
@@ -81,50 +66,6 @@ def generated() -> Iterator[tuple[Path, str]]:
     for platform, kinds in LIFECYCLES.items():
         path = Path(__file__).parent / platform / "resources.py"
         yield path, _module(platform, {kind: lifecycle_class(platform, kind) for kind in kinds})
-
-
-def _written(path: Path) -> str | None:
-    return path.read_text() if path.exists() else None
-
-
-def field_table() -> str:
-    """Every input of every resource, in Markdown: what a change does, and the default."""
-    parts = []
-    for platform, kinds in LIFECYCLES.items():
-        for kind in kinds:
-            model = lifecycle_class(platform, kind).inputs
-            parts.append(f"### {kind} on {platform}\n\n")
-            parts.append("| field | meaning | a change | default |\n| --- | --- | --- | --- |\n")
-            for name, rules in rules_of(model).items():
-                field = model.model_fields[name]
-                meaning = (field.description or "").replace("|", "\\|")
-                cells = (f"`{name}`", meaning, _change(rules), _default(field, rules))
-                parts.append(f"| {' | '.join(cells)} |\n")
-            parts.append("\n")
-    return "".join(parts).rstrip("\n") + "\n"
-
-
-def _change(rules: FieldRules) -> str:
-    if rules.spelling:
-        return "as the fields it stands for"
-    if rules.local:
-        return "nothing"
-    if rules.at_create:
-        return "holds for what is made later"
-    effect = "replaces" if rules.immutable else "in place"
-    if rules.replace_if:
-        effect = f"in place, or replaces: {rules.replace_if.because}"
-    notes = {"grow-only": rules.grow_only, "write-only": rules.write_only, "secret": rules.secret}
-    return ", ".join([effect, *(note for note, holds in notes.items() if holds)])
-
-
-def _default(field: FieldInfo, rules: FieldRules) -> str:
-    if field.is_required():
-        return "required"
-    if rules.default is None:
-        return ""
-    value = rules.default.value
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def _module(platform: str, lifecycles: dict[str, type[Lifecycle[Any, Any]]]) -> str:
@@ -168,8 +109,7 @@ def _typed_dict(model: type[BaseModel], choices: dict[str, tuple[str, ...]]) -> 
     lines = [f'\n\nclass {_arguments_name(model)}(TypedDict):\n    """{_doc(model)}"""\n\n']
     for name, rules in rules_of(model).items():
         field = model.model_fields[name]
-        note = "" if _change(rules) == "in place" else f" ({_change(rules)})"
-        lines.extend(_comment(f"{field.description or name}{note}"))
+        lines.extend(_comment(with_effect(field.description or name, rules)))
         wanted = f"pulumi.Input[{_argument(name, field.annotation, choices)}]"
         if rules.refers:
             wanted += " | PlatformResource"

@@ -25,6 +25,7 @@ _COMMANDS = {
     "state": ("state_commands", "Look at a stack's state and edit it."),
     "cancel": ("cancel_command", "Remove the locks that an ended command left on a stack."),
     "config": ("config_commands", "List, read and change a stack's configuration."),
+    "schema": ("schema_command", "Print the JSON Schema of topology files, for editors."),
     "emulator": ("emulator_commands", "Serve the platforms' APIs on this machine."),
 }
 

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers import codegen
-from gpuform.providers.catalog import lifecycle_class
-from gpuform.schemas.rules import rules_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,21 +42,6 @@ def test_the_generated_files_are_formatted() -> None:
                 check=False,
             )
             assert found.returncode == 0, found.stdout
-
-
-def test_the_table_has_every_field(capsys: pytest.CaptureFixture[str]) -> None:
-    assert codegen.main(["--readme"]) == 0
-    table = capsys.readouterr().out
-    assert table == codegen.field_table()
-    for kind in ("Cluster", "SharedVolume"):
-        for name in rules_of(lifecycle_class("together", kind).inputs):
-            assert f"| `{name}` |" in table
-    rows = {line.split("|")[1].strip(): line for line in table.splitlines() if "|" in line}
-    assert "| in place | required |" in rows["`num_gpus`"]
-    assert "| in place | `KUBERNETES` |" in rows["`cluster_type`"]
-    assert "| replaces, write-only |" in rows["`volume_id`"]
-    assert "| in place, grow-only | required |" in rows["`size_tib`"]
-    assert "| as the fields it stands for |" in rows["`driver_version`"]
 
 
 PROGRAM = """

@@ -1,0 +1,28 @@
+"""Writes the schema and the reference of topology files: `python -m gpuform.stacks.generated`.
+
+The models are the one source of truth. `--check` writes nothing and fails when a file is not
+current.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpuform.providers.generating import write_or_check
+from gpuform.stacks.language.json_schema import schema_text
+
+_FOLDER = Path(__file__).parent.parent / "schemas"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes or checks; 1 when `--check` found a file that is not current."""
+    return write_or_check("gpuform.stacks.generated", __doc__, generated(), arguments)
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Each generated file and its text."""
+    yield _FOLDER / "topology.schema.json", schema_text()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

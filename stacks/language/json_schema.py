@@ -1,0 +1,118 @@
+"""The JSON Schema of topology files, for the YAML language servers of editors.
+
+Draft 7, which they know best. An entry's platform chooses its properties by if and then, so that
+messages and completions are about that platform alone. Of an entry, `platform` alone is required:
+the file's `defaults` may have the rest. What is missing, and rules over several fields, are
+`gpuform preview`'s to tell.
+"""
+
+import json
+from typing import Any, Final
+
+from gpuform.providers.catalog import lifecycle_class, platforms_with
+from gpuform.schemas.topology import NAME, SECTIONS, EntryInputs, TopologyInputs
+from gpuform.stacks.language.model_schema import Schema, model_schema
+
+_OWN: Final = tuple(name for name in EntryInputs.model_fields if name != "platform")
+_NAMED: Final = ("config", "outputs")
+_NAMES: Final = {"pattern": f"^{NAME}$", "patternErrorMessage": "a name has letters, digits, _ . -"}
+
+
+def topology_schema() -> dict[str, Any]:
+    """The schema of a topology file."""
+    file = model_schema(TopologyInputs, expressions=False)
+    entry = model_schema(EntryInputs)["properties"]
+    definitions = {f"entry.{name}": entry[name] for name in _OWN}
+    sections, defaults = {}, {}
+    for section, kind in SECTIONS.items():
+        platforms = platforms_with(kind)
+        sections[section] = _section(section, kind, platforms)
+        defaults[section] = _defaults(section, platforms)
+        definitions[section] = _entry(section, platforms, entry["platform"]["description"])
+        for platform in platforms:
+            found = model_schema(lifecycle_class(platform, kind).inputs)
+            definitions[f"{section}.{platform}"] = _entry_on(platform, found)
+            definitions[f"defaults.{section}.{platform}"] = _default(section, platform, found)
+    properties = file["properties"]
+    for name in _NAMED:
+        properties[name]["propertyNames"] = _NAMES
+    properties["defaults"] |= {"properties": defaults, "additionalProperties": False}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "gpuform topology",
+        "description": "GPU clusters and what belongs to them.",
+        "type": "object",
+        "properties": {**properties, **sections},
+        "patternProperties": {"^x-": {"description": "Ignored: a place for anchors."}},
+        "additionalProperties": False,
+        "definitions": definitions,
+    }
+
+
+def schema_text() -> str:
+    """The schema as it is written."""
+    return json.dumps(topology_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _section(section: str, kind: str, platforms: list[str]) -> Schema:
+    return {
+        "type": ["object", "null"],
+        "description": f"{kind} resources by name, on {' or '.join(platforms)}.",
+        "propertyNames": _NAMES,
+        "additionalProperties": _to(section),
+    }
+
+
+def _defaults(section: str, platforms: list[str]) -> Schema:
+    return {
+        "type": ["object", "null"],
+        "description": f"What every entry of {section} has that does not say otherwise.",
+        "properties": {each: _to(f"defaults.{section}.{each}") for each in platforms},
+        "additionalProperties": False,
+    }
+
+
+def _entry(section: str, platforms: list[str], description: str) -> Schema:
+    """An entry of any platform: without one that is known, its properties are not checked."""
+    return {
+        "type": "object",
+        "required": ["platform"],
+        "properties": {
+            "platform": {"type": "string", "enum": platforms, "description": description},
+            **_own(),
+        },
+        "allOf": [
+            {
+                "if": {"properties": {"platform": {"const": each}}, "required": ["platform"]},
+                "then": _to(f"{section}.{each}"),
+            }
+            for each in platforms
+        ],
+    }
+
+
+def _entry_on(platform: str, model: Schema) -> Schema:
+    own = {"platform": {"const": platform}, **_own()}
+    return {**model, "properties": {**own, **model["properties"]}}
+
+
+def _default(section: str, platform: str, model: Schema) -> Schema:
+    """The same properties as an entry's, and its options."""
+    place = f"{section}.{platform}/properties"
+    return {
+        "type": ["object", "null"],
+        "description": model["description"],
+        "properties": {
+            "options": _to("entry.options"),
+            **{name: _to(f"{place}/{name}") for name in model["properties"]},
+        },
+        "additionalProperties": False,
+    }
+
+
+def _own() -> Schema:
+    return {name: _to(f"entry.{name}") for name in _OWN}
+
+
+def _to(definition: str) -> Schema:
+    return {"$ref": f"#/definitions/{definition}"}

@@ -1,0 +1,134 @@
+"""The JSON Schema of a model, opened: for null, which undoes a default, and for expressions.
+
+Types of one value stand side by side (`"type": ["integer", "string"]`, where the pattern holds for
+strings alone), so that an editor's message is about the value that was meant.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from gpuform.schemas.effects import with_effect
+from gpuform.schemas.models import InputModel
+from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.topology import SECTIONS, short_names
+
+Schema = dict[str, Any]
+
+_EXPRESSION: Final = r"\{\{"
+_NULL: Final = {"type": "null"}
+_MEANT: Final = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+_OF_FIELDS: Final = ("title", "description", "default", "examples")
+
+
+def model_schema(model: type[BaseModel], *, expressions: bool = True) -> Schema:
+    """The schema of an object of the model, in which nothing is required but inside lists.
+
+    Objects may be put together from several places of a file, items of lists may not. With
+    `expressions`, each value may be one.
+    """
+    return _Opening(expressions).of(model)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    expressions: bool
+    complete: bool = False
+    """Whether required fields have to be there."""
+
+    def of(self, model: type[BaseModel]) -> Schema:
+        found = model.model_json_schema()
+        properties = {
+            name: {
+                **_or_null(self.value(found["properties"][name], rules)),
+                **_told(model.model_fields[name], rules),
+            }
+            for name, rules in rules_of(model).items()
+        }
+        required = found.get("required", []) if self.complete else []
+        return {
+            "type": "object",
+            "description": (model.__doc__ or "").strip().partition("\n")[0],
+            **({"required": required} if required else {}),
+            "properties": {**properties, **_references(model)},
+            "additionalProperties": False,
+        }
+
+    def value(self, schema: Schema, rules: FieldRules) -> Schema:
+        """The schema of a value alone, which null is not."""
+        for part in schema.get("anyOf", ()):
+            if part != _NULL:
+                return self.value(part, rules)
+        if "$ref" in schema and rules.nested:
+            return self.or_expression(self.of(rules.nested))
+        found = {key: value for key, value in schema.items() if key not in _OF_FIELDS}
+        if found.get("type") == "array":
+            found["items"] = replace(self, complete=True).value(found["items"], rules)
+        elif isinstance(found.get("additionalProperties"), dict):
+            found["additionalProperties"] = self.value(found["additionalProperties"], rules)
+        return self.or_expression(found)
+
+    def or_expression(self, schema: Schema) -> Schema:
+        """A text may be one anyway, and so may what has no type."""
+        kind = schema.get("type")
+        if not self.expressions:
+            return schema
+        if "enum" in schema:
+            return {"anyOf": [schema, {"type": "string", "pattern": _EXPRESSION}]}
+        if kind not in _MEANT:
+            return schema
+        return {**schema, "type": [kind, "string"], **_expression_else(_MEANT[kind])}
+
+
+def _told(field: FieldInfo, rules: FieldRules) -> Schema:
+    """What an editor shows of a field."""
+    found: Schema = {"description": with_effect(field.description or "", rules)}
+    if field.examples:
+        found["examples"] = field.examples
+    if rules.default is not None:
+        found["default"] = rules.default.value
+    return found
+
+
+def _or_null(schema: Schema) -> Schema:
+    if "anyOf" in schema:
+        return {"anyOf": [*schema["anyOf"], _NULL]}
+    if "enum" in schema:
+        return {"anyOf": [schema, _NULL]}
+    if "type" not in schema:
+        return schema
+    kind = schema["type"]
+    return {**schema, "type": [*(kind if isinstance(kind, list) else [kind]), "null"]}
+
+
+def _expression_else(meant: str) -> Schema:
+    """What a text has to be; `patternErrorMessage` is known to editors alone."""
+    message = f'write {meant}, or an expression: "{{{{ ... }}}}"'
+    return {"pattern": _EXPRESSION, "patternErrorMessage": message}
+
+
+def _references(model: type[BaseModel]) -> Schema:
+    """The fields that hold ids of resources, under the names that take the resources."""
+    if not issubclass(model, InputModel):
+        return {}
+    sections = {kind: section for section, kind in SECTIONS.items()}
+    found = {}
+    for short, name in short_names(model).items():
+        kind = rules_of(model)[name].refers
+        each = f"{{{{ {sections[kind]}.NAME }}}}"
+        found[short] = {
+            "type": ["string", "null"],
+            "description": f"A {kind} of this stack, instead of its id in {name}.",
+            "examples": [each],
+            "pattern": _EXPRESSION,
+            "patternErrorMessage": f"write {each}, or an id as {name}",
+        }
+    return found

@@ -1,0 +1,203 @@
+"""The JSON Schema of topology files: what it accepts, what it refuses, and what it tells."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, short_names
+from gpuform.stacks.cli.app import cli
+from gpuform.stacks.language.json_schema import topology_schema
+
+SCHEMA = topology_schema()
+EXAMPLE = """
+include: [volumes.yaml]
+config:
+  gpus: {type: integer, default: 16, multiple_of: 8}
+stack_references: {network: organization/network/prod}
+defaults:
+  clusters: {together: {billing_type: ON_DEMAND, options: {protect: true}}}
+x-anything: &a {region: us-central-8}
+shared_volumes:
+  data: {platform: together, volume_name: data, <<: *a, size_tib: 5, options: {protect: true}}
+clusters:
+  train:
+    platform: together
+    for_each: {a: us-central-8, b: us-central-8}
+    when: "{{ config.gpus > 0 }}"
+    cluster_name: "train-{{ each.key }}"
+    region: "{{ each.value }}"
+    num_gpus: "{{ config.gpus }}"
+    volume: "{{ shared_volumes.data }}"
+    options: {timeouts: {create: 45m}}
+outputs:
+  kubeconfig: "{{ clusters.train.a.kube_config }}"
+"""
+EXPRESSION = "{{ config.anything }}"
+KINDS = [
+    (section, platform)
+    for section, kind in SECTIONS.items()
+    for platform in LIFECYCLES
+    if kind in LIFECYCLES[platform]
+]
+
+
+def problems(file: Any) -> list[str]:
+    """What is wrong, as "path: message"."""
+    errors = Draft7Validator(SCHEMA).iter_errors(file)
+    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
+
+
+def model_of(section: str, platform: str) -> Any:
+    return lifecycle_class(platform, SECTIONS[section]).inputs
+
+
+def with_property(section: str, platform: str, name: str, value: Any) -> dict[str, Any]:
+    return {section: {"one": {"platform": platform, name: value}}}
+
+
+def in_train(**properties: Any) -> dict[str, Any]:
+    return {"clusters": {"train": {"platform": "together", **properties}}}
+
+
+def test_it_is_a_schema() -> None:
+    Draft7Validator.check_schema(SCHEMA)
+
+
+def test_it_accepts_the_example() -> None:
+    assert problems(yaml.safe_load(EXAMPLE)) == []
+
+
+@pytest.mark.parametrize("file", [{}, {"clusters": None}, {"x-any": 3}, {"clusters": {}}])
+def test_it_accepts_a_file_that_is_begun(file: Any) -> None:
+    assert problems(file) == []
+
+
+@pytest.mark.parametrize(("section", "platform"), KINDS)
+def test_it_accepts_the_examples_of_fields(section: str, platform: str) -> None:
+    for model in (model_of(section, platform), EntryInputs):
+        for name, field in model.model_fields.items():
+            for example in field.examples if name != "platform" else ():
+                assert problems(with_property(section, platform, name, example)) == []
+                if model is not EntryInputs:
+                    defaults = {section: {platform: {name: example}}}
+                    assert problems({"defaults": defaults}) == []
+
+
+def test_it_accepts_the_examples_of_configuration() -> None:
+    for name, field in ConfigInputs.model_fields.items():
+        for example in field.examples or ():
+            assert problems({"config": {"gpus": {name: example}}}) == []
+
+
+@pytest.mark.parametrize(("section", "platform"), KINDS)
+def test_it_accepts_expressions_and_null_for_every_value(section: str, platform: str) -> None:
+    for model in (model_of(section, platform), EntryInputs):
+        for name in model.model_fields:
+            if name != "platform":
+                for value in (EXPRESSION, None):
+                    assert problems(with_property(section, platform, name, value)) == []
+
+
+def paths_inside(schema: Any) -> Iterator[Any]:
+    """Schemas of the values inside objects, lists and maps."""
+    if "properties" in schema:
+        yield from schema["properties"].values()
+    for inner in (schema.get("items"), schema.get("additionalProperties")):
+        if isinstance(inner, dict):
+            yield inner
+
+
+@pytest.mark.parametrize(("section", "platform"), KINDS)
+def test_it_accepts_expressions_at_every_depth(section: str, platform: str) -> None:
+    left = list(SCHEMA["definitions"][f"{section}.{platform}"]["properties"].items())
+    left = [schema for name, schema in left if name != "platform"]
+    while left:
+        schema = left.pop()
+        whole = {**schema, "definitions": SCHEMA["definitions"]}
+        assert Draft7Validator(whole).is_valid(EXPRESSION), schema
+        left.extend(paths_inside(schema))
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        (in_train(num_gpu=8), "'num_gpu' was unexpected"),
+        (in_train(num_gpus=12), "clusters.train.num_gpus: 12 is not a multiple of 8"),
+        (in_train(num_gpus="16"), "clusters.train.num_gpus: '16' does not match"),
+        (in_train(auto_scale="yes"), "clusters.train.auto_scale: 'yes' does not match"),
+        (in_train(nvidia_driver_version=560), "560 is not of type 'string'"),
+        (in_train(billing_type="PREPAID"), "clusters.train.billing_type: 'PREPAID' is not valid"),
+        (in_train(volume="vol-1"), "clusters.train.volume: 'vol-1' does not match"),
+        (in_train(shared_volumes={}), "'shared_volumes' was unexpected"),
+        (in_train(cluster_config={"load": "NGINX"}), "'load' was unexpected"),
+        (in_train(add_ons=[{"name": "ui"}]), "'add_on_type' is a required property"),
+        (in_train(options={"protct": True}), "'protct' was unexpected"),
+        (in_train(options={"protect": "on"}), "clusters.train.options.protect: 'on' does not"),
+        ({"clusters": {"train": {"platform": "scp"}}}, "clusters.train.platform: 'scp' is not"),
+        ({"clusters": {"train": {"platform": "azure"}}}, "'azure' is not one of"),
+        ({"clusters": {"train": {"region": "a"}}}, "'platform' is a required property"),
+        ({"clusters": {"train": None}}, "clusters.train: None is not of type 'object'"),
+        ({"clusters": {"a b": {"platform": "together"}}}, "'a b' does not match"),
+        ({"clusters": []}, "clusters: [] is not of type 'object', 'null'"),
+        ({"clustrs": {}}, "'clustrs' does not match any"),
+        ({"config": {"gpus": {"type": "int"}}}, "config.gpus.type: 'int' is not valid"),
+        ({"config": {"a b": {}}}, "'a b' does not match"),
+        ({"include": "volumes.yaml"}, "include: 'volumes.yaml' is not of type 'array'"),
+        ({"defaults": {"clusters": {"scp": {}}}}, "'scp' was unexpected"),
+        ({"defaults": {"clusters": {"together": {"num_gpu": 8}}}}, "'num_gpu' was unexpected"),
+        ({"defaults": {"clusters": {"together": {"num_gpus": 4}}}}, "4 is less than the minimum"),
+        ({"defaults": {"clusters": {"together": {"for_each": []}}}}, "'for_each' was unexpected"),
+    ],
+)
+def test_it_refuses(file: Any, told: str) -> None:
+    found = problems(file)
+    assert any(told in each for each in found), found
+
+
+@pytest.mark.parametrize(("section", "platform"), KINDS)
+def test_it_tells_of_every_property(section: str, platform: str) -> None:
+    model = model_of(section, platform)
+    told = SCHEMA["definitions"][f"{section}.{platform}"]["properties"]
+    assert set(told) == {*EntryInputs.model_fields, *model.model_fields, *short_names(model)}
+    for name, rules in rules_of(model).items():
+        assert told[name]["description"].startswith(model.model_fields[name].description)
+        assert told[name]["examples"] == model.model_fields[name].examples
+        assert ("default" in told[name]) == (rules.default is not None)
+
+
+def test_it_knows_the_platforms_of_a_kind() -> None:
+    platforms = SCHEMA["definitions"]["gpu_nodes"]["properties"]["platform"]["enum"]
+    assert platforms == ["scp", "aios"]
+
+
+def test_the_committed_schema_can_be_read() -> None:
+    committed = Path(__file__).parents[2] / "schemas" / "topology.schema.json"
+    assert json.loads(committed.read_text()) == SCHEMA
+
+
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("schema") == 0
+    assert json.loads(capsys.readouterr().out) == SCHEMA
+
+
+def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "topology.schema.json"
+    assert run("schema", "--output", str(path)) == 0
+    assert json.loads(path.read_text()) == SCHEMA
+    assert run("schema", "-o", str(tmp_path / "missing" / "file.json")) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "missing/file.json': No such file or directory" in told.err
+
+
+def run(*arguments: str) -> Any:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(args=list(arguments), prog_name="gpuform")
+    return ended.value.code
