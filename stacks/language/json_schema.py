@@ -14,7 +14,7 @@ from gpuform.schemas.topology import NAME, SECTIONS, EntryInputs, TopologyInputs
 from gpuform.stacks.language.model_schema import Schema, model_schema
 
 _OWN: Final = tuple(name for name in EntryInputs.model_fields if name != "platform")
-_NAMED: Final = ("config", "outputs")
+_NAMED: Final = ("config", "stack_references", "outputs")
 _NAMES: Final = {"pattern": f"^{NAME}$", "patternErrorMessage": "a name has letters, digits, _ . -"}
 
 

@@ -4,7 +4,7 @@ Types of one value stand side by side (`"type": ["integer", "string"]`, where th
 strings alone), so that an editor's message is about the value that was meant.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -30,19 +30,18 @@ _OF_FIELDS: Final = ("title", "description", "default", "examples")
 
 
 def model_schema(model: type[BaseModel], *, expressions: bool = True) -> Schema:
-    """The schema of an object of the model, in which nothing is required but inside lists.
+    """The schema of an object of the model, of which nothing is required: defaults may have it.
 
-    Objects may be put together from several places of a file, items of lists may not. With
-    `expressions`, each value may be one.
+    With `expressions`, each value may be one.
     """
-    return _Opening(expressions).of(model)
+    found = _Opening(expressions).of(model)
+    found.pop("required", None)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
     expressions: bool
-    complete: bool = False
-    """Whether required fields have to be there."""
 
     def of(self, model: type[BaseModel]) -> Schema:
         found = model.model_json_schema()
@@ -53,11 +52,11 @@ class _Opening:
             }
             for name, rules in rules_of(model).items()
         }
-        required = found.get("required", []) if self.complete else []
+        required = {"required": found["required"]} if "required" in found else {}
         return {
             "type": "object",
             "description": (model.__doc__ or "").strip().partition("\n")[0],
-            **({"required": required} if required else {}),
+            **required,
             "properties": {**properties, **_references(model)},
             "additionalProperties": False,
         }
@@ -71,7 +70,7 @@ class _Opening:
             return self.or_expression(self.of(rules.nested))
         found = {key: value for key, value in schema.items() if key not in _OF_FIELDS}
         if found.get("type") == "array":
-            found["items"] = replace(self, complete=True).value(found["items"], rules)
+            found["items"] = self.value(found["items"], rules)
         elif isinstance(found.get("additionalProperties"), dict):
             found["additionalProperties"] = self.value(found["additionalProperties"], rules)
         return self.or_expression(found)

@@ -138,6 +138,7 @@ def test_it_accepts_expressions_at_every_depth(section: str, platform: str) -> N
         (in_train(shared_volumes={}), "'shared_volumes' was unexpected"),
         (in_train(cluster_config={"load": "NGINX"}), "'load' was unexpected"),
         (in_train(add_ons=[{"name": "ui"}]), "'add_on_type' is a required property"),
+        (in_train(oidc_config={"client_id": "a"}), "'issuer_url' is a required property"),
         (in_train(options={"protct": True}), "'protct' was unexpected"),
         (in_train(options={"protect": "on"}), "clusters.train.options.protect: 'on' does not"),
         ({"clusters": {"train": {"platform": "scp"}}}, "clusters.train.platform: 'scp' is not"),
