@@ -71,7 +71,7 @@ class ClusterActions:
                     yield Problem(path, problem.reason)
 
     def create(self, call: Call, want: ClusterInputs) -> str:
-        """Its shared volume has to be free; OutOfCapacity names all that was tried."""
+        """Its shared volume has to be usable; OutOfCapacity names all that was tried."""
 
         def candidates() -> list[Candidate]:
             return [
@@ -93,7 +93,7 @@ class ClusterActions:
                 Attempt(partial(self._send, placed), placed.region, placed.gpu_type)
                 for placed in want.placements()
             ],
-            before=lambda: self._refuse_volume_in_use(want),
+            before=lambda: self._refuse_unusable_volume(want),
             patience=_patience(want),
         )
         try:
@@ -146,7 +146,7 @@ class ClusterActions:
             raise _out_of_stock(error, want, wanted, "changed") from None
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
-        """Done when the cluster answers 404 and its volumes are free."""
+        """Done when the cluster answers 404, and its volumes are free or still used by others."""
         volumes = {known["volume_id"]} if known.get("volume_id") else set()
         project_id = known.get("project_id")
 
@@ -184,7 +184,7 @@ class ClusterActions:
     def _send(self, want: ClusterInputs) -> str:
         return self._client.create_cluster(want).cluster_id
 
-    def _refuse_volume_in_use(self, want: ClusterInputs) -> None:
+    def _refuse_unusable_volume(self, want: ClusterInputs) -> None:
         volume_id = want.volume_id
         if volume_id is None:
             return
@@ -195,14 +195,16 @@ class ClusterActions:
                 f"volume_id: there is no shared volume {volume_id}",
                 hint="declare the id of a volume that exists, in the cluster's region",
             ) from None
-        if status != VolumeStatus.AVAILABLE:
+        if status not in (VolumeStatus.AVAILABLE, VolumeStatus.BOUND):
             raise GpuformError(
                 f"volume_id: the shared volume {volume_id} cannot be attached now: it is {status}",
-                hint="a volume is free when it is available: detach it from its cluster, or wait",
+                hint="a volume can be attached when it is available, or bound to other clusters",
             )
 
     def _wait_until_free(self, call: Call, volume_id: str, project_id: str | None) -> None:
         volumes = self._client.shared_volumes(project_id)
+        if self._is_used(volume_id, project_id):
+            return
 
         def probe() -> Look[object]:
             try:
@@ -217,6 +219,10 @@ class ClusterActions:
         except NotReady as error:
             # The cluster is gone; deleting the volume waits again.
             call.on_warning(error.reason)
+
+    def _is_used(self, volume_id: str, project_id: str | None) -> bool:
+        clusters = self._client.shared_clusters(project_id).all()
+        return any(volume_id == each.volume_id for one in clusters for each in one.volumes)
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):

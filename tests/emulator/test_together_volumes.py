@@ -100,8 +100,6 @@ def test_a_cluster_holds_its_volume_until_it_is_gone(
         2,
         "bound",
     )
-    with pytest.raises(ConflictError, match="is bound, not available"):
-        together.clusters.create(**cluster_args, volume_id=volume.volume_id)
     with pytest.raises(ConflictError, match="attached"):
         together.clusters.storage.delete(volume.volume_id)
     control.advance(3600)
@@ -195,3 +193,22 @@ def test_volumes_are_listed_in_order_and_by_project(together: Together) -> None:
 def test_a_volume_needs_a_known_region(together: Together) -> None:
     with pytest.raises(BadRequestError, match="region 'mars' is unknown"):
         together.clusters.storage.create(volume_name="a", size_tib=1, region="mars")
+
+
+def test_clusters_of_a_region_share_a_volume(
+    together: Together, control: Any, volume: ClusterStorage, cluster_args: dict[str, Any]
+) -> None:
+    clusters = [
+        together.clusters.create(
+            **{**cluster_args, "cluster_name": name}, volume_id=volume.volume_id
+        )
+        for name in ("one", "two")
+    ]
+    control.advance(3600)
+    for cluster in clusters:
+        assert together.clusters.storage.retrieve(volume.volume_id).status == "bound"
+        with pytest.raises(ConflictError, match="attached"):
+            together.clusters.storage.delete(volume.volume_id)
+        together.clusters.delete(cluster.cluster_id)
+        control.advance(3600)
+    assert together.clusters.storage.retrieve(volume.volume_id).status == "available"

@@ -227,7 +227,7 @@ class TestVolumes:
             lifecycle.create({**cluster_inputs, "volume_id": "nope"})
         assert (emulator.requests("POST"), emulator.intents.all()) == ([], [])
 
-    def test_a_volume_in_use_is_refused_before_the_create(
+    def test_a_volume_of_other_clusters_is_attached_and_not_waited_for(
         self,
         lifecycle: ClusterLifecycle,
         emulator: Any,
@@ -237,11 +237,14 @@ class TestVolumes:
         with emulator.serving():
             lifecycle.create({**cluster_inputs, "volume_id": volume_id})
         other = {**cluster_inputs, "cluster_name": "other", "volume_id": volume_id}
-        with emulator.serving("other"), pytest.raises(GpuformError, match="it is bound"):
-            lifecycle.create(other)
+        with emulator.serving("other"):
+            created = lifecycle.create(other)
+            lifecycle.delete(created.id, created.outs)
         assert len(emulator.objects("clusters")) == 1
+        assert emulator.objects("volumes")[0]["status"] == "bound"
+        assert not emulator.told.warnings
 
-    def test_a_volume_that_stays_bound_is_a_warning(
+    def test_a_volume_that_is_being_deleted_is_refused_before_the_create(
         self,
         lifecycle: ClusterLifecycle,
         emulator: Any,
@@ -249,7 +252,19 @@ class TestVolumes:
         volume_id: str,
     ) -> None:
         with emulator.serving():
-            lifecycle.create({**cluster_inputs, "volume_id": volume_id})
+            lifecycle._actions()._client.delete_volume(volume_id)
+        other = {**cluster_inputs, "volume_id": volume_id}
+        with emulator.serving("other"), pytest.raises(GpuformError, match="it is deleting"):
+            lifecycle.create(other)
+        assert emulator.objects("clusters") == []
+
+    def test_a_volume_that_stays_bound_is_a_warning(
+        self,
+        lifecycle: ClusterLifecycle,
+        emulator: Any,
+        volume_id: str,
+    ) -> None:
+        emulator.fault("GET", volume_id, status_override="bound", count=None)
         with emulator.serving():
             lifecycle.delete("gone-already", {"volume_id": volume_id})
         assert f"release of volume {volume_id}" in emulator.told.warnings[0]

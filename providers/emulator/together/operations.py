@@ -60,7 +60,7 @@ class Operations:
     def create_cluster(self, body: CreateCluster, trouble: Trouble) -> Cluster:
         now = self.now
         check_new_cluster(body, now)
-        held = None if body.volume_id is None else self._free_volume(body)
+        held = None if body.volume_id is None else self._usable_volume(body)
         if trouble.out_of_stock:
             raise ApiError(409, "Out of stock")
         start = body.reservation_start_time
@@ -138,7 +138,7 @@ class Operations:
         deleted = cluster.deleted(self.now, stuck=trouble.stuck)
         self._keep_cluster(deleted)
         if cluster.volume_id is not None:
-            self._keep_volume(self.volume(cluster.volume_id).released(deleted.gone_at))
+            self._keep_volume(self.volume(cluster.volume_id).released(cluster_id, deleted.gone_at))
 
     def cluster_view(self, cluster: Cluster, volume: Volume | None) -> dict[str, Any]:
         """What the API shows of a cluster, with the volume of its `volume_id`."""
@@ -200,12 +200,12 @@ class Operations:
         if volume.gone_at is None:
             self._keep_volume(volume.deleted(self.now, stuck=trouble.stuck))
 
-    def _free_volume(self, body: CreateCluster) -> Volume:
+    def _usable_volume(self, body: CreateCluster) -> Volume:
         volume = self.volume(str(body.volume_id))
         if volume.region != body.region:
             raise ApiError(400, "Shared volume does not exist in the datacenter")
         status = volume.status(self.now)
-        if status != "available":
+        if status not in ("available", "bound"):
             raise ApiError(409, f"volume {volume.volume_id!r} is {status}, not available")
         return volume
 

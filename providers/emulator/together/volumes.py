@@ -17,7 +17,7 @@ _DELETION = 30.0
 
 
 class Volume(BaseModel, frozen=True):
-    """`cluster_id` holds the volume from the create call until `released_at`, if that is known.
+    """`holders` are clusters that have the volume, each with the time it lets go, if that is known.
 
     `is_inline`: it was made with its cluster, and goes with it unless lifecycle independent.
     """
@@ -31,8 +31,7 @@ class Volume(BaseModel, frozen=True):
     created_at: float
     statuses: Timeline[str]
     sizes: Timeline[int]
-    cluster_id: str | None = None
-    released_at: float | None = None
+    holders: dict[str, float | None] = {}
     gone_at: float | None = None
 
     def status(self, now: float) -> str:
@@ -41,19 +40,22 @@ class Volume(BaseModel, frozen=True):
         return "bound" if status == "available" and self.is_held(now) else status
 
     def is_held(self, now: float) -> bool:
-        return self.cluster_id is not None and (self.released_at is None or now < self.released_at)
+        return any(until is None or now < until for until in self.holders.values())
 
     def is_settled(self, now: float) -> bool:
         return value_at(self.statuses, now) == "available"
 
     def attached(self, cluster_id: str) -> Self:
-        return self.model_copy(update={"cluster_id": cluster_id, "released_at": None})
+        return self.model_copy(update={"holders": {**self.holders, cluster_id: None}})
 
-    def released(self, moment: float | None) -> Self:
-        """Free, or gone with its cluster, from `moment` on (None: never)."""
+    def released(self, cluster_id: str, moment: float | None) -> Self:
+        """Let go, or gone with its cluster, at `moment` (None: never)."""
         goes_along = self.is_inline and not self.is_lifecycle_independent
         return self.model_copy(
-            update={"released_at": moment, "gone_at": moment if goes_along else self.gone_at}
+            update={
+                "holders": {**self.holders, cluster_id: moment},
+                "gone_at": moment if goes_along else self.gone_at,
+            }
         )
 
     def resized(self, size_tib: int, now: float, *, stuck: bool) -> Self:
