@@ -1,6 +1,6 @@
 """Which platform has which kind of resource. A new platform adds its line to `LIFECYCLES`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -49,6 +49,18 @@ def resource_class(platform: str, kind: str) -> type[PlatformResource]:
     lifecycle_class(platform, kind)
     module = import_module(f"gpuform.providers.{platform}.resources")
     found: type[PlatformResource] = getattr(module, kind)
+    return found
+
+
+def lookup_names(platform: str) -> list[str]:
+    """The functions by which a program can ask a platform what there is."""
+    module = import_module(f"gpuform.providers.{platform}")
+    return [name for name in module.__all__ if name not in LIFECYCLES[platform]]
+
+
+def lookup(platform: str, name: str) -> Callable[..., Any]:
+    """One of a platform's `lookup_names`."""
+    found: Callable[..., Any] = getattr(import_module(f"gpuform.providers.{platform}"), name)
     return found
 
 

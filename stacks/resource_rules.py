@@ -4,11 +4,11 @@ A rule looks at one registration with those before it, while planning; the value
 yet are the platform's to check.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine.registration import Registration
-from gpuform.stacks.engine.rules import Rule
+from gpuform.stacks.engine.rules import Registered, Rule
 from gpuform.stacks.engine.values import unwrap_secrets
 
 _CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
@@ -16,15 +16,13 @@ _VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"
 _RECORD = "pulumi-python:dynamic/gpuform.aios:Cluster"
 _RECORD_NODE = "pulumi-python:dynamic/gpuform.aios:GpuNode"
 
-Registrations = Mapping[str, Registration]
 
-
-def volume_in_region(cluster: Registration, others: Registrations) -> Iterator[Problem]:
+def volume_in_region(cluster: Registration, others: Registered) -> Iterator[Problem]:
     """A Together cluster can only use a shared volume of its own region."""
     if cluster.type != _CLUSTER:
         return
     urns = (cluster.property_dependencies or {}).get("volume_id", ())
-    for volume in (others[urn] for urn in urns if urn in others):
+    for volume in filter(None, map(others.get, urns)):
         theirs, ours = volume.inputs.get("region"), cluster.inputs.get("region")
         if volume.type != _VOLUME or not isinstance(theirs, str) or not isinstance(ours, str):
             continue
@@ -37,23 +35,18 @@ def volume_in_region(cluster: Registration, others: Registrations) -> Iterator[P
             )
 
 
-def one_owner_of_nodes(resource: Registration, others: Registrations) -> Iterator[Problem]:
+def one_owner_of_nodes(resource: Registration, others: Registered) -> Iterator[Problem]:
     """A node of an AIOS record is its cluster's or an aios.GpuNode's, and of one of these only."""
     if resource.type == _RECORD and _declares_nodes(resource):
-        for node in _of_type(_RECORD_NODE, others):
+        for node in others.of_type(_RECORD_NODE):
             if _is_in(node, resource):
                 yield Problem("nodes.node_data", _two_owners(node, resource))
     elif resource.type == _RECORD_NODE:
-        for cluster in _of_type(_RECORD, others):
+        for cluster in others.of_type(_RECORD):
             if _is_in(resource, cluster) and _declares_nodes(cluster):
                 yield Problem("cluster_id", _two_owners(resource, cluster))
-        for node in _of_type(_RECORD_NODE, others):
-            if node.urn != resource.urn and _place(node) == _place(resource) is not None:
-                yield Problem("node_id", f"is declared by '{node.name}', too: keep one of the two")
-
-
-def _of_type(type_: str, others: Registrations) -> Iterator[Registration]:
-    return (each for each in others.values() if each.type == type_)
+        for node in others.alike(resource, "cluster_id", "node_id"):
+            yield Problem("node_id", f"is declared by '{node.name}', too: keep one of the two")
 
 
 def _declares_nodes(cluster: Registration) -> bool:
@@ -68,13 +61,6 @@ def _is_in(node: Registration, cluster: Registration) -> bool:
         return True
     theirs = cluster.inputs.get("cluster_id")
     return isinstance(theirs, str) and node.inputs.get("cluster_id") == theirs
-
-
-def _place(node: Registration) -> tuple[str, str] | None:
-    """Which entry a node is, as far as it is known."""
-    cluster_id, node_id = node.inputs.get("cluster_id"), node.inputs.get("node_id")
-    known = isinstance(cluster_id, str) and isinstance(node_id, str)
-    return (str(cluster_id), str(node_id)) if known else None
 
 
 def _two_owners(node: Registration, cluster: Registration) -> str:

@@ -30,7 +30,7 @@ from gpuform.stacks.engine.event_json import EventLog
 from gpuform.stacks.engine.events import EventBus, Listener
 from gpuform.stacks.engine.lock import StackLock
 from gpuform.stacks.engine.stack import Stack, Workspace
-from gpuform.stacks.program import RULES
+from gpuform.stacks.resource_rules import RULES
 
 
 def run(arguments: RunArguments, session: Session) -> int:

@@ -45,6 +45,10 @@ class Diagnostics:
         """Notes an error."""
         self.found.setdefault((place, message), Diagnostic(place, rule, message, hint))
 
+    def add_once(self, place: Place, rule: str, key: str, message: str, hint: str = "") -> None:
+        """Notes an error, unless one with this `key` was noted for the place."""
+        self.found.setdefault((place, key), Diagnostic(place, rule, message, hint))
+
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Notes all of them."""
         for each in diagnostics:

@@ -1,7 +1,8 @@
 """The tree of a YAML file: values as people mean them, each with its place."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpuform.stacks.document.diagnostics import Place
 
@@ -59,3 +60,32 @@ def find(node: Node, steps: Iterable[str | int]) -> Node:
             return node
         node = inner
     return node
+
+
+def find_key(node: Node, steps: Sequence[str | int]) -> Place:
+    """Where the last key of these is written, or the last node on the way that is there."""
+    parent = find(node, steps[:-1])
+    if isinstance(parent, MappingNode) and str(steps[-1]) in parent.entries:
+        return parent.entries[str(steps[-1])].place
+    return parent.place
+
+
+def plain(node: Node) -> Any:
+    """The node's values as they are written."""
+    if isinstance(node, ScalarNode):
+        return node.value
+    if isinstance(node, SequenceNode):
+        return [plain(item) for item in node.items]
+    return {key: plain(entry.node) for key, entry in node.entries.items()}
+
+
+def scalars(node: Node) -> Iterator[ScalarNode]:
+    """Every scalar inside, in order."""
+    if isinstance(node, ScalarNode):
+        yield node
+    elif isinstance(node, SequenceNode):
+        for item in node.items:
+            yield from scalars(item)
+    else:
+        for entry in node.entries.values():
+            yield from scalars(entry.node)

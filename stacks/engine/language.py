@@ -140,17 +140,30 @@ class _Run:
         runtime.register_stack_transformation(self.refusals.transformation)
         folder, entry = folder_and_entry(self.program.directory)
         file = folder / ("__main__.py" if entry == "." else entry)
-        try:
-            source = file.read_bytes()
-        except FileNotFoundError:
-            raise ProgramError(
-                f"there is no program: {file} does not exist",
-                hint="write it there, or name its folder or file as `main` in Pulumi.yaml",
-            ) from None
+        source = _source(file)
         main = ModuleType("__main__")
         main.__file__ = str(file)
         sys.modules["__main__"] = main
         exec(compile(source, file, "exec", dont_inherit=True), vars(main))  # noqa: S102 - its task
+
+
+_TOPOLOGIES = ("topology.yaml", "topology.yml")
+"""The files that need no program beside them."""
+
+
+def _source(file: Path) -> bytes:
+    """The program; that of a topology, where there is only one."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        found = next((name for name in _TOPOLOGIES if (file.parent / name).is_file()), None)
+    if found is None or file.name != "__main__.py":
+        raise ProgramError(
+            f"there is no program: {file} does not exist",
+            hint="write it there, or a topology.yaml, or name its folder or file as `main` in "
+            "Pulumi.yaml",
+        )
+    return f"from gpuform.stacks import run\n\nrun({found!r})\n".encode()
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:

@@ -25,7 +25,7 @@ from gpuform.stacks.engine.registration import (
     from_request,
     read_from_request,
 )
-from gpuform.stacks.engine.rules import Rule
+from gpuform.stacks.engine.rules import Registered, Rule
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.step_executor import StepError, StepExecutor, Stopped
 from gpuform.stacks.engine.step_generator import StepGenerator
@@ -83,7 +83,7 @@ class Monitor:
     events: EventBus
     preview: bool
     rules: Iterable[Rule] = ()
-    checked: dict[str, Registration] = field(default_factory=dict)
+    checked: Registered = field(default_factory=Registered)
     stack_outputs: PropertyMap | None = None
     _steps: dict[str, Step] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -197,11 +197,12 @@ class Monitor:
     def _apply_rules(self, registration: Registration, step: Step) -> None:
         if step.new is None or step.skipped:
             return
-        self.checked[registration.urn] = replace(registration, inputs=step.new.inputs)
+        checked = replace(registration, inputs=step.new.inputs)
+        self.checked.add(checked)
         problems = [
             problem_text(registration, problem.path, problem.reason)
             for rule in self.rules
-            for problem in rule(self.checked[registration.urn], self.checked)
+            for problem in rule(checked, self.checked)
         ]
         if problems:
             raise CheckFailed(problems)

@@ -25,7 +25,7 @@ from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.values import Secret, unwrap_secrets
-from gpuform.stacks.program import RULES
+from gpuform.stacks.resource_rules import RULES
 
 PROGRAM = """\
 import json

@@ -1,0 +1,62 @@
+"""What the program of a topology does: `from gpuform.stacks import run; run("topology.yaml")`."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pulumi
+from pulumi.runtime import config as pulumi_config
+from pydantic import BaseModel
+
+from gpuform.providers.catalog import lookup
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.expressions.sandbox import Function
+from gpuform.stacks.topology.errors import TopologyError
+from gpuform.stacks.topology.planning import Surroundings, plan
+from gpuform.stacks.topology.registering import register
+
+
+def run_topology(path: Path) -> None:
+    """Registers what a topology declares, in the running Pulumi program.
+
+    Raises TopologyError with everything that is wrong, before anything is registered.
+    """
+    problems = Diagnostics()
+    program = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
+    planned = plan(path, Surroundings(_Config(), program, _lookups()), problems)
+    if problems:
+        raise TopologyError(problems)
+    register(planned)
+
+
+class _Config:
+    """The configuration of the running program, in its project's namespace."""
+
+    def get(self, name: str) -> str | None:
+        return pulumi.Config().get(name)
+
+    def is_secret(self, name: str) -> bool:
+        return pulumi_config.is_config_secret(pulumi.Config().full_key(name))
+
+
+def _lookups() -> Callable[[str, str], Any]:
+    """Finds lookups; what was asked once in a run is not asked again."""
+
+    @cache
+    def found(platform: str, name: str) -> Function:
+        ask = cache(lookup(platform, name))
+        return Function(lambda *args, **kwargs: _plain(ask(*args, **kwargs)))
+
+    return found
+
+
+def _plain(answer: Any) -> Any:
+    """A platform's answer as expressions have values."""
+    if isinstance(answer, BaseModel):
+        return answer.model_dump(mode="json")
+    if isinstance(answer, list | tuple):
+        return [_plain(item) for item in answer]
+    if isinstance(answer, dict):
+        return {key: _plain(item) for key, item in answer.items()}
+    return answer

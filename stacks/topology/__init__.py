@@ -1,0 +1,1 @@
+"""Topology files: what they declare, instance by instance, checked and ready to register."""

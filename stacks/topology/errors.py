@@ -1,0 +1,16 @@
+"""What ends a program because of its topology."""
+
+from collections.abc import Iterable
+
+import pulumi
+
+from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.engine.errors import EngineError
+
+
+class TopologyError(EngineError, pulumi.RunError):
+    """Everything that is wrong with a topology; both engines show it without a traceback."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(diagnostics)
+        super().__init__("\n".join(map(str, self.diagnostics)))

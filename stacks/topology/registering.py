@@ -1,0 +1,148 @@
+"""Declares a planned topology to Pulumi: the same registrations that a program would make."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pulumi
+
+from gpuform.providers.catalog import resource_class
+from gpuform.providers.resource import PlatformResource
+from gpuform.schemas.values import contains_unknown
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.nodes import Entry, MappingNode, Node
+from gpuform.stacks.topology.checking import Checked
+from gpuform.stacks.topology.configuration import Stacked
+from gpuform.stacks.topology.errors import TopologyError
+from gpuform.stacks.topology.instances import Instance
+from gpuform.stacks.topology.names import Source
+from gpuform.stacks.topology.options import LISTS, SINGLE, items, resources_of
+from gpuform.stacks.topology.planning import Planned
+from gpuform.stacks.topology.scope import Scope
+
+
+class Program:
+    """The source of values in a running program, and what it has registered so far."""
+
+    def __init__(self, checking: Source, config: Mapping[str, Stacked]) -> None:
+        self._checking = checking
+        self._config = config
+        self.resources: dict[Instance, PlatformResource] = {}
+        self.stacks: dict[str, pulumi.StackReference] = {}
+
+    def config(self, name: str) -> Any:
+        """A secret as Pulumi's secret output."""
+        found = self._config[name]
+        return pulumi.Output.secret(found.value) if found.secret else found.value
+
+    def property(self, instance: Instance, name: str) -> Any:
+        """Pulumi's output of the resource."""
+        return getattr(self.resources[instance], name)
+
+    def stack_output(self, reference: str, name: str) -> Any:
+        """Pulumi's output; the run fails when the other stack has none of that name."""
+        return self.stacks[reference].require_output(name)
+
+    def lookup(self, platform: str, name: str) -> Any:
+        """A Function."""
+        return self._checking.lookup(platform, name)
+
+    def about(self, name: str) -> Any:
+        """The name of the `project` or `stack`."""
+        return self._checking.about(name)
+
+    def is_pending(self, value: Any) -> bool:
+        """Whether it holds an output."""
+        if isinstance(value, Mapping):
+            return any(map(self.is_pending, value.values()))
+        if isinstance(value, list):
+            return any(map(self.is_pending, value))
+        return isinstance(value, pulumi.Output)
+
+    def join(self, values: Sequence[Any], make: Callable[[Sequence[Any]], Any]) -> Any:
+        """An output: secret, unknown and dependent as its parts are."""
+        return pulumi.Output.all(*values).apply(make)
+
+
+def register(planned: Planned) -> None:
+    """Registers stack references, resources in their order, and outputs."""
+    program = Program(planned.names.source, planned.config)
+    scope = Scope(replace(planned.names, source=program))
+    for name, entry in planned.topology.stack_references.items():
+        stack_name = _value(scope, entry.node)
+        program.stacks[name] = pulumi.StackReference(name, stack_name=stack_name)
+    for resource in planned.resources:
+        program.resources[resource.instance] = _registered(resource, scope, program)
+    for name, entry in planned.topology.outputs.items():
+        pulumi.export(name, _value(scope, entry.node))
+
+
+def _registered(resource: Checked, outer: Scope, program: Program) -> PlatformResource:
+    instance = resource.instance
+    declaration = instance.declaration
+    kind = resource_class(declaration.platform, declaration.kind)
+    problems = Diagnostics()
+    scope = outer.within(instance, problems)
+    _raise(problems)
+    options = _options(declaration.options, scope, program)
+    existing = options.pop("id", None)
+    opts = pulumi.ResourceOptions(**options)
+    if existing is not None:
+        return kind.get(instance.name, existing, opts)
+    values = {
+        name: _value(scope, resource.properties[name].node) if contains_unknown(value) else value
+        for name, value in resource.values.items()
+    }
+    return kind(instance.name, opts, **values)
+
+
+_RENAMED = {"import": "import_", "timeouts": "custom_timeouts"}
+
+
+def _options(options: Mapping[str, Entry], scope: Scope, program: Program) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, entry in options.items():
+        if key in LISTS:
+            value: Any = _resources(entry, scope, program)
+        elif key in SINGLE:
+            (value,) = _resources(entry, scope, program)
+        elif key == "aliases":
+            value = [_alias(item, scope, program) for item in items(entry)]
+        else:
+            value = _value(scope, entry.node)
+        if value is not None:
+            found[_RENAMED.get(key, key)] = value
+    timeouts = found.get("custom_timeouts")
+    if timeouts is not None:
+        found["custom_timeouts"] = pulumi.CustomTimeouts(**timeouts)
+    return found
+
+
+def _resources(entry: Entry, scope: Scope, program: Program) -> list[PlatformResource]:
+    named = [each for item in items(entry) for each in resources_of(item, scope) or ()]
+    return [program.resources[each] for each in named]
+
+
+def _alias(node: Node, scope: Scope, program: Program) -> pulumi.Alias:
+    entries = node.entries if isinstance(node, MappingNode) else {}
+    said = {key: entry for key, entry in entries.items() if key != "parent"}
+    given = {key: _value(scope, entry.node) for key, entry in said.items()}
+    if "type" in given:
+        given["type_"] = given.pop("type")
+    if "parent" in entries:
+        named = resources_of(entries["parent"].node, scope)
+        parent = program.resources[named[0]] if named else None
+        given["parent"] = parent or _value(scope, entries["parent"].node)
+    return pulumi.Alias(**given)
+
+
+def _value(scope: Scope, node: Node) -> Any:
+    problems = Diagnostics()
+    value = scope.value(node, problems)
+    _raise(problems)
+    return value
+
+
+def _raise(problems: Diagnostics) -> None:
+    if problems:
+        raise TopologyError(problems)
