@@ -21,6 +21,10 @@ _COMMANDS = {
         "status_command",
         "Show the stack's resources: state, readiness, GPUs, cost, alerts.",
     ),
+    "validate": (
+        "validate_command",
+        "Check topology files: every problem at once, without credentials.",
+    ),
     "stack": ("stack_commands", "Make, list, select, rename, remove and read stacks."),
     "state": ("state_commands", "Look at a stack's state and edit it."),
     "cancel": ("cancel_command", "Remove the locks that an ended command left on a stack."),

@@ -25,6 +25,7 @@ from gpuform.stacks.engine.monitor import Engine, Monitor
 from gpuform.stacks.engine.printing import printing_to
 from gpuform.stacks.engine.process_state import restored
 from gpuform.stacks.engine.program_errors import ProgramError, ProgramFiles, told
+from gpuform.stacks.engine.project import topology_in
 from gpuform.stacks.engine.project_modules import folder_and_entry, project_modules
 from gpuform.stacks.engine.refusals import Gate, Refusals
 from gpuform.stacks.engine.stray_failures import StrayFailures
@@ -147,23 +148,19 @@ class _Run:
         exec(compile(source, file, "exec", dont_inherit=True), vars(main))  # noqa: S102 - its task
 
 
-_TOPOLOGIES = ("topology.yaml", "topology.yml")
-"""The files that need no program beside them."""
-
-
 def _source(file: Path) -> bytes:
     """The program; that of a topology, where there is only one."""
     try:
         return file.read_bytes()
     except FileNotFoundError:
-        found = next((name for name in _TOPOLOGIES if (file.parent / name).is_file()), None)
-    if found is None or file.name != "__main__.py":
+        found = topology_in(file.parent) if file.name == "__main__.py" else None
+    if found is None:
         raise ProgramError(
             f"there is no program: {file} does not exist",
             hint="write it there, or a topology.yaml, or name its folder or file as `main` in "
             "Pulumi.yaml",
         )
-    return f"from gpuform.stacks import run\n\nrun({found!r})\n".encode()
+    return f"from gpuform.stacks import run\n\nrun({found.name!r})\n".encode()
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:

@@ -13,6 +13,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.value_json import Json
 
 _FILE_NAMES = ("Pulumi.yaml", "Pulumi.yml")
+_TOPOLOGIES = ("topology.yaml", "topology.yml")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _TYPES = ("string", "boolean", "integer", "number", "array", "object")
 _USE_THE_CLI = "Use the Pulumi CLI for this project: gpuform runs Python programs only."
@@ -76,6 +77,12 @@ class Project:
                 hint="Write `name` for one of this project, or `namespace:name`.",
             )
         return ":".join(parts) if len(parts) == 2 else f"{self.name}:{key}"
+
+
+def topology_in(folder: Path) -> Path | None:
+    """The topology file of a folder, which needs no program beside it; None without one."""
+    files = (folder / name for name in _TOPOLOGIES)
+    return next((file for file in files if file.is_file()), None)
 
 
 def find_project(directory: Path) -> Project:

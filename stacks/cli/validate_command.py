@@ -1,0 +1,68 @@
+"""`gpuform validate`: all that is wrong with topology files, without credentials or network."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.session import session, stack_flags
+
+if TYPE_CHECKING:
+    from gpuform.stacks.topology.planning import Planned
+
+_FORMATS = ("text", "json", "sarif", "github")
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
+@click.option(
+    "--format",
+    "-f",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="text",
+    show_default=True,
+    help="How problems are told: sarif for code scanning, github for a workflow's log.",
+)
+@stack_flags
+def validate(files: tuple[Path, ...], form: str) -> int:
+    """Check topology files: every problem at once, with file, line and column.
+
+    Without FILE it checks the project's topology.yaml. Nothing is asked of a platform and no
+    passphrase is needed; values that the stack named by --stack sets in the clear are used, any
+    others count as not known yet. Exits 1 when there are problems.
+
+    \b
+    Examples:
+      gpuform validate
+      gpuform validate --stack prod --format github
+    """
+    from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
+    from gpuform.stacks.document.reports import FORMATS  # noqa: PLC0415 - as above
+    from gpuform.stacks.topology.offline import own_topology, surroundings_of  # noqa: PLC0415
+    from gpuform.stacks.topology.planning import plan  # noqa: PLC0415 - as above
+
+    with session() as current:
+        problems, valid = Diagnostics(), []
+        for file in files or (own_topology(Path.cwd()),):
+            found = Diagnostics()
+            planned = plan(file, surroundings_of(file, current.stack), found)
+            problems.extend(found)
+            if not found:
+                valid.append(_summary(file, planned))
+        if problems or form != "text":
+            current.screen.print(FORMATS[form](list(problems)))
+        if problems:
+            current.screen.warn(f"error: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
+        elif form == "text":
+            current.screen.print("\n".join(valid))
+    return FAILED if problems else SUCCESS
+
+
+def _summary(file: Path, planned: "Planned") -> str:
+    number = len(planned.resources)
+    summary = f"{file} is valid: {number} resource{'' if number == 1 else 's'}"
+    groups = (group for section in planned.names.groups.values() for group in section.values())
+    later = [group.declaration.address for group in groups if group.open]
+    return f"{summary}, and those of {', '.join(later)}, not known here" if later else summary
