@@ -1,6 +1,7 @@
-"""Every example does what its README says, with the passphrase alone set."""
+"""Every example does what its README says, with the passphrase alone set, in YAML and in Python."""
 
 import contextlib
+import json
 import re
 import shutil
 from pathlib import Path
@@ -11,27 +12,43 @@ from click.testing import CliRunner
 from gpuform.stacks.cli.app import cli
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*"))
+PROJECTS = [path for example in EXAMPLES for path in (example, example / "python")]
+
+FRESH = ("id", "created", "modified", "outputs")
+"""What differs from one creation of the same thing to the next."""
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_comes_up_stays_and_goes(example, tmp_path):
-    ignored = shutil.ignore_patterns(".*", "Pulumi.*.yaml")
-    directory = shutil.copytree(example, tmp_path / example.name, ignore=ignored)
-    environ = {
-        "PULUMI_CONFIG_PASSPHRASE": "",
-        "PULUMI_HOME": str(tmp_path / "home"),
-        "PULUMI_BACKEND_URL": None,
-        "TOGETHER_API_KEY": None,
-        "TOGETHER_BASE_URL": None,
-        "SCP_TF_ACCESS_KEY": None,
-        "SCP_TF_ENDPOINT_OVERRIDE": None,
-        "TENSORONE_API_KEY": None,
-        "TENSORONE_BASE_URL": None,
-    }
-    printed = {}
+class Project:
+    """A copy of an example's project, where commands run."""
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        ignored = shutil.ignore_patterns(".*", "Pulumi.*.yaml", "python")
+        self.directory = shutil.copytree(source, folder, ignore=ignored)
+        self.environ = {
+            "PULUMI_CONFIG_PASSPHRASE": "",
+            "PULUMI_HOME": str(folder.parent / "home"),
+            "PULUMI_BACKEND_URL": None,
+            "TOGETHER_API_KEY": None,
+            "TOGETHER_BASE_URL": None,
+            "SCP_TF_ACCESS_KEY": None,
+            "SCP_TF_ENDPOINT_OVERRIDE": None,
+            "TENSORONE_API_KEY": None,
+            "TENSORONE_BASE_URL": None,
+        }
+
+    def run(self, *command: str) -> str:
+        with contextlib.chdir(self.directory):
+            done = CliRunner().invoke(cli, command, env=self.environ)
+        assert done.exit_code == 0, (command, done.output)
+        return done.stdout
+
+
+@pytest.mark.parametrize("source", PROJECTS, ids=lambda p: str(p.relative_to(EXAMPLES[0].parent)))
+def test_an_example_comes_up_stays_and_goes(source, tmp_path):
+    project = Project(source, tmp_path / "project")
+    project.run("stack", "init", "dev")
+    printed = project.run("preview", "--emulate")
     for command in (
-        ["stack", "init", "dev"],
-        ["preview", "--emulate"],
         ["up", "--emulate", "--yes", "--stack", "dev"],
         ["preview", "--emulate", "--expect-no-changes"],
         ["refresh", "--emulate", "--yes"],
@@ -39,11 +56,43 @@ def test_an_example_comes_up_stays_and_goes(example, tmp_path):
         ["destroy", "--emulate", "--yes"],
         ["stack", "rm", "dev", "--yes"],
     ):
-        with contextlib.chdir(directory):
-            done = CliRunner().invoke(cli, command, env=environ)
-        assert done.exit_code == 0, (command, done.output)
-        printed.setdefault(command[0], done.stdout)
+        project.run(*command)
+    example = source if source in EXAMPLES else source.parent
     readme = (example / "README.md").read_text()
     plan = re.search(r"## The plan\n.*?```\n(.*?)```", readme, re.DOTALL)
     assert plan, "the README shows the plan"
-    assert plan[1].strip() in printed["preview"]
+    assert plan[1].strip() in printed
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_both_forms_are_one_plan_and_one_state(example, tmp_path):
+    plans, states = [], []
+    for form, source in (("yaml", example), ("python", example / "python")):
+        project = Project(source, tmp_path / form)
+        project.run("stack", "init", "dev")
+        plans.append(json.loads(project.run("preview", "--emulate", "--json")))
+        project.run("up", "--emulate", "--yes")
+        states.append(json.loads(project.run("stack", "export", "--show-secrets")))
+    assert _planned(plans[0]) == _planned(plans[1])
+    assert _kept(states[0]) == _kept(states[1])
+    # One form goes on where the other one ended.
+    shutil.copytree(tmp_path / "yaml" / ".pulumi", tmp_path / "python" / ".pulumi", dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "yaml" / ".gpuform", project.directory / ".gpuform", dirs_exist_ok=True)
+
+
+def _planned(plan):
+    return sorted(
+        (step["urn"], step["op"], json.dumps(step.get("newState"), sort_keys=True))
+        for step in plan["steps"]
+    )
+
+
+def _kept(state):
+    resources = state["deployment"]["resources"]
+    return {
+        each["urn"]: {
+            **{key: value for key, value in each.items() if key not in FRESH},
+            "outputs": sorted(each.get("outputs", {})),
+        }
+        for each in resources
+    }

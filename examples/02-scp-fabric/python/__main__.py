@@ -1,0 +1,54 @@
+"""Two pools of Samsung SCP's GPU nodes in fabrics of their own; one node has a public address."""
+
+import pulumi
+
+from gpuform.providers.scp import NodePool, images, products
+
+REGION = "kr-west1"
+VENDOR_POOL = "POOL001-krw1a"
+NETWORK = {
+    "region_id": REGION,
+    "vpc_id": "e58348b1bc9148e5af86500fd4ef99ca",
+    "subnet_id": "ab313c43291e4b678f4bacffe10768ae",
+}
+
+config = pulumi.Config()
+password = config.get_secret("password") or pulumi.Output.secret("Only4Tests!")  # for the emulator
+
+image = next(each for each in images(REGION) if each.os_distro == "UBUNTU")
+server = next(
+    each for each in products("SCALE", image.id, region=REGION) if each.state == "AVAILABLE"
+)
+
+train = NodePool(
+    "train",
+    node_pool_id=VENDOR_POOL,
+    cluster_fabric_name="train-a",
+    gpu_node_name_prefix="train",
+    count=config.get_int("nodes") or 6,
+    image_id=image.id,
+    server_type_id=server.id,
+    os_user_password=password,
+    **NETWORK,
+)
+
+serve = NodePool(
+    "serve",
+    node_pool_id=VENDOR_POOL,
+    cluster_fabric_name=config.get("serve_in") or "serve-a",
+    gpu_node_name_prefix="serve",
+    nodes={
+        "edge": {
+            "nat_enabled": True,
+            "public_ip_address_id": "0f6ea6b6b5a14b0f9d9b2f0c4d1f7a55",
+        },
+        "inner": {},
+    },
+    image_id=image.id,
+    server_type_id=server.id,
+    os_user_password=password,
+    **NETWORK,
+)
+
+pulumi.export("train", train.node_ids)
+pulumi.export("edge", serve.gpu_nodes["edge"]["policy_nat"])
