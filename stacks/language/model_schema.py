@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gpuform.schemas.effects import with_effect
+from gpuform.schemas.effects import inside, with_effect
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.topology import SECTIONS, short_names
@@ -34,7 +34,7 @@ def model_schema(model: type[BaseModel], *, expressions: bool = True) -> Schema:
 
     With `expressions`, each value may be one.
     """
-    found = _Opening(expressions).of(model)
+    found = _Opening(expressions).of(model, FieldRules())
     found.pop("required", None)
     return found
 
@@ -43,15 +43,13 @@ def model_schema(model: type[BaseModel], *, expressions: bool = True) -> Schema:
 class _Opening:
     expressions: bool
 
-    def of(self, model: type[BaseModel]) -> Schema:
+    def of(self, model: type[BaseModel], outer: FieldRules) -> Schema:
         found = model.model_json_schema()
-        properties = {
-            name: {
-                **_or_null(self.value(found["properties"][name], rules)),
-                **_told(model.model_fields[name], rules),
-            }
-            for name, rules in rules_of(model).items()
-        }
+        properties = {}
+        for name, own in rules_of(model).items():
+            rules = inside(own, outer)
+            value = self.value(found["properties"][name], rules)
+            properties[name] = {**_or_null(value), **_told(model.model_fields[name], rules)}
         required = {"required": found["required"]} if "required" in found else {}
         return {
             "type": "object",
@@ -67,7 +65,7 @@ class _Opening:
             if part != _NULL:
                 return self.value(part, rules)
         if "$ref" in schema and rules.nested:
-            return self.or_expression(self.of(rules.nested))
+            return self.or_expression(self.of(rules.nested, rules))
         found = {key: value for key, value in schema.items() if key not in _OF_FIELDS}
         if found.get("type") == "array":
             found["items"] = self.value(found["items"], rules)
