@@ -29,14 +29,15 @@ _MEANT: Final = {
 _OF_FIELDS: Final = ("title", "description", "default", "examples")
 
 
-def model_schema(model: type[BaseModel], *, expressions: bool = True) -> Schema:
+def model_schema(model: type[InputModel], *, expressions: bool = True) -> Schema:
     """The schema of an object of the model, of which nothing is required: defaults may have it.
 
-    With `expressions`, each value may be one.
+    A field that holds the id of a resource has its short name, too. With `expressions`, each value
+    may be one.
     """
     found = _Opening(expressions).of(model, FieldRules())
     found.pop("required", None)
-    return found
+    return {**found, "properties": {**found["properties"], **_references(model)}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class _Opening:
             "type": "object",
             "description": (model.__doc__ or "").strip().partition("\n")[0],
             **required,
-            "properties": {**properties, **_references(model)},
+            "properties": properties,
             "additionalProperties": False,
         }
 
@@ -112,20 +113,15 @@ def _expression_else(meant: str) -> Schema:
     return {"pattern": _EXPRESSION, "patternErrorMessage": message}
 
 
-def _references(model: type[BaseModel]) -> Schema:
+def _references(model: type[InputModel]) -> Schema:
     """The fields that hold ids of resources, under the names that take the resources."""
-    if not issubclass(model, InputModel):
-        return {}
     sections = {kind: section for section, kind in SECTIONS.items()}
     found = {}
     for short, name in short_names(model).items():
         kind = rules_of(model)[name].refers
-        each = f"{{{{ {sections[kind]}.NAME }}}}"
         found[short] = {
             "type": ["string", "null"],
             "description": f"A {kind} of this stack, instead of its id in {name}.",
-            "examples": [each],
-            "pattern": _EXPRESSION,
-            "patternErrorMessage": f"write {each}, or an id as {name}",
+            "examples": [f"{{{{ {sections[kind]}.NAME }}}}"],
         }
     return found

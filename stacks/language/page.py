@@ -1,9 +1,15 @@
 """The reference of topology files, in Markdown: all of it but the introductions from the models."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpuform.providers.catalog import capability_table, lifecycle_class, platforms_with
+from gpuform.providers.catalog import (
+    LIFECYCLES,
+    capability_table,
+    lifecycle_class,
+    lookup_names,
+    platforms_with,
+)
 from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, TopologyInputs
 from gpuform.stacks.expressions.filters import FILTERS
 from gpuform.stacks.language.tables import (
@@ -54,18 +60,18 @@ its kind on its platform, and what it does not say is as `defaults` have it. A p
 takes the place of the whole default, options are put together one by one, and null undoes either.
 """
 _EXPRESSIONS: Final = """\
-Any value may be an expression of Jinja2, or a text with expressions in it:
-`"{{ config.gpus // 8 }}"`, `"train-{{ each.key }}"`. YAML needs the quotes. An expression alone
-keeps the type of its value; in a text, lists and objects are written as JSON. There are no
-statements (`{% ... %}`): a choice is `{{ a if b else c }}`, and several resources are `for_each`.
+A value may be an expression of Jinja2, or a text with expressions in it:
+`"{{ config.gpus // 8 }}"`, `"train-{{ each.key }}"`. YAML needs the quotes. `platform`, `options`
+as a whole and what is under `include` and `config` are written out. An expression alone keeps the
+type of its value; in a text, lists and objects are written as JSON. There are no statements
+(`{% ... %}`): a choice is `{{ a if b else c }}`, and several resources are `for_each`.
 """
 _AFTER_ROOTS: Final = """\
 A name with a hyphen goes into brackets: `{{ clusters['train-big'].status }}`. `for_each` and `when`
-have to be known while planning, so they cannot ask for resources or for other stacks.
+have to be known while planning, so they ask for no resource, no other stack and nothing secret.
 
 What is not known yet becomes a Pulumi output: the plan shows it as known after apply, and a
 resource that uses it depends on where it comes from. What is made of a secret stays secret.
-
 """
 _ROOTS: Final = (
     ("config.NAME", "A value of the stack's configuration."),
@@ -99,7 +105,9 @@ def _parts() -> Iterator[str]:
     yield f"## Configuration\n\n{_CONFIG}\n{part_tables(ConfigInputs, 'config')}"
     yield f"## Entries\n\n{_ENTRIES}\n{part_tables(EntryInputs, 'an entry')}"
     yield f"## Expressions\n\n{_EXPRESSIONS}\n{_roots()}"
-    yield _AFTER_ROOTS + f"Filters: {', '.join(f'`{name}`' for name in sorted(FILTERS))}.\n"
+    yield _AFTER_ROOTS
+    yield f"Lookups: {_listed(_lookups())}.\n"
+    yield f"Filters: {_listed(sorted(FILTERS))}.\n"
     yield f"## Kinds\n\n{capability_table()}"
     for section, kind in SECTIONS.items():
         yield f"## {section}\n"
@@ -120,8 +128,17 @@ def _keys() -> str:
 
 
 def _roots() -> str:
-    rows = [[", ".join(f"`{one}`" for one in form.split(", ")), text] for form, text in _ROOTS]
+    rows = [[_listed(form.split(", ")), text] for form, text in _ROOTS]
     return table(("reference", "means"), rows)
+
+
+def _lookups() -> Iterator[str]:
+    for platform in LIFECYCLES:
+        yield from (f"{platform}.{name}" for name in lookup_names(platform))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _title(kind: str, platform: str) -> str:

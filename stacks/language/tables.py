@@ -45,7 +45,10 @@ def _tables(model: type[BaseModel], title: str, columns: Sequence[str], cells: C
     parts = []
     for each, outer in _models(model).items():
         rows = [
-            _row(each, name, title, cells(each.model_fields[name], inside(rules, outer)))
+            [
+                *_first_cells(each, name, title, outermost=each is model),
+                *cells(each.model_fields[name], inside(rules, outer)),
+            ]
             for name, rules in rules_of(each).items()
         ]
         heading = "" if each is model else f"#### {_title(each, title)}\n\n{_doc(each)}"
@@ -53,13 +56,15 @@ def _tables(model: type[BaseModel], title: str, columns: Sequence[str], cells: C
     return "\n".join(parts)
 
 
-def _row(model: type[BaseModel], name: str, title: str, cells: Sequence[str]) -> Sequence[str]:
+def _first_cells(
+    model: type[BaseModel], name: str, title: str, *, outermost: bool
+) -> Sequence[str]:
     rules = rules_of(model)[name]
     inner = f"[object]({link_to(_title(rules.nested, title))})" if rules.nested else ""
     meaning = model.model_fields[name].description or ""
-    if rules.refers:
+    if rules.refers and outermost:
         meaning += f" Or `{name.removesuffix('_id')}`, a {rules.refers} itself."
-    return f"`{name}`", type_text(model, name, of_model=inner), meaning, *cells
+    return f"`{name}`", type_text(model, name, of_model=inner), meaning
 
 
 def _models(model: type[BaseModel]) -> dict[type[BaseModel], FieldRules]:

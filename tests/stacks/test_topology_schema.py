@@ -100,8 +100,8 @@ def test_it_accepts_the_examples_of_configuration() -> None:
 def test_it_accepts_expressions_and_null_for_every_value(section: str, platform: str) -> None:
     for model in (model_of(section, platform), EntryInputs):
         for name in model.model_fields:
-            if name != "platform":
-                for value in (EXPRESSION, None):
+            for value in (EXPRESSION, None):
+                if name != "platform" and (name != "options" or value is None):
                     assert problems(with_property(section, platform, name, value)) == []
 
 
@@ -117,7 +117,8 @@ def paths_inside(schema: Any) -> Iterator[Any]:
 @pytest.mark.parametrize(("section", "platform"), KINDS)
 def test_it_accepts_expressions_at_every_depth(section: str, platform: str) -> None:
     left = list(SCHEMA["definitions"][f"{section}.{platform}"]["properties"].items())
-    left = [schema for name, schema in left if name != "platform"]
+    left = [schema for name, schema in left if name not in ("platform", "options")]
+    left.extend(paths_inside(SCHEMA["definitions"]["entry.options"]))
     while left:
         schema = left.pop()
         whole = {**schema, "definitions": SCHEMA["definitions"]}
@@ -134,7 +135,8 @@ def test_it_accepts_expressions_at_every_depth(section: str, platform: str) -> N
         (in_train(auto_scale="yes"), "clusters.train.auto_scale: 'yes' does not match"),
         (in_train(nvidia_driver_version=560), "560 is not of type 'string'"),
         (in_train(billing_type="PREPAID"), "clusters.train.billing_type: 'PREPAID' is not valid"),
-        (in_train(volume="vol-1"), "clusters.train.volume: 'vol-1' does not match"),
+        (in_train(volume=3), "clusters.train.volume: 3 is not of type 'string'"),
+        (in_train(options=EXPRESSION), "clusters.train.options: '{{ config.anything }}' is not"),
         (in_train(shared_volumes={}), "'shared_volumes' was unexpected"),
         (in_train(cluster_config={"load": "NGINX"}), "'load' was unexpected"),
         (in_train(add_ons=[{"name": "ui"}]), "'add_on_type' is a required property"),
