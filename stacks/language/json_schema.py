@@ -3,7 +3,7 @@
 Draft 7, which they know best. An entry's platform chooses its properties by if and then, so that
 messages and completions are about that platform alone. Of an entry, `platform` alone is required:
 the file's `defaults` may have the rest. What is missing, and rules over several fields, are
-`gpuform preview`'s to tell.
+`gpuform validate`'s to tell.
 """
 
 import json
