@@ -1,5 +1,7 @@
 """What a change of a field does, in the words of all that is generated from the models."""
 
+from dataclasses import replace
+
 from gpuform.schemas.rules import FieldRules
 
 
@@ -22,3 +24,13 @@ def with_effect(meaning: str, rules: FieldRules) -> str:
     """A field's description, with what a change does where that is not the usual thing."""
     found = effect(rules)
     return meaning if found == "in place" else f"{meaning} ({found})"
+
+
+def inside(rules: FieldRules, outer: FieldRules) -> FieldRules:
+    """The rules of a field in an object that is itself a field with rules."""
+    return replace(
+        rules.under(outer),
+        local=rules.local or outer.local,
+        at_create=rules.at_create or outer.at_create,
+        write_only=rules.write_only or outer.write_only,
+    )

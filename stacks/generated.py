@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpuform.providers.generating import write_or_check
 from gpuform.stacks.language.json_schema import schema_text
+from gpuform.stacks.language.page import reference_page
 
 _FOLDER = Path(__file__).parent.parent / "schemas"
 
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def generated() -> Iterator[tuple[Path, str]]:
     """Each generated file and its text."""
     yield _FOLDER / "topology.schema.json", schema_text()
+    yield _FOLDER / "topology.md", reference_page()
 
 
 if __name__ == "__main__":

@@ -2,12 +2,17 @@
 
 from pathlib import Path
 
-from gpuform.providers.codegen import field_table
+from gpuform.stacks.cli.app import _COMMANDS
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 
-def test_the_table_of_fields_is_current():
-    assert field_table().strip() in README, (
-        "paste the output of `python -m gpuform.providers.codegen --readme` into README.md"
-    )
+def test_it_leads_to_the_reference():
+    assert "(schemas/topology.md)" in README
+    assert (ROOT / "schemas" / "topology.md").exists()
+
+
+def test_it_has_every_command():
+    for name in _COMMANDS:
+        assert f"| `gpuform {name}` |" in README

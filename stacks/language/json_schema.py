@@ -3,7 +3,7 @@
 Draft 7, which they know best. An entry's platform chooses its properties by if and then, so that
 messages and completions are about that platform alone. Of an entry, `platform` alone is required:
 the file's `defaults` may have the rest. What is missing, and rules over several fields, are
-`gpuform preview`'s to tell.
+`gpuform validate`'s to tell.
 """
 
 import json
@@ -22,6 +22,7 @@ def topology_schema() -> dict[str, Any]:
     """The schema of a topology file."""
     file = model_schema(TopologyInputs, expressions=False)
     entry = model_schema(EntryInputs)["properties"]
+    entry["options"] = _written_out(entry["options"])
     definitions = {f"entry.{name}": entry[name] for name in _OWN}
     sections, defaults = {}, {}
     for section, kind in SECTIONS.items():
@@ -108,6 +109,12 @@ def _default(section: str, platform: str, model: Schema) -> Schema:
         },
         "additionalProperties": False,
     }
+
+
+def _written_out(opened: Schema) -> Schema:
+    """The schema of an object that is no expression itself."""
+    kept = {key: value for key, value in opened.items() if not key.startswith("pattern")}
+    return {**kept, "type": ["object", "null"]}
 
 
 def _own() -> Schema:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gpuform.schemas.effects import with_effect
+from gpuform.schemas.effects import inside, with_effect
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.topology import SECTIONS, short_names
@@ -29,35 +29,34 @@ _MEANT: Final = {
 _OF_FIELDS: Final = ("title", "description", "default", "examples")
 
 
-def model_schema(model: type[BaseModel], *, expressions: bool = True) -> Schema:
+def model_schema(model: type[InputModel], *, expressions: bool = True) -> Schema:
     """The schema of an object of the model, of which nothing is required: defaults may have it.
 
-    With `expressions`, each value may be one.
+    A field that holds the id of a resource has its short name, too. With `expressions`, each value
+    may be one.
     """
-    found = _Opening(expressions).of(model)
+    found = _Opening(expressions).of(model, FieldRules())
     found.pop("required", None)
-    return found
+    return {**found, "properties": {**found["properties"], **_references(model)}}
 
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
     expressions: bool
 
-    def of(self, model: type[BaseModel]) -> Schema:
+    def of(self, model: type[BaseModel], outer: FieldRules) -> Schema:
         found = model.model_json_schema()
-        properties = {
-            name: {
-                **_or_null(self.value(found["properties"][name], rules)),
-                **_told(model.model_fields[name], rules),
-            }
-            for name, rules in rules_of(model).items()
-        }
+        properties = {}
+        for name, own in rules_of(model).items():
+            rules = inside(own, outer)
+            value = self.value(found["properties"][name], rules)
+            properties[name] = {**_or_null(value), **_told(model.model_fields[name], rules)}
         required = {"required": found["required"]} if "required" in found else {}
         return {
             "type": "object",
             "description": (model.__doc__ or "").strip().partition("\n")[0],
             **required,
-            "properties": {**properties, **_references(model)},
+            "properties": properties,
             "additionalProperties": False,
         }
 
@@ -67,7 +66,7 @@ class _Opening:
             if part != _NULL:
                 return self.value(part, rules)
         if "$ref" in schema and rules.nested:
-            return self.or_expression(self.of(rules.nested))
+            return self.or_expression(self.of(rules.nested, rules))
         found = {key: value for key, value in schema.items() if key not in _OF_FIELDS}
         if found.get("type") == "array":
             found["items"] = self.value(found["items"], rules)
@@ -114,20 +113,15 @@ def _expression_else(meant: str) -> Schema:
     return {"pattern": _EXPRESSION, "patternErrorMessage": message}
 
 
-def _references(model: type[BaseModel]) -> Schema:
+def _references(model: type[InputModel]) -> Schema:
     """The fields that hold ids of resources, under the names that take the resources."""
-    if not issubclass(model, InputModel):
-        return {}
     sections = {kind: section for section, kind in SECTIONS.items()}
     found = {}
     for short, name in short_names(model).items():
         kind = rules_of(model)[name].refers
-        each = f"{{{{ {sections[kind]}.NAME }}}}"
         found[short] = {
             "type": ["string", "null"],
             "description": f"A {kind} of this stack, instead of its id in {name}.",
-            "examples": [each],
-            "pattern": _EXPRESSION,
-            "patternErrorMessage": f"write {each}, or an id as {name}",
+            "examples": [f"{{{{ {sections[kind]}.NAME }}}}"],
         }
     return found

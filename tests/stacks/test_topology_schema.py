@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 import yaml
+from declared import CLUSTER
 from jsonschema import Draft7Validator
 
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, short_names
 from gpuform.stacks.cli.app import cli
+from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.language.json_schema import topology_schema
+from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.planning import plan
 
 SCHEMA = topology_schema()
 EXAMPLE = """
@@ -33,6 +37,8 @@ clusters:
     when: "{{ config.gpus > 0 }}"
     cluster_name: "train-{{ each.key }}"
     region: "{{ each.value }}"
+    gpu_type: H100_SXM
+    driver_version: CUDA_12_6_560
     num_gpus: "{{ config.gpus }}"
     volume: "{{ shared_volumes.data }}"
     options: {timeouts: {create: 45m}}
@@ -63,7 +69,7 @@ def with_property(section: str, platform: str, name: str, value: Any) -> dict[st
 
 
 def in_train(**properties: Any) -> dict[str, Any]:
-    return {"clusters": {"train": {"platform": "together", **properties}}}
+    return {"clusters": {"train": {"platform": "together", **CLUSTER, **properties}}}
 
 
 def test_it_is_a_schema() -> None:
@@ -100,8 +106,8 @@ def test_it_accepts_the_examples_of_configuration() -> None:
 def test_it_accepts_expressions_and_null_for_every_value(section: str, platform: str) -> None:
     for model in (model_of(section, platform), EntryInputs):
         for name in model.model_fields:
-            if name != "platform":
-                for value in (EXPRESSION, None):
+            for value in (EXPRESSION, None):
+                if name != "platform" and (name != "options" or value is None):
                     assert problems(with_property(section, platform, name, value)) == []
 
 
@@ -117,7 +123,8 @@ def paths_inside(schema: Any) -> Iterator[Any]:
 @pytest.mark.parametrize(("section", "platform"), KINDS)
 def test_it_accepts_expressions_at_every_depth(section: str, platform: str) -> None:
     left = list(SCHEMA["definitions"][f"{section}.{platform}"]["properties"].items())
-    left = [schema for name, schema in left if name != "platform"]
+    left = [schema for name, schema in left if name not in ("platform", "options")]
+    left.extend(paths_inside(SCHEMA["definitions"]["entry.options"]))
     while left:
         schema = left.pop()
         whole = {**schema, "definitions": SCHEMA["definitions"]}
@@ -125,41 +132,60 @@ def test_it_accepts_expressions_at_every_depth(section: str, platform: str) -> N
         left.extend(paths_inside(schema))
 
 
-@pytest.mark.parametrize(
-    ("file", "told"),
-    [
-        (in_train(num_gpu=8), "'num_gpu' was unexpected"),
-        (in_train(num_gpus=12), "clusters.train.num_gpus: 12 is not a multiple of 8"),
-        (in_train(num_gpus="16"), "clusters.train.num_gpus: '16' does not match"),
-        (in_train(auto_scale="yes"), "clusters.train.auto_scale: 'yes' does not match"),
-        (in_train(nvidia_driver_version=560), "560 is not of type 'string'"),
-        (in_train(billing_type="PREPAID"), "clusters.train.billing_type: 'PREPAID' is not valid"),
-        (in_train(volume="vol-1"), "clusters.train.volume: 'vol-1' does not match"),
-        (in_train(shared_volumes={}), "'shared_volumes' was unexpected"),
-        (in_train(cluster_config={"load": "NGINX"}), "'load' was unexpected"),
-        (in_train(add_ons=[{"name": "ui"}]), "'add_on_type' is a required property"),
-        (in_train(oidc_config={"client_id": "a"}), "'issuer_url' is a required property"),
-        (in_train(options={"protct": True}), "'protct' was unexpected"),
-        (in_train(options={"protect": "on"}), "clusters.train.options.protect: 'on' does not"),
-        ({"clusters": {"train": {"platform": "scp"}}}, "clusters.train.platform: 'scp' is not"),
-        ({"clusters": {"train": {"platform": "azure"}}}, "'azure' is not one of"),
-        ({"clusters": {"train": {"region": "a"}}}, "'platform' is a required property"),
-        ({"clusters": {"train": None}}, "clusters.train: None is not of type 'object'"),
-        ({"clusters": {"a b": {"platform": "together"}}}, "'a b' does not match"),
-        ({"clusters": []}, "clusters: [] is not of type 'object', 'null'"),
-        ({"clustrs": {}}, "'clustrs' does not match any"),
-        ({"config": {"gpus": {"type": "int"}}}, "config.gpus.type: 'int' is not valid"),
-        ({"config": {"a b": {}}}, "'a b' does not match"),
-        ({"include": "volumes.yaml"}, "include: 'volumes.yaml' is not of type 'array'"),
-        ({"defaults": {"clusters": {"scp": {}}}}, "'scp' was unexpected"),
-        ({"defaults": {"clusters": {"together": {"num_gpu": 8}}}}, "'num_gpu' was unexpected"),
-        ({"defaults": {"clusters": {"together": {"num_gpus": 4}}}}, "4 is less than the minimum"),
-        ({"defaults": {"clusters": {"together": {"for_each": []}}}}, "'for_each' was unexpected"),
-    ],
-)
+REFUSED = [
+    (in_train(num_gpu=8), "'num_gpu' was unexpected"),
+    (in_train(num_gpus=12), "clusters.train.num_gpus: 12 is not a multiple of 8"),
+    (in_train(num_gpus="16"), "clusters.train.num_gpus: '16' does not match"),
+    (in_train(auto_scale="yes"), "clusters.train.auto_scale: 'yes' does not match"),
+    (in_train(nvidia_driver_version=560), "560 is not of type 'string'"),
+    (in_train(billing_type="PREPAID"), "clusters.train.billing_type: 'PREPAID' is not valid"),
+    (in_train(volume=3), "clusters.train.volume: 3 is not of type 'string'"),
+    (in_train(options=EXPRESSION), "clusters.train.options: '{{ config.anything }}' is not"),
+    (in_train(shared_volumes={}), "'shared_volumes' was unexpected"),
+    (in_train(cluster_config={"load": "NGINX"}), "'load' was unexpected"),
+    (in_train(add_ons=[{"name": "ui"}]), "'add_on_type' is a required property"),
+    (in_train(oidc_config={"client_id": "a"}), "'issuer_url' is a required property"),
+    (in_train(options={"protct": True}), "'protct' was unexpected"),
+    (in_train(options={"protect": "on"}), "clusters.train.options.protect: 'on' does not"),
+    ({"clusters": {"train": {"platform": "scp"}}}, "clusters.train.platform: 'scp' is not"),
+    ({"clusters": {"train": {"platform": "azure"}}}, "'azure' is not one of"),
+    ({"clusters": {"train": {"region": "a"}}}, "'platform' is a required property"),
+    ({"clusters": {"train": None}}, "clusters.train: None is not of type 'object'"),
+    ({"clusters": {"a b": {"platform": "together"}}}, "'a b' does not match"),
+    ({"clusters": []}, "clusters: [] is not of type 'object', 'null'"),
+    ({"clustrs": {}}, "'clustrs' does not match any"),
+    ({"config": {"gpus": {"type": "int"}}}, "config.gpus.type: 'int' is not valid"),
+    ({"config": {"a b": {}}}, "'a b' does not match"),
+    ({"include": "volumes.yaml"}, "include: 'volumes.yaml' is not of type 'array'"),
+    ({"defaults": {"clusters": {"scp": {}}}}, "'scp' was unexpected"),
+    ({"defaults": {"clusters": {"together": {"num_gpu": 8}}}}, "'num_gpu' was unexpected"),
+    ({"defaults": {"clusters": {"together": {"num_gpus": 4}}}}, "4 is less than the minimum"),
+    ({"defaults": {"clusters": {"together": {"for_each": []}}}}, "'for_each' was unexpected"),
+]
+
+
+@pytest.mark.parametrize(("file", "told"), REFUSED)
 def test_it_refuses(file: Any, told: str) -> None:
     found = problems(file)
     assert any(told in each for each in found), found
+
+
+@pytest.mark.parametrize("file", [file for file, _ in REFUSED if "defaults" not in file])
+def test_gpuform_refuses_the_same(file: Any, tmp_path: Path) -> None:
+    assert validated(yaml.safe_dump(file), tmp_path)
+
+
+def test_gpuform_accepts_the_example(tmp_path: Path) -> None:
+    (tmp_path / "volumes.yaml").write_text("{}")
+    assert validated(EXAMPLE, tmp_path) == []
+
+
+def validated(text: str, folder: Path) -> list[str]:
+    """What `gpuform validate` finds in a file."""
+    path, problems = folder / "topology.yaml", Diagnostics()
+    path.write_text(text)
+    plan(path, surroundings_of(path, None), problems)
+    return list(map(str, problems))
 
 
 @pytest.mark.parametrize(("section", "platform"), KINDS)
