@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 import httpx
@@ -46,6 +46,29 @@ class Measured:
     peak: float
 
 
+def measured(
+    command: Sequence[str], directory: Path | None = None, environ: dict[str, str] | None = None
+) -> Measured:
+    """Runs a command as a process; ends the benchmark when it fails."""
+    began = time.monotonic()
+    with TemporaryFile("w+") as printed:
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        seconds = time.monotonic() - began
+        if process.returncode:
+            printed.seek(0)
+            sys.exit(f"{' '.join(command)} failed:\n{printed.read()}")
+    return Measured(seconds, usage.ru_maxrss / 1024)
+
+
 @dataclass
 class Bench:
     """A stack `dev` in a directory of its own, on a platform of its own."""
@@ -68,23 +91,8 @@ class Bench:
             "PULUMI_BACKEND_URL": f"file://{self.directory}",
             "PULUMI_CONFIG_PASSPHRASE": "",
         }
-        began = time.monotonic()
-        with (self.directory / "printed").open("w+") as printed:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "gpuform.stacks.cli", *arguments],
-                cwd=self.directory,
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-            )
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            seconds = time.monotonic() - began
-            if process.returncode:
-                printed.seek(0)
-                sys.exit(f"gpuform {' '.join(arguments)} failed:\n{printed.read()}")
-        return Measured(seconds, usage.ru_maxrss / 1024)
+        command = [sys.executable, "-m", "gpuform.stacks.cli", *arguments]
+        return measured(command, self.directory, environ)
 
     def requests(self) -> list[dict[str, Any]]:
         """The requests since they were last forgotten; `time` is in seconds of our clock."""
@@ -116,10 +124,13 @@ def bench(speed: float) -> Iterator[Bench]:
                 platform.stdin.close()  # type: ignore[union-attr]
 
 
-def table(rows: Sequence[tuple[str, str]]) -> str:
+def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Names and values, aligned."""
-    width = max(len(name) for name, _ in rows)
-    return "".join(f"{name:<{width}}  {value:>12}\n" for name, value in rows)
+    width = max(len(name) for name, *_ in rows)
+    return "".join(
+        f"{name:<{width}}" + "".join(f"  {value:>12}" for value in values) + "\n"
+        for name, *values in rows
+    )
 
 
 def main() -> None:

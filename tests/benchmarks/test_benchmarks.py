@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
     ("script", "arguments", "told"),
     [
         ("waiting.py", ["--clusters", "4", "--seconds", "0.5"], ("ratio, whole command", "MiB")),
+        ("validating.py", ["--resources", "80"], ("ratio", "growth", "MiB")),
         ("refreshing.py", ["--volumes", "20"], ("of them lists", "MiB")),
     ],
 )
