@@ -30,6 +30,10 @@ _COMMANDS = {
     "cancel": ("cancel_command", "Remove the locks that an ended command left on a stack."),
     "config": ("config_commands", "List, read and change a stack's configuration."),
     "schema": ("schema_command", "Print the JSON Schema of topology files, for editors."),
+    "fmt": (
+        "fmt_command",
+        "Format topology files in place, and print the names of those that changed.",
+    ),
     "emulator": ("emulator_commands", "Serve the platforms' APIs on this machine."),
 }
 
