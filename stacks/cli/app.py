@@ -13,6 +13,10 @@ from gpuform.stacks.cli.session import common_flags
 
 # Name -> module, and the line of `gpuform --help`, so that help loads no command.
 _COMMANDS = {
+    "new": (
+        "new_command",
+        "Make a project that runs at once from a template, or list the templates.",
+    ),
     "preview": ("run_commands", "Show what `up` would change."),
     "up": ("run_commands", "Create, change and delete resources until they are as declared."),
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
