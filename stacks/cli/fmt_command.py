@@ -14,7 +14,6 @@ from gpuform.stacks.cli.failures import explain
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import common_flags, session
 
-_NAMES: Final = ("topology.yaml", "topology.yml")
 _STDIN: Final = "-"
 
 
@@ -73,15 +72,16 @@ class _Run:
     def topology(self) -> None:
         """The current folder's topology and what it includes."""
         from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+        from gpuform.stacks.engine.project import topology_in  # noqa: PLC0415 - as above
 
-        found = [path for path in map(Path, _NAMES) if path.is_file()]
-        if not found:
+        found = topology_in(Path())
+        if found is None:
             raise EngineError(
-                f"there is no {_NAMES[0]} in {Path.cwd()}",
+                f"there is no topology.yaml in {Path.cwd()}",
                 hint="name the files: gpuform fmt FILE...",
             )
         seen: set[Path] = set()
-        waiting = found[:1]
+        waiting = [found]
         while waiting:
             path = waiting.pop(0)
             if path.resolve() not in seen:

@@ -12,7 +12,6 @@ import yaml
 from click.testing import CliRunner
 from jsonschema import Draft7Validator
 
-import gpuform.stacks
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.engine.project import load_project
 from gpuform.stacks.formatting import formatted
@@ -21,11 +20,7 @@ from gpuform.stacks.projects import project_name, templates
 
 ROOT = Path(__file__).parents[3]
 TEMPLATES = sorted(templates())
-RUNS = hasattr(gpuform.stacks, "run")
-FORMS = [
-    pytest.param([], id="topology", marks=pytest.mark.skipif(not RUNS, reason="no run() yet")),
-    pytest.param(["--python"], id="program"),
-]
+FORMS = [pytest.param([], id="topology"), pytest.param(["--python"], id="program")]
 
 
 def test_every_template_is_listed_with_what_it_makes(run: Any) -> None:
@@ -59,27 +54,47 @@ def test_a_template_makes_a_project(run: Any, template: str, tmp_path: Path) -> 
     assert f"  cd {directory}\n  gpuform stack init dev\n  gpuform up --emulate\n" in ran.out
 
 
+def play(directory: Path, *commands: list[str]) -> str:
+    """Runs commands with the passphrase alone set; returns what the last one printed."""
+    own = ("PULUMI_", "GPUFORM_", "TOGETHER_", "SCP_", "TENSORONE_", "AIOS_", "LENS_")
+    environ: dict[str, str | None] = {name: None for name in os.environ if name.startswith(own)}
+    environ |= {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_HOME": str(directory.parent / "home")}
+    directory.mkdir(exist_ok=True)
+    printed = ""
+    for command in commands:
+        with contextlib.chdir(directory):
+            done = CliRunner().invoke(cli, command, env=environ)
+        assert done.exit_code == 0, (command, done.output)
+        printed = done.stdout
+    return printed
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_new_project_comes_up_stays_and_goes(
     template: str, form: list[str], tmp_path: Path
 ) -> None:
-    directory = tmp_path / "project"
-    own = ("PULUMI_", "GPUFORM_", "TOGETHER_", "SCP_", "TENSORONE_", "AIOS_", "LENS_")
-    environ: dict[str, str | None] = {name: None for name in os.environ if name.startswith(own)}
-    environ |= {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_HOME": str(tmp_path / "home")}
-    runner = CliRunner()
-    made = runner.invoke(cli, ["new", template, "--dir", str(directory), *form], env=environ)
-    assert made.exit_code == 0, made.output
-    for command in (
+    play(
+        tmp_path / "project",
+        ["new", template, *form],
         ["stack", "init", "dev"],
         ["up", "--emulate", "--yes"],
         ["preview", "--emulate", "--expect-no-changes"],
         ["destroy", "--emulate", "--yes"],
-    ):
-        with contextlib.chdir(directory):
-            done = runner.invoke(cli, command, env=environ)
-        assert done.exit_code == 0, (command, done.output)
+    )
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_topology_and_program_declare_the_same(template: str, tmp_path: Path) -> None:
+    """What the one has made, the other finds as it is declared."""
+    directory = tmp_path / "project"
+    play(directory, ["new", template], ["stack", "init", "dev"], ["up", "--emulate", "--yes"])
+    (directory / "topology.yaml").unlink()
+    play(
+        directory,
+        ["new", template, "--python", "--force"],
+        ["preview", "--emulate", "--expect-no-changes"],
+    )
 
 
 def test_a_program_instead_of_a_topology(run: Any, tmp_path: Path) -> None:
