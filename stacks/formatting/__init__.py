@@ -12,6 +12,7 @@ from gpuform.stacks.formatting.meaning import (
     facts_of,
     not_yaml,
     place_at,
+    without_tabs,
 )
 
 __all__ = ["FormattingError", "formatted"]
@@ -27,7 +28,7 @@ def formatted(data: bytes, where: str) -> bytes:
     """
     text = _decoded(data, where)
     facts = facts_of(text, where)
-    made = _laid_out(text, where).encode()
+    made = _laid_out(without_tabs(text, where), where).encode()
     different = difference(facts, facts_of(_decoded(made, where), where))
     if different and not text.endswith("\n"):
         made = made.removesuffix(b"\n")  # a `|` at the very end has no line break in its value

@@ -3,6 +3,7 @@
 It is read as topologies are, with PyYAML and its C parser where there is one.
 """
 
+from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -78,20 +79,38 @@ def _fact(event: yaml.Event) -> tuple[str, dict[str, Any]]:
 
 
 def _comments(text: str) -> Facts:
-    """What is between the tokens and not white space, and what follows the `|` of a text."""
-    found: Facts = []
+    return [
+        (text[start + mark : stop].rstrip(), place_at(text, start + mark))
+        for start, stop in _gaps(text)
+        if (mark := text[start:stop].find("#")) >= 0
+    ]
+
+
+def without_tabs(text: str, where: str) -> str:
+    """The text with spaces for the tabs between its parts; FormattingError."""
+    made = []
     position = 0
-    for token in yaml.scan(text, yaml.SafeLoader):
+    try:
+        for start, stop in _gaps(text):
+            blank, mark, comment = text[start:stop].partition("#")
+            made += [text[position:start], blank.replace("\t", " "), mark, comment]
+            position = stop
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise not_yaml(error, where) from None
+    return "".join([*made, text[position:]])
+
+
+def _gaps(text: str) -> Iterator[tuple[int, int]]:
+    """What is between the tokens, line by line: white space, and the comments."""
+    position = 0
+    for token in yaml.scan(text, _LOADER):
         stop, end = token.start_mark.index, token.end_mark.index
         if isinstance(token, yaml.ScalarToken) and token.style in ("|", ">"):
             stop = text.find("\n", stop, end) if "\n" in text[stop:end] else end
         for line in text[position:stop].splitlines(keepends=True):
-            comment = line.find("#")
-            if comment >= 0:
-                found.append((line[comment:].rstrip(), place_at(text, position + comment)))
+            yield position, position + len(line)
             position += len(line)
         position = max(position, end)
-    return found
 
 
 def place_at(text: str, index: int) -> Place:

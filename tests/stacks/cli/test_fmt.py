@@ -97,6 +97,8 @@ def test_every_scalar_stays_as_it_is_written(value: str) -> None:
         ("a: |\n     x\n\n\n", "a: |\n  x\n"),
         ("a: |\n     x", "a: |\n  x"),
         ("? a\n: b\n", "? a\n: b\n"),
+        ("a:\n- - -   b\n-   # c\n    d: 1\n", "a:\n  - - - b\n  -   # c\n    d: 1\n"),
+        ("a: &a x\n*a : [ *a ,!!str , 'c' ]\n", "a: &a x\n*a : [*a, !!str , 'c']\n"),
         ("---\na: 1\n...\n", "---\na: 1\n...\n"),
         ("a:\n# of b\n    b: 1\n", "a:\n  # of b\n  b: 1\n"),
         ("a:\n    b: 1\n    # of a\n# of all\n", "a:\n  b: 1\n  # of a\n# of all\n"),
@@ -106,6 +108,11 @@ def test_every_scalar_stays_as_it_is_written(value: str) -> None:
 def test_the_form(before: str, after: str) -> None:
     assert form(before) == after
     assert form(after) == after
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML's own parser takes no tabs")
+def test_tabs_between_parts_become_spaces() -> None:
+    assert form("a: [1,\t2]\t# tab\t\n") == "a: [1, 2] # tab\n"
 
 
 def test_braces_are_broken_where_they_are_too_long() -> None:
