@@ -14,6 +14,8 @@ _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SCHEMA: Final = "topology.schema.json"
 _SCHEMA_LINE: Final = f"# yaml-language-server: $schema={_SCHEMA}\n"
 _MAIN: Final = """\
+\"\"\"Hands the topology to gpuform, so that `pulumi up` works here as well.\"\"\"
+
 from gpuform.stacks import run
 
 run("topology.yaml")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpuform.stacks.formatting import FormattingError, formatted
 
+ROOT = Path(__file__).parents[3]
 UNTIDY = textwrap.dedent("""\
     # yaml-language-server: $schema=topology.schema.json
 
@@ -305,3 +306,8 @@ def test_without_a_topology_it_says_what_to_do(run: Any) -> None:
     assert ran.code == 1
     assert "there is no topology.yaml in" in ran.err
     assert "gpuform fmt FILE..." in ran.err
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/topology.y*ml")), ids=str)
+def test_the_examples_have_this_form(path: Path) -> None:
+    assert formatted(path.read_bytes(), str(path)) == path.read_bytes()

@@ -49,7 +49,7 @@ def test_a_template_makes_a_project(run: Any, template: str, tmp_path: Path) -> 
     assert formatted(text.encode(), "topology.yaml").decode() == text
     Draft7Validator(topology_schema()).validate(yaml.safe_load(text))
     assert (directory / "__main__.py").read_text() == (
-        'from gpuform.stacks import run\n\nrun("topology.yaml")\n'
+        (ROOT / "examples/01-together-training/__main__.py").read_text()
     )
     assert f"  cd {directory}\n  gpuform stack init dev\n  gpuform up --emulate\n" in ran.out
 
@@ -86,15 +86,18 @@ def test_a_new_project_comes_up_stays_and_goes(
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_topology_and_program_declare_the_same(template: str, tmp_path: Path) -> None:
-    """What the one has made, the other finds as it is declared."""
+    """What the one has made, the other finds as it is declared, and tells in the same outputs."""
     directory = tmp_path / "project"
-    play(directory, ["new", template], ["stack", "init", "dev"], ["up", "--emulate", "--yes"])
+    up = ["up", "--emulate", "--yes"]
+    outputs = ["stack", "output", "--json"]
+    told = play(directory, ["new", template], ["stack", "init", "dev"], up, outputs)
     (directory / "topology.yaml").unlink()
     play(
         directory,
         ["new", template, "--python", "--force"],
         ["preview", "--emulate", "--expect-no-changes"],
     )
+    assert play(directory, up, outputs) == told
 
 
 def test_a_program_instead_of_a_topology(run: Any, tmp_path: Path) -> None:
