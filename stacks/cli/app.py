@@ -27,7 +27,7 @@ _COMMANDS = {
     ),
     "validate": (
         "validate_command",
-        "Check topology files: every problem at once, without credentials.",
+        "Check topology files: every problem at once, with file, line and column.",
     ),
     "stack": ("stack_commands", "Make, list, select, rename, remove and read stacks."),
     "state": ("state_commands", "Look at a stack's state and edit it."),
