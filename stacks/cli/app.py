@@ -13,6 +13,10 @@ from gpuform.stacks.cli.session import common_flags
 
 # Name -> module, and the line of `gpuform --help`, so that help loads no command.
 _COMMANDS = {
+    "new": (
+        "new_command",
+        "Make a project that runs at once from a template, or list the templates.",
+    ),
     "preview": ("run_commands", "Show what `up` would change."),
     "up": ("run_commands", "Create, change and delete resources until they are as declared."),
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
@@ -30,6 +34,10 @@ _COMMANDS = {
     "cancel": ("cancel_command", "Remove the locks that an ended command left on a stack."),
     "config": ("config_commands", "List, read and change a stack's configuration."),
     "schema": ("schema_command", "Print the JSON Schema of topology files, for editors."),
+    "fmt": (
+        "fmt_command",
+        "Format topology files in place, and print the names of those that changed.",
+    ),
     "emulator": ("emulator_commands", "Serve the platforms' APIs on this machine."),
 }
 

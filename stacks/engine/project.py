@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
@@ -14,7 +15,9 @@ from gpuform.stacks.engine.value_json import Json
 
 _FILE_NAMES = ("Pulumi.yaml", "Pulumi.yml")
 _TOPOLOGIES = ("topology.yaml", "topology.yml")
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+"""What a project can be called."""
+
 _TYPES = ("string", "boolean", "integer", "number", "array", "object")
 _USE_THE_CLI = "Use the Pulumi CLI for this project: gpuform runs Python programs only."
 
@@ -159,7 +162,7 @@ def _mapping(found: _Found, key: str, where: str) -> MappingNode:
 
 
 def _name(node: Node, where: str) -> str:
-    if not isinstance(node, ScalarNode) or not _NAME.fullmatch(node.value):
+    if not isinstance(node, ScalarNode) or not NAME.fullmatch(node.value):
         raise yaml_text.located(
             where,
             node,

@@ -1,0 +1,143 @@
+"""New projects from the templates in `templates/`, of which each is a topology and a program."""
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from gpuform.stacks.engine import yaml_text
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import NAME
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_SCHEMA: Final = "topology.schema.json"
+_SCHEMA_LINE: Final = f"# yaml-language-server: $schema={_SCHEMA}\n"
+_MAIN: Final = """\
+\"\"\"Hands the topology to gpuform, so that `pulumi up` works here as well.\"\"\"
+
+from gpuform.stacks import run
+
+run("topology.yaml")
+"""
+_IGNORED: Final = """\
+.gpuform/
+.pulumi/
+__pycache__/
+"""
+
+
+class ProjectExists(EngineError):
+    """Something is where the project would be written."""
+
+
+def templates() -> dict[str, str]:
+    """Name -> what it makes, in a line."""
+    return {folder.name: _description(folder) for folder in sorted(_TEMPLATES.iterdir())}
+
+
+def project_name(directory: Path) -> str:
+    """The folder's name, made valid."""
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", directory.resolve().name).strip("-")[:100]
+    return name or "project"
+
+
+def project_files(template: str, name: str, description: str, *, python: bool) -> dict[str, str]:
+    """File name -> text. EngineError where there is no such template, or the name is not valid.
+
+    `python` makes a Python program instead of a topology; an empty description is the template's.
+    """
+    if template not in templates():
+        near = get_close_matches(template, templates(), n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise EngineError(
+            f"there is no template '{template}'",
+            hint=f"{meant}`gpuform new` lists the templates",
+        )
+    if not NAME.fullmatch(name):
+        raise EngineError(
+            f"'{name}' cannot be the name of a project",
+            hint="use 1 to 100 letters, digits, hyphens, underscores and dots: --name NAME",
+        )
+    folder = _TEMPLATES / template
+    return {
+        "Pulumi.yaml": _settings(name, description or _description(folder)),
+        **(_program(folder) if python else _topology(folder)),
+        "requirements.txt": "gpuform\n",
+        ".gitignore": _IGNORED,
+    }
+
+
+def write_project(directory: Path, files: Mapping[str, str], *, force: bool) -> None:
+    """Writes the files; the folder is made where there is none.
+
+    Without `force` ProjectExists before anything is written, where the folder has files, hidden
+    ones apart, or one of these names; with it these files are replaced, and others stay.
+    """
+    if not force:
+        _check_empty(directory)
+        found = [name for name in files if (directory / name).exists()]
+        if found:
+            lines = "".join(f"\n  overwrite   {name}" for name in found)
+            raise ProjectExists(
+                f"creating this template will make changes to existing files:{lines}",
+                hint="rerun the command and pass --force to accept and create",
+            )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (directory / name).write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise EngineError(f"{error.filename} cannot be written: {error.strerror}") from error
+
+
+def _check_empty(directory: Path) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise ProjectExists(f"{directory} is not a folder", hint="name another one with --dir")
+    if any(_visible(directory)):
+        raise ProjectExists(
+            f"{directory.resolve()} is not empty",
+            hint="rerun in an empty directory, pass the path to an empty directory to --dir, "
+            "or use --force",
+        )
+
+
+def _visible(directory: Path) -> Iterator[Path]:
+    if directory.is_dir():
+        yield from (path for path in directory.iterdir() if not path.name.startswith("."))
+
+
+def _description(folder: Path) -> str:
+    """The first comment of its topology."""
+    first = (folder / "topology.yaml").read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip().removesuffix(".")
+
+
+def _settings(name: str, description: str) -> str:
+    return yaml_text.dump(
+        {
+            "name": name,
+            "description": description,
+            "runtime": "python",
+            "backend": {"url": "file://."},
+        }
+    )
+
+
+def _program(folder: Path) -> dict[str, str]:
+    return {"__main__.py": (folder / "program.py").read_text(encoding="utf-8")}
+
+
+def _topology(folder: Path) -> dict[str, str]:
+    text = (folder / "topology.yaml").read_text(encoding="utf-8")
+    return {
+        "topology.yaml": _SCHEMA_LINE + text,
+        "__main__.py": _MAIN,
+        _SCHEMA: _schema_text(),
+    }
+
+
+def _schema_text() -> str:
+    from gpuform.stacks.language.json_schema import schema_text  # noqa: PLC0415 - all platforms
+
+    return schema_text()

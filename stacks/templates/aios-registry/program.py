@@ -1,0 +1,60 @@
+"""Records of two clusters in the AIOS registry, with their nodes."""
+
+from typing import Any
+
+import pulumi
+
+from gpuform.providers.aios import Cluster, GpuNode
+
+A100 = {"model_name": "NVIDIA A100", "memory": 16384}
+HARDWARE: dict[str, Any] = {
+    "gpus": {"gpus": [A100, A100], "features": ["fp16", "tensor_cores"]},
+    "vcpus": {"count": 32},
+    "memory": 131072,
+    "swap": 8192,
+    "storage": {"disks": 2, "size": 1048576},
+    "network": {"interfaces": 2, "tx_bandwidth": 10000, "rx_bandwidth": 10000},
+}
+
+
+def node(name: str) -> Any:
+    """A node of a cluster that declares its nodes itself."""
+    return {"id": name, **HARDWARE}
+
+
+# This one declares its nodes itself.
+west = Cluster(
+    "west",
+    cluster_id="west-vision-001",
+    region_id="us-west-2",
+    nodes={"node_data": [node("node-1"), node("node-2")]},
+    config={"public_hostname": "west-vision-001.example.net"},
+    tags=["gpu", "vision"],
+    cluster_metadata={
+        "name": "West",
+        "description": "Serves vision models.",
+        "owner": "AI Infrastructure",
+    },
+)
+
+# To this one, others add their nodes, each by a resource of its own.
+east = Cluster(
+    "east",
+    cluster_id="east-training-001",
+    region_id="us-east-1",
+    config={
+        "public_hostname": "east-training-001.example.net",
+        "actions_policy_map": {"onFailure": pulumi.Output.concat("move-to-", west.cluster_id)},
+    },
+    tags=["gpu", "training"],
+    cluster_metadata={
+        "name": "East",
+        "description": "Trains models.",
+        "owner": "AI Infrastructure",
+    },
+)
+
+GpuNode("east-node-1", cluster_id=east.cluster_id, node_id="node-1", **HARDWARE)
+
+pulumi.export("gpus_in_the_west", west.gpus["count"])
+pulumi.export("gateway", west.url_map["public_gateway"])

@@ -1,0 +1,31 @@
+"""A pool of GPU nodes in a fabric of its own, on Samsung SCP."""
+
+import pulumi
+
+from gpuform.providers.scp import NodePool, images, products
+
+REGION = "kr-west1"
+
+config = pulumi.Config()
+# The default is for the emulator. Yours: gpuform config set --secret password ...
+password = config.get_secret("password") or pulumi.Output.secret("Only4Tests!")
+
+image = next(each for each in images(REGION) if each.os_distro == "UBUNTU")
+server = next(each for each in products("SCALE", region=REGION) if each.state == "AVAILABLE")
+
+train = NodePool(
+    "train",
+    node_pool_id="POOL001-krw1a",
+    cluster_fabric_name="train-a",
+    gpu_node_name_prefix="train",
+    count=config.get_int("nodes") or 6,
+    image_id=image.id,
+    server_type_id=server.id,
+    os_user_password=password,
+    # The ids of your own network.
+    region_id=REGION,
+    vpc_id="e58348b1bc9148e5af86500fd4ef99ca",
+    subnet_id="ab313c43291e4b678f4bacffe10768ae",
+)
+
+pulumi.export("node_ids", train.node_ids)

@@ -1,0 +1,188 @@
+"""`gpuform new`: every template is listed, makes a project, and the project runs."""
+
+import contextlib
+import os
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from jsonschema import Draft7Validator
+
+from gpuform.stacks.cli.app import cli
+from gpuform.stacks.engine.project import load_project
+from gpuform.stacks.formatting import formatted
+from gpuform.stacks.language.json_schema import schema_text, topology_schema
+from gpuform.stacks.projects import project_name, templates
+
+ROOT = Path(__file__).parents[3]
+TEMPLATES = sorted(templates())
+FORMS = [pytest.param([], id="topology"), pytest.param(["--python"], id="program")]
+
+
+def test_every_template_is_listed_with_what_it_makes(run: Any) -> None:
+    lines = run("new").out.splitlines()
+    assert [line.split()[0] for line in lines[1 : 1 + len(TEMPLATES)]] == TEMPLATES
+    assert "together-training  A shared volume and a GPU cluster that trains on it" in lines[-3]
+    platforms = {each.partition("-")[0] for each in TEMPLATES}
+    assert platforms >= {"together", "scp", "tensorone", "aios", "health"}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_template_makes_a_project(run: Any, template: str, tmp_path: Path) -> None:
+    directory = tmp_path / "My project!"
+    ran = run("new", template, "--dir", str(directory))
+    assert ran.code == 0
+    assert {path.name for path in directory.iterdir()} == {
+        *("Pulumi.yaml", "topology.yaml", "topology.schema.json", "__main__.py"),
+        *("requirements.txt", ".gitignore"),
+    }
+    project = load_project(directory / "Pulumi.yaml")
+    assert (project.name, project.backend_url) == ("My-project", "file://.")
+    assert project.description == templates()[template]
+    text = (directory / "topology.yaml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=topology.schema.json\n# ")
+    assert (directory / "topology.schema.json").read_text() == schema_text()
+    assert formatted(text.encode(), "topology.yaml").decode() == text
+    Draft7Validator(topology_schema()).validate(yaml.safe_load(text))
+    assert (directory / "__main__.py").read_text() == (
+        (ROOT / "examples/01-together-training/__main__.py").read_text()
+    )
+    assert f"  cd {directory}\n  gpuform stack init dev\n  gpuform up --emulate\n" in ran.out
+
+
+def play(directory: Path, *commands: list[str]) -> str:
+    """Runs commands with the passphrase alone set; returns what the last one printed."""
+    own = ("PULUMI_", "GPUFORM_", "TOGETHER_", "SCP_", "TENSORONE_", "AIOS_", "LENS_")
+    environ: dict[str, str | None] = {name: None for name in os.environ if name.startswith(own)}
+    environ |= {"PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_HOME": str(directory.parent / "home")}
+    directory.mkdir(exist_ok=True)
+    printed = ""
+    for command in commands:
+        with contextlib.chdir(directory):
+            done = CliRunner().invoke(cli, command, env=environ)
+        assert done.exit_code == 0, (command, done.output)
+        printed = done.stdout
+    return printed
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_new_project_comes_up_stays_and_goes(
+    template: str, form: list[str], tmp_path: Path
+) -> None:
+    play(
+        tmp_path / "project",
+        ["new", template, *form],
+        ["stack", "init", "dev"],
+        ["up", "--emulate", "--yes"],
+        ["preview", "--emulate", "--expect-no-changes"],
+        ["destroy", "--emulate", "--yes"],
+    )
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_topology_and_program_declare_the_same(template: str, tmp_path: Path) -> None:
+    """What the one has made, the other finds as it is declared, and tells in the same outputs."""
+    directory = tmp_path / "project"
+    up = ["up", "--emulate", "--yes"]
+    outputs = ["stack", "output", "--json"]
+    told = play(directory, ["new", template], ["stack", "init", "dev"], up, outputs)
+    (directory / "topology.yaml").unlink()
+    play(
+        directory,
+        ["new", template, "--python", "--force"],
+        ["preview", "--emulate", "--expect-no-changes"],
+    )
+    assert play(directory, up, outputs) == told
+
+
+def test_a_program_instead_of_a_topology(run: Any, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    assert run("new", "scp-pool", "--python", "--dir", str(new), "-n", "pool", "-d", "D").code == 0
+    assert not (new / "topology.yaml").exists()
+    assert "NodePool(" in (new / "__main__.py").read_text()
+    project = load_project(new / "Pulumi.yaml")
+    assert (project.name, project.description) == ("pool", "D")
+
+
+def test_the_current_folder_is_used_if_it_is_empty(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tmp_path / "new"
+    (new / ".git").mkdir(parents=True)
+    monkeypatch.chdir(new)
+    ran = run("new", "together-training")
+    assert ran.code == 0
+    assert "cd " not in ran.out
+    assert load_project(new / "Pulumi.yaml").name == "new"
+
+
+def test_a_folder_with_files_is_left_alone_without_force(run: Any, project: Path) -> None:
+    before = (project / "Pulumi.yaml").read_text()
+    ran = run("new", "together-training")
+    assert ran.code == 1
+    assert f"error: {project} is not empty\n  rerun in an empty directory" in ran.err
+    assert (project / "Pulumi.yaml").read_text() == before
+    (project / "mine.txt").write_text("mine")
+    assert run("new", "together-training", "--force").code == 0
+    assert (project / "mine.txt").read_text() == "mine"
+    assert load_project(project / "Pulumi.yaml").name == "project"
+
+
+def test_a_hidden_file_is_not_overwritten_without_force(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/.gitignore").write_text("mine\n")
+    ran = run("new", "together-training", "--dir", str(tmp_path / "new"))
+    assert ran.code == 1
+    assert "will make changes to existing files:\n  overwrite   .gitignore\n" in ran.err
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [".gitignore"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["together-traning"], "did you mean together-training?"),
+        (["x"], "`gpuform new` lists the templates"),
+        (["scp-pool", "--name", "a b"], "'a b' cannot be the name of a project"),
+        (["scp-pool", "--name", ""], "'' cannot be the name of a project"),
+    ],
+)
+def test_what_is_refused_writes_nothing(
+    run: Any, tmp_path: Path, args: list[str], message: str
+) -> None:
+    ran = run("new", *args, "--dir", str(tmp_path / "new"))
+    assert ran.code == 1
+    assert message in ran.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_where_the_folder_would_be(run: Any, project: Path) -> None:
+    assert run("new", "scp-pool", "--dir", "Pulumi.yaml").code == 2
+    assert "cannot be written" in run("new", "scp-pool", "--dir", "Pulumi.yaml/new").err
+
+
+@pytest.mark.parametrize("name", ["no", "1.5", "null", "2026", "."])
+def test_a_name_stays_text(run: Any, tmp_path: Path, name: str) -> None:
+    assert run("new", "scp-pool", "--name", name, "--dir", str(tmp_path / "new")).code == 0
+    assert yaml.safe_load((tmp_path / "new/Pulumi.yaml").read_text())["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("a b", "a-b"), ("/", "project"), ("é", "project"), ("x" * 150, "x" * 100)]
+)
+def test_the_name_of_a_folder_is_made_valid(folder: str, name: str) -> None:
+    assert project_name(Path("/") / folder) == name
+
+
+def test_every_file_of_the_templates_is_packaged() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    patterns = settings["package-data"]["gpuform.stacks"]
+    room = ROOT / "stacks"
+    files = [p for p in (room / "templates").rglob("*") if p.is_file() and p.suffix != ".pyc"]
+    assert len(files) == 2 * len(TEMPLATES)
+    for file in files:
+        assert any(fnmatch(str(file.relative_to(room)), pattern) for pattern in patterns), file
