@@ -7,7 +7,7 @@ are masked before they get in. Action and reason are separate, and the reason de
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -100,12 +100,48 @@ class ResourceChange(_PlanModel):
     gpus_removed: int | None = Field(default=None, ge=0, description="GPUs that go; null: unknown.")
 
 
+class OutputChange(_PlanModel):
+    """What happens to one output of the stack. Values are plain JSON; a secret one is masked."""
+
+    name: str = Field(description="Its name.")
+    action: Action = Field(description="What happens to it.")
+    before: Any = Field(default=None, description="Its value now; null when there is none.")
+    after: Any = Field(default=None, description="Its value then; null when none or unknown.")
+    unknown: bool = Field(default=False, description="The value is known after apply only.")
+    secret: bool = Field(default=False, description="The values are masked.")
+
+
+class Basis(_PlanModel):
+    """What a saved plan was made from, as digests: when one of them moved, the plan is overtaken.
+
+    A digest is keyed with the stack's secret key, so that it tells nothing of a value.
+    """
+
+    state: Mapping[str, str] = Field(description="Digest of each resource in the state, by URN.")
+    config: Mapping[str, str] = Field(description="Digest of each configuration value, by key.")
+    program: Mapping[str, str] = Field(description="Digest of each registration, by URN.")
+    options: Mapping[str, Any] = Field(
+        default_factory=dict, description="The options of the run that decide what it may do."
+    )
+
+
 class Plan(_PlanModel):
     """Everything that one operation would do to one stack."""
 
     format_version: str = Field(default=FORMAT_VERSION, description="Version of this form.")
     project: str = Field(description="Name of the Pulumi project.")
     stack: str = Field(description="Name of the stack.")
+    operation: Literal["update", "refresh", "destroy"] = Field(
+        default="update", description="What was planned: `up` plans an update."
+    )
+    made_at: str = Field(default="", description="When, in UTC: 2026-03-01T08:00:00Z.")
+    made_by: str = Field(default="", description="Which release made it: gpuform 0.1.0.")
+    basis: Basis | None = Field(
+        default=None, description="What it was made from; null in a plan that was not saved."
+    )
+    outputs: tuple[OutputChange, ...] = Field(
+        default=(), description="The outputs of the stack that change."
+    )
     changes: tuple[ResourceChange, ...] = Field(default=(), description="In the order planned.")
     summary: Mapping[PlanAction, int] = Field(description="How many resources, by action.")
     unchecked: tuple[str, ...] = Field(
