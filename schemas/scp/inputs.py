@@ -17,6 +17,7 @@ from gpuform.schemas.scp.node_rules import (
     node_problems,
     without_empty,
 )
+from gpuform.schemas.scp.regions import RegionId
 from gpuform.schemas.scp.texts import (
     FabricName,
     InitScript,
@@ -51,7 +52,7 @@ class FabricInputs(InputModel):
     cluster_fabric_name: Annotated[FabricName, Immutable] = Field(
         description="Name of the fabric, 3 to 15 characters.", examples=["train-a"]
     )
-    region_id: Annotated[str | None, Immutable, WriteOnly] = Field(
+    region_id: Annotated[RegionId | None, Immutable, WriteOnly] = Field(
         default=None,
         description="Region of the pool; the default region when not declared.",
         examples=["kr-west1"],
@@ -112,7 +113,7 @@ class _MadeInputs(InputModel):
         description="Id of the product (the type of server).",
         examples=["f90e8ef54cc2451b825608e9f95f7bcb"],
     )
-    region_id: Annotated[str, Immutable] = Field(
+    region_id: Annotated[RegionId, Immutable] = Field(
         min_length=1, description="Region, such as kr-west1.", examples=["kr-west1"]
     )
     vpc_id: Annotated[str, Immutable] = Field(

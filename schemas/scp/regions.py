@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+
+from gpuform.schemas.reasons import nearest
 
 REGIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -12,6 +16,19 @@ REGIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Environment -> its regions."""
+
+
+def checked_region(region: str) -> str:
+    """The region, if it is one. Raises ValueError with the nearest, or with all."""
+    known = {each: None for regions in REGIONS.values() for each in regions}
+    if region in known:
+        return region
+    near = nearest(region, known)
+    advice = f"did you mean {near}?" if near else f"use one of {', '.join(known)}"
+    raise ValueError(f"{region} is not a region of Samsung SCP: {advice}")
+
+
+RegionId = Annotated[str, AfterValidator(checked_region)]
 
 
 def service_url(region: str, environment: str) -> str:
