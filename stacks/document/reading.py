@@ -1,23 +1,20 @@
-"""From a YAML text to its tree: PyYAML's events, with positions, duplicates and limits watched."""
+"""From a YAML file or text to its tree of nodes."""
 
-from collections.abc import Iterator
+import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
+from gpuform.stacks.document.composing import LINE_BREAK, Composer, Unreadable
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
-from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
-from gpuform.stacks.document.scalars import value_of
+from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode
 
-MOST_NODES: Final = 1_000_000
-"""Values of one file, each counted as often as aliases repeat it."""
-DEEPEST: Final = 64
-"""Lists and objects inside each other."""
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_TEXT_TAG = "tag:yaml.org,2002:str"
-_QUOTE_IT = 'put an expression in quotes: "{{ ... }}"'
+LARGEST: Final = 10_000_000
+"""Bytes of one file."""
+_FORBIDDEN: Final = re.compile(
+    r"[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
 
 
 def read_file(path: Path, shown: str, problems: Diagnostics) -> MappingNode:
@@ -25,34 +22,33 @@ def read_file(path: Path, shown: str, problems: Diagnostics) -> MappingNode:
 
     After an error the tree holds what could be read.
     """
+    nothing = MappingNode(Place(shown))
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
     except OSError as error:
         problems.add(Place(shown), "file", f"cannot be read: {error.strerror}")
-        return MappingNode(Place(shown))
+        return nothing
+    except ValueError as error:  # a path with a character that no path has
+        problems.add(Place(shown), "file", f"cannot be read: {error}")
+        return nothing
+    if len(data) > LARGEST:
+        problems.add(Place(shown), "limit", f"the file has more than {LARGEST} bytes")
+        return nothing
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        place = Place(shown, line)
-        problems.add(place, "syntax", "this is not UTF-8 text", "save the file as UTF-8")
-        return MappingNode(Place(shown))
+        before = data[: error.start].decode()
+        problems.add(
+            _end_of(before, shown), "syntax", "this is not UTF-8 text", "save the file as UTF-8"
+        )
+        return nothing
     return read_text(text, shown, problems)
 
 
 def read_text(text: str, shown: str, problems: Diagnostics) -> MappingNode:
     """The mapping of a YAML text, as `read_file`."""
-    reader = _Reader(text, shown, problems)
-    try:
-        root = reader.root()
-    except yaml.MarkedYAMLError as error:
-        problems.add(*reader.syntax(error))
-        root = None
-    except yaml.YAMLError as error:
-        problems.add(Place(shown), "syntax", f"this is not YAML: {_first_line(error)}")
-        root = None
-    except _Unreadable:
-        root = None
+    root = _root(text, shown, problems)
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
         return MappingNode(Place(shown))
     if not isinstance(root, MappingNode):
@@ -61,152 +57,23 @@ def read_text(text: str, shown: str, problems: Diagnostics) -> MappingNode:
     return root
 
 
-class _Unreadable(Exception):
-    """The problem has been noted, and nothing after it can be read."""
+def _root(text: str, shown: str, problems: Diagnostics) -> Node | None:
+    forbidden = _FORBIDDEN.search(text)
+    if forbidden:
+        place = _end_of(text[: forbidden.start()], shown)
+        message = f"the character U+{ord(forbidden[0]):04X} cannot be in YAML"
+        problems.add(place, "syntax", message, "remove it, or write its \\u code in double quotes")
+        return None
+    composer = Composer(text, shown, problems)
+    try:
+        return composer.root()
+    except yaml.MarkedYAMLError as error:
+        problems.add(*composer.syntax(error))
+    except Unreadable:
+        pass  # the problem has been noted
+    return None
 
 
-class _Reader:
-    def __init__(self, text: str, shown: str, problems: Diagnostics) -> None:
-        self.shown, self.problems = shown, problems
-        self.lines = text.splitlines()
-        self.events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
-        self.anchors: dict[str, tuple[Node, int] | None] = {}
-        """By name: the node and how many values it counts for; None while it is being read."""
-        self.count = 0
-
-    def root(self) -> Node | None:
-        found: Node | None = None
-        for event in self.events:
-            if not isinstance(event, yaml.DocumentStartEvent):
-                continue
-            if found is not None:
-                raise self.failure(
-                    event, "shape", "the file must hold one document: remove this `---`"
-                )
-            found = self.node(next(self.events), 0)
-        return found
-
-    def node(self, event: Any, depth: int) -> Node:
-        if isinstance(event, yaml.AliasEvent):
-            return self.alias(event)
-        self.counted(event, 1)
-        if depth > DEEPEST:
-            raise self.failure(
-                event, "limit", f"more than {DEEPEST} lists and objects inside each other"
-            )
-        before, anchor = self.count, event.anchor
-        if anchor:
-            self.anchors[anchor] = None
-        if isinstance(event, yaml.ScalarEvent):
-            node: Node = self.scalar(event)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            self.tagless(event)
-            node = self.sequence(event, depth)
-        else:
-            self.tagless(event)
-            node = self.mapping(event, depth)
-        if anchor:
-            self.anchors[anchor] = node, self.count - before + 1
-        return node
-
-    def alias(self, event: Any) -> Node:
-        name = event.anchor
-        if name not in self.anchors:
-            self.problem(event, "alias", f"there is no anchor &{name} before this alias")
-            return ScalarNode(self.place(event), None)
-        found = self.anchors[name]
-        if found is None:
-            raise self.failure(event, "alias", f"*{name} is inside &{name} itself")
-        node, count = found
-        self.counted(event, count)
-        return node
-
-    def scalar(self, event: Any) -> ScalarNode:
-        plain = bool(event.implicit[0])
-        if event.tag not in (None, "!", _TEXT_TAG):
-            self.tagless(event)
-        value = value_of(event.value) if plain else event.value
-        return ScalarNode(self.place(event), value, event.value)
-
-    def sequence(self, start: Any, depth: int) -> SequenceNode:
-        items = []
-        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            items.append(self.node(event, depth + 1))
-        return SequenceNode(self.place(start), tuple(items))
-
-    def mapping(self, start: Any, depth: int) -> MappingNode:
-        entries: dict[str, Entry] = {}
-        merged: list[tuple[Any, Node]] = []
-        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            is_merge = isinstance(event, yaml.ScalarEvent) and event.value == "<<"
-            is_merge = is_merge and event.implicit[0]
-            key = self.node(event, depth + 1)
-            value = self.node(next(self.events), depth + 1)
-            if is_merge:
-                merged.append((event, value))
-            elif not isinstance(key, ScalarNode) or key.value is None:
-                hint = _QUOTE_IT if self.begins_expression(start, event) else ""
-                self.problem(event, "key", "a key must be text", hint)
-            elif key.text in entries:
-                first = entries[key.text].place
-                message = f"the key {key.text!r} is there twice: first in line {first.line}"
-                self.problem(event, "duplicate", message, "keep one of the two")
-            else:
-                entries[key.text] = Entry(self.place(event), value)
-        for merge, value in merged:
-            for source in self.sources(merge, value):
-                for name, entry in source.entries.items():
-                    entries.setdefault(name, entry)
-        return MappingNode(self.place(start), entries)
-
-    def sources(self, event: Any, value: Node) -> Iterator[MappingNode]:
-        """The mappings that a merge key brings in, the strongest first."""
-        for each in value.items if isinstance(value, SequenceNode) else (value,):
-            if isinstance(each, MappingNode):
-                yield each
-            else:
-                self.problem(event, "merge", "<< merges mappings: give it an alias of one, *name")
-
-    def begins_expression(self, start: Any, key: Any) -> bool:
-        mark = start.start_mark
-        line = self.lines[mark.line] if mark.line < len(self.lines) else ""
-        return isinstance(key, yaml.MappingStartEvent) and line[mark.column :].startswith("{{")
-
-    def tagless(self, event: Any) -> None:
-        if event.tag not in (None, "!"):
-            message = f"the tag {event.tag} is not used here: remove it"
-            self.problem(event, "tag", message)
-
-    def counted(self, event: Any, number: int) -> None:
-        self.count += number
-        if self.count > MOST_NODES:
-            raise self.failure(
-                event, "limit", f"more than {MOST_NODES} values, with what aliases repeat"
-            )
-
-    def place(self, event: Any) -> Place:
-        mark = event.start_mark
-        return Place(self.shown, mark.line + 1, mark.column + 1)
-
-    def problem(self, event: Any, rule: str, message: str, hint: str = "") -> None:
-        self.problems.add(self.place(event), rule, message, hint)
-
-    def failure(self, event: Any, rule: str, message: str) -> _Unreadable:
-        self.problem(event, rule, message)
-        return _Unreadable()
-
-    def syntax(self, error: yaml.MarkedYAMLError) -> tuple[Place, str, str, str]:
-        mark = error.problem_mark or error.context_mark
-        place = Place(self.shown, mark.line + 1, mark.column + 1) if mark else Place(self.shown)
-        line = self.lines[place.line - 1] if place.line <= len(self.lines) else ""
-        hint = ""
-        if line[place.column - 1 : place.column] == "\t":
-            hint = "indent with spaces, not tabs"
-        elif "{{" in line:
-            hint = _QUOTE_IT
-        context = f" {error.context}" if error.context else ""
-        return place, "syntax", f"this is not YAML: {error.problem}{context}", hint
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def _end_of(before: str, shown: str) -> Place:
+    lines = LINE_BREAK.split(before)
+    return Place(shown, len(lines), len(lines[-1]) + 1)
