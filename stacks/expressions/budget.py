@@ -4,17 +4,21 @@ A weight counts characters, numbers, list items and entries. Nothing is made who
 been found small enough before, or that is not at most a few times as heavy as what it is made of.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
+from itertools import islice
+from types import GeneratorType
 from typing import Any, Final
 
 from gpuform.stacks.expressions.errors import ExpressionError
 
-MOST: Final = 4_000_000
+MOST: Final = 2_000_000
 """What one evaluation may weigh in all."""
 _HEAVIEST: Final = 1_000_000
 """What one value may weigh."""
+_CALL: Final = 10
 _BITS: Final = 64
 
 _left: ContextVar[int] = ContextVar("left", default=MOST)
@@ -34,9 +38,7 @@ def spend(amount: int) -> None:
     """Before something of this weight is made, or after; ExpressionError when it is too much."""
     left = _left.get() - amount
     if amount > _HEAVIEST or left < 0:
-        raise ExpressionError(
-            "the expression makes too much", "use smaller numbers, lists or texts"
-        )
+        raise ExpressionError("the expression does too much", "use smaller numbers, lists or texts")
     _left.set(left)
 
 
@@ -44,6 +46,23 @@ def weighed(value: Any) -> Any:
     """The value, its weight spent."""
     spend(weight(value))
     return value
+
+
+def bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with what it takes and gives weighed, and what comes piece by piece whole."""
+    first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+    @wraps(function)  # with the marks by which Jinja passes the environment
+    def weighing(*args: Any, **kwargs: Any) -> Any:
+        for given in (*args[first:], *kwargs.values()):
+            spend(weight(given))
+        result = function(*args, **kwargs)
+        if isinstance(result, GeneratorType):
+            result = list(islice(result, MOST))
+        spend(_CALL)
+        return weighed(result)
+
+    return weighing
 
 
 def weight(value: Any) -> int:

@@ -1,5 +1,9 @@
 """What is wrong with an expression."""
 
+from typing import Final
+
+_LONGEST: Final = 500
+
 
 class ExpressionError(Exception):
     """`str` says what is wrong; `hint` what to do.
@@ -8,6 +12,10 @@ class ExpressionError(Exception):
     """
 
     def __init__(self, message: str, hint: str = "", *, tells_values: bool = False) -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(_shortened(message))
+        self.hint = _shortened(hint)
         self.tells_values = tells_values
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -5,41 +5,33 @@ nothing is random, or formats to any width, or takes a regular expression.
 """
 
 import base64
-import binascii
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
-from itertools import islice
-from types import GeneratorType, MappingProxyType
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from jinja2 import filters as jinja
 
-from gpuform.stacks.expressions.budget import MOST, spend, weighed
+from gpuform.stacks.expressions.budget import bounded, spend
 from gpuform.stacks.expressions.errors import ExpressionError
+from gpuform.stacks.expressions.values import as_text, number, plain
 
 Filter = Callable[..., Any]
 _UNSET: Final = object()
+_DIGITS: Final = 15
 
 
-def _bounded(function: Filter) -> Filter:
-    """The filter with its result weighed; what comes piece by piece is made whole."""
-
-    @wraps(function)  # with the marks by which Jinja passes the environment
-    def bounded(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if isinstance(result, GeneratorType):
-            result = list(islice(result, MOST))
-        return weighed(result)
-
-    return bounded
+def _of_text(name: str) -> Filter:
+    """Jinja2's filter, given a text whatever the value is."""
+    function = jinja.FILTERS[name]
+    return lambda value, *args, **kwargs: function(as_text(value), *args, **kwargs)
 
 
 def to_number(kind: type[int] | type[float], value: Any, default: Any) -> Any:
     """`int` and `float`: a number or a text that is one; else the default, if one is given."""
     try:
-        return kind(value)
-    except (TypeError, ValueError, OverflowError):
+        return number(kind(value))
+    except (TypeError, ValueError, OverflowError, ExpressionError):
         if default is not _UNSET:
             return default
         raise ExpressionError(
@@ -56,19 +48,21 @@ def _float(value: Any, default: Any = _UNSET) -> Any:
 
 
 def _join(value: Iterable[Any], d: str = "") -> str:
-    texts = [str(item) for item in value]
+    texts = [as_text(item) for item in value]
     spend(sum(map(len, texts)) + len(d) * len(texts))
     return d.join(texts)
 
 
-def _replace(text: str, old: str, new: str) -> str:
-    spend(len(text) + text.count(old) * len(new))
-    return text.replace(old, new)
+def _replace(value: Any, old: str, new: str) -> str:
+    text, by = as_text(value), as_text(new)
+    spend(len(text) + text.count(old) * len(by))
+    return text.replace(old, by)
 
 
-def _indent(text: str, width: int = 4, first: bool = False) -> str:
-    spend(len(text) + width * (text.count("\n") + 1))
-    pad = " " * width
+def _indent(value: Any, width: int = 4, first: bool = False) -> str:
+    text = as_text(value)
+    spend(len(text) + int(width) * (text.count("\n") + 1))
+    pad = " " * int(width)
     lines = text.splitlines(keepends=True)
     return "".join(
         (pad if first or at else "") + line if line.strip() else line
@@ -77,6 +71,8 @@ def _indent(text: str, width: int = 4, first: bool = False) -> str:
 
 
 def _round(value: float, precision: int = 0) -> float:
+    if abs(precision) > _DIGITS:
+        raise ExpressionError(f"round takes at most {_DIGITS} digits")
     return round(value, precision) if precision else round(value)
 
 
@@ -84,26 +80,30 @@ def _sum(numbers: Iterable[float]) -> float:
     return sum(numbers)
 
 
-def _flatten(lists: Iterable[Sequence[Any]]) -> list[Any]:
-    return [item for each in lists for item in each]
+def _reverse(value: Any) -> Any:
+    return value[::-1] if isinstance(value, str) else list(value)[::-1]
+
+
+def _flatten(lists: Iterable[Any]) -> list[Any]:
+    return [item for each in lists for item in (each if isinstance(each, list | tuple) else [each])]
 
 
 def _tojson(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=dict)
+    return json.dumps(plain(value), ensure_ascii=False)
 
 
 def _fromjson(text: str) -> Any:
     return json.loads(text)
 
 
-def _b64encode(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
+def _b64encode(value: Any) -> str:
+    return base64.b64encode(as_text(value).encode()).decode()
 
 
 def _b64decode(text: str) -> str:
     try:
         return base64.b64decode(text, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         raise ExpressionError("the value is not base64 of a text") from None
 
 
@@ -120,11 +120,11 @@ def _items(value: Mapping[str, Any]) -> list[list[Any]]:
 
 
 _OF_JINJA: Final = (
-    *("abs", "capitalize", "count", "d", "default", "dictsort", "first", "groupby"),
-    *("last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse"),
-    *("select", "selectattr", "sort", "string", "title", "trim", "unique", "upper"),
+    *("abs", "count", "d", "default", "dictsort", "first", "groupby", "last", "length", "list"),
+    *("map", "max", "min", "reject", "rejectattr", "select", "selectattr", "sort", "unique"),
     "urlencode",
 )
+_OF_TEXT: Final = ("capitalize", "lower", "title", "trim", "upper")
 _OUR_OWN: Final[Mapping[str, Filter]] = MappingProxyType(
     {
         "b64decode": _b64decode,
@@ -137,41 +137,41 @@ _OUR_OWN: Final[Mapping[str, Filter]] = MappingProxyType(
         "items": _items,
         "join": _join,
         "replace": _replace,
+        "reverse": _reverse,
         "round": _round,
+        "string": as_text,
         "sum": _sum,
         "tojson": _tojson,
     }
 )
 FILTERS: Final[Mapping[str, Filter]] = MappingProxyType(
     {
-        name: _bounded(function)
+        name: bounded(function)
         for name, function in {
             **{name: jinja.FILTERS[name] for name in _OF_JINJA},
+            **{name: _of_text(name) for name in _OF_TEXT},
             **_OUR_OWN,
         }.items()
     }
 )
 """By name."""
 
+_OF_TEXTS: Final = (
+    *("capitalize", "endswith", "lower", "lstrip", "removeprefix", "removesuffix", "rsplit"),
+    *("rstrip", "split", "splitlines", "startswith", "strip", "title", "upper"),
+)
 METHODS: Final[Mapping[type, Mapping[str, Filter]]] = MappingProxyType(
     {
         str: {
-            **{
-                name: getattr(str, name)
-                for name in (
-                    *("capitalize", "endswith", "lower", "lstrip", "removeprefix", "removesuffix"),
-                    *("rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "title"),
-                    "upper",
-                )
-            },
-            "replace": _replace,
-            "join": lambda text, items: _join(items, text),
+            **{name: bounded(getattr(str, name)) for name in _OF_TEXTS},
+            "replace": bounded(_replace),
+            "join": bounded(lambda text, items: _join(items, text)),
         },
         Mapping: {
-            "get": lambda mapping, key, default=None: mapping.get(key, default),
-            "items": _items,
-            "keys": _keys,
-            "values": _values,
+            "get": bounded(lambda mapping, key, default=None: mapping.get(key, default)),
+            "items": bounded(_items),
+            "keys": bounded(_keys),
+            "values": bounded(_values),
         },
     }
 )

@@ -3,17 +3,23 @@
 import operator
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from jinja2 import StrictUndefined, Undefined
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from gpuform.stacks.expressions.budget import spend, weighed, weight
+from gpuform.stacks.expressions.budget import bounded, spend, weighed, weight
 from gpuform.stacks.expressions.errors import ExpressionError
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
+from gpuform.stacks.expressions.values import as_text, kind_of, number
 
 _MOST_BITS: Final = 4096
+_MISSING: Final = 10
+CONCATENATED: Final = "concatenated"
+WEIGHED: Final = "weighed"
+"""The names of what stands for operators that Jinja2 does not let a sandbox intercept."""
 
 
 class Function:
@@ -22,10 +28,10 @@ class Function:
     __slots__ = ("function",)
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+        self.function = bounded(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return weighed(self.function(*args, **kwargs))
+        return self.function(*args, **kwargs)
 
 
 def _range(*bounds: int) -> list[int]:
@@ -35,12 +41,10 @@ def _range(*bounds: int) -> list[int]:
 
 
 def _times(left: Any, right: Any) -> Any:
-    if isinstance(left, int) and isinstance(right, int):
-        spend((left.bit_length() + right.bit_length()) // 8)
-    elif isinstance(right, int) and not isinstance(left, float):
-        spend(weight(left) * max(right, 0))
-    elif isinstance(left, int) and not isinstance(right, float):
-        spend(weight(right) * max(left, 0))
+    if isinstance(right, int) and isinstance(left, str | list | tuple):
+        spend(weight(left) * max(right, 1))
+    elif isinstance(left, int) and isinstance(right, str | list | tuple):
+        spend(weight(right) * max(left, 1))
     return left * right
 
 
@@ -64,22 +68,6 @@ def concatenated(*parts: Any) -> str:
     return "".join(texts)
 
 
-def as_text(value: Any) -> str:
-    """A value inside a text: true and false as in YAML, lists and objects as JSON."""
-    if isinstance(value, Undefined):
-        return str(value)  # raises what is undefined
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None:
-        raise ExpressionError("there is no value to put into the text", "give one: default('')")
-    if isinstance(value, Mapping | list | tuple):
-        stands_for = getattr(value, "stands_for", None)
-        return str(FILTERS["tojson"](value)) if stands_for is None else str(stands_for)
-    if isinstance(value, Function):
-        raise ExpressionError("a function is no value", "call it: name(...)")
-    return str(value)
-
-
 class Sandbox(ImmutableSandboxedEnvironment):
     """Attributes are the entries of objects and a few methods; calls are those of `Function`s."""
 
@@ -97,7 +85,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def __init__(self) -> None:
         super().__init__(undefined=StrictUndefined, optimized=False, keep_trailing_newline=True)
         self.filters = dict(FILTERS)
-        self.globals = {"range": Function(_range), "concatenated": Function(concatenated)}
+        tests: Mapping[str, Any] = self.tests
+        self.tests = {name: bounded(test) for name, test in tests.items()}
+        self.globals = {
+            "range": Function(_range),
+            CONCATENATED: Function(concatenated),
+            WEIGHED: Function(lambda value: value),
+        }
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, Mapping) and attribute in obj:
@@ -108,6 +102,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._missing(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
+        spend(1)
         if isinstance(obj, Mapping | list | tuple | str):
             try:
                 return obj[argument]
@@ -123,27 +118,21 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return obj(*args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
-        return self.binop_table[operator](left, right)
+        result = self.binop_table[operator](left, right)
+        return result if isinstance(result, str | list | tuple) else number(result)
 
     def _missing(self, obj: Any, name: Any) -> Undefined:
+        spend(_MISSING)
         if isinstance(obj, Undefined):
             return obj
         if isinstance(obj, Mapping):
-            known = ", ".join(map(str, list(obj)[:20])) or "nothing"
+            known = ", ".join(map(str, islice(obj, 20))) or "nothing"
             hint = f"there is no {name!r}: there is {known}"
         elif isinstance(obj, list | tuple | str) and isinstance(name, int):
             hint = f"there is no item {name!r}: it has {len(obj)}"
         else:
             hint = f"a {kind_of(obj)} has no {name!r}"
         return self.undefined(hint=hint)
-
-
-def kind_of(value: Any) -> str:
-    """What a value is, in a word of YAML's."""
-    kinds = {str: "text", bool: "true or false", int: "number", float: "number", list: "list"}
-    if value is None:
-        return "null"
-    return kinds.get(type(value), "object" if isinstance(value, Mapping) else "function")
 
 
 SANDBOX: Final = Sandbox()

@@ -1,21 +1,23 @@
 """A value's text with expressions in it: parsed once, evaluated as often as there are instances."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from jinja2 import TemplateError, TemplateSyntaxError, Undefined, nodes
-from jinja2.visitor import NodeTransformer
+from jinja2 import TemplateError, TemplateSyntaxError, nodes
 
 from gpuform.schemas.reasons import nearest
 from gpuform.stacks.expressions.budget import budget
 from gpuform.stacks.expressions.errors import ExpressionError
 from gpuform.stacks.expressions.needs import Need, needs_of
-from gpuform.stacks.expressions.sandbox import SANDBOX, Function, as_text
+from gpuform.stacks.expressions.rewriting import bounded_form
+from gpuform.stacks.expressions.sandbox import SANDBOX, concatenated
+from gpuform.stacks.expressions.values import TOO_LONG_A_NUMBER, plain
 
 _LONGEST: Final = 100_000
 _DEEPEST: Final = 60
+_LARGEST: Final = 2_000
 _TOO_DEEP: Final = "the expression is nested too deeply"
 
 Variables = Mapping[str, Any]
@@ -43,8 +45,8 @@ class Template:
             with budget():
                 values = [part if isinstance(part, str) else part(variables) for part in self.parts]
                 if len(values) == 1:
-                    return _plain(values[0])
-                return "".join(map(as_text, values))
+                    return plain(values[0])
+                return concatenated(*values)
         except ExpressionError:
             raise
         except TemplateError as error:
@@ -68,23 +70,25 @@ def parse(text: str) -> Template:
     try:
         tree = SANDBOX.parse(text)
         pieces = list(_pieces(tree))
-        for piece in pieces:
-            if not isinstance(piece, str):
-                _check_depth(piece)
+        _check_size([nodes.List([p for p in pieces if not isinstance(p, str)])])
         needs = tuple(need for p in pieces if not isinstance(p, str) for need in needs_of(p))
         alone = pieces[0] if len(pieces) == 1 else None
         reference = next((need for need in needs if need.node is alone), None)
         parts = tuple(p if isinstance(p, str) else compiled(p) for p in pieces)
     except TemplateSyntaxError as error:
         raise _syntax(error) from None
-    except (RecursionError, SyntaxError, MemoryError):
+    except (RecursionError, MemoryError):
         raise ExpressionError(_TOO_DEEP) from None
+    except SyntaxError as error:
+        raise ExpressionError(f"this is not an expression: {error.msg}") from None
+    except ValueError:
+        raise ExpressionError(*TOO_LONG_A_NUMBER) from None
     return Template(parts, needs, reference)
 
 
 def compiled(expression: nodes.Expr) -> Callable[[Variables], Any]:
     """A function that evaluates an expression."""
-    body = [nodes.Assign(nodes.Name("result", "store"), _concatenating(expression), lineno=1)]
+    body = [nodes.Assign(nodes.Name("result", "store"), bounded_form(expression), lineno=1)]
     template = SANDBOX.from_string(nodes.Template(body, lineno=1))
 
     def evaluate(variables: Variables) -> Any:
@@ -107,48 +111,22 @@ def _pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:
             yield child.data if isinstance(child, nodes.TemplateData) else child
 
 
-def _check_depth(expression: nodes.Expr) -> None:
-    level: list[nodes.Node] = [expression]
+def _check_size(expressions: Sequence[nodes.Node]) -> None:
+    level, count = expressions, 0
     for _ in range(_DEEPEST):
         level = [child for node in level for child in node.iter_child_nodes()]
+        count += len(level)
+        if count > _LARGEST:
+            raise ExpressionError(
+                f"the expressions of one value have at most {_LARGEST} parts",
+                "put long lists and texts into config",
+            )
         if not level:
             return
+        for node in level:
+            if isinstance(node, nodes.Const):
+                plain(node.value)
     raise ExpressionError(_TOO_DEEP)
-
-
-class _Concatenating(NodeTransformer):
-    """Jinja's `~` cannot be intercepted: it becomes a call."""
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - Jinja's name
-        self.generic_visit(node)
-        name = nodes.Name("concatenated", "load")
-        return nodes.Call(name, node.nodes, [], None, None, lineno=node.lineno)
-
-
-def _concatenating(expression: nodes.Expr) -> nodes.Expr:
-    found: nodes.Expr = _Concatenating().visit(expression)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Undefined):
-        str(value)  # raises what is undefined
-    if isinstance(value, Function):
-        raise ExpressionError("a function is no value", "call it: name(...)")
-    if isinstance(value, Mapping):
-        stands_for = getattr(value, "stands_for", None)
-        if stands_for is not None:
-            return stands_for
-        return {_key(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise ExpressionError("this gives no text, number, list or object")
-
-
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else as_text(key)
 
 
 def _syntax(error: TemplateSyntaxError) -> ExpressionError:
