@@ -10,12 +10,11 @@ from gpuform.stacks.document.diagnostics import Diagnostics, Place
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.document.scalars import value_of
 
-MOST_NODES: Final = 200_000
+MOST_NODES: Final = 500_000
 """Values of one file, each counted as often as aliases repeat it; long texts count for more."""
 DEEPEST: Final = 64
 """Lists and objects inside each other."""
-LINE_BREAK: Final = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
-"""Where YAML begins a new line."""
+LINE_BREAK: Final = re.compile(r"\r\n|[\n\r]")
 _TEXT_OF_ONE: Final = 64
 """Characters that count for one value."""
 _LONGEST_SHOWN: Final = 60
@@ -90,7 +89,7 @@ class Composer:
 
     def scalar(self, event: Any) -> ScalarNode:
         self.count += len(event.value) // _TEXT_OF_ONE
-        plain = bool(event.implicit[0])
+        plain = event.implicit[0] and event.tag != "!"
         if event.tag not in (None, "!", _TEXT_TAG):
             self.tagless(event)
         value = value_of(event.value) if plain else event.value
@@ -174,7 +173,9 @@ class Composer:
         """The problem that YAML's own error tells."""
         mark = error.problem_mark or error.context_mark
         place = Place(self.shown, mark.line + 1, mark.column + 1) if mark else Place(self.shown)
-        line = self.lines[place.line - 1] if place.line <= len(self.lines) else ""
+        if place.line > len(self.lines):
+            place = Place(self.shown, len(self.lines), len(self.lines[-1]) + 1)
+        line = self.lines[place.line - 1]
         hint = ""
         if line[place.column - 1 : place.column] == "\t":
             hint = "indent with spaces, not tabs"

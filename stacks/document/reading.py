@@ -13,8 +13,9 @@ from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode
 LARGEST: Final = 10_000_000
 """Bytes of one file."""
 _FORBIDDEN: Final = re.compile(
-    r"[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+    r"[^\t\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
+"""What YAML excludes, and what only some of its versions take for the end of a line."""
 
 
 def read_file(path: Path, shown: str, problems: Diagnostics) -> MappingNode:
@@ -61,7 +62,7 @@ def _root(text: str, shown: str, problems: Diagnostics) -> Node | None:
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
         place = _end_of(text[: forbidden.start()], shown)
-        message = f"the character U+{ord(forbidden[0]):04X} cannot be in YAML"
+        message = f"the character U+{ord(forbidden[0]):04X} cannot be written as it is"
         problems.add(place, "syntax", message, "remove it, or write its \\u code in double quotes")
         return None
     composer = Composer(text, shown, problems)

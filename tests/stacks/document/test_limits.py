@@ -1,0 +1,104 @@
+"""What no file may make of itself."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuform.stacks.document.composing import DEEPEST, MOST_NODES
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.nodes import plain
+from gpuform.stacks.document.reading import LARGEST, read_file, read_text
+
+
+def told(text: str) -> list[str]:
+    problems = Diagnostics()
+    plain(read_text(text, "f", problems))
+    return [each.message for each in problems]
+
+
+TOO_MANY = f"more than {MOST_NODES} values, with what aliases repeat"
+TOO_DEEP = f"more than {DEEPEST} lists and objects inside each other"
+
+TEN = ",".join("1" * 10)
+LAUGHS = f"a0: &a0 [{TEN}]\n" + "".join(
+    f"a{at}: &a{at} [{','.join([f'*a{at - 1}'] * 10)}]\n" for at in range(1, 12)
+)
+LONG_TEXT = f'a: &a "{"x" * 100_000}"\n'
+THOUSAND = "a: &a {" + "".join(f"k{at}: 1," for at in range(1000)) + "}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LAUGHS,
+        LONG_TEXT + f"b: [{'*a,' * 400}]",
+        THOUSAND + f"b: {{<<: [{'*a,' * 300}]}}",
+        THOUSAND + "".join(f"b{at}: {{<<: *a}}\n" for at in range(300)),
+    ],
+    ids=["laughs", "a long text", "merged in one", "merged in many"],
+)
+def test_aliases_do_not_multiply_without_end(text: str) -> None:
+    assert told(text) == [TOO_MANY]
+
+
+def test_aliases_may_repeat_what_is_small() -> None:
+    assert told(LONG_TEXT + f"b: [{'*a,' * 100}]") == []
+    assert told(THOUSAND + f"b: {{<<: [{'*a,' * 100}]}}") == []
+
+
+def chain(length: int) -> str:
+    more = (f"a{at}: &a{at} [*a{at - 1}]\n" for at in range(1, length))
+    return "a0: &a0 [x]\n" + "".join(more)
+
+
+@pytest.mark.parametrize(
+    ("deep", "most"),
+    [
+        (lambda depth: "a: " + "[" * depth + "]" * depth, DEEPEST),
+        (lambda depth: "a: " * depth, 1),
+        (lambda depth: "{a: " * depth + "1" + "}" * depth, DEEPEST),
+        (lambda depth: "".join(" " * at + "a:\n" for at in range(depth)), DEEPEST),
+        (lambda depth: "a:\n" + "- " * depth + "x", DEEPEST - 1),
+        (chain, DEEPEST - 1),
+    ],
+    ids=["lists", "one line", "objects", "indented", "dashes", "aliases"],
+)
+def test_depth(deep, most: int) -> None:
+    assert told(deep(most)) == []
+    assert told(deep(most + 1)) != []
+    assert len(told(deep(2_000))) == 1
+
+
+@pytest.mark.parametrize("depth", [DEEPEST + 1, 100_000])
+@pytest.mark.parametrize("opening", ["[", "{", "- ", "? ", "[{"])
+def test_too_deep_is_refused_at_once(opening: str, depth: int) -> None:
+    assert told("a:\n " + opening * depth) == [TOO_DEEP]
+
+
+def test_a_long_key_is_told_in_short() -> None:
+    key = "x" * 10_000
+    (message,) = told(f'? &k "{key}"\n: 1\n*k : 2\n')
+    assert len(message) < 200
+
+
+def test_a_long_tag_is_told_in_short() -> None:
+    (message,) = told(f"a: !{'x' * 10_000} 1")
+    assert len(message) < 200
+
+
+def test_a_large_file_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    file.write_bytes(b"#" * LARGEST)
+    problems = Diagnostics()
+    read_file(file, "f", problems)
+    assert not problems
+    with file.open("ab") as more:
+        more.write(b"#")
+    read_file(file, "f", problems)
+    assert [each.message for each in problems] == [f"the file has more than {LARGEST} bytes"]
+
+
+def test_an_endless_file_is_not_read() -> None:
+    problems = Diagnostics()
+    read_file(Path("/dev/zero"), "f", problems)
+    assert [each.rule for each in problems] == ["limit"]

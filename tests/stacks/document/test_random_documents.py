@@ -1,0 +1,141 @@
+"""Whatever a file holds: values, or problems with places inside it; never an exception."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gpuform.stacks.document.composing import LINE_BREAK
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.nodes import plain
+from gpuform.stacks.document.reading import read_file, read_text
+
+VALID = """\
+config: &c
+  count: {default: 8, type: integer}   # a comment
+stack_references: {base: "org/base/prod"}
+defaults: !!str x
+clusters:
+  <<: *c
+  train: {platform: together, name: "{{ config.count }}", list: [1, -2.5, no, ~, 007]}
+  text: |
+    two
+    lines
+  'quoted': >-
+    folded
+"""
+_SIGNS = "abx01 \n\n  :::---[]{},,&*!?|>'\"%@`#<<~\t\r\\.{{}}\x00\x85\ufeff\u2028\u00e9\U0001f600"
+texts = st.text(max_size=80) | st.text(_SIGNS, max_size=60)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    """The valid file with some pieces replaced, left out or doubled."""
+    text = VALID
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(text)))
+        end = draw(st.integers(start, min(len(text), start + 20)))
+        text = (
+            text[:start]
+            + draw(st.text(_SIGNS, max_size=4) | st.just(text[start:end] * 2))
+            + (text[end:])
+        )
+    return text
+
+
+def check_places(text: str, problems: Diagnostics) -> None:
+    lines = LINE_BREAK.split(text)
+    for each in problems:
+        assert each.place.file == "f"
+        assert 1 <= each.place.line <= len(lines)
+        assert 1 <= each.place.column <= len(lines[each.place.line - 1]) + 1
+        assert each.message
+        assert each.rule
+
+
+@given(texts | mutated())
+@example("\ud800")
+@example("a: \udfff")
+@example("a: [*a")
+@example("? *a")
+@example("<<")
+@example("a: {<<: {<<: [[]]}}")
+@settings(max_examples=1000, derandomize=True)
+def test_any_text(text: str) -> None:
+    problems = Diagnostics()
+    plain(read_text(text, "f", problems))
+    check_places(text, problems)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("random") / "topology.yaml"
+
+
+@given(data=st.binary(max_size=80) | mutated().map(lambda text: text.encode("utf-8", "replace")))
+@example(data=b"\xef\xbb\xbf")
+@example(data=b"\xef\xbb\xbf\xef\xbb\xbfa: 1")
+@settings(max_examples=300, derandomize=True)
+def test_any_bytes(data: bytes, file: Path) -> None:
+    file.write_bytes(data)
+    problems = Diagnostics()
+    plain(read_file(file, "f", problems))
+    check_places(data.decode("utf-8", "replace"), problems)
+
+
+def test_the_valid_file_is_valid() -> None:
+    problems = Diagnostics()
+    read_text(VALID, "f", problems)
+    assert not problems
+
+
+_characters = st.characters(exclude_categories=["Cs"], exclude_characters="\x85\u2028\u2029")
+names = st.text(_characters, max_size=8)
+numbers = st.integers(-(2**53), 2**53) | st.floats(
+    -1e9, 1e9, allow_nan=False, allow_subnormal=False
+).map(lambda number: round(number, 6))
+json_like = st.recursive(
+    st.none() | st.booleans() | numbers | names,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def narrow(value: Any) -> Any:
+    """The value as it is read: a number that is written with an exponent is text."""
+    if isinstance(value, dict):
+        return {key: narrow(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [narrow(item) for item in value]
+    if isinstance(value, float) and "e" in repr(value):
+        return yaml.safe_dump(value).partition("\n")[0]
+    return value
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and one == other
+
+
+@pytest.mark.parametrize("flow", [None, True, False])
+@given(values=st.dictionaries(names, json_like, max_size=4))
+@settings(derandomize=True)
+def test_what_is_dumped_is_read_again(values: dict[str, Any], flow: bool | None) -> None:
+    text = yaml.safe_dump(values, default_flow_style=flow, allow_unicode=True, sort_keys=False)
+    problems = Diagnostics()
+    found = plain(read_text(text, "f", problems))
+    assert not problems
+    assert same(found, narrow(values))
+
+
+@given(names)
+@settings(derandomize=True)
+def test_quoted_text_is_text(text: str) -> None:
+    dumped = yaml.safe_dump({text: text}, default_style='"')
+    assert plain(read_text(dumped, "f", Diagnostics())) == {text: text}

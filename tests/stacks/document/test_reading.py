@@ -1,0 +1,154 @@
+"""YAML as people expect it: anchors, merge keys, and problems with their places and hints."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.nodes import find, find_key, plain, scalars
+from gpuform.stacks.document.reading import read_file, read_text
+
+
+def read(text: str) -> tuple[Any, list[str]]:
+    problems = Diagnostics()
+    values = plain(read_text(text, "f", problems))
+    return values, [str(each) for each in problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        *[("", {}), ("# nothing\n", {}), ("---\n", {}), ("null", {}), ("{}", {})],
+        ("a: 1\nb: [x, 2, {c: no}]", {"a": 1, "b": ["x", 2, {"c": "no"}]}),
+        ("%YAML 1.2\n---\na: 1\n...\n", {"a": 1}),
+        ("\r\na: 1\r\nb: no\r\n", {"a": 1, "b": "no"}),
+        ("1: a\n2.50: b\ntrue: c", {"1": "a", "2.50": "b", "true": "c"}),
+        ("a: |\n  x\n  y\nb: >\n  x\n  y\n", {"a": "x\ny\n", "b": "x y\n"}),
+        ('a: "\\0\\u00e9"', {"a": "\0\u00e9"}),
+        ("a: &x {b: 1}\nc: *x\nd: [*x]", {"a": {"b": 1}, "c": {"b": 1}, "d": [{"b": 1}]}),
+        ("a: &x 1\nb: *x\nc: &x 2\nd: *x", {"a": 1, "b": 1, "c": 2, "d": 2}),
+        ("a: &k key\n*k : 1", {"a": "key", "key": 1}),
+    ],
+)
+def test_values(text: str, values: Any) -> None:
+    assert read(text) == (values, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "merged"),
+    [
+        ("x: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}", {"a": 1, "b": 3}),
+        ("x: &x {a: 1, b: 2}\ny: {b: 3, <<: *x}", {"a": 1, "b": 3}),
+        ("w: &w {a: 1, b: 1}\nx: &x {b: 2, c: 2}\ny: {<<: [*w, *x]}", {"a": 1, "b": 1, "c": 2}),
+        ("w: &w {a: 1, b: 1}\nx: &x {<<: *w, b: 2}\ny: {<<: *x}", {"a": 1, "b": 2}),
+        ("w: &w {d: {p: 1}}\ny: {<<: *w, d: {q: 2}}", {"d": {"q": 2}}),
+        ("y: {<<: {a: 1}, <<: {a: 2, b: 2}}", {"a": 1, "b": 2}),
+        ("y: {<<: []}", {}),
+        ('y: {"<<": 1}', {"<<": 1}),
+    ],
+)
+def test_merge_keys(text: str, merged: Any) -> None:
+    values, problems = read(text)
+    assert (values["y"], problems) == (merged, [])
+
+
+SYNTAX = "this is not YAML: "
+QUOTE_IT = '\n  put an expression in quotes: "{{ ... }}"'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\nb: 2\na: 3", "3:1: the key 'a' is there twice: first in line 1\n  keep one of"),
+        ("1: a\n'1': b", "2:1: the key '1' is there twice: first in line 1"),
+        ("a: {b: 1, b: 2}", "1:11: the key 'b' is there twice"),
+        ("- a", "1:1: the file must hold keys and their values"),
+        ("text", "1:1: the file must hold keys and their values"),
+        ("a: 1\n---\nb: 1", "2:1: the file must hold one document: remove this `---`"),
+        ("---\n---\n", "2:1: the file must hold one document"),
+        ("a: *b", "1:4: there is no anchor &b before this alias"),
+        ("a: &b [*b]", "1:8: *b is inside &b itself"),
+        ("a: {<<: 1}", "1:5: << merges mappings: give it an alias of one, *name"),
+        ("x: &x {}\na: {<<: [*x, 2]}", "2:5: << merges mappings"),
+        ("a: !!int 3", "1:4: the tag tag:yaml.org,2002:int is not used here: remove it"),
+        ("a: !x {b: 1}", "1:4: the tag !x is not used here: remove it"),
+        ("a: !!python/object/apply:os.system [x]", "1:4: the tag tag:yaml.org,2002:python/"),
+        ("%TAG !e! tag:x\n---\na: !e!b 1", "1:1: tags are not used here: remove %TAG"),
+        ("%YAML 3.0\n---\na: 1", f"1:1: {SYNTAX}found incompatible YAML document"),
+        ("? [a]\n: 1", "1:3: a key must be text"),
+        ("? ~\n: 1", "1:3: a key must be text"),
+        ("null: 1", "1:1: a key must be text"),
+        ("a: {{ b }}", "1:5: a key must be text" + QUOTE_IT),
+        ("a: {{ b }}/c", f"1:11: {SYNTAX}did not find expected key"),
+        ("a: {{ b }}/c", QUOTE_IT),
+        ("a:\n\tb: 1", "\n  indent with spaces, not tabs"),
+        ("a:\n\tb: 1", f"2:1: {SYNTAX}found character that cannot start any token"),
+        ("a: [1\nb: 2", f"2:2: {SYNTAX}did not find expected ',' or ']'"),
+        ("a: 'x", f"1:6: {SYNTAX}found unexpected end of stream"),
+        ("a: @x", f"1:4: {SYNTAX}found character that cannot start any token"),
+        ('a: "\\ud800"', f"1:7: {SYNTAX}found invalid Unicode character escape code"),
+        (
+            "a: 1\nb: x\0y",
+            "2:5: the character U+0000 cannot be written as it is\n  remove it, or write",
+        ),
+        ("a:\n b: \x1b", "2:5: the character U+001B cannot be written as it is"),
+        ("a: \ud800", "1:4: the character U+D800 cannot be written as it is"),
+        ("a: x\u2028y", "1:5: the character U+2028 cannot be written as it is"),
+        ("a: x\x85y", "1:5: the character U+0085 cannot be written as it is"),
+        ("a: [1, 2\n", f"2:1: {SYNTAX}did not find expected ',' or ']'"),
+        ("a: [*a", f"1:7: {SYNTAX}did not find expected ',' or ']'"),
+        ("a: 1\n\ufeffb: 2", "2:1: the character U+FEFF cannot be written as it is"),
+    ],
+)
+def test_problems_have_a_place_and_say_what_to_do(text: str, told: str) -> None:
+    _, problems = read(text)
+    assert any(told in each and each.startswith("f:") for each in problems), problems
+
+
+def test_all_problems_are_told_in_the_order_of_lines() -> None:
+    values, problems = read("a: 1\na: 2\nb: !x 3\nc: *d\ne: 5")
+    assert [each.split(" ")[0] for each in problems] == ["f:2:1:", "f:3:4:", "f:4:4:"]
+    assert values == {"a": 1, "b": "3", "c": None, "e": 5}
+
+
+def test_nodes_know_their_places() -> None:
+    root = read_text("a:\n  - b: 1\n    c: [x, 2]\n", "f", Diagnostics())
+    assert find(root, ["a", 0, "c", 1]).place == Place("f", 3, 12)
+    assert find(root, ["a", 0, "missing", "more"]).place == Place("f", 2, 5)
+    assert find_key(root, ["a", 0, "c"]) == Place("f", 3, 5)
+    assert find_key(root, ["a", 0, "missing"]) == Place("f", 2, 5)
+    assert [node.value for node in scalars(root)] == [1, "x", 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"a: 1\nb: \xff", "f:2:4: this is not UTF-8 text\n  save the file as UTF-8"),
+        (b"\xef\xbb\xbfab\xff", "f:1:4: this is not UTF-8 text"),
+        ("a: 1".encode("utf-16"), "f:1:1: this is not UTF-8 text"),
+        ("a: 1".encode("utf-16-le"), "f:1:2: the character U+0000 cannot be written as it is"),
+    ],
+)
+def test_bytes_that_are_no_text(data: bytes, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_bytes(data)
+    problems = Diagnostics()
+    assert plain(read_file(file, "f", problems)) == {}
+    assert [told in str(each) for each in problems] == [True]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_bytes(b"\xef\xbb\xbfa: 1")
+    problems = Diagnostics()
+    root = read_file(file, "f", problems)
+    assert (plain(root), root.place, len(problems)) == ({"a": 1}, Place("f", 1, 1), 0)
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", ".", "a\0b", "x" * 5000])
+def test_a_file_that_cannot_be_read(name: str, tmp_path: Path) -> None:
+    problems = Diagnostics()
+    assert plain(read_file(tmp_path / name, "f", problems)) == {}
+    (problem,) = problems
+    assert str(problem).startswith("f:1:1: cannot be read: ")
