@@ -1,6 +1,6 @@
 """The delete phase: what of the old state the program no longer has, and in which order it goes."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.stacks.engine import graph
@@ -15,19 +15,13 @@ from gpuform.stacks.engine.targeting import Selection, deletable
 
 
 def among(
-    doomed: Sequence[ResourceState],
-    selection: Selection,
-    base: Sequence[ResourceState],
-    fallen_with: Callable[[str], Collection[str]],
+    doomed: Sequence[ResourceState], selection: Selection, base: Sequence[ResourceState]
 ) -> tuple[list[ResourceState], list[ResourceState]]:
     """Which of the entries a run of this selection deletes, and which of these nobody named.
 
-    `base` is the state that the last run left; `fallen_with` tells what goes with a resource.
+    `base` is the state that the last run left.
     """
     allowed = deletable(selection, base)
-    if selection.targets:
-        for urn in sorted(allowed):
-            allowed.update(fallen_with(urn))
     chosen = [entry for entry in doomed if entry.urn in allowed]
     unnamed: list[ResourceState] = []
     if selection.targets and not selection.target_dependents:

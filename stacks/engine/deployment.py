@@ -285,7 +285,7 @@ class Deployment:
         doomed = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
         selection = self.options.selection
         if selection.is_limited:
-            doomed, unnamed = among(doomed, selection, generator.base, generator.fallen_with)
+            doomed, unnamed = among(doomed, selection, generator.base)
             for entry in unnamed:
                 self._executor.fail(
                     entry.urn,

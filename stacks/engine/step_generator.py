@@ -114,12 +114,6 @@ class StepGenerator:
         steps[0].after = self._felling.get(id(old))
         return steps
 
-    def fallen_with(self, urn: str) -> set[str]:
-        """The URNs that a deletion of this one takes along, as the providers say."""
-        roots = [entry for entry in self.base if entry.urn == urn]
-        fallen = [each for root in roots for each in self._cascade.of(root, self._stepped)]
-        return {each.resource.urn for each in fallen}
-
     @property
     def declared(self) -> set[str]:
         """The URNs that the program has, and the old ones of what it has under another."""

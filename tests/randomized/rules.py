@@ -20,7 +20,10 @@ Operation = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Seen:
-    """One run: the state before and after it, what it called and what it told."""
+    """One run: the state before and after it, what it called and what it told.
+
+    `planned` are the steps of its preview, if there was one.
+    """
 
     program: Program
     run: Run
@@ -29,6 +32,12 @@ class Seen:
     calls: Sequence[Called]
     events: Sequence[Event]
     succeeded: bool
+    planned: Sequence[Step] = ()
+
+    @property
+    def meant(self) -> list[Step]:
+        """What it did and what it was to do: it may have been stopped halfway."""
+        return [*self.steps(StepStarted, StepDone, StepFailed), *self.planned]
 
     def steps(self, *kinds: type) -> list[Step]:
         return [e.step for e in self.events if isinstance(e, kinds)]
@@ -42,6 +51,15 @@ class Seen:
             (str(step.op), "" if id(step) in failed else str(step.result_op or ""), step.urn)
             for step in steps.values()
             if not is_provider(step.state.type)
+        )
+
+    @property
+    def left_unread(self) -> bool:
+        """Whether a read came to nothing, as one does whose id is that of what is not created."""
+        urns = self.program.urns
+        return any(
+            step.op is Op.SAME and step.urn in urns and urns[step.urn].kind == "read"
+            for step in self.steps(StepStarted)
         )
 
     @property
@@ -106,15 +124,11 @@ _GOING = (Op.DELETE, Op.DELETE_REPLACED, Op.DISCARD, Op.DISCARD_REPLACED, Op.REM
 def _given_up(seen: Seen) -> set[str]:
     """The ids of objects that the state may forget: retained, now only read, or gone with another.
 
-    What has `deleted_with` is forgotten when the delete of that other one is begun.
+    What has `deleted_with` is forgotten before that other one is deleted, as under Pulumi.
     """
     held = {entry.id for entry in machines(seen.after)}
     read = {entry.id for entry in seen.after.resources if entry.external}
-    going = {
-        (step.old or step.state).urn
-        for step in seen.steps(StepStarted, StepDone, StepFailed)
-        if step.op in _GOING
-    }
+    going = {(step.old or step.state).urn for step in seen.meant if step.op in _GOING}
     going |= {entry.urn for entry in seen.before.resources if entry.pending_replacement}
     return {
         entry.id
@@ -159,7 +173,8 @@ def check_selection(seen: Seen) -> None:
     selection = seen.run.selection
     if not selection.is_limited:
         return
-    both = [*seen.before.resources, *seen.after.resources]
+    meant = [step.new for step in seen.meant if step.new is not None]
+    both = [*seen.before.resources, *seen.after.resources, *meant]
     urns = {entry.urn for entry in both} | seen.program.urns.keys()
     if selection.targets:
         named = {urn for urn in urns if urn in selection.targets}
@@ -181,8 +196,8 @@ def check_selection(seen: Seen) -> None:
 
 
 def _with_old_names(seen: Seen, urns: set[str]) -> set[str]:
-    steps = seen.steps(StepStarted, StepDone, StepFailed)
-    return urns | {step.old.urn for step in steps if step.old is not None and step.urn in urns}
+    found = {step.old.urn for step in seen.meant if step.old is not None and step.urn in urns}
+    return urns | found
 
 
 def _check_kept(seen: Seen, reached: set[str]) -> None:

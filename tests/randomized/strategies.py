@@ -8,8 +8,8 @@ from randomized.programs import Declared, Program
 from randomized.world import OUTSIDE
 
 VARIABLES = "abcdefgh"
-SECRET = "hush"
-"""The beginning of every secret value."""
+SECRET = "hush-hush"
+"""The beginning of every secret value; its dash cannot be in a ciphertext."""
 
 _BOOLEANS = st.sampled_from(["True", "False"])
 _VALUES = {

@@ -63,6 +63,8 @@ class Machines(ResourceProvider):
         return CheckResult(news, refused)
 
     def diff(self, id, olds, news):
+        if "diff" in news.get("refuse", ""):
+            raise RuntimeError("nothing to compare with")
         changed = [k for k in own(news) if olds.get(k) != news[k]]
         if any(k.startswith("lazy") for k in news):
             return DiffResult()

@@ -107,6 +107,7 @@ def test_what_fell_is_made_again_only_after_its_deletion(lab):
     names = [f"b{n}" for n in range(6)]
     using = "".join(f"Machine('{name}', rack=a.address, size={name[1]})\n" for name in names)
     lab.up("a = Machine('a', slot='x')\n" + using)
+    before = [lab.state(name).id for name in names]
     # They are the same without it: those that register before it do not fall.
     free = "".join(f"Machine('{n}', rack='10.0.0.1', size={n[1]}, opts=late)\n" for n in names)
     program = "Machine('a', slot='y')\nlate = ResourceOptions(depends_on=[Machine('z')])\n" + free
@@ -118,7 +119,7 @@ def test_what_fell_is_made_again_only_after_its_deletion(lab):
     for number in range(len(names)):
         if number in made:
             place = [call.get("props", {}).get("size") for call in calls].index(number)
-            assert deleted[f"m-{number + 2}"] < place
+            assert deleted[before[number]] < place
 
 
 @pytest.mark.parametrize("before", ["a", "b"])
@@ -130,6 +131,14 @@ def test_an_object_is_imported_once(lab, before):
         lab.up(program)
         assert [id_ for _, id_ in machines(lab)] == ["o-1"], lab.errors
         assert lab.world == {"o-1": {}}
+
+
+@pytest.mark.parametrize("operation", ["update", "destroy"])
+def test_nothing_is_compared_to_find_what_goes_with_a_target(lab, operation):
+    lab.up("a = Machine('a')\nMachine('b', uses=a.address, refuse='diff')\n")
+    outcome = lab.run(operation, selection=targets("a", "b"))
+    assert outcome.succeeded, lab.errors
+    assert lab.world == {}
 
 
 @st.composite
