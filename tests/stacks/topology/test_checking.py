@@ -47,7 +47,7 @@ def test_rules_over_several_resources(topologies: Topologies) -> None:
 def test_a_region_that_is_not_there(topologies: Topologies) -> None:
     fabric = "platform: scp, node_pool_id: P, cluster_fabric_name: train-a, region_id: "
     assert topologies(f"fabrics: {{f: {{{fabric}kr-wst1}}}}").messages == [
-        "fabrics.f.region_id: SCP has no region kr-wst1: did you mean kr-west1?"
+        "fabrics.f.region_id: kr-wst1 is not a region of Samsung SCP: did you mean kr-west1?"
     ]
     assert topologies(f"fabrics: {{f: {{{fabric}kr-west1}}}}").messages == []
 
