@@ -5,13 +5,13 @@ model of its properties. Every value may be an expression, `{{ ... }}`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, create_model
 
-from gpuform.schemas.models import InputModel
+from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import rules_of
 
 SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
@@ -42,6 +42,14 @@ _SPAN = re.compile(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+")
 def _checked_span(text: str) -> str:
     if not _SPAN.fullmatch(text):
         raise ValueError(f"{text!r} is not a span of time: write it as 90s, 45m or 1h30m")
+    return text
+
+
+def _checked_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
     return text
 
 
@@ -161,6 +169,13 @@ class _Options(InputModel):
         examples=["cluster-4f1e"],
     )
 
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        if "id" in values and "import" in values:
+            yield Problem(
+                "import", "leave it out, or id: one manages the object, the other does not"
+            )
+
 
 # A class body cannot have a field of this name: it is a word of Python.
 _IMPORT: Any = {
@@ -216,7 +231,7 @@ class ConfigInputs(InputModel):
     max_length: int | None = Field(
         default=None, ge=0, description="The most characters or items.", examples=[15]
     )
-    pattern: str | None = Field(
+    pattern: Annotated[str, AfterValidator(_checked_pattern)] | None = Field(
         default=None,
         description="A regular expression that a text matches as a whole.",
         examples=["[a-z][a-z0-9-]*"],

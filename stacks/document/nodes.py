@@ -65,8 +65,9 @@ def find(node: Node, steps: Iterable[str | int]) -> Node:
 def find_key(node: Node, steps: Sequence[str | int]) -> Place:
     """Where the last key of these is written, or the last node on the way that is there."""
     parent = find(node, steps[:-1])
-    if isinstance(parent, MappingNode) and str(steps[-1]) in parent.entries:
-        return parent.entries[str(steps[-1])].place
+    key = str(steps[-1]) if steps else ""
+    if isinstance(parent, MappingNode) and key in parent.entries:
+        return parent.entries[key].place
     return parent.place
 
 

@@ -10,7 +10,7 @@ def entries(node: Node | None, what: str, problems: Diagnostics) -> Mapping[str,
     """The entries of an object; anything else goes to `problems`."""
     if isinstance(node, MappingNode):
         return node.entries
-    if node is not None and not _is_null(node):
+    if node is not None and not is_null(node):
         problems.add(node.place, "shape", f"{what} must be an object")
     return {}
 
@@ -19,10 +19,11 @@ def items(node: Node | None, what: str, problems: Diagnostics) -> tuple[Node, ..
     """The items of a list; anything else goes to `problems`."""
     if isinstance(node, SequenceNode):
         return node.items
-    if node is not None and not _is_null(node):
+    if node is not None and not is_null(node):
         problems.add(node.place, "shape", f"{what} must be a list")
     return ()
 
 
-def _is_null(node: Node) -> bool:
+def is_null(node: Node) -> bool:
+    """Whether nothing is written there, or null."""
     return isinstance(node, ScalarNode) and node.value is None

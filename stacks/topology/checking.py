@@ -1,18 +1,26 @@
 """Checks every instance against the model of its kind and platform."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpuform.schemas.checking import check
-from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.models import Problem
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import OptionsInputs
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
-from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, find, find_key
+from gpuform.stacks.document.nodes import (
+    Entry,
+    MappingNode,
+    Node,
+    ScalarNode,
+    SequenceNode,
+    find,
+    find_key,
+)
 from gpuform.stacks.document.paths import steps_of
 from gpuform.stacks.topology.instances import Groups, Instance
-from gpuform.stacks.topology.options import named_resources
+from gpuform.stacks.topology.options import check_options, resources_of
 from gpuform.stacks.topology.scope import Scope
 
 _ABOUT_KEYS = ("is not known", "is called")
@@ -45,63 +53,51 @@ class Checked:
         yield from self.after
 
 
-def check_all(groups: Groups, scope: Scope, problems: Diagnostics) -> list[Checked]:
+def check_all(
+    groups: Groups, scope: Scope, problems: Diagnostics, *, planning: bool
+) -> list[Checked]:
     """Every instance checked, in the order of the files; what is wrong goes to `problems`."""
     return [
-        _checked(instance, scope, problems)
+        _checked(instance, scope, problems, planning=planning)
         for of_section in groups.values()
         for group in of_section.values()
         for instance in group.instances.values()
     ]
 
 
-def _checked(instance: Instance, outer: Scope, problems: Diagnostics) -> Checked:
-    declaration = instance.declaration
+def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, planning: bool) -> Checked:
     scope = outer.within(instance, problems)
-    model = instance.lifecycle.inputs
-    properties = _canonical(declaration.properties, model, instance, problems)
+    properties, options = instance.declaration.properties, instance.declaration.options
     values = {name: scope.value(entry.node, problems) for name, entry in properties.items()}
-    if "id" not in declaration.options:
-        _check(model, values, properties, instance, instance.address, problems)
-    options = declaration.options
-    said = {key: scope.value(entry.node, problems) for key, entry in options.items()}
-    _check(OptionsInputs, said, options, instance, f"{instance.address}.options", problems)
+    root = MappingNode(instance.declaration.place, properties)
+    found = check(instance.lifecycle.inputs, values)[1]
+    if "id" in options:
+        found = [each for each in found if each.reason.startswith(_ABOUT_KEYS)]
+    _tell(found, root, instance.address, problems)
+    for name, rules in rules_of(instance.lifecycle.inputs).items():
+        if rules.refers and name in properties:
+            _check_single(properties[name].node, f"{instance.address}.{name}", scope, problems)
+    address = f"{instance.address}.options"
+    said = check_options(options, address, scope, problems, planning=planning)
+    root = MappingNode(instance.declaration.place, options)
+    _tell(check(OptionsInputs, said)[1], root, address, problems)
     uses = {name: scope.resources(entry.node) for name, entry in properties.items()}
-    after = named_resources(options, scope, problems)
-    if isinstance(instance.item, ScalarNode | MappingNode):
-        after = [*after, *scope.resources(instance.item)]
+    after = [used for entry in options.values() for used in scope.resources(entry.node)]
+    if isinstance(instance.item, ScalarNode | SequenceNode | MappingNode):
+        after += scope.resources(instance.item)
     return Checked(instance, properties, values, uses, after)
 
 
-def _canonical(
-    properties: Mapping[str, Entry],
-    model: type[InputModel],
-    instance: Instance,
-    problems: Diagnostics,
-) -> Mapping[str, Entry]:
-    """The properties under the model's names: `volume` is volume_id, whose id it means."""
-    rules = rules_of(model)
-    found: dict[str, Entry] = {}
-    for key, entry in properties.items():
-        long = f"{key}_id"
-        name = long if key not in rules and long in rules and rules[long].refers else key
-        if name in found:
-            message = f"{instance.address}: {key} and {name} are the same: keep one of the two"
-            problems.add(entry.place, "duplicate", message)
-        found[name] = entry
-    return found
+def _check_single(node: Node, address: str, scope: Scope, problems: Diagnostics) -> None:
+    """A property that means one resource cannot be all of a `for_each`."""
+    named = resources_of(node, scope)
+    if named is not None and len(named) > 1:
+        message = f"{address}: this names several resources"
+        problems.add(node.place, "reference", message, f"add a key: {named[0].address}")
 
 
-def _check(
-    model: type[InputModel],
-    values: Mapping[str, Any],
-    entries: Mapping[str, Entry],
-    instance: Instance,
-    address: str,
-    problems: Diagnostics,
-) -> None:
-    root = MappingNode(instance.declaration.place, entries)
-    for problem in check(model, values)[1]:
+def _tell(found: Iterable[Problem], root: MappingNode, address: str, problems: Diagnostics) -> None:
+    for problem in found:
         place, rule, reason = _told(root, problem)
         problems.add_once(place, rule, reason, f"{address}.{problem.path}: {reason}")
 

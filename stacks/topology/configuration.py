@@ -1,13 +1,15 @@
 """Typed configuration: from a stack's texts to the values that a topology declares."""
 
 import json
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final, Protocol
 
+from gpuform.schemas.values import same
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.expressions.errors import ExpressionError
 from gpuform.stacks.topology.declarations import ConfigVariable
 
 
@@ -35,19 +37,38 @@ def configured(
     """The stack's values of the variables; those without one are left out, and what is wrong."""
     found = {}
     for variable in variables:
-        secret = variable.secret or stack.is_secret(variable.name)
-        text = stack.get(variable.name)
+        name = variable.name
+        secret = variable.secret or stack.is_secret(name)
+        text = stack.get(name)
+        if text is None and "default" not in variable.said:
+            continue
         try:
-            if text is not None:
-                found[variable.name] = Stacked(parsed(variable, text), secret)
-            elif "default" in variable.said:
-                default = allowed(variable, variable.said["default"])
-                found[variable.name] = Stacked(default, secret)
-        except ExpressionError as error:
-            problems.add(variable.place, "config", str(error), error.hint)
+            value = _allowed(
+                variable, _default(variable) if text is None else _parsed(variable, text)
+            )
+        except _NotAllowedError as error:
+            shown = "its value" if secret else _shown(error.value)
+            command = f"gpuform config set{' --secret' if secret else ''} {name} VALUE"
+            hint = "correct its default" if text is None else f"set another one: {command}"
+            problems.add(variable.place, "config", f"config.{name}: {shown} {error}", hint)
+        else:
+            found[name] = Stacked(value, secret)
     return found
 
 
+class _NotAllowedError(Exception):
+    """`value` is not what the variable declares; the text says why, without the value."""
+
+    def __init__(self, value: Any, why: str) -> None:
+        super().__init__(why)
+        self.value = value
+
+
+_LARGEST: Final = 2**53
+"""Greater whole numbers do not survive Pulumi's wire, which knows doubles only."""
+_INTEGER: Final = re.compile(r"[-+]?[0-9]{1,16}")
+_NUMBER: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?")
+_LONGEST_SHOWN: Final = 80
 _WORDS: Final = {
     "string": "a text",
     "integer": "a whole number",
@@ -58,70 +79,85 @@ _WORDS: Final = {
 }
 
 
-def parsed(variable: ConfigVariable, text: str) -> Any:
-    """The value of a configuration text. Raises ExpressionError for one that is not allowed."""
+def _default(variable: ConfigVariable) -> Any:
+    return variable.said["default"]
+
+
+def _parsed(variable: ConfigVariable, text: str) -> Any:
     try:
-        value = _PARSERS[variable.type](text)
+        return _PARSERS[variable.type](text)
     except ValueError:
-        raise _refused(variable, text, f"is not {_WORDS[variable.type]}") from None
-    return allowed(variable, value)
+        raise _NotAllowedError(text, f"is not {_WORDS[variable.type]}") from None
 
 
-def allowed(variable: ConfigVariable, value: Any) -> Any:
+def _allowed(variable: ConfigVariable, value: Any) -> Any:
     """The value, if it is of the declared type and within the declared limits."""
     if not _IS_TYPE[variable.type](value):
-        raise _refused(variable, value, f"is not {_WORDS[variable.type]}")
-    said = variable.said
-    choices = said.get("enum")
-    if choices is not None and value not in choices:
-        shown = ", ".join(map(str, choices))
-        raise _refused(variable, value, f"is not one of {shown}")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        _check_number(variable, value)
-    if isinstance(value, str | list):
-        _check_length(variable, value)
-    pattern = said.get("pattern")
-    if pattern and isinstance(value, str) and not re.fullmatch(pattern, value):
-        raise _refused(variable, value, f"does not match {pattern}")
+        raise _NotAllowedError(value, f"is not {_WORDS[variable.type]}")
+    for why in _limits(variable.said, value):
+        raise _NotAllowedError(value, why)
     return value
 
 
-def _check_number(variable: ConfigVariable, value: float) -> None:
-    said = variable.said
+def _limits(said: Mapping[str, Any], value: Any) -> Iterator[str]:
+    """What the value breaks of the declared limits."""
+    choices = said.get("enum")
+    if choices is not None and not any(same(value, each) for each in choices):
+        yield f"is not one of {', '.join(map(_shown, choices))}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _number_limits(said, value)
+    if isinstance(value, str | list):
+        yield from _length_limits(said, len(value))
+    pattern = said.get("pattern")
+    if pattern and isinstance(value, str) and not re.fullmatch(pattern, value):
+        yield f"does not match {pattern}"
+
+
+def _number_limits(said: Mapping[str, Any], value: float) -> Iterator[str]:
     least, most, step = said.get("minimum"), said.get("maximum"), said.get("multiple_of")
     if least is not None and value < least:
-        raise _refused(variable, value, f"is less than {least:g}")
+        yield f"is less than {least:g}"
     if most is not None and value > most:
-        raise _refused(variable, value, f"is more than {most:g}")
-    if step and value % step:
-        raise _refused(variable, value, f"is not a multiple of {step:g}")
+        yield f"is more than {most:g}"
+    # Exactly, as it is written: 0.3 is a multiple of 0.1.
+    if step and Fraction(str(value)) % Fraction(str(step)):
+        yield f"is not a multiple of {step:g}"
 
 
-def _check_length(variable: ConfigVariable, value: str | list[Any]) -> None:
-    least, most = variable.said.get("min_length"), variable.said.get("max_length")
-    if least is not None and len(value) < least:
-        raise _refused(variable, value, f"is shorter than {least}")
-    if most is not None and len(value) > most:
-        raise _refused(variable, value, f"is longer than {most}")
+def _length_limits(said: Mapping[str, Any], length: int) -> Iterator[str]:
+    least, most = said.get("min_length"), said.get("max_length")
+    if least is not None and length < least:
+        yield f"is shorter than {least}"
+    if most is not None and length > most:
+        yield f"is longer than {most}"
 
 
-def _refused(variable: ConfigVariable, value: Any, why: str) -> ExpressionError:
-    shown = "its value" if variable.secret else json.dumps(value, ensure_ascii=False)
-    secret = " --secret" if variable.secret else ""
-    return ExpressionError(
-        f"config.{variable.name}: {shown} {why}",
-        f"set another one: gpuform config set{secret} {variable.name} VALUE",
-    )
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def _integer(text: str) -> int:
-    if not re.fullmatch(r"[-+]?[0-9]+", text):
+    if not _INTEGER.fullmatch(text) or abs(int(text)) > _LARGEST:
         raise ValueError(text)
     return int(text)
 
 
+def _number(text: str) -> float:
+    if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+        raise ValueError(text)
+    return float(text)
+
+
 def _boolean(text: str) -> bool:
     return {"true": True, "false": False}[text] if text in ("true", "false") else _fail(text)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=_fail)
+    except RecursionError:
+        raise ValueError(text) from None
 
 
 def _fail(text: str) -> Any:
@@ -131,10 +167,10 @@ def _fail(text: str) -> Any:
 _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "string": str,
     "integer": _integer,
-    "number": float,
+    "number": _number,
     "boolean": _boolean,
-    "array": json.loads,
-    "object": json.loads,
+    "array": _json,
+    "object": _json,
 }
 _IS_TYPE: Final[Mapping[str, Callable[[Any], bool]]] = {
     "string": lambda value: isinstance(value, str),

@@ -1,18 +1,18 @@
 """Applies `for_each` and `when`: from declarations to instances."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuform.schemas.topology import SECTIONS
-from gpuform.schemas.values import UNKNOWN, contains_unknown
+from gpuform.schemas.values import contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import MappingNode, Node, scalars
+from gpuform.stacks.document.nodes import MappingNode, Node
 from gpuform.stacks.topology.declarations import Declaration, Topology
 from gpuform.stacks.topology.instances import ALONE, Group, Groups, Instance
+from gpuform.stacks.topology.known import known
 from gpuform.stacks.topology.names import Names
-from gpuform.stacks.topology.scope import Scope, template_of
+from gpuform.stacks.topology.scope import Scope
 
 _KEY = re.compile(r"[A-Za-z0-9_.-]+")
 _FORMS = "for_each must be a map, or a list of texts and whole numbers"
@@ -98,22 +98,8 @@ class _Expander:
                 self.problems.add(node.place, "when", message)
 
     def known(self, declaration: Declaration, node: Node, what: str, scope: Scope) -> Any:
-        """A value that planning needs."""
-        before = len(self.problems)
-        roots = set(self.roots(node))
-        late = sorted(roots & {*SECTIONS, "stack_references"})
-        value = UNKNOWN if late else scope.value(node, self.problems)
-        if late or (self.planning and contains_unknown(value) and len(self.problems) == before):
-            message = f"{declaration.address}: {what} must be known while planning"
-            why = f", and {late[0]} are known only when they are made" if late else ""
-            hint = "make it of config that is not secret, each, and what the file says"
-            self.problems.add(node.place, what.replace("_", "-"), message + why, hint)
-        return value
-
-    def roots(self, node: Node) -> Iterator[str]:
-        for scalar in scalars(node):
-            template = template_of(scalar, self.problems)
-            yield from (need.root for need in (template.needs if template else ()))
+        shown = f"{declaration.address}: {what}"
+        return known(node, shown, scope, self.problems, planning=self.planning)
 
 
 def _refuse_same_names(groups: Groups, problems: Diagnostics) -> None:

@@ -38,7 +38,12 @@ class _Files:
         for node in items(root.get("include"), "include", self.problems):
             if isinstance(node, ScalarNode) and isinstance(node.value, str):
                 other = path.parent / node.value
-                if self.is_usable(node, other, chain):
+                try:
+                    usable = self.is_usable(node, other, chain)
+                except (OSError, ValueError):
+                    usable = False
+                    self.problems.add(node.place, "include", "this is no path of a file")
+                if usable:
                     yield from self.roots(other, chain)
             else:
                 self.problems.add(node.place, "include", "a file to include is a path, as text")

@@ -6,18 +6,18 @@ from pathlib import Path
 
 from gpuform.providers.catalog import platforms_with
 from gpuform.schemas.checking import check
-from gpuform.schemas.topology import NAME, SECTIONS, ConfigInputs, EntryInputs
+from gpuform.schemas.topology import NAME, SECTIONS, ConfigInputs
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, find, plain, scalars
 from gpuform.stacks.document.paths import steps_of
-from gpuform.stacks.document.shapes import entries
+from gpuform.stacks.document.shapes import entries, is_null
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.declarations import ConfigVariable, Declaration, Topology
 from gpuform.stacks.topology.files import read_all
+from gpuform.stacks.topology.properties import properties_of
 from gpuform.stacks.topology.sections import check_keys, has_kind, is_section
 
 _NAME = re.compile(NAME)
-_OWN_KEYS = tuple(EntryInputs.model_fields)
 _WITHOUT_DEFAULT = ("platform", "for_each", "when")
 
 Defaults = Mapping[tuple[str, str], Mapping[str, Entry]]
@@ -107,7 +107,8 @@ class _Loader:
         for problem in problems:
             place = find(entry.node, steps_of(problem.path)).place
             self.problems.add(place, "value", f"{address}.{problem.path}: {problem.reason}")
-        return ConfigVariable(name, entry.place, {} if problems else said)
+        # Nothing is told of the value of a variable that cannot be understood.
+        return ConfigVariable(name, entry.place, {"secret": True} if problems else said)
 
     def declaration(
         self, section: str, name: str, entry: Entry, defaults: Defaults
@@ -122,8 +123,11 @@ class _Loader:
             **self.options(general, f"defaults.{section}.{platform}.options"),
             **self.options(own, f"{address}.options"),
         }
-        merged = {**general, **own}
-        properties = {key: value for key, value in merged.items() if key not in _OWN_KEYS}
+        options = {key: each for key, each in options.items() if not is_null(each.node)}
+        properties = {
+            **properties_of(general, section, platform, self.problems),
+            **properties_of(own, section, platform, self.problems),
+        }
         return Declaration(
             *(section, name, entry.place, platform, properties, options),
             for_each=_node(own, "for_each"),

@@ -1,37 +1,76 @@
-"""The options of an entry that name other resources."""
+"""The options of an entry: some name other resources, most must be known while planning."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.expressions.errors import ExpressionError
 from gpuform.stacks.topology.instances import Instance
+from gpuform.stacks.topology.known import known
 from gpuform.stacks.topology.scope import Scope, template_of
 
 LISTS = ("depends_on", "replace_with")
 """Options that name any number of resources."""
 SINGLE = ("parent", "deleted_with")
 """Options that name one."""
+_LATE = ("id", "replacement_trigger")
+"""Options whose values may be known only later."""
 
 
-def named_resources(
-    options: Mapping[str, Entry], scope: Scope, problems: Diagnostics
-) -> list[Instance]:
-    """The resources that options name; what names none goes to `problems`."""
-    found = []
-    for key in (*LISTS, *SINGLE):
-        for node in items(options.get(key)):
-            named = resources_of(node, scope)
-            if named is None or (key in SINGLE and len(named) != 1):
-                wanted = "a resource" if key in SINGLE else "resources"
-                hint = 'write "{{ clusters.NAME }}"'
-                problems.add(node.place, "reference", f"{key} must name {wanted}", hint)
-            else:
-                found += named
-    for alias in items(options.get("aliases")):
-        parent = alias.get("parent") if isinstance(alias, MappingNode) else None
-        found += (resources_of(parent, scope) or []) if parent is not None else []
+def check_options(
+    options: Mapping[str, Entry],
+    address: str,
+    scope: Scope,
+    problems: Diagnostics,
+    *,
+    planning: bool,
+) -> dict[str, Any]:
+    """The options' values, where they are not resources; what is wrong goes to `problems`."""
+    found: dict[str, Any] = {}
+    for key, entry in options.items():
+        if key in LISTS or key in SINGLE:
+            for node in (entry.node,) if key in SINGLE else items(entry):
+                _check_named(key, node, scope, problems)
+            continue
+        for node in _decisive(key, entry):
+            known(node, f"{address}.{key}", scope, problems, planning=planning)
+        found[key] = scope.value(entry.node, problems)
+        for node in _parents(key, entry):
+            if resources_of(node, scope) is not None:
+                _check_named("parent", node, scope, problems)
     return found
+
+
+def _check_named(key: str, node: Node, scope: Scope, problems: Diagnostics) -> None:
+    before = len(problems)
+    scope.value(node, problems)
+    if len(problems) > before:
+        return
+    named = resources_of(node, scope)
+    if named is None or (key not in LISTS and len(named) != 1):
+        wanted = "resources" if key in LISTS else "one resource"
+        hint = 'write "{{ clusters.NAME }}"'
+        problems.add(node.place, "reference", f"{key} must name {wanted}", hint)
+
+
+def _decisive(key: str, entry: Entry) -> Iterator[Node]:
+    """The parts of an option that must be known: of aliases, all but their parents."""
+    if key == "aliases":
+        for alias in items(entry):
+            if isinstance(alias, MappingNode):
+                yield from (each.node for name, each in alias.entries.items() if name != "parent")
+            else:
+                yield alias
+    elif key not in _LATE:
+        yield entry.node
+
+
+def _parents(key: str, entry: Entry) -> Iterator[Node]:
+    for alias in items(entry) if key == "aliases" else ():
+        parent = alias.get("parent") if isinstance(alias, MappingNode) else None
+        if parent is not None:
+            yield parent
 
 
 def resources_of(node: Node, scope: Scope) -> list[Instance] | None:

@@ -5,11 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.nodes import Entry
 from gpuform.stacks.topology.checking import Checked, check_all
 from gpuform.stacks.topology.configuration import StackConfig, Stacked, configured
 from gpuform.stacks.topology.declarations import Topology
 from gpuform.stacks.topology.expanding import expand
+from gpuform.stacks.topology.known import known
 from gpuform.stacks.topology.loading import load
 from gpuform.stacks.topology.names import Names
 from gpuform.stacks.topology.ordering import in_order
@@ -52,11 +55,24 @@ def plan(path: Path, surroundings: Surroundings, problems: Diagnostics) -> Plann
     names = Names(source, tuple(topology.config), tuple(topology.stack_references))
     names = replace(names, groups=expand(topology, names, problems, planning=planning))
     scope = Scope(names)
-    checked = check_all(names.groups, scope, problems)
-    for entry in (*topology.stack_references.values(), *topology.outputs.values()):
+    checked = check_all(names.groups, scope, problems, planning=planning)
+    for name, entry in topology.stack_references.items():
+        _check_stack(name, entry, scope, problems, planning=planning)
+    for entry in topology.outputs.values():
         scope.value(entry.node, problems)
-    check_rules(checked, problems)
-    return Planned(topology, names, config, in_order(checked, problems))
+    resources = in_order(checked, problems)
+    check_rules(resources, problems)
+    return Planned(topology, names, config, resources)
+
+
+def _check_stack(
+    name: str, entry: Entry, scope: Scope, problems: Diagnostics, *, planning: bool
+) -> None:
+    address = f"stack_references.{name}"
+    value = known(entry.node, address, scope, problems, planning=planning)
+    if not isinstance(value, str) and value is not UNKNOWN:
+        message = f"{address} must be the name of a stack, as text"
+        problems.add(entry.node.place, "value", message, "write ORGANIZATION/PROJECT/STACK")
 
 
 def _refuse_unset(topology: Topology, config: Mapping[str, Stacked], problems: Diagnostics) -> None:

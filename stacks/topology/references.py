@@ -112,7 +112,8 @@ class References:
         known = instance.property_names()
         name = None if at is None else self.step(need, at)
         if name is None:
-            return ("id",) if alone and at == len(need.steps) else known
+            is_whole = len(need.steps) == (1 if at is None else at)
+            return ("id",) if alone and is_whole else known
         if name not in known:
             raise _unknown(name, known, f"{instance.address}.")
         return (name,)

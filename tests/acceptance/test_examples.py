@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from comparing import ids_of, kept, same
 
 from gpuform.stacks.cli.app import cli
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*"))
 PROJECTS = [path for example in EXAMPLES for path in (example, example / "python")]
-
-OTHER = ("id", "created", "modified", "outputs", "sourcePosition", "stackTrace")
-"""What differs from one creation of the same thing to the next, and with where it is declared."""
 
 
 class Project:
@@ -74,7 +72,7 @@ def test_both_forms_are_one_plan_and_one_state(example, tmp_path):
         project.run("up", "--emulate", "--yes")
         states.append(json.loads(project.run("stack", "export", "--show-secrets")))
     assert _planned(plans[0]) == _planned(plans[1])
-    assert _kept(states[0]) == _kept(states[1])
+    assert kept(states[0]) == kept(states[1])
     # The state of one form is no news to the other.
     for folder in (".pulumi", ".gpuform"):
         shutil.rmtree(project.directory / folder)
@@ -85,30 +83,6 @@ def test_both_forms_are_one_plan_and_one_state(example, tmp_path):
 
 def _planned(plan):
     return {
-        step["urn"]: (step["op"], _same(step["newState"], _ids([step["newState"]])))
+        step["urn"]: (step["op"], same(step["newState"], ids_of([step["newState"]])))
         for step in plan["steps"]
     }
-
-
-def _kept(state):
-    resources = state["deployment"]["resources"]
-    ids = _ids(resources)
-    return {
-        each["urn"]: {**_same(each, ids), "outputs": sorted(each.get("outputs", {}))}
-        for each in resources
-    }
-
-
-def _ids(resources):
-    """What stands for each id: its resource."""
-    ids = {
-        each["provider"].rpartition("::")[2]: "provider" for each in resources if "provider" in each
-    }
-    return ids | {each["id"]: each["urn"] for each in resources if each.get("id")}
-
-
-def _same(resource, ids):
-    text = json.dumps({key: value for key, value in resource.items() if key not in OTHER})
-    for id_, stands_for in ids.items():
-        text = text.replace(id_, stands_for)
-    return json.loads(text)

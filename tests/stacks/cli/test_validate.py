@@ -1,0 +1,146 @@
+"""`gpuform validate`: files, stacks and forms of output; neither passphrase nor network."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from topologies import cluster
+
+GPUS = '"{{ config.gpus }}"'
+GOOD = f"""config:
+  gpus: {{type: integer, default: 16, multiple_of: 8}}
+  sites: {{type: array}}
+clusters:
+  train: {cluster(num_gpus=GPUS)}
+"""
+BAD = GOOD.replace("us-central-8", "5").replace("H100_SXM", "H100_SMX") + "clutsers: {}\n"
+EACH = GOOD + "  more: " + cluster(for_each="'{{ config.sites }}'") + "\n"
+
+
+@pytest.fixture
+def topology(project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes the project's topology, in place of its program. There is no passphrase."""
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    (project / "__main__.py").unlink()
+    return (project / "topology.yaml").write_text
+
+
+def test_a_valid_topology(run: Any, topology: Any) -> None:
+    topology(GOOD)
+    ran = run("validate")
+    assert (ran.code, ran.out, ran.err) == (0, "topology.yaml is valid: 1 resource\n", "")
+
+
+def test_what_no_stack_has_set_yet(run: Any, topology: Any) -> None:
+    topology(EACH)
+    ran = run("validate")
+    assert ran.code == 0
+    assert ran.out == (
+        "topology.yaml is valid: 1 resource, and those of clusters.more, not known here\n"
+    )
+
+
+def test_all_problems_with_their_places(run: Any, topology: Any) -> None:
+    topology(BAD)
+    ran = run("validate")
+    assert ran.code == 1
+    places = [line.split(" ")[0] for line in ran.out.splitlines() if not line.startswith(" ")]
+    assert places == ["topology.yaml:5:63:", "topology.yaml:5:76:", "topology.yaml:6:1:"]
+    assert "did you mean H100_SXM?" in ran.out
+    assert "  did you mean clusters?" in ran.out
+    assert ran.err == "error: 3 problems\n"
+
+
+def test_several_files_each_with_its_name(run: Any, topology: Any, project: Path) -> None:
+    (project / "parts").mkdir()
+    (project / "parts/bad.yaml").write_text("outputs: {a: '{{ b }}'}\n")
+    (project / "good.yml").write_text(GOOD)
+    ran = run("validate", "good.yml", "parts/bad.yaml", "none.yaml")
+    assert ran.code == 1
+    assert [line.partition(" ")[0] for line in ran.out.splitlines() if line[0] != " "] == [
+        *("none.yaml:1:1:", "parts/bad.yaml:1:14:")
+    ]
+    assert run("validate", "good.yml").code == 0
+
+
+def test_json(run: Any, topology: Any) -> None:
+    topology(BAD)
+    ran = run("validate", "--format", "json")
+    assert ran.code == 1
+    found = ran.json[-1]
+    assert found == {
+        "file": "topology.yaml",
+        "line": 6,
+        "column": 1,
+        "severity": "error",
+        "rule": "unknown-key",
+        "message": "clutsers is not known",
+        "hint": "did you mean clusters?",
+    }
+    topology(GOOD)
+    ran = run("validate", "--format", "json")
+    assert (ran.code, ran.json) == (0, [])
+
+
+def test_sarif(run: Any, topology: Any) -> None:
+    topology(BAD)
+    (told,) = run("validate", "-f", "sarif").json["runs"]
+    assert {rule["id"] for rule in told["tool"]["driver"]["rules"]} == {"unknown-key", "value"}
+    (place,) = told["results"][-1]["locations"]
+    assert place["physicalLocation"] == {
+        "artifactLocation": {"uri": "topology.yaml"},
+        "region": {"startLine": 6, "startColumn": 1},
+    }
+    topology(GOOD)
+    assert run("validate", "-f", "sarif").json["runs"][0]["results"] == []
+
+
+def test_github(run: Any, topology: Any) -> None:
+    topology(BAD)
+    ran = run("validate", "-f", "github")
+    assert ran.out.splitlines()[-1] == (
+        "::error file=topology.yaml,line=6,col=1,title=unknown-key::"
+        "clutsers is not known%0Adid you mean clusters?"
+    )
+    topology(GOOD)
+    assert run("validate", "-f", "github").out.strip() == ""
+
+
+def test_the_values_of_a_stack(run: Any, topology: Any, project: Path) -> None:
+    topology(GOOD)
+    settings = project / "Pulumi.dev.yaml"
+    settings.write_text(settings.read_text() + "config:\n  demo:gpus: 20\n")
+    assert run("validate").code == 0
+    ran = run("validate", "--stack", "dev")
+    assert ran.code == 1
+    assert ran.out.startswith("topology.yaml:2:3: config.gpus: 20 is not a multiple of 8\n")
+    settings.write_text("config:\n  demo:gpus: {secure: v1:not-to-be-read}\n")
+    assert run("validate", "--stack", "dev").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stack", "prod"], "there is no Pulumi.prod.yaml"),
+        (["--format", "xml"], "'xml' is not one of"),
+        ([], "has no topology.yaml"),
+    ],
+)
+def test_what_cannot_be_checked(
+    run: Any, topology: Any, arguments: list[str], message: str
+) -> None:
+    if arguments:
+        topology(GOOD)
+    ran = run("validate", *arguments)
+    assert ran.code != 0
+    assert message in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_file_outside_of_any_project(run: Any, project: Path, tmp_path: Path) -> None:
+    file = tmp_path / "alone.yaml"
+    file.write_text(BAD)
+    ran = run("validate", str(file), "--format", "json")
+    assert ran.code == 1
+    assert {each["file"] for each in json.loads(ran.out)} == {str(file)}

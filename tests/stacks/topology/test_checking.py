@@ -1,0 +1,141 @@
+"""Every entry against its model: all problems at once, each where it is written."""
+
+import pytest
+from topologies import Topologies, cluster, volume
+
+
+def train(**more: str) -> str:
+    return f"clusters:\n  train:\n    {cluster(**more)}"
+
+
+def test_all_problems_are_told_at_once_each_at_its_place(topologies: Topologies) -> None:
+    result = topologies("""
+        clusters:
+          train:
+            platform: together
+            cluster_name: training
+            region: us-central-8
+            gpu_typ: H100_SXM
+            num_gpus: "16"
+            driver_version: CUDA_12_6_560
+            billing_type: ON_DEMAND
+            options: {protect: yes, timouts: {create: 45m}}
+        outputs: {a: "{{ clusters.train.nothing }}"}
+    """)
+    assert [(p.place.line, p.place.column) for p in result.problems] == [
+        *((7, 5), (8, 15), (11, 24), (11, 29), (12, 14))
+    ]
+    assert result.messages[0] == "clusters.train.gpu_typ: is not known: did you mean gpu_type?"
+    assert result.messages[1].startswith("clusters.train.num_gpus: must be a whole number")
+
+
+def test_a_number_for_a_text_is_told_with_quotes(topologies: Topologies) -> None:
+    assert topologies(train(cluster_name="007", region="5")).messages == [
+        'clusters.train.region: must be text, not 5: write it in quotes, "5"'
+    ]
+
+
+def test_rules_over_several_resources(topologies: Topologies) -> None:
+    entry = cluster(volume='"{{ shared_volumes.data }}"')
+    (message,) = topologies(f"""
+        clusters: {{train: {entry}}}
+        shared_volumes: {{data: {volume(region="us-east-2")}}}
+    """).messages
+    assert message.startswith("clusters.train.volume_id: shared volume 'data' is in us-east-2")
+
+
+def test_a_region_that_is_not_there(topologies: Topologies) -> None:
+    fabric = "platform: scp, node_pool_id: P, cluster_fabric_name: train-a, region_id: "
+    assert topologies(f"fabrics: {{f: {{{fabric}kr-wst1}}}}").messages == [
+        "fabrics.f.region_id: kr-wst1 is not a region of Samsung SCP: did you mean kr-west1?"
+    ]
+    assert topologies(f"fabrics: {{f: {{{fabric}kr-west1}}}}").messages == []
+
+
+def test_what_is_not_known_yet_is_not_checked(topologies: Topologies) -> None:
+    text = "config: {n: {type: integer}}\n" + train(num_gpus='"{{ config.n }}"')
+    assert topologies(text, planning=False).told == []
+    assert topologies(text, n="12").messages[0].startswith("clusters.train.num_gpus: ")
+
+
+def test_of_an_object_that_is_only_read_no_property_is_required(topologies: Topologies) -> None:
+    topologies.good("clusters: {train: {platform: together, options: {id: abc}}}")
+    entry = "{platform: together, cluster_nam: a, options: {id: abc}}"
+    assert topologies(f"clusters: {{train: {entry}}}").messages == [
+        "clusters.train.cluster_nam: is not known: did you mean cluster_name?"
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "{depends_on: []}",
+        "{depends_on: '{{ clusters.none }}'}",
+        "{depends_on: ['{{ clusters.some }}', '{{ clusters.some.a }}', '{{ clusters.one }}']}",
+        "{parent: '{{ clusters.one }}', deleted_with: '{{ clusters.some.a }}'}",
+        "{replacement_trigger: {a: ['{{ clusters.one.id }}', '{{ config.hidden }}']}}",
+        "{protect: '{{ config.on }}', timeouts: {create: '{{ config.minutes }}m'}}",
+        "{aliases: [{name: a, type: b}, {parent: '{{ clusters.one }}'}, {parent: 'urn:a'}]}",
+        "{protect: null, parent: null, depends_on: null, timeouts: null}",
+    ],
+)
+def test_options(topologies: Topologies, options: str) -> None:
+    topologies.good(_with_options(options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("{protect: '{{ clusters.one.ready }}'}", "protect must be known while planning, and clu"),
+        ("{protect: '{{ config.hidden }}'}", "protect must be known while planning"),
+        ("{aliases: [{name: '{{ config.hidden }}'}]}", "aliases must be known while planning"),
+        ("{ignore_changes: num_gpus}", "ignore_changes: must be a list"),
+        ("{timeouts: {create: 45}}", "timeouts.create: must be text, not 45"),
+        ("{timeouts: {create: 45x}}", "timeouts.create: '45x' is not a span of time"),
+        ("{dependsOn: []}", "dependsOn: is called depends_on here"),
+        ("{import: a, id: b}", "import: leave it out, or id"),
+    ],
+)
+def test_options_that_are_refused(topologies: Topologies, options: str, message: str) -> None:
+    (told,) = topologies(_with_options(options)).messages
+    assert told.startswith(f"clusters.train.options.{message}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("{depends_on: clusters.one}", "depends_on must name resources"),
+        ("{depends_on: ['{{ clusters.one.id }}']}", "depends_on must name resources"),
+        ("{depends_on: '{{ [clusters.one] }}'}", "depends_on must name resources"),
+        ("{depends_on: '{{ clusters.two }}'}", "there is no clusters.two"),
+        ("{parent: '{{ clusters.some }}'}", "parent must name one resource"),
+        ("{deleted_with: ['{{ clusters.one }}']}", "deleted_with must name one resource"),
+        ("{parent: '{{ clusters.none }}'}", "parent must name one resource"),
+        ("{aliases: [{parent: '{{ clusters.some }}'}]}", "parent must name one resource"),
+    ],
+)
+def test_options_that_name_no_resource(topologies: Topologies, options: str, message: str) -> None:
+    assert topologies(_with_options(options)).messages == [message]
+
+
+def _with_options(options: str) -> str:
+    return f"""
+        config:
+          hidden: {{secret: true, default: a}}
+          on: {{type: boolean, default: true}}
+          minutes: {{type: integer, default: 45}}
+        clusters:
+          train: {cluster(options=options)}
+          one: {cluster()}
+          some: {cluster(for_each="[a, b]")}
+          none: {cluster(for_each="[a]", when="false")}
+    """
+
+
+@pytest.mark.parametrize("name", ["5", "null", "[a]", "'{{ 1 }}'", "'{{ clusters.train.id }}'"])
+def test_a_stack_reference_is_a_text_known_while_planning(
+    topologies: Topologies, name: str
+) -> None:
+    text = f"stack_references: {{net: {name}}}\n{train()}"
+    (message,) = topologies(text).messages
+    assert message.startswith("stack_references.net must be ")

@@ -1,0 +1,122 @@
+"""Files, includes, defaults and platforms: what a topology declares before it is evaluated."""
+
+import pytest
+from topologies import Topologies, cluster, volume
+
+
+def test_an_empty_file_declares_nothing(topologies: Topologies) -> None:
+    assert topologies.good("").names == []
+
+
+def test_a_file_that_is_not_there(topologies: Topologies) -> None:
+    assert topologies.bad("include: [other.yaml]") == [
+        "topology.yaml:1: there is no file other.yaml"
+    ]
+
+
+def test_includes_are_relative_to_the_file_that_has_them(topologies: Topologies) -> None:
+    topologies.write("include: [more.yaml]\nconfig: {a: {default: x}}", "parts/base.yaml")
+    topologies.write(f"shared_volumes: {{data: {volume()}}}", "parts/more.yaml")
+    result = topologies.good(f"""
+        include: [parts/base.yaml, ./parts/more.yaml]
+        clusters: {{train: {cluster(cluster_name='"{{ config.a }}"')}}}
+    """)
+    assert result.names == ["train", "data"]
+    assert result.values("train")["cluster_name"] == "x"
+
+
+@pytest.mark.parametrize("other", ["topology.yaml", "other.yaml"])
+def test_files_that_include_each_other(topologies: Topologies, other: str) -> None:
+    topologies.write("include: [topology.yaml]", "other.yaml")
+    (told,) = topologies.bad(f"include: [{other}]")
+    way = "topology.yaml -> " + ("other.yaml -> " if other == "other.yaml" else "")
+    assert told == f"{other}:1: files include each other: {way}topology.yaml"
+
+
+@pytest.mark.parametrize(
+    ("include", "message"),
+    [
+        ("other.yaml", "include must be a list"),
+        ("[5]", "a file to include is a path, as text"),
+        ("['{{ config.a }}']", "there is no file {{ config.a }}"),
+        (f"[{'a' * 5000}]", "this is no path of a file"),
+        (r'["a\0b"]', "this is no path of a file"),
+    ],
+)
+def test_includes_of_no_file(topologies: Topologies, include: str, message: str) -> None:
+    assert topologies.bad(f"include: {include}") == [f"topology.yaml:1: {message}"]
+
+
+@pytest.mark.parametrize("key", ["clusters", "config", "outputs", "defaults"])
+def test_a_name_is_declared_once_in_all_files(topologies: Topologies, key: str) -> None:
+    entry = {
+        "clusters": f"{{a: {cluster()}}}",
+        "config": "{a: {default: b}}",
+        "outputs": "{a: b}",
+        "defaults": "{clusters: {together: {num_gpus: 8}}}",
+    }[key]
+    topologies.write(f"{key}: {entry}", "other.yaml")
+    (told,) = topologies.bad(f"include: [other.yaml]\n{key}: {entry}")
+    assert told.startswith(f"other.yaml:1: {key}.")
+    assert "is there twice: first at topology.yaml:2:" in told
+
+
+def test_a_problem_is_told_where_its_text_is(topologies: Topologies) -> None:
+    topologies.write("defaults: {clusters: {together: {num_gpus: 12}}}", "defaults.yaml")
+    entry = cluster().replace(", num_gpus: 16", "")
+    (told,) = topologies.bad(f"include: [defaults.yaml]\nclusters: {{train: {entry}}}")
+    assert told.startswith("defaults.yaml:1: clusters.train.num_gpus: ")
+
+
+def test_an_entry_says_more_than_its_defaults(topologies: Topologies) -> None:
+    result = topologies.good(f"""
+        defaults:
+          clusters:
+            together: {{num_gpus: 8, num_nodes: 2, volume_id: v, options: {{protect: true}}}}
+        shared_volumes: {{data: {volume()}}}
+        clusters:
+          train: {cluster(volume='"{{ shared_volumes.data }}"', num_nodes="null")}
+          other: {cluster(volume="null", num_nodes="null", options="{protect: null}")}
+    """)
+    train, other = result.planned.resources[1:]
+    assert train.values["num_gpus"] == 16
+    assert train.values["num_nodes"] is other.values["num_nodes"] is None
+    assert [used.name for used in train.uses["volume_id"]] == ["data"]
+    assert other.values["volume_id"] is None
+    assert set(train.instance.declaration.options) == {"protect"}
+    assert not other.instance.declaration.options
+
+
+def test_one_property_under_two_names(topologies: Topologies) -> None:
+    entry = cluster(volume="a", volume_id="b")
+    assert topologies.bad(f"clusters: {{train: {entry}}}") == [
+        "topology.yaml:1: volume and volume_id are the same: keep one of the two"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("cluster: {}", "cluster is not known", "did you mean clusters?"),
+        ("clusters: {a: {platform: togther}}", "togther is not a platform", "did you mean toget"),
+        ("clusters: {a: {platform: scp}}", "scp has no Cluster", "Cluster is on together"),
+        ("clusters: {a: }", "clusters.a has no platform", "add platform: one of together"),
+        ("clusters: {a: {platform: '{{ 1 }}'}}", "platform must be written out", ""),
+        ("clusters: [a]", "clusters must be an object", ""),
+        ("clusters: {a b: {platform: aios}}", "'a b' is not a name", ""),
+        ("defaults: {cluster: {}}", "cluster is no section", "did you mean clusters?"),
+        ("defaults: {clusters: {together: {when: true}}}", "when has no default", ""),
+        ("config: {a: 5}", "config.a must be an object", "write a: {default: 5}"),
+        ("config: {a: {default: '{{ 1 }}'}}", "config holds no expressions", ""),
+        ("config: {a: {pattern: '['}}", "config.a.pattern: is not a regular expression", ""),
+    ],
+)
+def test_what_a_file_cannot_say(topologies: Topologies, text: str, message: str, hint: str) -> None:
+    (problem,) = topologies(text).problems
+    assert problem.message.startswith(message)
+    assert problem.hint.startswith(hint)
+
+
+def test_anchors_have_a_place(topologies: Topologies) -> None:
+    text = f"x-one: &one {cluster()}\nclusters: {{a: *one, b: {{<<: *one, num_gpus: 24}}}}"
+    assert topologies.good(text).values("b")["num_gpus"] == 24

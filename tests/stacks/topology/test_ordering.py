@@ -1,0 +1,66 @@
+"""What a resource needs comes before it, whatever names it; circles are told as their way."""
+
+import pytest
+from topologies import Topologies, cluster, volume
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cluster_name": '"x-{{ clusters.z.id }}"'},
+        {"add_ons": '[{name: "{{ clusters.z.id }}"}]'},
+        {"for_each": '{k: "{{ clusters.z.id }}"}', "cluster_name": '"{{ each.value }}"'},
+        {"for_each": '{k: ["{{ clusters.z.id }}"]}', "cluster_name": '"{{ each.value[0] }}"'},
+        {"for_each": '{k: {x: "{{ clusters.z.id }}"}}', "cluster_name": '"{{ each.value.x }}"'},
+        {"options": '{depends_on: "{{ clusters.z }}"}'},
+        {"options": '{depends_on: ["{{ clusters.z }}"]}'},
+        {"options": '{replace_with: ["{{ clusters.z }}"]}'},
+        {"options": '{parent: "{{ clusters.z }}"}'},
+        {"options": '{deleted_with: "{{ clusters.z }}"}'},
+        {"options": '{aliases: [{parent: "{{ clusters.z }}"}]}'},
+        {"options": '{replacement_trigger: ["{{ clusters.z.id }}"]}'},
+        {"options": '{id: "{{ clusters.z.id }}"}'},
+    ],
+)
+def test_what_is_named_comes_first(topologies: Topologies, more: dict[str, str]) -> None:
+    result = topologies(f"clusters: {{a: {cluster(**more)}, z: {cluster()}}}")
+    assert [each.instance.declaration.name for each in result.planned.resources] == ["z", "a"]
+
+
+def test_the_rest_is_in_the_order_of_the_file(topologies: Topologies) -> None:
+    result = topologies.good(f"clusters: {{b: {cluster()}, c: {cluster()}, a: {cluster()}}}")
+    assert result.names == ["b", "c", "a"]
+
+
+def test_a_circle_is_told_once_as_its_way(topologies: Topologies) -> None:
+    def after(name: str) -> str:
+        return cluster(cluster_name=f'"{{{{ clusters.{name}.id }}}}"')
+
+    assert topologies(f"""
+        clusters:
+          a: {after("b")}
+          b: {after("c")}
+          c: {after("b")}
+          d: {after("c")}
+    """).told == ["topology.yaml:4: these need each other: clusters.b -> clusters.c -> clusters.b"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cluster_name": '"{{ clusters.a.id }}"'},
+        {"options": '{depends_on: "{{ clusters.a }}"}'},
+        {"options": '{parent: "{{ clusters.a }}"}'},
+    ],
+)
+def test_what_needs_itself(topologies: Topologies, more: dict[str, str]) -> None:
+    assert topologies(f"clusters: {{a: {cluster(**more)}}}").messages == [
+        "these need each other: clusters.a -> clusters.a"
+    ]
+
+
+def test_a_chain_as_long_as_the_file(topologies: Topologies) -> None:
+    names = [f'"{{{{ shared_volumes.v{n}.id }}}}"' for n in range(1, 1201)]
+    entries = [f"v{n}: {volume(volume_name=name)}" for n, name in enumerate(names)]
+    text = "shared_volumes:\n  " + "\n  ".join([*entries, f"v1200: {volume()}"])
+    assert topologies.good(text).names == [f"v{n}" for n in range(1200, -1, -1)]

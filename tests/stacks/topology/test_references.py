@@ -1,0 +1,95 @@
+"""What expressions refer to: by which names, what comes of it, and what is refused."""
+
+import pytest
+from topologies import Topologies, cluster, volume
+
+from gpuform.schemas.values import UNKNOWN
+
+NAMES = f"""
+clusters:
+  items: {cluster()}
+  id: {cluster()}
+  a-b: {cluster()}
+  a.b: {cluster()}
+  "9x": {cluster()}
+  get: {cluster(for_each="[items, get, id, '0']")}
+  off: {cluster(when="false")}
+config: {{which: {{default: items}}, x-y: {{default: z}}}}
+stack_references: {{net-work: organization/network/dev}}
+outputs:
+  o: """
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "clusters.items.id",
+        "clusters.items",
+        "clusters.id.id",
+        "clusters['a-b'].status",
+        "clusters['a.b'].status",
+        "clusters['9x'].status",
+        "clusters.get.items.id",
+        "clusters.get.get.id",
+        "clusters.get.id.id",
+        "clusters.get['0'].id",
+        "clusters.get[0].id",
+        "clusters.get",
+        "clusters.get.values() | map(attribute='id') | join",
+        "clusters[config.which].id",
+        "clusters.get[config.which].id",
+        "config['x-y'] ~ pulumi.project",
+        "stack_references['net-work'].output.of_it",
+        "clusters.items.volumes[0].name | default('none')",
+    ],
+)
+def test_names_of_every_form(topologies: Topologies, expression: str) -> None:
+    topologies.good(f'{NAMES}"{{{{ {expression} }}}}"')
+
+
+@pytest.mark.parametrize(
+    ("expression", "message", "hint"),
+    [
+        ("clusters.item.id", "there is no clusters.item", "did you mean clusters.items?"),
+        ("clusters.a-b.id", "there is no clusters.a", "a name with a hyphen goes in brackets"),
+        ("clusters.items.statsu", "there is no clusters.items.statsu", "did you mean clusters.it"),
+        ("clusters.get.itms.id", "there is no clusters.get.itms", "did you mean clusters.get.it"),
+        ("clusters.get.zzz.id", "there is no clusters.get.zzz", "clusters.get has for_each"),
+        ("clusters.off.id", "clusters.off is not declared: its `when` is false", ""),
+        ("clusters", "clusters names no entry", "write {{ clusters.NAME }}"),
+        ("cluster.items", "there is no cluster", "did you mean clusters?"),
+        ("config.wich", "there is no config.wich", "did you mean config.which?"),
+        ("pulumi.stak", "there is no pulumi.stak", "did you mean pulumi.stack?"),
+        ("stack_references['net-work']", "stack_references.net-work names no output", "write {{ s"),
+        ("stack_references.a.b", "there is no stack_references.a", ""),
+        ("scp.image()", "there is no scp.image", "did you mean scp.images?"),
+        ("each.key", "each is known only in entries with for_each", ""),
+    ],
+)
+def test_names_of_nothing(topologies: Topologies, expression: str, message: str, hint: str) -> None:
+    (problem,) = topologies(f'{NAMES}"{{{{ {expression} }}}}"').problems
+    assert problem.message.startswith(message)
+    assert problem.hint.startswith(hint)
+
+
+def test_a_property_uses_what_it_refers_to_at_any_depth(topologies: Topologies) -> None:
+    result = topologies.good(f"""
+        shared_volumes: {{data: {volume(for_each="[a, b]")}}}
+        clusters:
+          train: {cluster(for_each="[a]", volume='"{{ shared_volumes.data[each.key] }}"')}
+          other: {cluster(cluster_name='"x-{{ clusters.train.a.status | lower }}"')}
+    """)
+    uses = {each.instance.name: each for each in result.planned.resources}
+    assert [used.name for used in uses["train-a"].uses["volume_id"]] == ["data-a"]
+    assert [used.name for used in uses["other"].uses["cluster_name"]] == ["train-a"]
+    assert uses["other"].values["cluster_name"] is UNKNOWN
+
+
+def test_an_id_is_that_of_one_resource(topologies: Topologies) -> None:
+    entry = cluster(volume='"{{ shared_volumes.data }}"')
+    (problem,) = topologies(f"""
+        shared_volumes: {{data: {volume(for_each="[a, b]")}}}
+        clusters: {{train: {entry}}}
+    """).problems
+    assert problem.message == "clusters.train.volume_id: this names several resources"
+    assert problem.hint == "add a key: shared_volumes.data.a"

@@ -1,0 +1,227 @@
+"""What runs of topologies register: the same as Python's, and secret where Python's is."""
+
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from comparing import kept
+from declared import CLUSTER
+from topologies import cluster, volume
+
+URN = "urn:pulumi:dev::demo::a:b:C::x"
+SECRET = "planted-in-4-test"
+HEAD = f"""
+import pulumi
+from pulumi import Alias, CustomTimeouts, ResourceOptions
+from gpuform.providers.together import Cluster, SharedVolume
+
+def cluster(name, opts=None, **more):
+    return Cluster(name, opts, **{{**{CLUSTER!r}, "cluster_name": name, **more}})
+
+"""
+
+
+def named(name: str, **more: str) -> str:
+    return f"  {name}: {cluster(cluster_name=name, **more)}\n"
+
+
+def each_named(name: str, for_each: str, **more: str) -> str:
+    text = cluster(cluster_name=f'"{name}-{{{{ each.key }}}}"', for_each=for_each, **more)
+    return f"  {name}: {text}\n"
+
+
+OPTIONS = {
+    "protect: true, retain_on_delete: true": "protect=True, retain_on_delete=True",
+    "delete_before_replace: false": "delete_before_replace=False",
+    "ignore_changes: [num_gpus]": "ignore_changes=['num_gpus']",
+    "replace_on_changes: [cluster_name]": "replace_on_changes=['cluster_name']",
+    "depends_on: '{{ clusters.some }}'": "depends_on=some",
+    "depends_on: ['{{ clusters.one }}', '{{ clusters.some.x }}']": "depends_on=[one, some[0]]",
+    "parent: '{{ clusters.one }}'": "parent=one",
+    "aliases: [{name: a}, {type: 'a:b:C'}]": "aliases=[Alias(name='a'), Alias(type_='a:b:C')]",
+    "aliases: [{parent: '{{ clusters.one }}'}]": "aliases=[Alias(parent=one)]",
+    f"aliases: [{{name: b, parent: '{URN}'}}]": f"aliases=[Alias(name='b', parent='{URN}')]",
+    "deleted_with: '{{ clusters.one }}'": "deleted_with=one",
+    "replace_with: ['{{ clusters.some.x }}']": "replace_with=[some[0]]",
+    "replacement_trigger: {a: [1, '{{ clusters.one.id }}']}": (
+        "replacement_trigger={'a': [1, one.id]}"
+    ),
+    "additional_secret_outputs: [status]": "additional_secret_outputs=['status']",
+    "timeouts: {create: 45m, update: 10m, delete: 1h30m}": (
+        "custom_timeouts=CustomTimeouts(create='45m', update='10m', delete='1h30m')"
+    ),
+}
+
+
+def test_options_are_those_of_pulumi(make_stack: Callable[[str], Any]) -> None:
+    yaml = make_stack("yaml")
+    yaml.topology(
+        "clusters:\n"
+        + "".join(
+            named(f"train-{n}", options=f"{{{said}}}", num_gpus="8")
+            for n, said in enumerate(OPTIONS)
+        )
+        + named("one")
+        + each_named("some", "[x, y]")
+    )
+    yaml.up()
+    assert yaml.steps() == []
+    program = make_stack("python")
+    program.program(
+        f"{HEAD}one = cluster('one')\nsome = [cluster('some-x'), cluster('some-y')]\n"
+        + "".join(
+            f"cluster('train-{n}', ResourceOptions({said}), num_gpus=8)\n"
+            for n, said in enumerate(OPTIONS.values())
+        )
+    )
+    program.up()
+    assert len(program.names) == len(OPTIONS) + 3
+    assert kept(yaml.state) == kept(program.state)
+
+
+def test_values_are_those_of_python(make_stack: Callable[[str], Any]) -> None:
+    yaml = make_stack("yaml")
+    yaml.topology(
+        "config: {key: {secret: true, default: hidden}}\n"
+        f"shared_volumes:\n  data: {volume(for_each='[a]')}\n"
+        "clusters:\n"
+        + named("read", options="{id: '{{ clusters.one.id }}'}")
+        + named("one", volume="'{{ shared_volumes.data.a }}'")
+        + "  two: "
+        + cluster(
+            for_each="{k: '{{ clusters.one.status }}'}",
+            cluster_name='"x-{{ each.value | lower }}-{{ config.key | length }}"',
+        )
+        + "\noutputs: {a: '{{ clusters.read.status }}', b: ['{{ clusters.one.id }}', {c: null}]}\n"
+    )
+    yaml.up()
+    python = make_stack("python")
+    python.program(f"""{HEAD}
+data = SharedVolume("data-a", volume_name="data", region="us-central-8", size_tib=5)
+one = cluster("one", volume_id=data.id)
+read = Cluster.get("read", one.id)
+length = pulumi.Output.secret("hidden").apply(len)
+status = one.status.apply(str.lower)
+cluster("two-k", cluster_name=pulumi.Output.format("x-{{0}}-{{1}}", status, length))
+pulumi.export("a", read.status)
+pulumi.export("b", [one.id, {{"c": None}}])
+""")
+    python.up()
+    assert yaml.names == python.names
+    assert kept(yaml.state) == kept(python.state)
+
+
+def test_an_object_that_exists_is_imported(stack: Any) -> None:
+    stack.topology("clusters:\n" + named("train"))
+    stack.up()
+    (found,) = [r for r in stack.state["deployment"]["resources"] if r["urn"].endswith("::train")]
+    stack("state", "delete", "--yes", found["urn"])
+    stack.topology("clusters:\n" + named("train", options=f"{{import: {found['id']}}}"))
+    assert stack.steps() == [("import", "train")]
+    stack.up()
+    stack.topology("clusters:\n" + named("train"))
+    assert stack.steps() == []
+
+
+def test_only_what_changes_is_planned(stack: Any) -> None:
+    text = (
+        "config: {gpus: {type: integer, default: 16}, on: {type: boolean, default: true}}\n"
+        "clusters:\n"
+        + each_named("train", "{a: 1, b: 2}", num_gpus="'{{ config.gpus }}'")
+        + named("more", when="'{{ config.on }}'")
+    )
+    stack.topology(text)
+    stack.up()
+    assert stack.steps() == []
+    stack("config", "set", "gpus", "24")
+    assert stack.steps() == [("update", "train-a"), ("update", "train-b")]
+    stack("config", "rm", "gpus")
+    stack("config", "set", "on", "false")
+    assert stack.steps() == [("delete", "more")]
+    stack("config", "rm", "on")
+    stack.topology(text.replace("{a: 1, b: 2}", "{b: 2}"))
+    assert stack.steps() == [("delete", "train-a")]
+    stack.topology(text.replace("{a: 1, b: 2}", "[c, b, a]"))
+    assert stack.steps() == [("create", "train-c")]
+
+
+EXPRESSIONS = {
+    "itself": "'{{ config.key }}'",
+    "text": "'a {{ config.key }} b'",
+    "filter": "'{{ config.key | b64encode }}'",
+    "upper": "'{{ config.key | upper }}'",
+    "list": "[1, '{{ config.key }}']",
+    "nested": "{a: [{b: '{{ config.key }}'}]}",
+    "literal": "\"{{ {'k': [config.key]} | tojson }}\"",
+    "parts": "\"{{ config.key.split('-') }}\"",
+    "object": "'{{ config.object.inner[0] }}'",
+    "each": "'{{ clusters.train }}'",
+    "kube": "'{{ clusters.train.a.kube_config }}'",
+    "kube_text": "\"kube: {{ clusters.train.a.kube_config | replace('Version', 'x') }}\"",
+}
+
+
+def test_secrets_stay_secret(stack: Any) -> None:
+    stack("config", "set", "--secret", "key", SECRET)
+    stack("config", "set", "--secret", "object", f'{{"inner": ["{SECRET}"]}}')
+    stack.topology(
+        "config: {key: {}, object: {type: object}}\nclusters:\n"
+        + each_named(
+            "train",
+            "{a: '{{ config.key }}'}",
+            options="{replacement_trigger: '{{ each.value }}'}",
+        )
+        + "outputs:\n"
+        + "".join(f"  {name}: {text}\n" for name, text in EXPRESSIONS.items())
+    )
+    commands = (
+        *(["validate"], ["validate", "--stack", "dev", "--format", "json"], ["preview", "--json"]),
+        *(["up", "--yes"], ["stack", "output"], ["preview"], ["refresh", "--yes"]),
+    )
+    printed = "".join(stack(*command) for command in commands)
+    encoded = b64encode(SECRET.encode()).decode()
+    assert stack.output("filter") == encoded
+    assert stack.output("parts") == SECRET.split("-")
+    assert stack.output("each").keys() == {"a"}
+    kube = stack.output("kube")
+    for secret in (SECRET, "planted", encoded, "Version: v1", kube.splitlines()[-1].strip()):
+        assert stack.holds(secret) == []
+        assert secret.lower() not in printed.lower()
+
+
+@pytest.mark.parametrize(
+    ("where", "expression", "why"),
+    [
+        ("outputs", "config.key | int", "the expression fails with the values that it gets"),
+        ("outputs", "{config.key: 1}.nothing", "the expression fails with the values that it gets"),
+        ("outputs", "clusters.one.kube_config | b64decode", "the value is not base64 of a text"),
+        ("clusters", "config.key + 1", "the expression fails with the values that it gets"),
+        ("clusters", "clusters.one.kube_config | fromjson", "the expression fails with the valu"),
+        ("clusters", "'a' ~ clusters.one.not_ready_reason", "there is no value to put into the t"),
+    ],
+)
+def test_what_fails_with_its_values_is_told_at_its_place(
+    stack: Any, where: str, expression: str, why: str
+) -> None:
+    stack("config", "set", "--secret", "key", SECRET)
+    text = "config: {key: {secret: true}}\nclusters:\n" + named("one")
+    value = f'"{{{{ {expression} }}}}"'
+    if where == "outputs":
+        text += f"outputs:\n  o: {value}\n"
+    else:
+        text += named("two", num_gpus=value)
+    stack.topology(text)
+    printed = stack.up(code=1)
+    line, column = (5, 6) if where == "outputs" else (4, text.splitlines()[3].index(value) + 1)
+    (told,) = [line for line in printed.splitlines() if "error:" in line]
+    assert told.strip().startswith(f"error: topology.yaml:{line}:{column}: {why}")
+    assert SECRET not in printed
+    assert "apiVersion" not in printed
+    # What was made is kept, and the next run goes on from there.
+    made = stack.names
+    assert "two" not in made
+    stack.topology("clusters:\n" + named("one") + named("two"))
+    stack.up()
+    assert stack.names == ["one", "two"]
+    assert set(made) <= {"one"}
