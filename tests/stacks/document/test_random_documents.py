@@ -63,7 +63,7 @@ def check_places(text: str, problems: Diagnostics) -> None:
 @example("? *a")
 @example("<<")
 @example("a: {<<: {<<: [[]]}}")
-@settings(max_examples=1000, derandomize=True)
+@settings(max_examples=1000)
 def test_any_text(text: str) -> None:
     problems = Diagnostics()
     plain(read_text(text, "f", problems))
@@ -78,7 +78,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(data=st.binary(max_size=80) | mutated().map(lambda text: text.encode("utf-8", "replace")))
 @example(data=b"\xef\xbb\xbf")
 @example(data=b"\xef\xbb\xbf\xef\xbb\xbfa: 1")
-@settings(max_examples=300, derandomize=True)
+@settings(max_examples=300)
 def test_any_bytes(data: bytes, file: Path) -> None:
     file.write_bytes(data)
     problems = Diagnostics()
@@ -125,7 +125,6 @@ def same(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("flow", [None, True, False])
 @given(values=st.dictionaries(names, json_like, max_size=4))
-@settings(derandomize=True)
 def test_what_is_dumped_is_read_again(values: dict[str, Any], flow: bool | None) -> None:
     text = yaml.safe_dump(values, default_flow_style=flow, allow_unicode=True, sort_keys=False)
     problems = Diagnostics()
@@ -135,7 +134,6 @@ def test_what_is_dumped_is_read_again(values: dict[str, Any], flow: bool | None)
 
 
 @given(names)
-@settings(derandomize=True)
 def test_quoted_text_is_text(text: str) -> None:
     dumped = yaml.safe_dump({text: text}, default_style='"')
     assert plain(read_text(dumped, "f", Diagnostics())) == {text: text}

@@ -1,6 +1,7 @@
 """Whatever a file holds: no exception, and every problem at a place inside its file."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ def check(folder: Path, data: bytes) -> int:
     file.write_bytes(data)
     problems = Diagnostics()
     plan(file, surroundings_of(file, None), problems)
-    lines = data.decode("utf-8-sig", errors="replace").splitlines() or [""]
+    # YAML has other line breaks than Python.
+    lines = re.split("\r\n|[\n\r\x85\u2028\u2029]", data.decode("utf-8-sig", errors="replace"))
     for problem in problems:
         assert problem.place.file == str(file)
         assert problem.message
