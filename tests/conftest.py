@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 
 from gpuform.stacks.engine import pickling
 
-# No test measures time: on a busy machine examples may take long to make and to run. And what
-# passes once passes always; to search further, give other seeds: --hypothesis-seed.
+# No test measures time: on a busy machine examples may take long to make and to run. What passes
+# once passes always: a longer search, without `derandomize`, is for people who look at its finds.
 settings.register_profile(
     "project",
     deadline=None,
