@@ -40,7 +40,7 @@ class _Files:
                 other = path.parent / node.value
                 try:
                     usable = self.is_usable(node, other, chain)
-                except (OSError, ValueError):
+                except (OSError, RuntimeError, ValueError):
                     usable = False
                     self.problems.add(node.place, "include", "this is no path of a file")
                 if usable:

@@ -1,5 +1,7 @@
 """Files, includes, defaults and platforms: what a topology declares before it is evaluated."""
 
+from pathlib import Path
+
 import pytest
 from topologies import Topologies, cluster, volume
 
@@ -45,6 +47,14 @@ def test_files_that_include_each_other(topologies: Topologies, other: str) -> No
 )
 def test_includes_of_no_file(topologies: Topologies, include: str, message: str) -> None:
     assert topologies.bad(f"include: {include}") == [f"topology.yaml:1: {message}"]
+
+
+def test_an_include_of_links_in_a_circle(topologies: Topologies, tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").symlink_to(tmp_path / "two.yaml")
+    (tmp_path / "two.yaml").symlink_to(tmp_path / "one.yaml")
+    assert topologies.bad(f"include: ['{tmp_path}/one.yaml']") == [
+        "topology.yaml:1: this is no path of a file"
+    ]
 
 
 @pytest.mark.parametrize("key", ["clusters", "config", "outputs", "defaults"])
