@@ -21,6 +21,7 @@ _LONGEST_SHOWN: Final = 60
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXT_TAG = "tag:yaml.org,2002:str"
+_BARE_EXPRESSION = re.compile(r"[:-] *\{\{")
 _QUOTE_IT = 'put an expression in quotes: "{{ ... }}"'
 
 
@@ -179,7 +180,7 @@ class Composer:
         hint = ""
         if line[place.column - 1 : place.column] == "\t":
             hint = "indent with spaces, not tabs"
-        elif "{{" in line:
+        elif _BARE_EXPRESSION.search(line):
             hint = _QUOTE_IT
         context = f" {error.context}" if error.context else ""
         return place, "syntax", f"this is not YAML: {error.problem}{context}", hint

@@ -31,7 +31,10 @@ class _Rewriting(NodeTransformer):
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802 - as above
         self._inner(node)
-        return _call(WEIGHED, node) if isinstance(node.arg, nodes.Slice) else node
+        if not isinstance(node.arg, nodes.Slice):
+            return node
+        node.node = _call(WEIGHED, node.node)  # Python warns of a number with brackets
+        return _call(WEIGHED, node)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:  # noqa: N802 - as above
         self._inner(node)

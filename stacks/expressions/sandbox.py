@@ -122,7 +122,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return result if isinstance(result, str | list | tuple) else number(result)
 
     def _missing(self, obj: Any, name: Any) -> Undefined:
-        spend(_MISSING)
+        spend(_MISSING + weight(name))
         if isinstance(obj, Undefined):
             return obj
         if isinstance(obj, Mapping):

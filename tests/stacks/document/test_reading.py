@@ -106,6 +106,11 @@ def test_problems_have_a_place_and_say_what_to_do(text: str, told: str) -> None:
     assert any(told in each and each.startswith("f:") for each in problems), problems
 
 
+def test_an_expression_in_quotes_is_not_told_to_be_quoted() -> None:
+    _, problems = read("a: \"{{ '\\ud800' }}\"")
+    assert [QUOTE_IT in each for each in problems] == [False]
+
+
 def test_all_problems_are_told_in_the_order_of_lines() -> None:
     values, problems = read("a: 1\na: 2\nb: !x 3\nc: *d\ne: 5")
     assert [each.split(" ")[0] for each in problems] == ["f:2:1:", "f:3:4:", "f:4:4:"]

@@ -37,6 +37,7 @@ def evaluate(text: str) -> object:
         *["list | map('default', text)", "list | map(attribute='a', default=text)"],
         f"list | map(attribute='{'a.' * 20_000}a', default=1)",
         *["list | reject('eq', text)", "list | groupby('a', default=text)"],
+        *["list | groupby(list)", "rows | sort(attribute=text)", "rows | map(attribute=text)"],
         *["text | trim(text)", "text.strip(text)", "text.lstrip(text)", "text.rstrip(text)"],
         f"[{{'a': text}}] | sort(attribute='{'a,' * 30_000}a')",
         *["list | tojson | b64encode | urlencode", "range(10 ** 6) | sort | unique"],

@@ -134,6 +134,7 @@ NO_NUMBER = "the number is too large, or none"
         ("{{ 1 / 0 }}", "division by zero"),
         ("{{ 1 + 'a' }}", "unsupported operand"),
         ("{{ 1 < 'a' }}", "not supported between"),
+        *[("{{ 1[0:1] }}", "not subscriptable"), ("{{ object[:1] }}", "unhashable")],
         ("{{ list[::0] }}", "slice step cannot be zero"),
         ("{{ range(0, 1, 0) }}", "must not be zero"),
         ("{{ ask() }}", "missing 1 required positional argument"),
