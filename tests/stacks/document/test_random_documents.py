@@ -63,7 +63,7 @@ def check_places(text: str, problems: Diagnostics) -> None:
 @example("? *a")
 @example("<<")
 @example("a: {<<: {<<: [[]]}}")
-@settings(max_examples=1000)
+@settings(max_examples=400)
 def test_any_text(text: str) -> None:
     problems = Diagnostics()
     plain(read_text(text, "f", problems))
