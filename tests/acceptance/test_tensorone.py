@@ -14,7 +14,7 @@ WHY = "stopped by auto-termination, idle for 60 minutes"
 @pytest.fixture
 def workbench(project):
     """The example, made."""
-    for name in ("__main__.py", "Pulumi.yaml"):
+    for name in ("__main__.py", "topology.yaml", "Pulumi.yaml"):
         shutil.copy(EXAMPLE / name, project.directory / name)
     text = (project.directory / "Pulumi.yaml").read_text()
     (project.directory / "Pulumi.yaml").write_text(text.replace("tensorone-dev", "training"))

@@ -14,7 +14,7 @@ from gpuform.providers.emulator.server import environment
 from gpuform.stacks.engine import language
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "01-together-training"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "01-together-training" / "python"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 VOLATILE = {"created", "modified", "ciphertext", "time"}
 

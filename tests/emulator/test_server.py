@@ -181,7 +181,7 @@ def test_sixty_four_threads_are_served_without_loss(
         assert len(client.get("/_emulator/requests").json()) == 16 + 4 * 48
 
 
-def test_one_free_volume_goes_to_one_of_many_clusters(
+def test_a_volume_knows_all_clusters_that_took_it_at_once(
     emulator: Server, together: Together, control: Any, cluster_args: dict[str, Any]
 ) -> None:
     volume = together.clusters.storage.create(**VOLUME)
@@ -189,11 +189,18 @@ def test_one_free_volume_goes_to_one_of_many_clusters(
     body = {**cluster_args, "volume_id": volume.volume_id}
     with httpx.Client(base_url=emulator.url, headers=HEADERS) as client:
 
-        def make(_: int) -> int:
-            return client.post("/together/v1/compute/clusters", json=body).status_code
+        def make(_: int) -> str:
+            made = client.post("/together/v1/compute/clusters", json=body).json()
+            return str(made["cluster_id"])
 
         with ThreadPoolExecutor(8) as pool:
-            assert sorted(pool.map(make, range(8))) == [200] + [409] * 7
+            clusters = list(pool.map(make, range(8)))
+    control.advance(3600)
+    for cluster in clusters:
+        assert together.clusters.storage.retrieve(volume.volume_id).status == "bound"
+        together.clusters.delete(cluster)
+        control.advance(3600)
+    assert together.clusters.storage.retrieve(volume.volume_id).status == "available"
 
 
 def test_a_store_keeps_order_and_forgets_what_is_gone() -> None:
