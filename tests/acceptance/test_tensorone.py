@@ -8,13 +8,14 @@ import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "03-tensorone-dev"
 README = (EXAMPLE / "README.md").read_text()
+SOURCES = ("__main__.py", "topology.yaml")
 WHY = "stopped by auto-termination, idle for 60 minutes"
 
 
 @pytest.fixture
 def workbench(project):
     """The example, made."""
-    for name in ("__main__.py", "topology.yaml", "Pulumi.yaml"):
+    for name in (*SOURCES, "Pulumi.yaml"):
         shutil.copy(EXAMPLE / name, project.directory / name)
     text = (project.directory / "Pulumi.yaml").read_text()
     (project.directory / "Pulumi.yaml").write_text(text.replace("tensorone-dev", "training"))
@@ -88,7 +89,7 @@ def test_no_secret_is_found_anywhere(workbench):
     places = {f"command {i}": result.text for i, result in enumerate(shown)}
     places["requests"] = json.dumps(workbench.admin("GET", "requests"))
     for path in workbench.directory.rglob("*"):
-        if path.is_file() and path.name != "__main__.py" and path.suffix != ".pyc":
+        if path.is_file() and path.suffix != ".pyc" and path.name not in SOURCES:
             places[str(path)] = path.read_text(errors="replace")
     for place, text in places.items():
         for each in (secret, ssh, workbench.environ["TENSORONE_API_KEY"]):
