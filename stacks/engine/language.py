@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -165,6 +166,8 @@ def _source(file: Path) -> bytes:
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Ends what a failed program left half done: Python would complain of it later."""
+    # The SDK makes coroutines ahead of awaiting them; `restored` undoes this.
+    warnings.filterwarnings("ignore", r"coroutine 'Output\.", RuntimeWarning)
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()

@@ -67,8 +67,9 @@ type of its value; in a text, lists and objects are written as JSON. There are n
 (`{% ... %}`): a choice is `{{ a if b else c }}`, and several resources are `for_each`.
 """
 _AFTER_ROOTS: Final = """\
-A name with a hyphen goes into brackets: `{{ clusters['train-big'].status }}`. `for_each` and `when`
-have to be known while planning, so they ask for no resource, no other stack and nothing secret.
+A name with a hyphen goes into brackets: `{{ clusters['train-big'].status }}`. `for_each`, `when`,
+names of other stacks and most options have to be known while planning, so they ask for no resource,
+no other stack and nothing secret. Options that name resources, `id` and `replacement_trigger` may.
 
 What is not known yet becomes a Pulumi output: the plan shows it as known after apply, and a
 resource that uses it depends on where it comes from. What is made of a secret stays secret.

@@ -69,16 +69,16 @@ def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, plannin
     scope = outer.within(instance, problems)
     properties, options = instance.declaration.properties, instance.declaration.options
     values = {name: scope.value(entry.node, problems) for name, entry in properties.items()}
+    address = f"{instance.address}.options"
+    said = check_options(options, address, scope, problems, planning=planning)
     root = MappingNode(instance.declaration.place, properties)
     found = check(instance.lifecycle.inputs, values)[1]
-    if "id" in options:
+    if said.get("id") is not None:
         found = [each for each in found if each.reason.startswith(_ABOUT_KEYS)]
     _tell(found, root, instance.address, problems)
     for name, rules in rules_of(instance.lifecycle.inputs).items():
         if rules.refers and name in properties:
             _check_single(properties[name].node, f"{instance.address}.{name}", scope, problems)
-    address = f"{instance.address}.options"
-    said = check_options(options, address, scope, problems, planning=planning)
     root = MappingNode(instance.declaration.place, options)
     _tell(check(OptionsInputs, said)[1], root, address, problems)
     uses = {name: scope.resources(entry.node) for name, entry in properties.items()}

@@ -51,6 +51,7 @@ def plan(path: Path, surroundings: Surroundings, problems: Diagnostics) -> Plann
     planning = surroundings.lookup is not None
     if planning and not problems:
         _refuse_unset(topology, config, problems)
+        planning = not problems  # else what is not known would be told twice
     source = Checking(config, surroundings.program, surroundings.lookup)
     names = Names(source, tuple(topology.config), tuple(topology.stack_references))
     names = replace(names, groups=expand(topology, names, problems, planning=planning))

@@ -9,13 +9,11 @@ import pulumi
 from gpuform.providers.catalog import resource_class
 from gpuform.providers.resource import PlatformResource
 from gpuform.schemas.values import contains_unknown
-from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node
 from gpuform.stacks.topology.checking import Checked
-from gpuform.stacks.topology.configuration import Stacked
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.instances import Instance
-from gpuform.stacks.topology.names import Source
 from gpuform.stacks.topology.options import LISTS, SINGLE, items, resources_of
 from gpuform.stacks.topology.planning import Planned
 from gpuform.stacks.topology.scope import Scope
@@ -24,9 +22,10 @@ from gpuform.stacks.topology.scope import Scope
 class Program:
     """The source of values in a running program, and what it has registered so far."""
 
-    def __init__(self, checking: Source, config: Mapping[str, Stacked]) -> None:
-        self._checking = checking
-        self._config = config
+    def __init__(self, planned: Planned) -> None:
+        self._checking = planned.names.source
+        self._config = planned.config
+        self._references = planned.topology.stack_references
         self.resources: dict[Instance, PlatformResource] = {}
         self.stacks: dict[str, pulumi.StackReference] = {}
 
@@ -41,7 +40,18 @@ class Program:
 
     def stack_output(self, reference: str, name: str) -> Any:
         """Pulumi's output; the run fails when the other stack has none of that name."""
-        return self.stacks[reference].require_output(name)
+        stack = self.stacks[reference]
+        names = pulumi.Output.unsecret(stack.outputs.apply(list))
+
+        def found(value: Any, known: Sequence[str]) -> Any:
+            if name not in known:
+                message = f"the stack of stack_references.{reference} has no output {name}"
+                hint = f"there is {', '.join(sorted(known))}" if known else "it has none at all"
+                place = self._references[reference].place
+                raise TopologyError([Diagnostic(place, "reference", message, hint)])
+            return value
+
+        return pulumi.Output.all(stack.get_output(name), names).apply(lambda both: found(*both))
 
     def lookup(self, platform: str, name: str) -> Any:
         """A Function."""
@@ -66,7 +76,7 @@ class Program:
 
 def register(planned: Planned) -> None:
     """Registers stack references, resources in their order, and outputs."""
-    program = Program(planned.names.source, planned.config)
+    program = Program(planned)
     scope = Scope(replace(planned.names, source=program))
     for name, entry in planned.topology.stack_references.items():
         stack_name = _value(scope, entry.node)

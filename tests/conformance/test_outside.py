@@ -1,7 +1,9 @@
-"""An example's program in a process of its own comes to the same state as in the engine's."""
+"""An example's program, a topology or Python, in a process of its own comes to the same state as in
+the engine's."""
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,9 @@ def settled(value: Any, provider: str, key: str = "") -> Any:
     return value.replace(provider, "<provider>") if isinstance(value, str) else value
 
 
-def life(directory: Path, crypter: PassphraseCrypter, platform: Platform) -> dict[str, Any]:
+def life(
+    directory: Path, source: Path, crypter: PassphraseCrypter, platform: Platform
+) -> dict[str, Any]:
     """A plan, an up, a change, and the state that is left."""
     directory.mkdir()
     stack = EmbeddedStack(
@@ -42,7 +46,8 @@ def life(directory: Path, crypter: PassphraseCrypter, platform: Platform) -> dic
         config={"conformance:gpus": "16", "conformance:hush": "hush"},
         secret_keys=["conformance:hush"],
     )
-    (directory / "__main__.py").write_text((EXAMPLE / "__main__.py").read_text())
+    ignored = shutil.ignore_patterns("python", "Pulumi.*", ".*")
+    shutil.copytree(source, directory, ignore=ignored, dirs_exist_ok=True)
     first = stack.plan()
     assert (sorted(first.operations), first.errors) == (["create", "create"], [])
     assert platform.writes() == []
@@ -58,8 +63,9 @@ def life(directory: Path, crypter: PassphraseCrypter, platform: Platform) -> dic
     return found
 
 
+@pytest.mark.parametrize("form", [".", "python"])
 def test_the_state_is_the_same(
-    tmp_path: Path, crypter: PassphraseCrypter, monkeypatch: pytest.MonkeyPatch
+    form: str, tmp_path: Path, crypter: PassphraseCrypter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states = []
     for name in ("inside", "outside"):
@@ -68,7 +74,7 @@ def test_the_state_is_the_same(
         with emulated(seed="same", start=1_800_000_000.0) as platform:
             for variable, value in environment(platform.server.url).items():
                 monkeypatch.setenv(variable, value)
-            states.append(life(tmp_path / name, crypter, platform))
+            states.append(life(tmp_path / name, EXAMPLE / form, crypter, platform))
     inside, out = states
     entries = [state["checkpoint"]["latest"].pop("resources") for state in states]
     assert len(entries[0]) == 4
@@ -77,6 +83,28 @@ def test_the_state_is_the_same(
         for key, value in here.items():
             assert (here["urn"], key, there[key]) == (here["urn"], key, value)
     assert out == inside
+
+
+def test_a_topology_that_fails_outside_is_told_by_its_place(
+    tmp_path: Path,
+    crypter: PassphraseCrypter,
+    monkeypatch: pytest.MonkeyPatch,
+    platform: Platform,
+) -> None:
+    monkeypatch.setattr(language, "run", outside.run)
+    stack = EmbeddedStack(tmp_path, crypter)
+    (tmp_path / "__main__.py").write_text("from gpuform.stacks import run\n\nrun()\n")
+    volume = "data: {platform: together, volume_name: d, region: us-central-8, size_tib: 1}"
+    late = "{{ shared_volumes.data.id | int }}"
+    for text, place in (
+        (f"shared_volumes: {{{volume}, x: {{}}}}", "topology.yaml:1:"),
+        (f"shared_volumes: {{{volume}}}\noutputs: {{n: '{late}'}}", "topology.yaml:2:14: "),
+    ):
+        (tmp_path / "topology.yaml").write_text(text)
+        result = stack.up()
+        assert not result.ok
+        assert f"TopologyError: {place}" in result.errors[0]
+    assert len(stack.resources) == 1
 
 
 def test_a_program_that_fails_outside_fails_the_run_and_keeps_what_is_done(

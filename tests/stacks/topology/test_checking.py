@@ -60,6 +60,10 @@ def test_what_is_not_known_yet_is_not_checked(topologies: Topologies) -> None:
 
 def test_of_an_object_that_is_only_read_no_property_is_required(topologies: Topologies) -> None:
     topologies.good("clusters: {train: {platform: together, options: {id: abc}}}")
+    entry = "{platform: together, options: {id: '{{ none }}'}}"
+    assert "clusters.train.cluster_name: is required: " in "".join(
+        topologies(f"clusters: {{train: {entry}}}").messages
+    )
     entry = "{platform: together, cluster_nam: a, options: {id: abc}}"
     assert topologies(f"clusters: {{train: {entry}}}").messages == [
         "clusters.train.cluster_nam: is not known: did you mean cluster_name?"

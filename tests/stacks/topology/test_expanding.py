@@ -107,4 +107,4 @@ def test_a_check_takes_what_no_stack_has_set(topologies: Topologies) -> None:
     text = "config: {sites: {type: array}}\n" + entries("'{{ config.sites }}'")
     text += "\noutputs: {o: '{{ clusters.train.a.status }}'}"
     assert topologies(text, planning=False).told == []
-    assert "config.sites has no value" in topologies(text).messages
+    assert topologies(text).messages == ["config.sites has no value"]

@@ -184,6 +184,7 @@ def test_secrets_stay_secret(stack: Any) -> None:
     assert stack.output("filter") == encoded
     assert stack.output("parts") == SECRET.split("-")
     assert stack.output("each").keys() == {"a"}
+    assert f'{{a: "{stack.output("each")["a"]}"}}' in stack("stack", "output")
     kube = stack.output("kube")
     for secret in (SECRET, "planted", encoded, "Version: v1", kube.splitlines()[-1].strip()):
         assert stack.holds(secret) == []
@@ -225,3 +226,32 @@ def test_what_fails_with_its_values_is_told_at_its_place(
     stack.up()
     assert stack.names == ["one", "two"]
     assert set(made) <= {"one"}
+
+
+def test_outputs_of_another_stack(stack: Any) -> None:
+    stack.topology(
+        f"config: {{key: {{secret: true, default: {SECRET}}}}}\n"
+        "outputs: {shown: plain, hidden: '{{ config.key }}'}\n"
+    )
+    stack.up()
+    salt = (stack.folder / "Pulumi.dev.yaml").read_text()
+    (stack.folder / "Pulumi.two.yaml").write_text(salt)
+    stack("stack", "init", "two")
+    stack("stack", "select", "two")
+    text = "stack_references:\n  other: organization/demo/dev\noutputs:\n"
+    stack.topology(
+        f"{text}  a: '{{{{ stack_references.other.shown | upper }}}}'\n"
+        "  b: ['{{ stack_references.other.hidden }}']\n"
+    )
+    stack.up()
+    assert (stack.output("a"), stack.output("b")) == ("PLAIN", [SECRET])
+    assert '"PLAIN"' in stack("stack", "output")
+    assert stack.holds(SECRET) == []
+    stack.topology(f"{text}  a: '{{{{ stack_references.other.showm }}}}'\n")
+    printed = stack.up(code=1)
+    assert "topology.yaml:2:3: the stack of stack_references.other has no output showm" in printed
+    assert "there is hidden, shown" in printed
+    stack.topology(f"{text}  a: 'x{{{{ stack_references.other.shown }}}}'\n".replace("dev", "no"))
+    printed = stack.up(code=1)
+    assert "unknown stack 'organization/demo/no'" in printed
+    assert "Warning" not in printed
