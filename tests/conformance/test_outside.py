@@ -16,7 +16,7 @@ from gpuform.providers.emulator.server import environment
 from gpuform.stacks.engine import language
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "01-together-training" / "python"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "01-together-training"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 VOLATILE = {"created", "modified", "ciphertext", "time"}
 
