@@ -86,6 +86,12 @@ def parse(text: str) -> Template:
     return Template(parts, needs, reference)
 
 
+@lru_cache(maxsize=20_000)
+def of_step(expression: nodes.Expr) -> Template:
+    """The template that is an expression in the brackets of another one."""
+    return Template((compiled(expression),), tuple(needs_of(expression)), None)
+
+
 def compiled(expression: nodes.Expr) -> Callable[[Variables], Any]:
     """A function that evaluates an expression."""
     body = [nodes.Assign(nodes.Name("result", "store"), bounded_form(expression), lineno=1)]

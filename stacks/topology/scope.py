@@ -11,8 +11,8 @@ from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars
 from gpuform.stacks.expressions.errors import ExpressionError
-from gpuform.stacks.expressions.needs import Need, needs_of
-from gpuform.stacks.expressions.template import Template, compiled, has_expression, parse
+from gpuform.stacks.expressions.needs import Need
+from gpuform.stacks.expressions.template import Template, has_expression, of_step, parse
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.instances import Instance
 from gpuform.stacks.topology.names import Names
@@ -100,8 +100,7 @@ class Scope:
             return None
         step: Any = need.steps[at]
         if isinstance(step, nodes.Expr):
-            inner = Template((compiled(step),), tuple(needs_of(step)), None)
-            step = self.evaluate(inner, Place(""))
+            step = self.evaluate(of_step(step), Place(""))
             if self.names.source.is_pending(step):
                 return None
         return str(step)
