@@ -51,9 +51,9 @@ class Player:
             # How far a failing preview comes depends on the order of its threads.
             return seen
         # To a preview, an id is unknown whether its object is still to be created or never.
-        foreseen = not run.faults and not program.end and not seen.left_unread
+        foreseen = not (run.faults or program.end or self.books.lost or seen.left_unread)
         rules.check_plan(plan, seen, exact=foreseen and self.world.moving)
-        if foreseen and not self.books.lost:
+        if foreseen:
             assert seen.succeeded, f"planned, and fails: {seen.errors}"
         return seen
 
