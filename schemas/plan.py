@@ -114,15 +114,23 @@ class OutputChange(_PlanModel):
 class Basis(_PlanModel):
     """What a saved plan was made from, as digests: when one of them moved, the plan is overtaken.
 
-    A digest is keyed with the stack's secret key, so that it tells nothing of a value.
+    A digest is keyed with the stack's secret key, so that it tells nothing of a value. One that
+    begins with a question mark is of a value that holds something unknown.
     """
 
     state: Mapping[str, str] = Field(description="Digest of each resource in the state, by URN.")
     config: Mapping[str, str] = Field(description="Digest of each configuration value, by key.")
-    program: Mapping[str, str] = Field(description="Digest of each registration, by URN.")
+    program: Mapping[str, Mapping[str, str]] = Field(
+        description="Digests of the parts of each registration, such as inputs.region, by URN."
+    )
     options: Mapping[str, Any] = Field(
         default_factory=dict, description="The options of the run that decide what it may do."
     )
+    steps: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="What is done to which resource's objects, by URN."
+    )
+    key: str = Field(default="", description="Digest of nothing: tells one key from another.")
+    seal: str = Field(default="", description="Digest of all else in the plan.")
 
 
 class Plan(_PlanModel):

@@ -13,7 +13,8 @@ class RunArguments:
 
     `parallel` None: the engine's own limit. `allow` holds names of permissions, as given;
     `target`, `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is
-    both a target and replaced.
+    both a target and replaced. `save_plan` is the file that a preview's plan goes to, `plan` the
+    one whose plan is a bound.
     """
 
     operation: Literal["update", "refresh", "destroy"]
@@ -34,6 +35,8 @@ class RunArguments:
     replace: tuple[str, ...] = ()
     target_replace: tuple[str, ...] = ()
     continue_on_error: bool = False
+    save_plan: Path | None = None
+    plan: Path | None = None
 
     @property
     def selection(self) -> Selection:

@@ -1,12 +1,33 @@
 """The questions before a change is made."""
 
+import click
+
 from gpuform.schemas.plan import Plan, PlanAction
+from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.engine.deployment import Operation
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.plan_text import plan_text
 from gpuform.stacks.review.summary_text import gpus_removed
+
+
+def refuse_what_nobody_can_answer(arguments: RunArguments, screen: Screen) -> None:
+    """Ends a command that would have to ask, before it begins."""
+    if arguments.preview_only or arguments.yes:
+        return
+    if arguments.json:
+        raise click.UsageError(
+            f"`{arguments.command} --json` cannot ask: add --yes, or look first with "
+            "`gpuform preview --json`"
+        )
+    if not screen.interactive and not arguments.skip_preview:
+        raise EngineError(
+            f"`gpuform {arguments.command}` asks before it changes anything, and nobody is here "
+            "to answer",
+            hint="add --yes (the preview is shown first) or --skip-preview; "
+            "`gpuform preview` only shows what would change",
+        )
 
 
 def confirmed(screen: Screen, plan: Plan, operation: Operation) -> bool:

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.events import Diagnostic, Event, Prelude, StepDone, Unchecked
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.names import is_noise
+from gpuform.stacks.review.output_changes import output_changes
 
 _REASONS = {
     Op.CREATE: PlanReason.NEW,
@@ -58,7 +59,11 @@ class Record:
         if self._operation == "destroy":
             reason = {"reason": PlanReason.DESTROYED}
             changes = [change.model_copy(update=reason) for change in changes]
-        return Plan.of(project, stack, changes, unchecked=self.unchecked)
+        plan = Plan.of(project, stack, changes, unchecked=self.unchecked)
+        outputs: tuple[OutputChange, ...] = ()
+        if self._operation == "update":
+            outputs = tuple(output_changes(outcome.outputs_before, outcome.outputs))
+        return plan.model_copy(update={"operation": self._operation, "outputs": outputs})
 
     def _components(self) -> list[ResourceChange]:
         return [

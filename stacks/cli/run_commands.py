@@ -105,10 +105,23 @@ _CONTINUE = click.option(
 )
 _YES = click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
 _SKIP = click.option("--skip-preview", "-f", is_flag=True, help="Do it without a preview.")
+_SAVE_PLAN = click.option(
+    "--save-plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the plan to this file, for `up --plan FILE`; secrets are masked in it.",
+)
+_PLAN = click.option(
+    "--plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Do no more than this saved plan says; refused when state, configuration or program "
+    "moved since.",
+)
 
 
 @click.command()
-@_flags(_REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE)
+@_flags(_REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _SAVE_PLAN)
 def preview(**flags: Any) -> int:
     """Show what `up` would change.
 
@@ -119,12 +132,13 @@ def preview(**flags: Any) -> int:
     Examples:
       gpuform preview --stack dev
       gpuform preview --expect-no-changes
+      gpuform preview --save-plan plan.json
     """
     return _run(RunArguments("update", preview_only=True, **flags))
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _CONTINUE, lock_flag)
+@_flags(_YES, _SKIP, _REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _CONTINUE, _PLAN, lock_flag)
 def up(**flags: Any) -> int:
     """Create, change and delete resources until they are as declared.
 
@@ -135,6 +149,7 @@ def up(**flags: Any) -> int:
     Examples:
       gpuform up
       gpuform up --yes --emulate
+      gpuform up --plan plan.json
     """
     return _run(RunArguments("update", **flags))
 

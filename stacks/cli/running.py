@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from gpuform.providers import permissions
 from gpuform.providers.clock import clock_from
 from gpuform.stacks.cli.arguments import RunArguments
-from gpuform.stacks.cli.asking import confirmed
+from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, UNEXPECTED_CHANGES
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import warn_of_recovery
 from gpuform.stacks.cli.passphrase import passphrase_of
+from gpuform.stacks.cli.saved_plans import SavedPlan, save
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.cli.variables import set_variables
 from gpuform.stacks.cli.views import EventLines, HumanView, PreviewJson, Title, View
+from gpuform.stacks.engine.bound import Bound
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Deployment, Options, Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.event_json import EventLog
@@ -35,11 +35,15 @@ from gpuform.stacks.resource_rules import RULES
 
 def run(arguments: RunArguments, session: Session) -> int:
     """Does the command; the exit code. Raises what stops it before anything is done."""
-    _refuse_what_nobody_can_answer(arguments, session)
+    refuse_what_nobody_can_answer(arguments, session.screen)
     workspace = Workspace.find(Path.cwd(), session.environ)
     if goes_on_elsewhere(workspace.project):
         return SUCCESS
     name = workspace.resolve(session.stack)
+    saved = None
+    if arguments.plan is not None:
+        saved = SavedPlan.read(arguments.plan, workspace.project.name, name)
+        arguments = saved.taken_over(arguments)
     with contextlib.ExitStack() as held:
         held.enter_context(unwinding())
         held.enter_context(set_variables(_permissions(arguments)))
@@ -53,30 +57,13 @@ def run(arguments: RunArguments, session: Session) -> int:
         )
         warn_of_recovery(session.screen, stack.recovered)
         log = held.enter_context(_event_log(arguments.event_log, debug=session.verbose))
-        return _Run(arguments, session, stack, lock, log, _view(arguments, session)).go()
+        return _Run(arguments, session, stack, lock, log, _view(arguments, session), saved).go()
 
 
 def _permissions(arguments: RunArguments) -> dict[str, str]:
     """The variable by which both engines take permissions, with those of the command line added."""
     given = permissions.given() | permissions.parsed(",".join(arguments.allow))
     return {permissions.VARIABLE: ",".join(sorted(given))} if given else {}
-
-
-def _refuse_what_nobody_can_answer(arguments: RunArguments, session: Session) -> None:
-    if arguments.preview_only or arguments.yes:
-        return
-    if arguments.json:
-        raise click.UsageError(
-            f"`{arguments.command} --json` cannot ask: add --yes, or look first with "
-            "`gpuform preview --json`"
-        )
-    if not session.screen.interactive and not arguments.skip_preview:
-        raise EngineError(
-            f"`gpuform {arguments.command}` asks before it changes anything, and nobody is here "
-            "to answer",
-            hint="add --yes (the preview is shown first) or --skip-preview; "
-            "`gpuform preview` only shows what would change",
-        )
 
 
 def _view(arguments: RunArguments, session: Session) -> View:
@@ -109,26 +96,32 @@ class _Run:
     lock: StackLock | None
     log: list[Listener]
     view: View
+    saved: SavedPlan | None
 
     def go(self) -> int:
-        arguments = self.arguments
-        if arguments.preview_only or not arguments.skip_preview:
+        arguments, saved = self.arguments, self.saved
+        bound = saved.bound(arguments, self.stack) if saved else None
+        if saved or arguments.preview_only or not arguments.skip_preview:
             outcome = self._deploy(preview=True)
             if not outcome.succeeded:
                 return FAILED
+            if saved:
+                saved.refuse_more(arguments, self.stack, self.view.plan(outcome), outcome)
             if arguments.preview_only:
+                self._save_plan(outcome)
                 return self._judged(outcome)
             if not self._may_go_on(outcome):
                 self.session.screen.print("Nothing was changed.")
                 return FAILED
         started = time.time()
-        outcome = self._deploy(preview=False)
+        outcome = self._deploy(preview=False, bound=bound)
         self.stack.finish(arguments.operation, outcome, started)
         return self._judged(outcome)
 
     def _may_go_on(self, outcome: Outcome) -> bool:
         """Without changes nothing is asked: only the state learns what the program says now."""
-        if self.arguments.yes or not outcome.has_changes:
+        arguments = self.arguments
+        if arguments.yes or arguments.skip_preview or not outcome.has_changes:
             return True
         screen = self.session.screen
         try:
@@ -136,6 +129,13 @@ class _Run:
         except KeyboardInterrupt:
             screen.print()
             return False
+
+    def _save_plan(self, outcome: Outcome) -> None:
+        path, screen = self.arguments.save_plan, self.session.screen
+        if path is not None:
+            save(path, self.view.plan(outcome), self.arguments, self.stack, outcome)
+            tell = screen.warn if self.arguments.json else screen.print
+            tell(f"Plan saved to {path}: `gpuform up --plan {path}` applies it.")
 
     def _judged(self, outcome: Outcome) -> int:
         if not outcome.succeeded:
@@ -150,7 +150,7 @@ class _Run:
             return UNEXPECTED_CHANGES
         return SUCCESS
 
-    def _deploy(self, *, preview: bool) -> Outcome:
+    def _deploy(self, *, preview: bool, bound: Bound | None = None) -> Outcome:
         arguments, stack = self.arguments, self.stack
         subject = stack.subject(arguments.parallel or DEFAULT_PARALLEL)
         title = Title(arguments.operation, preview, stack.project.name, stack.name)
@@ -162,6 +162,7 @@ class _Run:
             rules=RULES,
             selection=arguments.selection,
             continue_on_error=arguments.continue_on_error,
+            bound=bound,
         )
         events = EventBus([self.view.begin(title), *self.log])
         deployment = Deployment(subject, options, events)

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -18,6 +18,7 @@ from gpuform.providers.clock import clock_from
 from gpuform.providers.intents import Intents
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import language, refreshing
+from gpuform.stacks.engine.bound import Bound
 from gpuform.stacks.engine.deletions import DeletePhase, among
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import (
@@ -33,6 +34,7 @@ from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.monitor import Engine, Monitor, Target
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.provider_resource import DefaultProvider
+from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.rules import Rule
 from gpuform.stacks.engine.snapshot import SnapshotManager
 from gpuform.stacks.engine.stack_reference import StackReferences
@@ -56,7 +58,8 @@ class Options:
     """How a run is to be done.
 
     `refresh` reads every resource first; `rules` span resources; `selection` limits the run;
-    with `continue_on_error` what does not need a failed resource goes on.
+    with `continue_on_error` what does not need a failed resource goes on; a run that changes
+    something keeps within the `bound`, if there is one.
     """
 
     operation: Operation
@@ -66,6 +69,7 @@ class Options:
     rules: Sequence[Rule] = ()
     selection: Selection = field(default_factory=Selection)
     continue_on_error: bool = False
+    bound: Bound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ class Outcome:
     """How a run ended.
 
     `changes` counts logical operations by Pulumi's names; `planned` says what changes, one entry
-    for each of them; `outputs` are the stack's, those before and those after.
+    for each of them; `effects` says what is done to which URN; `outputs` are the stack's, those
+    before and those after; `declared` is what the program asked for.
     """
 
     succeeded: bool
@@ -105,6 +110,8 @@ class Outcome:
     outputs: PropertyMap
     snapshot: Snapshot
     seconds: float
+    effects: Mapping[str, Collection[str]]
+    declared: Sequence[Registration | Read]
 
     @property
     def has_changes(self) -> bool:
@@ -144,6 +151,7 @@ class Deployment:
             preview=self.options.preview,
             parallel=self.options.parallel,
             continue_on_error=self.options.continue_on_error,
+            bound=None if self.options.preview else self.options.bound,
         )
         olds = {r.urn: r for r in self.subject.snapshot.resources if not r.delete}
         config = self.subject.provider_config
@@ -237,6 +245,7 @@ class Deployment:
             events=self.events,
             preview=self.options.preview,
             rules=self.options.rules,
+            bound=self._executor.bound,
         )
         self._monitor = monitor
         finished = self._run_program(monitor)
@@ -324,6 +333,8 @@ class Deployment:
             outputs=stack.state.outputs if stack else kept,
             snapshot=snapshot,
             seconds=seconds,
+            effects=executor.effects,
+            declared=self._monitor.declared if self._monitor else [],
         )
 
     def _outputs_before(self) -> PropertyMap:

@@ -15,6 +15,7 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, provider_pb2, resource_pb2
 
 from gpuform.stacks.engine import values
+from gpuform.stacks.engine.bound import Bound
 from gpuform.stacks.engine.checking import CheckFailed, problem_text
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus, Severity, StepDone
@@ -83,6 +84,8 @@ class Monitor:
     events: EventBus
     preview: bool
     rules: Iterable[Rule] = ()
+    bound: Bound | None = None
+    declared: list[Registration | Read] = field(default_factory=list)
     checked: Registered = field(default_factory=Registered)
     stack_outputs: PropertyMap | None = None
     _steps: dict[str, Step] = field(default_factory=dict)
@@ -159,6 +162,8 @@ class Monitor:
                 # Providers are told what is known, as they are by the Pulumi CLI.
                 known = values.without_unknowns(registration.inputs)
                 registration = replace(registration, inputs=known)
+            else:
+                self._declare(registration)
             steps = self._generate(registration)
             if failing:
                 self.executor.drop(steps)
@@ -170,6 +175,11 @@ class Monitor:
             object=values.to_struct(state.outputs) if registration.custom else None,
             unknown=steps[-1].skipped,
         )
+
+    def _declare(self, asked: Registration | Read) -> None:
+        if self.bound is not None:
+            self.bound.check_declared(asked)
+        self.declared.append(asked)
 
     def _generate(self, registration: Registration) -> list[Step]:
         provider = ""
@@ -254,6 +264,7 @@ class Monitor:
             if {read.parent, *read.dependencies} & self.executor.failed:
                 self.executor.skip(read.urn)
                 return resource_pb2.ReadResourceResponse(urn=read.urn, result=resource_pb2.FAIL)
+            self._declare(read)
             package = read.type.split(":", 1)[0]
             provider = self.providers[package].reference(self.executor)
             steps = self.generator.generate_read(read, provider)

@@ -23,6 +23,7 @@ _ITERATIONS: Final = 1_000_000
 _KEY_BYTES: Final = 32
 _SALT_BYTES: Final = 8
 _NONCE_BYTES: Final = 12
+_DIGEST_DIGITS: Final = 32
 _SAMPLE: Final = "pulumi"  # what the salt text encrypts to recognise the passphrase
 
 _TWO_WAYS: Final = (
@@ -82,6 +83,14 @@ class PassphraseCrypter:
             if not fits:
                 raise WrongPassphrase
             self._checked = True
+
+    def digest(self, data: bytes) -> str:
+        """A digest that tells nothing of the data to those who have not the passphrase."""
+        import hmac  # noqa: PLC0415 - as below
+
+        self.check()
+        key = hmac.digest(_key(self._passphrase, self._salt), b"gpuform digests", "sha256")
+        return hmac.digest(key, data, "sha256").hex()[:_DIGEST_DIGITS]
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
         """The ciphertext, `v1:NONCE:TEXT`; `previous` again when it says the same.

@@ -7,13 +7,14 @@ checked inputs, as under the Pulumi CLI.
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import values
+from gpuform.stacks.engine.bound import Bound
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus, StepDone, StepFailed, StepStarted
 from gpuform.stacks.engine.provider_host import Created, ProviderHost
@@ -39,7 +40,8 @@ class StepExecutor:
     """Runs chains of steps, at most `parallel` provider calls at a time.
 
     `failed` holds the URNs whose registration or deletion did not succeed. With
-    `continue_on_error` a failed step does not keep those that do not need it from starting.
+    `continue_on_error` a failed step does not keep those that do not need it from starting. What
+    is not within the `bound` ends the run. `effects` holds what was done, by URN.
     """
 
     host: ProviderHost
@@ -49,9 +51,11 @@ class StepExecutor:
     preview: bool
     parallel: int
     continue_on_error: bool = False
+    bound: Bound | None = None
     failed: set[str] = field(default_factory=set)
     changes: Counter[str] = field(default_factory=Counter)
     planned: list[ResourceChange] = field(default_factory=list)
+    effects: dict[str, set[str]] = field(default_factory=dict)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _turns: Turns = field(default_factory=Turns)
@@ -125,6 +129,7 @@ class StepExecutor:
         """
         steps = list(steps)
         try:
+            self._keep_within_bound(steps)
             for step in steps:
                 self._wait(step)
                 if self.stopping:
@@ -134,6 +139,16 @@ class StepExecutor:
                     self._turns.end([step])
         finally:
             self.drop(steps)
+
+    def _keep_within_bound(self, steps: Sequence[Step]) -> None:
+        if self.bound is None or self.stopping:
+            return
+        for step in steps:
+            try:
+                self.bound.check_step(step)
+            except EngineError as error:
+                self.fail(step.urn, error)
+                raise StepError from None
 
     def drop(self, steps: Iterable[Step]) -> None:
         """Nothing more is done of these steps: nobody needs to wait for them."""
@@ -184,6 +199,9 @@ class StepExecutor:
     def count(self, step: Step) -> None:
         """Adds a step to the run's summary and plan."""
         shown = step.shown_op
+        if step.effect:
+            with self._lock:
+                self.effects.setdefault(step.urn, set()).add(step.effect)
         if not shown.is_logical or is_provider(step.state.type) or step.says_nothing_new:
             return
         with self._lock:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.urn import is_provider
+from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
 from gpuform.stacks.engine.values import equal
 
 
@@ -43,6 +43,21 @@ _PHYSICAL_ONLY = frozenset(
         Op.REMOVE_PENDING_REPLACE,
     }
 )
+
+
+_EFFECTS = {
+    Op.CREATE: "create",
+    Op.UPDATE: "update",
+    Op.IMPORT: "import",
+    Op.REPLACE: "replace",
+    Op.CREATE_REPLACEMENT: "replace",
+    Op.READ_REPLACEMENT: "replace",
+    Op.DELETE: "delete",
+    Op.DELETE_REPLACED: "delete",
+    Op.DISCARD: "forget",
+    Op.DISCARD_REPLACED: "forget",
+    Op.REMOVE_PENDING_REPLACE: "forget",
+}
 
 
 @dataclass(slots=True)
@@ -88,6 +103,18 @@ class Step:
         """Whether this deletion only forgets the entry: no provider is called."""
         old = self.state
         return self.retain or old.external or not old.custom or is_provider(old.type)
+
+    @property
+    def effect(self) -> str:
+        """What it does to an object of the stack's, as a plan's bound counts it; empty: nothing.
+
+        A replacement is "replace" and, of the old object, "delete".
+        """
+        if self.state.type == STACK_TYPE or is_provider(self.state.type):
+            return ""
+        if self.op in (Op.DELETE, Op.DELETE_REPLACED) and self.is_spared:
+            return "forget"
+        return _EFFECTS.get(self.op, "")
 
     @property
     def says_nothing_new(self) -> bool:

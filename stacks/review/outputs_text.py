@@ -58,7 +58,7 @@ def outputs_changes_lines(
     before: PropertyMap, after: PropertyMap, *, paint: Paint = PLAIN
 ) -> Iterator[str]:
     """`Outputs:` with those that change, each marked; nothing when none does."""
-    changed = [name for name in sorted({*before, *after}) if _differs(name, before, after)]
+    changed = [name for name in sorted({*before, *after}) if differs(name, before, after)]
     if not changed:
         return
     width = max(map(len, changed)) + 1
@@ -75,7 +75,8 @@ def outputs_changes_lines(
         yield from (paint(style, f"  {line}") for line in lines)
 
 
-def _differs(name: str, before: PropertyMap, after: PropertyMap) -> bool:
+def differs(name: str, before: PropertyMap, after: PropertyMap) -> bool:
+    """Whether an output changes, or whether it is secret."""
     if name not in before or name not in after:
         return True
     return bool(

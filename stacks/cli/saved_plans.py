@@ -1,0 +1,121 @@
+"""`preview --save-plan` and `up --plan`: what a plan is bound to, and when it is overtaken."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+from gpuform.providers.clock import clock_from
+from gpuform.schemas.plan import Basis, Plan
+from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.plan_file import read_plan, write_plan
+from gpuform.stacks.cli.plan_masking import masked
+from gpuform.stacks.engine.basis import basis_after, basis_before, is_sealed, sealed
+from gpuform.stacks.engine.bound import MAKE_A_NEW_ONE, Bound
+from gpuform.stacks.engine.deployment import Outcome
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.stack import Stack
+
+_OPTIONS = (
+    *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),
+    *("replace", "target_replace"),
+)
+_DEFAULTS = {f.name: f.default for f in fields(RunArguments) if f.name in _OPTIONS}
+
+
+def save(path: Path, plan: Plan, arguments: RunArguments, stack: Stack, preview: Outcome) -> None:
+    """Writes what a preview has planned, with all that it was made from."""
+    digest, subject = stack.crypter.digest, stack.subject()
+    before = basis_before(subject, _options(arguments), digest)
+    now = datetime.fromtimestamp(clock_from(os.environ).now(), UTC)
+    made = {
+        "made_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "made_by": f"gpuform {version('gpuform')}",
+        "basis": basis_after(before, preview, digest),
+    }
+    secrets = [subject.program.config[key] for key in subject.program.secret_keys]
+    write_plan(path, sealed(masked(plan.model_copy(update=made), secrets), digest))
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """A plan that was saved, and the file that it is in."""
+
+    path: Path
+    plan: Plan
+
+    @classmethod
+    def read(cls, path: Path, project: str, stack: str) -> Self:
+        """The plan of this stack. Raises EngineError for another stack's."""
+        plan = read_plan(path)
+        if (plan.project, plan.stack) != (project, stack):
+            raise EngineError(
+                f"{path} is a plan for stack {plan.stack} of project {plan.project}, "
+                f"and this is stack {stack} of project {project}",
+                hint=f"apply it with --stack {plan.stack} in its project, or {MAKE_A_NEW_ONE}",
+            )
+        if plan.operation != "update":
+            raise EngineError(f"{path} is a plan of a {plan.operation}; `up` applies updates")
+        return cls(path, plan)
+
+    @property
+    def basis(self) -> Basis:
+        if self.plan.basis is None:
+            raise AssertionError("a saved plan has a basis")
+        return self.plan.basis
+
+    def taken_over(self, arguments: RunArguments) -> RunArguments:
+        """The arguments with the plan's options. Raises EngineError for one given otherwise."""
+        planned = {**_DEFAULTS, **{k: _plain(v) for k, v in self.basis.options.items()}}
+        for name in _OPTIONS:
+            given, flag = getattr(arguments, name), f"--{name.replace('_', '-')}"
+            if given not in (_DEFAULTS[name], planned[name]):
+                how = f"with {flag} {planned[name]}" if planned[name] else f"without {flag}"
+                raise EngineError(
+                    f"{self.path} was made {how}",
+                    hint=f"leave {flag} out: what the plan was made with is taken from it",
+                )
+        if planned.keys() != set(_OPTIONS):
+            raise EngineError(f"{self.path} was made with options that this gpuform does not know")
+        return replace(arguments, **planned)
+
+    def bound(self, arguments: RunArguments, stack: Stack) -> Bound:
+        """What the plan allows, if its state and its configuration are still the stack's."""
+        digest = stack.crypter.digest
+        bound = Bound.of(self.plan, digest)
+        self._refuse(bound.moved(self._before(arguments, stack)))
+        if not is_sealed(self.plan, digest):
+            raise EngineError(f"{self.path} was edited after it was made", hint=MAKE_A_NEW_ONE)
+        return bound
+
+    def refuse_more(
+        self, arguments: RunArguments, stack: Stack, plan: Plan, preview: Outcome
+    ) -> None:
+        """Raises EngineError when a preview finds another program, or more to do than planned."""
+        digest = stack.crypter.digest
+        now = basis_after(self._before(arguments, stack), preview, digest)
+        self._refuse(Bound.of(self.plan, digest).exceeded(now, plan.changes))
+
+    def _before(self, arguments: RunArguments, stack: Stack) -> Basis:
+        return basis_before(stack.subject(), _options(arguments), stack.crypter.digest)
+
+    def _refuse(self, moved: Iterable[str]) -> None:
+        lines = "".join(f"\n  {text}" for text in moved)
+        if lines:
+            raise EngineError(
+                f"the plan {self.path} is overtaken, and nothing was changed:{lines}",
+                hint=MAKE_A_NEW_ONE,
+            )
+
+
+def _options(arguments: RunArguments) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in _OPTIONS}
+
+
+def _plain(value: Any) -> Any:
+    """An option as the arguments have it: JSON knows no tuples."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    return tuple(value) if is_list else value

@@ -1,0 +1,136 @@
+"""Digests by which a saved plan knows again what it was made from, part by part.
+
+What a run that changes nothing leaves otherwise does not count: times, places in the program, and
+the order in which things are named.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+from gpuform.providers.lifecycle import PROVIDER_KEY
+from gpuform.stacks.engine import value_json, values
+from gpuform.stacks.engine.aliases import Alias
+from gpuform.stacks.engine.pickled import contents
+from gpuform.stacks.engine.registration import Read, Registration
+from gpuform.stacks.engine.resource_state import ResourceState
+from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.value_json import Json
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
+
+Digest = Callable[[bytes], str]
+"""A keyed digest (`PassphraseCrypter.digest`): whoever lacks the key cannot try values."""
+
+UNKNOWN_MARK: Final = "?"
+"""What the digest of a value begins with that holds something unknown."""
+
+INPUTS: Final = "inputs."
+"""What the name of a registration's part begins with when it is an input."""
+
+EXPORTS: Final = "outputs."
+"""The same for what the program exports, which are parts of the stack."""
+
+_PASSING = frozenset({"urn", "created", "modified", "source_position", "stack_trace", "hide_diff"})
+_ABOUT = frozenset({*_PASSING, "type", "name", "custom", "inputs"})
+
+
+def digest_of(digest: Digest, *parts: Json) -> str:
+    """The digest of JSON values, whatever the order of their keys."""
+    return digest(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode())
+
+
+def state_digests(snapshot: Snapshot, digest: Digest) -> dict[str, str]:
+    """One for each URN in the state, over all its entries and pending operations."""
+    found: dict[str, list[str]] = {}
+    entries = [("", resource) for resource in snapshot.resources]
+    entries += [(pending.type, pending.resource) for pending in snapshot.pending_operations]
+    for kind, entry in entries:
+        text = digest_of(digest, "state", kind, _entry(entry))
+        found.setdefault(entry.urn, []).append(text)
+    return {
+        urn: parts[0] if len(parts) == 1 else digest_of(digest, "state", urn, *sorted(parts))
+        for urn, parts in found.items()
+    }
+
+
+def config_digests(
+    config: Mapping[str, str], secret_keys: Collection[str], digest: Digest
+) -> dict[str, str]:
+    """One for each configuration value, by its full key."""
+    return {
+        key: digest_of(digest, "config", key, value, key in secret_keys)
+        for key, value in config.items()
+    }
+
+
+def program_digests(
+    declared: Iterable[Registration | Read], digest: Digest
+) -> dict[str, dict[str, str]]:
+    """The digests of each registration's parts, by URN."""
+    return {each.urn: registration_digests(each, digest) for each in declared}
+
+
+def registration_digests(declared: Registration | Read, digest: Digest) -> dict[str, str]:
+    """One for each input and for each option that is given."""
+    parts: dict[str, Any] = {INPUTS + key: value for key, value in declared.inputs.items()}
+    for each in fields(declared):
+        value = _option(getattr(declared, each.name))
+        if each.name not in _ABOUT and value not in (None, "", [], {}):
+            parts[each.name] = value
+    return _digests(declared.urn, parts, digest)
+
+
+def export_digests(urn: str, exports: PropertyMap, digest: Digest) -> dict[str, str]:
+    """One for each value that the program exports; `urn` is the stack's."""
+    return _digests(urn, {EXPORTS + name: value for name, value in exports.items()}, digest)
+
+
+def _digests(urn: str, parts: Mapping[str, Any], digest: Digest) -> dict[str, str]:
+    return {
+        name: (UNKNOWN_MARK if values.contains_unknown(value) or _is_unknown(value) else "")
+        + digest_of(digest, "program", urn, name, _plain(value, name.removeprefix(INPUTS)))
+        for name, value in sorted(parts.items())
+    }
+
+
+def _is_unknown(value: PropertyValue) -> bool:
+    """Whether it is the id of what is read and not made yet."""
+    return isinstance(value, str) and values.is_unknown_text(value)
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [asdict(item) if isinstance(item, Alias) else item for item in value]
+    if isinstance(value, Mapping):
+        return {key: item for key, item in value.items() if item != []}
+    return value
+
+
+def _entry(state: ResourceState) -> dict[str, Json]:
+    """What an entry says, without what passes and what is empty."""
+    made: dict[str, Json] = {}
+    for each in fields(state):
+        value = getattr(state, each.name)
+        if each.name in _PASSING or (each.name == "outputs" and state.external):
+            continue  # what belongs to somebody else is read anew by every run
+        if isinstance(value, list):
+            value = sorted(value)
+        elif each.name == "property_dependencies":
+            value = {key: sorted(urns) for key, urns in value.items() if urns}
+        if value:
+            made[each.name] = _plain(value)
+    return made
+
+
+def _plain(value: PropertyValue, name: str = "") -> Json:
+    if name == PROVIDER_KEY and isinstance(value, str):
+        return contents(value)
+    if isinstance(value, Secret):
+        inner = _plain(values.unwrap_secrets(value), name)
+        return {values.SIGNATURE: values.SECRET, "value": inner}
+    if isinstance(value, dict):
+        return {key: _plain(item, key) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value_json.encode(value, None)
