@@ -1,0 +1,50 @@
+"""Plans of the lab's stack, saved and applied as the commands do it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.engine.basis import basis_after, basis_before, sealed
+from gpuform.stacks.engine.bound import Bound
+from gpuform.stacks.engine.deployment import Outcome
+
+
+def planned(lab: Any, program: str, **options: Any) -> Bound:
+    """What a saved plan of a preview allows, after it was a file."""
+    digest = lab.crypter.digest
+    before = basis_before(lab.subject(), {}, digest)
+    outcome = lab.preview(program, **options)
+    assert outcome.succeeded, lab.errors
+    basis = basis_after(before, outcome, digest)
+    plan = Plan.of("lab", "dev", outcome.planned).model_copy(update={"basis": basis})
+    text = sealed(plan, digest).model_dump_json()
+    return Bound.of(Plan.model_validate_json(text), digest)
+
+
+def refusals(lab: Any, bound: Bound, program: str, **options: Any) -> list[str]:
+    """Why the plan cannot be applied now; nothing is changed by looking."""
+    now = basis_before(lab.subject(), {}, lab.crypter.digest)
+    moved = list(bound.moved(now))
+    if moved:
+        return moved
+    outcome = lab.preview(program, **options)
+    assert outcome.succeeded, lab.errors
+    return list(bound.exceeded(basis_after(now, outcome, lab.crypter.digest), outcome.planned))
+
+
+def applied(lab: Any, bound: Bound, program: str, **options: Any) -> Outcome:
+    """A run within the bound, which nothing speaks against so far."""
+    assert refusals(lab, bound, program, **options) == []
+    outcome: Outcome = lab.up(program, bound=bound, **options)
+    return outcome
+
+
+@contextmanager
+def nothing_changes(lab: Any) -> Iterator[None]:
+    """Neither the platform nor the state."""
+    world = lab.world
+    state = lab.snapshot.to_json(lab.crypter, show_secrets=True)
+    yield
+    assert lab.world == world
+    assert lab.snapshot.to_json(lab.crypter, show_secrets=True) == state

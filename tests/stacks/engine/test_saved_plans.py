@@ -1,0 +1,230 @@
+"""A saved plan is a bound: it holds for what it was made from, and less may be done, never more."""
+
+import pytest
+from planned import applied, nothing_changes, planned, refusals
+
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.state import PendingOperation
+
+M = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
+STACK = "urn:pulumi:dev::lab::pulumi:pulumi:Stack::lab-dev"
+TWO = """
+a = Machine('a', size={0})
+b = Machine('b', size=2, uses=a.address)
+pulumi.export('b', b.address)
+"""
+
+
+def test_what_was_planned_is_done(lab):
+    program = TWO.format(1)
+    outcome = applied(lab, planned(lab, program), program)
+    assert outcome.succeeded
+    assert outcome.changes == {"create": 3}
+    assert len(lab.world) == 2
+
+
+def test_every_kind_of_change(lab):
+    lab.up(
+        """
+        Machine('up', size=1)
+        Machine('first', rack='r1')
+        Machine('last', slot='s1')
+        gone = Machine('gone')
+        Machine('kept', opts=ResourceOptions(retain_on_delete=True))
+        Machine('user', slot='s1', uses=gone.address)
+        """
+    )
+    program = """
+    Machine('up', size=2)
+    Machine('first', rack='r2')
+    Machine('last', slot='s2')
+    g = pulumi.ComponentResource('lab:index:Group', 'g')
+    Machine('new', opts=ResourceOptions(parent=g))
+    Machine('user', slot='s2')
+    """
+    outcome = applied(lab, planned(lab, program), program)
+    assert outcome.succeeded, lab.errors
+    assert outcome.effects == {
+        f"{M}up": {"update"},
+        f"{M}first": {"replace", "delete"},
+        f"{M}last": {"replace", "delete"},
+        f"{M}gone": {"delete"},
+        f"{M}kept": {"forget"},
+        f"{M}user": {"replace", "delete"},
+        "urn:pulumi:dev::lab::lab:index:Group::g": {"create"},
+        M.replace("lab::", "lab::lab:index:Group$") + "new": {"create"},
+    }
+
+
+def test_a_plan_with_nothing_to_do(lab):
+    program = TWO.format(1)
+    lab.up(program)
+    outcome = applied(lab, planned(lab, program), program)
+    assert outcome.succeeded
+    assert not outcome.has_changes
+
+
+def test_a_plan_holds_for_one_run(lab):
+    program = TWO.format(1)
+    bound = planned(lab, program)
+    applied(lab, bound, program)
+    with nothing_changes(lab):
+        assert f"state of {M}a is new since the plan" in refusals(lab, bound, program)
+
+
+def test_after_a_run_that_failed_halfway(lab):
+    program = "Machine('a', size=1)\nMachine('b', refuse='create')"
+    bound = planned(lab, program)
+    assert not applied(lab, bound, program, parallel=1).succeeded
+    with nothing_changes(lab):
+        assert any("since the plan" in text for text in refusals(lab, bound, program))
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "moved"),
+    [
+        (TWO.format(5), [f"state of {M}a changed"]),
+        (TWO.format(1) + "Machine('c')", [f"state of {M}c is new"]),
+        ("a = Machine('a', size=1)", [f"state of {M}b is gone", f"state of {STACK} changed"]),
+        (
+            TWO.format(1).replace("size=2", "size=2, opts=ResourceOptions(protect=True)"),
+            [f"state of {M}b changed"],
+        ),
+        (TWO.format(1).replace("'b', b", "'c', b"), [f"state of {STACK} changed"]),
+    ],
+)
+def test_overtaken_by_another_run(lab, meanwhile, moved):
+    lab.up(TWO.format(1))
+    bound = planned(lab, TWO.format(3))
+    lab.up(meanwhile)
+    with nothing_changes(lab):
+        found = refusals(lab, bound, TWO.format(3))
+    assert found == [f"{text} since the plan" for text in moved]
+
+
+@pytest.mark.parametrize("properties", [{"size": 9}, {"address": "10.1.1.1"}, None])
+def test_overtaken_by_a_refresh_that_found_something(lab, properties):
+    lab.up(TWO.format(1))
+    bound = planned(lab, TWO.format(3))
+    lab.change_world(lab.state("a").id, properties)
+    lab.run("refresh", TWO.format(1))
+    how = "changed" if properties else "is gone"
+    with nothing_changes(lab):
+        assert f"state of {M}a {how} since the plan" in refusals(lab, bound, TWO.format(3))
+
+
+def test_overtaken_by_an_operation_that_was_cut_off(lab):
+    lab.up(TWO.format(1))
+    bound = planned(lab, TWO.format(3))
+    lab.snapshot.pending_operations.append(PendingOperation(lab.state("a"), "updating"))
+    assert refusals(lab, bound, TWO.format(3)) == [f"state of {M}a changed since the plan"]
+
+
+def test_runs_that_change_nothing_do_not_count(lab):
+    program = TWO.format(1) + "Machine('c', token=pulumi.Output.secret('hunter2'), lazy=1)\n"
+    lab.up(program)
+    bound = planned(lab, TWO.format(3))
+    lab.up("\n\n" + program)
+    lab.run("refresh", program)
+    lab.up("# moved\n" * 5 + program)
+    assert refusals(lab, bound, TWO.format(3)) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "secret", "moved"),
+    [
+        ({"lab:gpus": "16"}, [], "configuration key lab:gpus changed"),
+        ({}, [], "configuration key lab:gpus was removed"),
+        ({"lab:gpus": "8", "lab:more": ""}, [], "configuration key lab:more was set"),
+        ({"lab:gpus": "8"}, ["lab:gpus"], "configuration key lab:gpus changed"),
+    ],
+)
+def test_overtaken_by_the_configuration(lab, config, secret, moved):
+    lab.config = {"lab:gpus": "8"}
+    bound = planned(lab, TWO.format(1))
+    lab.config, lab.secret_keys = config, secret
+    with nothing_changes(lab):
+        assert refusals(lab, bound, TWO.format(1)) == [f"{moved} since the plan"]
+
+
+@pytest.mark.parametrize(
+    ("program", "moved"),
+    [
+        ("Machine('a', size=2)", f"{M}a declares other inputs: size"),
+        ("Machine('a', size=True)", f"{M}a declares other inputs: size"),
+        ("Machine('a', size='1')", f"{M}a declares other inputs: size"),
+        ("Machine('a', size=pulumi.Output.secret(1))", f"{M}a declares other inputs: size"),
+        ("Machine('a')", f"{M}a declares other inputs: size"),
+        ("Machine('a', size=1, rack='r')", f"{M}a declares other inputs: rack"),
+        ("Machine('a', size=1)\nMachine('c')", f"{M}c is declared, and was not"),
+        ("", f"{M}a is declared no more"),
+        (
+            "Machine('a', size=1, opts=ResourceOptions(protect=True))",
+            f"{M}a declares other options: protect",
+        ),
+        (
+            "Machine('a', rack=1, opts=ResourceOptions(retain_on_delete=True))",
+            f"{M}a declares other inputs: rack, size and options: retain_on_delete",
+        ),
+        ("Machine('a', size=1)\npulumi.export('n', 1)", f"{STACK} declares other outputs: n"),
+    ],
+)
+def test_overtaken_by_the_program(lab, program, moved):
+    lab.up("Machine('a', size=0)")
+    bound = planned(lab, "Machine('a', size=1)")
+    with nothing_changes(lab):
+        assert f"program: {moved}" in refusals(lab, bound, program)
+
+
+def test_a_secret_input_is_compared_too(lab):
+    program = "Machine('a', token=pulumi.Output.secret('{0}'))"
+    bound = planned(lab, program.format("hunter2"))
+    assert refusals(lab, bound, program.format("hunter3")) == [
+        f"program: {M}a declares other inputs: token"
+    ]
+    assert refusals(lab, bound, program.format("hunter2")) == []
+
+
+def test_the_code_of_a_provider_is_compared_too(lab):
+    program = """
+    class Own(pulumi.dynamic.ResourceProvider):
+        def create(self, props):
+            return pulumi.dynamic.CreateResult({0!r}, {{}})
+
+    class Thing(pulumi.dynamic.Resource):
+        def __init__(self, name):
+            super().__init__(Own(), name, {{}})
+
+    Thing('a')
+    """
+    bound = planned(lab, program.format("1"))
+    assert refusals(lab, bound, program.format("1")) == []
+    (moved,) = refusals(lab, bound, program.format("2"))
+    assert moved.endswith("::a declares other inputs: its provider's code")
+
+
+def test_everything_that_moved_is_named_at_once(lab):
+    program = "for name in 'abc': Machine(name, size={0})"
+    lab.up(program.format(1))
+    bound = planned(lab, program.format(2))
+    lab.up(program.format(3))
+    lab.config = {"lab:new": "1"}
+    assert len(refusals(lab, bound, program.format(2))) == 4
+
+
+def test_the_order_of_registration_does_not_count(lab):
+    lines = [
+        "Machine('a', size=1, rack='r')",
+        "Machine('b')",
+        "Machine('c', more={'x': 1, 'y': 2})",
+    ]
+    bound = planned(lab, "\n".join(lines))
+    other = [lines[1], "Machine('c', more={'y': 2, 'x': 1})", "Machine('a', rack='r', size=1)"]
+    outcome = applied(lab, bound, "\n".join(other))
+    assert outcome.succeeded
+
+
+def test_another_key(lab):
+    bound = planned(lab, TWO.format(1))
+    lab.crypter = PassphraseCrypter.new("another")
+    assert refusals(lab, bound, TWO.format(1)) == ["the stack's passphrase was changed"]

@@ -1,0 +1,184 @@
+"""Less than planned may be done; more is stopped, before the run or in it."""
+
+import pytest
+from planned import applied, nothing_changes, planned, refusals
+
+from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+
+M = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
+
+# Big ones are replaced when they grow; while a size is unknown it is changed in place.
+PICKY = """
+import lab
+from pulumi.dynamic import DiffResult
+
+class Picky(lab.Machines):
+    def diff(self, id, olds, news):
+        changed = olds.get('size') != news.get('size') or olds.get('rack') != news.get('rack')
+        big = isinstance(news.get('size'), float) and news['size'] > 5
+        return DiffResult(changes=changed, replaces=['size'] if big and changed else [])
+
+class Choosy(pulumi.dynamic.Resource, module='lab', name='Machine'):
+    address: pulumi.Output[str]
+
+    def __init__(self, name, opts=None, **props):
+        super().__init__(Picky(), name, dict(props, address=None), opts)
+
+real = not pulumi.runtime.is_dry_run()
+"""
+
+
+def test_drift_that_is_gone_again_is_less(lab):
+    lab.up("Machine('a', size=1)\nMachine('b', size=1)")
+    lab.change_world("m-1", {"size": 9})
+    program = "Machine('a', size=1)\nMachine('b', size=2)"
+    bound = planned(lab, program, refresh=True)
+    lab.change_world("m-1", {"size": 1})
+    outcome = applied(lab, bound, program, refresh=True)
+    assert outcome.effects == {f"{M}b": {"update"}}
+
+
+@pytest.mark.parametrize(
+    ("properties", "more"),
+    [
+        ({"size": 9}, f"{M}a would be updated, which is not planned"),
+        ({"rack": "r9"}, f"{M}a would be replaced, which is not planned"),
+        (None, f"{M}a would be created, which is not planned"),
+    ],
+)
+def test_new_drift_is_more(lab, properties, more):
+    program = "Machine('a', size=1, rack='r1')"
+    lab.up(program)
+    bound = planned(lab, program, refresh=True)
+    lab.change_world("m-1", properties)
+    with nothing_changes(lab):
+        assert refusals(lab, bound, program, refresh=True) == [more]
+
+
+def test_an_update_where_a_replacement_was_planned_is_less(lab):
+    lab.up("Machine('a', size=1, rack='r1')")
+    program = "Machine('a', size=2, rack='r1')"
+    lab.change_world("m-1", {"rack": "r2"})
+    bound = planned(lab, program, refresh=True)
+    assert bound.basis.steps[f"{M}a"] == ("delete", "replace")
+    lab.change_world("m-1", {"rack": "r1"})
+    outcome = applied(lab, bound, program, refresh=True)
+    assert outcome.effects == {f"{M}a": {"update"}}
+
+
+@pytest.mark.parametrize(("size", "effects"), [(2, {"update"}), (1, set())])
+def test_an_unknown_value_that_turns_out_well(lab, size, effects):
+    program = PICKY + (
+        "a = Machine('a', size={0}, n={1})\nChoosy('b', size=a.address.apply(lambda _: {2}))\n"
+    )
+    lab.up(program.format(1, 0, 1))
+    bound = planned(lab, program.format(2, 0, size))
+    # What the address is made into is the program's: the inputs are unknown in both previews.
+    outcome = applied(lab, bound, program.format(2, 0, size))
+    assert outcome.succeeded, lab.errors
+    assert outcome.effects.get(f"{M}b", set()) == effects
+
+
+def test_an_unknown_value_that_turns_out_to_replace_is_stopped(lab):
+    program = PICKY + (
+        "a = Machine('a', size={0})\nChoosy('b', size=a.address.apply(lambda _: {1}))\n"
+    )
+    lab.up(program.format(1, 1))
+    bound = planned(lab, program.format(2, 6))
+    assert bound.basis.steps[f"{M}b"] == ("update",)
+    outcome = applied(lab, bound, program.format(2, 6))
+    assert not outcome.succeeded
+    (error,) = lab.errors
+    assert f"{M}b would be replaced, which is not planned" in error
+    assert "gpuform preview --save-plan" in error
+    assert [call["verb"] for call in lab.calls if call["verb"] != "check"] == ["update"]
+    assert lab.world["m-2"]["size"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        ("Machine('a', size=2 if real else 1)", "a declares other inputs: size than planned"),
+        (
+            "Machine('a', token=pulumi.Output.secret('x' if real else 'y'))",
+            "a declares other inputs: token than planned",
+        ),
+        (
+            "Machine('a', opts=ResourceOptions(retain_on_delete=real))",
+            "a declares other options: retain_on_delete than planned",
+        ),
+        ("Machine('b') if real else None", "b is declared, and is not in the plan"),
+    ],
+)
+def test_what_only_a_real_run_asks_for_is_stopped(lab, line, more):
+    program = PICKY + line
+    bound = planned(lab, program)
+    outcome = applied(lab, bound, program)
+    assert not outcome.succeeded
+    assert any(f"{M}{more}; nothing of it was done" in error for error in lab.errors)
+    assert lab.world == {}
+
+
+def test_what_a_real_run_does_not_ask_for_is_not_deleted(lab):
+    lab.up("Machine('a')\nMachine('b')")
+    program = PICKY + "Machine('a')\nif not real: Machine('b')\n"
+    bound = planned(lab, program)
+    outcome = applied(lab, bound, program)
+    assert not outcome.succeeded
+    assert f"{M}b would be deleted, which is not planned" in lab.errors[0]
+    assert sorted(lab.world) == ["m-1", "m-2"]
+
+
+def test_others_go_no_further_either(lab):
+    program = PICKY + (
+        "a = Machine('a', size=2 if real else 1)\n"
+        "Machine('b', opts=ResourceOptions(depends_on=[a]))\n"
+    )
+    bound = planned(lab, program)
+    outcome = applied(lab, bound, program, continue_on_error=True)
+    assert not outcome.succeeded
+    assert lab.world == {}
+
+
+def test_a_bound_does_not_hold_a_preview(lab):
+    bound = planned(lab, "Machine('a')")
+    assert lab.preview("Machine('b')", bound=bound).succeeded
+
+
+def test_a_part_of_the_stack(lab):
+    program = "Machine('a', size={0})\nMachine('b', size={0})"
+    lab.up(program.format(1))
+    only_a = {"selection": Selection(targets=UrnPatterns(("a",)))}
+    bound = planned(lab, program.format(2), **only_a)
+    with nothing_changes(lab):
+        assert refusals(lab, bound, program.format(2)) == [
+            f"{M}b would be updated, which is not planned"
+        ]
+    outcome = applied(lab, bound, program.format(2), **only_a)
+    assert outcome.effects == {f"{M}a": {"update"}}
+
+
+def test_dependents_that_fall_are_planned_too(lab):
+    program = "a = Machine('a', slot={0})\nb = Machine('b', slot=a.address)\n"
+    lab.up(program.format(1))
+    bound = planned(lab, program.format(2))
+    outcome = applied(lab, bound, program.format(2))
+    assert outcome.effects == {f"{M}a": {"replace", "delete"}, f"{M}b": {"replace", "delete"}}
+
+
+def test_a_replacement_that_was_begun_is_ended(lab):
+    lab.up("Machine('a', rack=1, refuse='delete')")
+    assert not lab.up("Machine('a', rack=2)").succeeded
+    program = "Machine('a', rack=2, size=2)"
+    bound = planned(lab, program)
+    assert bound.basis.steps == {f"{M}a": ("delete", "update")}
+    applied(lab, bound, program)
+    assert any(call["verb"] == "delete" for call in lab.calls)
+
+
+def test_another_name_of_the_same_resource(lab):
+    lab.up("Machine('a', rack=1)")
+    program = "Machine('b', rack=2, opts=ResourceOptions(aliases=[pulumi.Alias(name='a')]))"
+    outcome = applied(lab, planned(lab, program), program)
+    assert outcome.succeeded
+    assert outcome.effects == {f"{M}b": {"replace"}, f"{M}a": {"delete"}}
