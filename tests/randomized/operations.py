@@ -61,6 +61,14 @@ def runs(draw: st.DrawFn, names: Collection[str]) -> Run:
 
 
 @st.composite
+def updates(draw: st.DrawFn, names: Collection[str]) -> Run:
+    """An update of all or a part, in which nothing fails."""
+    known = st.sampled_from(sorted(names) or ["a"])
+    options = {"selection": draw(_selections(known)), "refresh": chance(draw, 20)}
+    return Run("update", options)
+
+
+@st.composite
 def _selections(draw: st.DrawFn, known: st.SearchStrategy[str]) -> Selection:
     """Mostly everything, else some resources by name or pattern."""
     named = st.lists(known.flatmap(_patterns), min_size=1, max_size=3).map(UrnPatterns)

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from randomized.old_states import Planned, planned_states, plant
-from randomized.operations import runs
+from randomized.operations import runs, updates
 from randomized.playing import Player, outside_objects
 from randomized.strategies import programs, successors
 from randomized.world import World, use
@@ -43,3 +43,10 @@ def a_happy_end(lab: Any, draw: Draw) -> None:
         player.play(program, draw(runs(player.names(program))))
     player.settle(program)
     player.destroy()
+
+
+def a_saved_plan(lab: Any, draw: Draw) -> None:
+    """A plan that is applied to what it was made for is accepted, and exactly it is done."""
+    player = _player(lab, draw, planned_states())
+    program = draw(programs(may_fail=False))
+    player.apply_saved(program, draw(updates(player.names(program))))

@@ -9,6 +9,7 @@ EXAMPLES = [
     (scenarios.a_run_on_any_state, 60),
     (scenarios.a_history, 40),
     (scenarios.a_happy_end, 25),
+    (scenarios.a_saved_plan, 40),
 ]
 
 

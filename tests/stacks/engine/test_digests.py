@@ -1,0 +1,141 @@
+"""Digests: the same for what is the same, and nothing to be learnt from them."""
+
+import base64
+import hashlib
+import hmac
+import json
+import pickle
+
+import pytest
+
+from gpuform.schemas.plan import Basis, Plan
+from gpuform.stacks.engine import digests
+from gpuform.stacks.engine.basis import is_sealed, sealed
+from gpuform.stacks.engine.pickled import contents
+from gpuform.stacks.engine.registration import Registration
+from gpuform.stacks.engine.resource_state import ResourceState
+from gpuform.stacks.engine.secrets import PassphraseCrypter, WrongPassphrase
+from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.values import UNKNOWN, Secret
+
+URN = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::a"
+
+
+def state(crypter, **fields):
+    entry = ResourceState(URN, custom=True, type="t", **fields)
+    return digests.state_digests(Snapshot("organization/lab/dev", [entry]), crypter.digest)
+
+
+def declared(crypter, **fields):
+    given = {"inputs": {}, **fields}
+    registration = Registration(URN, "t", "a", custom=True, **given)
+    return digests.registration_digests(registration, crypter.digest)
+
+
+def test_only_the_passphrase_makes_it(crypter):
+    found = crypter.digest(b"hunter2")
+    assert found == crypter.digest(b"hunter2")
+    assert found != PassphraseCrypter.new("test only").digest(b"hunter2")
+    for plain in (hashlib.sha256(b"hunter2"), hmac.new(b"", b"hunter2", "sha256")):
+        assert found not in plain.hexdigest()
+    with pytest.raises(WrongPassphrase):
+        PassphraseCrypter("wrong", crypter.salt_state).digest(b"hunter2")
+
+
+def test_equal_values_in_two_places_are_not_seen_to_be_equal(crypter):
+    found = digests.config_digests({"lab:a": "x", "lab:b": "x"}, [], crypter.digest)
+    assert found["lab:a"] != found["lab:b"]
+    parts = declared(crypter, inputs={"a": "x", "b": "x"})
+    assert parts["inputs.a"] != parts["inputs.b"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"created": "2026"}, {"created": "2027", "modified": "2027"}),
+        ({"source_position": "project:///a.py#1"}, {"stack_trace": ["b"]}),
+        ({"inputs": {"a": 1.0, "b": 2.0}}, {"inputs": {"b": 2.0, "a": 1.0}}),
+        ({"dependencies": ["a", "b"]}, {"dependencies": ["b", "a"]}),
+        ({"property_dependencies": {"x": []}}, {}),
+        ({"inputs": {"a": Secret("x", "v1:one")}}, {"inputs": {"a": Secret("x", "v1:two")}}),
+        (
+            {"inputs": {"a": Secret({"x": 1.0, "y": 2.0})}},
+            {"inputs": {"a": Secret({"y": 2.0, "x": 1.0})}},
+        ),
+        ({"external": True, "outputs": {"load": 1.0}}, {"external": True}),
+    ],
+)
+def test_the_same_state(crypter, one, other):
+    assert state(crypter, **one) == state(crypter, **other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"inputs": {"a": 1.0}}, {"inputs": {"a": True}}),
+        ({"inputs": {"a": "1"}}, {"inputs": {"a": 1.0}}),
+        ({"inputs": {"a": "x"}}, {"inputs": {"a": Secret("x")}}),
+        ({"inputs": {"a": [1.0, 2.0]}}, {"inputs": {"a": [2.0, 1.0]}}),
+        ({"outputs": {"a": "x"}}, {"outputs": {}}),
+        ({"id": "m-1"}, {"id": "m-2"}),
+        ({"protect": True}, {}),
+        ({"delete": True}, {}),
+        ({"init_errors": ["booting"]}, {}),
+    ],
+)
+def test_another_state(crypter, one, other):
+    assert state(crypter, **one) != state(crypter, **other)
+
+
+def test_several_entries_of_one_resource(crypter):
+    live, old = (ResourceState(URN, custom=True, type="t", delete=d) for d in (False, True))
+
+    def of(*entries):
+        snapshot = Snapshot("organization/lab/dev", list(entries))
+        return digests.state_digests(snapshot, crypter.digest)
+
+    assert of(live, old) == of(old, live)
+    assert len({json.dumps(of(*entries)) for entries in [(live,), (old,), (live, old)]}) == 3
+
+
+def test_what_is_unknown_is_marked(crypter):
+    parts = declared(crypter, inputs={"a": UNKNOWN, "b": ["x", Secret(UNKNOWN)], "c": "x"})
+    assert [part.startswith("?") for part in parts.values()] == [True, True, False]
+
+
+def test_options_that_are_not_given_are_no_parts(crypter):
+    assert declared(crypter) == {}
+    assert declared(crypter, property_dependencies={"size": []}) == {}
+    assert set(declared(crypter, protect=False, ignore_changes=["x"])) == {
+        "protect",
+        "ignore_changes",
+    }
+    placed = declared(crypter, source_position="project:///a.py#1", stack_trace=["x"])
+    assert placed == {}
+
+
+def pickled(value: object) -> str:
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+def test_a_pickle_says_the_same_in_any_order():
+    one, other = {"alpha": 1, "beta": 2, "x": "/a/b.py"}, {"x": "/c/d.py", "beta": 2, "alpha": 1}
+    assert pickled(one) != pickled(other)
+    assert contents(pickled(one)) == contents(pickled(other))
+    assert contents(pickled({**one, "beta": 3})) != contents(pickled(one))
+
+
+@pytest.mark.parametrize("text", ["", "no base64!", base64.b64encode(b"no pickle").decode()])
+def test_what_is_no_pickle_stands_for_itself(text):
+    assert contents(text) == text
+
+
+def test_an_edited_plan_is_noticed(crypter):
+    basis = Basis(state={}, config={}, program={}, options={"target": ("a",)})
+    plan = sealed(Plan.of("lab", "dev", []).model_copy(update={"basis": basis}), crypter.digest)
+    again = Plan.model_validate_json(plan.model_dump_json())
+    assert is_sealed(again, crypter.digest)
+    assert not is_sealed(again.model_copy(update={"stack": "prod"}), crypter.digest)
+    more = basis.model_copy(update={"steps": {URN: ("delete",)}, "seal": again.basis.seal})
+    assert not is_sealed(again.model_copy(update={"basis": more}), crypter.digest)
+    assert not is_sealed(Plan.of("lab", "dev", []), crypter.digest)
