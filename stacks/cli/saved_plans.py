@@ -73,7 +73,8 @@ class SavedPlan:
         for name in _OPTIONS:
             given, flag = getattr(arguments, name), f"--{name.replace('_', '-')}"
             if given not in (_DEFAULTS[name], planned[name]):
-                how = f"with {flag} {planned[name]}" if planned[name] else f"without {flag}"
+                how = f"with {flag} {_shown(planned[name])}".rstrip()
+                how = how if planned[name] else f"without {flag}"
                 raise EngineError(
                     f"{self.path} was made {how}",
                     hint=f"leave {flag} out: what the plan was made with is taken from it",
@@ -113,6 +114,10 @@ class SavedPlan:
 
 def _options(arguments: RunArguments) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in _OPTIONS}
+
+
+def _shown(value: Any) -> str:
+    return "" if value is True else ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -28,7 +28,7 @@ def basis_after(before: Basis, preview: Outcome, digest: Digest) -> Basis:
     program = digests.program_digests(preview.declared, digest)
     for urn, parts in program.items():
         if type_of(urn) == STACK_TYPE:
-            parts.update(digests.export_digests(urn, preview.outputs, digest))
+            parts.update(digests.export_digest(preview.outputs, digest))
     steps = {urn: tuple(sorted(effects)) for urn, effects in sorted(preview.effects.items())}
     program = dict(sorted(program.items()))
     return before.model_copy(update={"program": program, "steps": steps})

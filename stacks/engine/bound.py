@@ -145,19 +145,16 @@ def _differences(
 def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """The parts of a registration that differ, in a person's words."""
     moved = [part for part, _ in _differences(before, after)]
-    kinds = {"inputs": INPUTS, "outputs": EXPORTS}
-    told = {
-        kind: [part.removeprefix(prefix) for part in moved if part.startswith(prefix)]
-        for kind, prefix in kinds.items()
-    }
-    if PROVIDER_KEY in told["inputs"]:
-        told["inputs"][told["inputs"].index(PROVIDER_KEY)] = "its provider's code"
-    told["options"] = [part for part in moved if not part.startswith((INPUTS, EXPORTS))]
-    return " and ".join(f"{kind}: {', '.join(names)}" for kind, names in told.items() if names)
+    inputs = [part.removeprefix(INPUTS) for part in moved if part.startswith(INPUTS)]
+    inputs = ["its provider's code" if name == PROVIDER_KEY else name for name in inputs]
+    options = [part for part in moved if not part.startswith(INPUTS) and part != EXPORTS]
+    told = {"inputs": inputs, "options": options}
+    texts = [f"{kind}: {', '.join(names)}" for kind, names in told.items() if names]
+    return " and ".join([*texts, *(["outputs"] if EXPORTS in moved else [])])
 
 
 def _is_asked(part: str, open_: Collection[str]) -> bool:
-    return part not in open_ and not part.startswith(EXPORTS)
+    return part not in open_ and part != EXPORTS
 
 
 def _exceeded(text: str) -> PlanExceeded:

@@ -1,7 +1,8 @@
 """Digests by which a saved plan knows again what it was made from, part by part.
 
-What a run that changes nothing leaves otherwise does not count: times, places in the program, and
-the order in which things are named.
+What a run or a refresh that changes nothing leaves otherwise does not count: times, places in the
+program, the order in which things are named, and outputs that nobody declared. Where a program uses
+such an output, it asks for something else.
 """
 
 import json
@@ -16,6 +17,7 @@ from gpuform.stacks.engine.pickled import contents
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.resource_state import ResourceState
 from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.value_json import Json
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
 
@@ -28,8 +30,8 @@ UNKNOWN_MARK: Final = "?"
 INPUTS: Final = "inputs."
 """What the name of a registration's part begins with when it is an input."""
 
-EXPORTS: Final = "outputs."
-"""The same for what the program exports, which are parts of the stack."""
+EXPORTS: Final = "exports"
+"""The part of the stack's registration that is the names of what the program exports."""
 
 _PASSING = frozenset({"urn", "created", "modified", "source_position", "stack_trace", "hide_diff"})
 _ABOUT = frozenset({*_PASSING, "type", "name", "custom", "inputs"})
@@ -81,9 +83,9 @@ def registration_digests(declared: Registration | Read, digest: Digest) -> dict[
     return _digests(declared.urn, parts, digest)
 
 
-def export_digests(urn: str, exports: PropertyMap, digest: Digest) -> dict[str, str]:
-    """One for each value that the program exports; `urn` is the stack's."""
-    return _digests(urn, {EXPORTS + name: value for name, value in exports.items()}, digest)
+def export_digest(names: Iterable[str], digest: Digest) -> dict[str, str]:
+    """That of the names of a program's exports; their values are not declared."""
+    return {EXPORTS: digest_of(digest, "program", EXPORTS, *sorted(names))}
 
 
 def _digests(urn: str, parts: Mapping[str, Any], digest: Digest) -> dict[str, str]:
@@ -112,15 +114,25 @@ def _entry(state: ResourceState) -> dict[str, Json]:
     made: dict[str, Json] = {}
     for each in fields(state):
         value = getattr(state, each.name)
-        if each.name in _PASSING or (each.name == "outputs" and state.external):
-            continue  # what belongs to somebody else is read anew by every run
-        if isinstance(value, list):
+        if each.name in _PASSING or (is_provider(state.type) and each.name == "inputs"):
+            continue  # a provider's inputs are the configuration, which has digests of its own
+        if each.name == "outputs":
+            value = _echoes(state)
+        elif isinstance(value, list):
             value = sorted(value)
         elif each.name == "property_dependencies":
             value = {key: sorted(urns) for key, urns in value.items() if urns}
         if value:
             made[each.name] = _plain(value)
     return made
+
+
+def _echoes(state: ResourceState) -> PropertyMap:
+    """The outputs that are the last seen values of inputs."""
+    if state.external or is_provider(state.type):
+        return {}
+    shared = {key: item for key, item in state.outputs.items() if key in state.inputs}
+    return {key: values.unwrap_secrets(item) for key, item in shared.items()}
 
 
 def _plain(value: PropertyValue, name: str = "") -> Json:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plan_scenes import Scene
 
+from gpuform.providers.emulator.server import environment, serve
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 
@@ -112,3 +114,19 @@ def dev(run: Run) -> Run:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody sits at a terminal."""
     monkeypatch.setattr("gpuform.stacks.cli.screen.is_tty", lambda stream: True)
+
+
+@pytest.fixture
+def scene(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    with serve(seed="plans") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        yield Scene(dev, project, server.url)
+
+
+@pytest.fixture
+def made(scene: Scene) -> Scene:
+    """One whose cluster and volume exist."""
+    ran = scene.run("up", "--yes", "--skip-preview")
+    assert ran.code == 0, ran.err
+    return scene

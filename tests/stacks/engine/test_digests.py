@@ -62,7 +62,11 @@ def test_equal_values_in_two_places_are_not_seen_to_be_equal(crypter):
             {"inputs": {"a": Secret({"x": 1.0, "y": 2.0})}},
             {"inputs": {"a": Secret({"y": 2.0, "x": 1.0})}},
         ),
-        ({"external": True, "outputs": {"load": 1.0}}, {"external": True}),
+        ({"outputs": {"status": "new"}}, {"outputs": {"status": "bound", "seen": 1.0}}),
+        (
+            {"external": True, "inputs": {"load": 2.0}, "outputs": {"load": 1.0}},
+            {"external": True, "inputs": {"load": 2.0}},
+        ),
     ],
 )
 def test_the_same_state(crypter, one, other):
@@ -76,7 +80,10 @@ def test_the_same_state(crypter, one, other):
         ({"inputs": {"a": "1"}}, {"inputs": {"a": 1.0}}),
         ({"inputs": {"a": "x"}}, {"inputs": {"a": Secret("x")}}),
         ({"inputs": {"a": [1.0, 2.0]}}, {"inputs": {"a": [2.0, 1.0]}}),
-        ({"outputs": {"a": "x"}}, {"outputs": {}}),
+        (
+            {"inputs": {"a": "x"}, "outputs": {"a": "x"}},
+            {"inputs": {"a": "x"}, "outputs": {"a": "y"}},
+        ),
         ({"id": "m-1"}, {"id": "m-2"}),
         ({"protect": True}, {}),
         ({"delete": True}, {}),

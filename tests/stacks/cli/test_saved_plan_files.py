@@ -1,0 +1,221 @@
+"""What is no plan of this stack is refused by name; and no plan tells a secret."""
+
+import base64
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from plan_scenes import Scene
+
+GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "plan.json:1:1: no JSON: Expecting value"),
+        ('{\n  "a": 1\n  "b": 2}', "plan.json:3:3: no JSON: Expecting ','"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ("[]", "it is JSON, but no object"),
+        ("{}", "it has no format_version"),
+        ('{"format_version": 1}', "it has no format_version"),
+        ('{"format_version": "1", "project": 3}', "project: Input should be a valid string"),
+        ('{"config": {}, "changeSummary": {}}', "it has no format_version"),
+    ],
+)
+def test_no_plan_at_all(scene: Scene, text: str, told: str) -> None:
+    (scene.project / "plan.json").write_text(text)
+    error = scene.refused()
+    assert told in error
+    assert "`gpuform preview --save-plan FILE` makes one" in error
+
+
+def test_no_text(scene: Scene) -> None:
+    (scene.project / "plan.json").write_bytes(b'{"a": "\xff"}')
+    assert "plan.json is no saved plan of gpuform: it is not UTF-8 text (byte 7)" in scene.refused()
+
+
+def test_no_file(scene: Scene) -> None:
+    assert "the plan plan.json cannot be read: No such file" in scene.refused()
+
+
+def test_a_plan_of_the_pulumi_cli(scene: Scene) -> None:
+    plan = {"manifest": {"version": "v3.260.0"}, "config": {}, "resourcePlans": {}}
+    (scene.project / "plan.json").write_text(json.dumps(plan))
+    error = scene.refused()
+    assert "plan.json is a plan of the Pulumi CLI" in error
+    assert "`pulumi up --plan plan.json` applies it" in error
+
+
+def test_a_newer_form(scene: Scene) -> None:
+    scene.save()
+    scene.edit(lambda plan: plan.update(format_version="2"))
+    assert "plan.json has the form '2'; this gpuform reads the form '1'" in scene.refused()
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "told"),
+    [
+        ("stack", "prod", "a plan for stack prod of project demo, and this is stack dev"),
+        ("project", "other", "a plan for stack dev of project other, and this is stack dev"),
+        ("operation", "destroy", "is a plan of a destroy; `up` applies updates"),
+        ("basis", None, "it does not say what it was made from"),
+        ("made_by", "me", "plan.json was edited after it was made"),
+    ],
+)
+def test_what_a_plan_is_for(scene: Scene, part: str, value: Any, told: str) -> None:
+    scene.save()
+    scene.edit(lambda plan: plan.update({part: value}))
+    assert told in scene.refused()
+
+
+def test_a_plan_that_was_widened(scene: Scene) -> None:
+    scene.save()
+    scene.edit(lambda plan: plan["basis"]["steps"].update({"urn": ["delete"]}))
+    assert "plan.json was edited after it was made" in scene.refused()
+
+
+def test_another_stack(scene: Scene) -> None:
+    scene.save()
+    assert scene.run("stack", "init", "prod").code == 0
+    assert "a plan for stack dev of project demo, and this is stack prod" in scene.refused()
+
+
+def test_a_wrong_passphrase(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.save()
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "wrong")
+    assert "incorrect passphrase" in scene.refused()
+
+
+def test_a_passphrase_that_was_changed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.save()
+    monkeypatch.setenv("GPUFORM_NEW_PASSPHRASE", "new")
+    assert scene.run("stack", "change-secrets-provider", "passphrase").code == 0
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "new")
+    assert "the stack's passphrase was changed" in scene.refused()
+
+
+def test_options_are_those_of_the_plan(scene: Scene) -> None:
+    scene.save("--target", "data")
+    assert scene.document["basis"]["options"]["target"] == ["data"]
+    for flags, told in [
+        (("--target", "train"), "plan.json was made with --target data"),
+        (("--target", "data", "--target", "train"), "plan.json was made with --target data"),
+        (("--exclude", "train"), "plan.json was made without --exclude"),
+        (("--emulate",), "plan.json was made without --emulate"),
+        (("--replace", "data"), "plan.json was made without --replace"),
+        (("--target-dependents",), "plan.json was made without --target-dependents"),
+    ]:
+        error = scene.refused(*flags)
+        assert told in error
+        assert f"leave {flags[0]} out" in error
+    assert scene.apply("--target", "data").code == 0
+    assert len(scene.requests) == 1
+
+
+def test_an_emulated_plan_stays_emulated(dev: Any) -> None:
+    assert dev("preview", "--emulate", "--save-plan", "plan.json").code == 0
+    ran = dev("up", "--plan", "plan.json", "--yes")
+    assert ran.code == 0
+    assert "by the platform's clock" in ran.out
+
+
+@pytest.mark.parametrize(
+    "args", [("preview", "--plan", "x"), ("up", "--save-plan", "x"), ("destroy", "--plan", "x")]
+)
+def test_flags_of_other_commands(dev: Any, args: tuple[str, ...]) -> None:
+    assert dev(*args).code == 2
+
+
+PLANTED = {
+    "config": "config-sEcret-1",
+    "input": "input-sEcret-2",
+    "output": "output-sEcret-3",
+    "plainly": "plainly-sEcret-4",
+}
+
+
+def test_no_secret_is_in_a_plan(scene: Scene) -> None:
+    scene.run("config", "set", "--secret", "token", PLANTED["config"])
+    scene.run("config", "set", "--secret", "used", PLANTED["plainly"])
+    (scene.project / "__main__.py").write_text(
+        f"""
+import pulumi
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+class Things(ResourceProvider):
+    def create(self, props):
+        return CreateResult("t-1", dict(props, made={PLANTED["output"]!r}))
+
+class Thing(Resource):
+    def __init__(self, name, **props):
+        super().__init__(
+            Things(), name, props, pulumi.ResourceOptions(additional_secret_outputs=["made"])
+        )
+
+config = pulumi.Config()
+thing = Thing(
+    "thing",
+    made=None,
+    token=pulumi.Output.secret({PLANTED["input"]!r}),
+    parts=[1, dict(deep=config.require_secret("token"))],
+    plain="x" + config.require("used"),
+)
+pulumi.export("token", thing.token)
+pulumi.export("made", thing.made)
+pulumi.export("plain", config.require("used"))
+"""
+    )
+    texts = []
+    for size in (1, 2):
+        scene.save()
+        texts.append((scene.project / "plan.json").read_text())
+        assert scene.apply().code == 0
+        file = scene.project / "__main__.py"
+        file.write_text(file.read_text().replace("sEcret-2", f"sEcret-2-{size}"))
+    for text in texts:
+        assert "sEcret" not in text
+        assert '"[secret]"' in text
+        for planted in PLANTED.values():
+            for said in (planted, json.dumps(planted)):
+                digest = hashlib.sha256(said.encode())
+                assert base64.b64encode(said.encode()).decode()[:-4] not in text
+                assert digest.hexdigest()[:32] not in text
+
+
+# It never answers; the process is killed in it.
+DEAF = """
+import time
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+class Deaf(ResourceProvider):
+    def create(self, props):
+        print("in create", flush=True)
+        time.sleep(600)
+        return CreateResult("m-1", {})
+
+class Machine(Resource):
+    def __init__(self, name):
+        super().__init__(Deaf(), name, {})
+
+Machine("a")
+"""
+
+
+def test_killed_while_it_was_applied(scene: Scene) -> None:
+    (scene.project / "__main__.py").write_text(DEAF)
+    scene.save()
+    command = [*GPUFORM, "up", "--plan", "plan.json", "--yes", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
+        assert process.stdout is not None
+        while "in create" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGKILL)
+    assert scene.run("cancel", "--yes").code == 0
+    error = scene.refused()
+    assert "::a is new since the plan" in error

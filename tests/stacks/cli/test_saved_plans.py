@@ -1,0 +1,204 @@
+"""`preview --save-plan` and `up --plan`, over an emulator whose requests are counted."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import urllib.request
+from importlib.metadata import version
+
+import pytest
+from plan_scenes import Scene
+
+from gpuform.stacks.engine.bound import MAKE_A_NEW_ONE
+
+TRAIN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
+DATA = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVolume::data"
+FOLLOWING = "dependencies, property_dependencies"
+STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
+
+
+def test_what_was_planned_is_done(scene: Scene) -> None:
+    ran = scene.run("preview", "--save-plan", "plan.json")
+    assert ran.code == 0
+    assert "Plan saved to plan.json: `gpuform up --plan plan.json` applies it." in ran.out
+    assert scene.requests == []
+    assert stat.S_IMODE((scene.project / "plan.json").stat().st_mode) == 0o600
+    document = scene.document
+    assert document["made_by"] == f"gpuform {version('gpuform')}"
+    assert document["made_at"].endswith("Z")
+    assert document["operation"] == "update"
+    assert document["outputs"][0] == {
+        "name": "kubeconfig",
+        "action": "add",
+        "before": None,
+        "after": None,
+        "unknown": True,
+        "secret": False,
+    }
+    assert document["outputs"][1]["after"] == {"region": "us-central-8", "token": "[secret]"}
+    assert document["basis"]["state"] == {}
+    assert document["basis"]["steps"] == {TRAIN: ["create"], DATA: ["create"]}
+
+    ran = scene.apply()
+    assert ran.code == 0, ran.err
+    assert ran.out.index("Previewing update (dev):") < ran.out.index("Updating (dev):")
+    assert "    + 2 created" in ran.out
+    assert len(scene.requests) == 2
+    assert "the plan plan.json is overtaken, and nothing was changed:" in scene.refused()
+
+
+def test_nothing_to_do(made: Scene) -> None:
+    made.save()
+    before = made.requests
+    assert "2 unchanged" in made.apply("--expect-no-changes").out
+    assert made.requests == before
+
+
+def test_json(scene: Scene) -> None:
+    ran = scene.run("preview", "--json", "--save-plan", "plan.json")
+    assert ran.json["changeSummary"] == {"create": 3}
+    assert "Plan saved to plan.json" in ran.err
+    ran = scene.apply("--json")
+    assert ran.code == 0
+    assert [line for line in ran.lines if "summaryEvent" in line]
+
+
+def test_another_process_applies_it(scene: Scene) -> None:
+    scene.save()
+    command = [sys.executable, "-m", "gpuform.stacks.cli", "up", "--plan", "plan.json", "--yes"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    assert len(scene.requests) == 2
+
+
+@pytest.mark.usefixtures("terminal")
+def test_it_asks(scene: Scene) -> None:
+    scene.save()
+    ran = scene.run("up", "--plan", "plan.json", answers="no\n")
+    assert "Perform this update?" in ran.out
+    assert "Nothing was changed." in ran.out
+    assert scene.requests == []
+    assert scene.run("up", "--plan", "plan.json", answers="yes\n").code == 0
+
+
+def test_without_asking(scene: Scene) -> None:
+    scene.save()
+    assert "add --yes" in scene.run("up", "--plan", "plan.json").err
+    ran = scene.run("up", "--plan", "plan.json", "--skip-preview")
+    assert ran.code == 0
+    # The comparison needs it.
+    assert "Previewing update (dev):" in ran.out
+
+
+def test_an_older_plan_is_replaced(scene: Scene) -> None:
+    (scene.project / "plan.json").write_text("old")
+    (scene.project / "plan.json").chmod(0o644)
+    scene.save()
+    assert stat.S_IMODE((scene.project / "plan.json").stat().st_mode) == 0o600
+    assert scene.document["stack"] == "dev"
+
+
+def test_a_failed_preview_saves_none(scene: Scene) -> None:
+    scene.write_program(('"H100_SXM"', '"H1"'))
+    ran = scene.run("preview", "--save-plan", "plan.json")
+    assert ran.code == 1
+    assert not (scene.project / "plan.json").exists()
+
+
+def test_a_file_that_cannot_be_written(scene: Scene) -> None:
+    (scene.project / "file").touch()
+    ran = scene.run("preview", "--save-plan", "file/plan.json")
+    assert ran.code == 1
+    assert "error: the plan file/plan.json cannot be written: " in ran.err
+
+
+def test_overtaken_by_another_run(made: Scene) -> None:
+    made.run("config", "set", "gpus", "24")
+    made.save()
+    made.run("config", "set", "gpus", "32")
+    assert made.run("up", "--yes").code == 0
+    made.run("config", "set", "gpus", "24")
+    assert made.refused().splitlines() == [
+        "error: the plan plan.json is overtaken, and nothing was changed:",
+        f"  state of {TRAIN} changed since the plan",
+        f"  {MAKE_A_NEW_ONE}",
+    ]
+
+
+def test_overtaken_by_a_refresh_that_found_something(made: Scene) -> None:
+    made.run("config", "set", "gpus", "24")
+    made.save()
+    entries = made.run("stack", "export").json["deployment"]["resources"]
+    (cluster,) = [entry for entry in entries if entry["urn"] == TRAIN]
+    request = urllib.request.Request(
+        f"{made.url}/together/v1/compute/clusters/{cluster['id']}",
+        data=json.dumps({"num_gpus": 32}).encode(),
+        method="PUT",
+        headers={
+            "Authorization": f"Bearer {os.environ['TOGETHER_API_KEY']}",
+            "Content-Type": "application/json",
+        },
+    )
+    urllib.request.urlopen(request).close()
+    assert made.run("refresh", "--yes").code == 0
+    assert f"state of {TRAIN} changed since the plan" in made.refused()
+
+
+def test_runs_that_change_nothing_do_not_overtake_it(made: Scene) -> None:
+    made.run("config", "set", "gpus", "24")
+    made.save()
+    made.run("config", "rm", "gpus")
+    before = made.state
+    made.write_program(("import pulumi\n", "# a remark\nimport pulumi\n"))
+    assert made.run("up", "--yes", "--expect-no-changes").code == 0
+    assert made.run("refresh", "--yes", "--expect-no-changes").code == 0
+    assert made.state != before
+    made.run("config", "set", "gpus", "24")
+    ran = made.apply()
+    assert ran.code == 0, ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "moved"),
+    [
+        (("set", "gpus", "24"), "configuration key demo:gpus was set since the plan"),
+        (("set", "type", "H200_SXM"), "configuration key demo:type changed since the plan"),
+        (("rm", "type"), "configuration key demo:type was removed since the plan"),
+        (
+            ("set", "--secret", "type", "H100_SXM"),
+            "configuration key demo:type changed since the plan",
+        ),
+    ],
+)
+def test_overtaken_by_the_configuration(scene: Scene, args: tuple[str, ...], moved: str) -> None:
+    scene.run("config", "set", "type", "H100_SXM")
+    scene.save()
+    scene.run("config", *args)
+    assert f"\n  {moved}\n" in scene.refused()
+
+
+@pytest.mark.parametrize(
+    ("change", "moved"),
+    [
+        (("size_tib=5", "size_tib=6"), f"{DATA} declares other inputs: size_tib"),
+        (
+            ("size_tib=5", "size_tib=5, opts=pulumi.ResourceOptions(protect=True)"),
+            f"{DATA} declares other options: protect",
+        ),
+        (
+            ("print(", "SharedVolume('more', volume_name='m', region=region, size_tib=1)\nprint("),
+            f"{DATA.replace('::data', '::more')} is declared, and was not",
+        ),
+        (
+            ("    volume_id=data.id,\n", ""),
+            f"{TRAIN} declares other inputs: volume_id and options: {FOLLOWING}",
+        ),
+        (('"place", {', '"spot", {'), f"{STACK} declares other outputs"),
+    ],
+)
+def test_overtaken_by_the_program(scene: Scene, change: tuple[str, str], moved: str) -> None:
+    scene.save()
+    scene.write_program(change)
+    assert f"\n  program: {moved}\n" in scene.refused()
