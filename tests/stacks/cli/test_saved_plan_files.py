@@ -7,10 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from plan_scenes import Scene
+
+from gpuform.stacks.cli.plan_file import MAKE_ONE, read_plan
+from gpuform.stacks.engine.errors import EngineError
 
 GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
 
@@ -28,16 +32,20 @@ GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
         ('{"config": {}, "changeSummary": {}}', "it has no format_version"),
     ],
 )
-def test_no_plan_at_all(scene: Scene, text: str, told: str) -> None:
-    (scene.project / "plan.json").write_text(text)
-    error = scene.refused()
-    assert told in error
-    assert "`gpuform preview --save-plan FILE` makes one" in error
+def test_no_plan_at_all(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    with pytest.raises(EngineError) as error:
+        read_plan(file)
+    assert told in str(error.value)
+    assert error.value.hint == MAKE_ONE
 
 
-def test_no_text(scene: Scene) -> None:
-    (scene.project / "plan.json").write_bytes(b'{"a": "\xff"}')
-    assert "plan.json is no saved plan of gpuform: it is not UTF-8 text (byte 7)" in scene.refused()
+def test_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(EngineError, match=r"it is not UTF-8 text \(byte 7\)"):
+        read_plan(file)
 
 
 def test_no_file(scene: Scene) -> None:
