@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.engine.deployment import Outcome
@@ -27,6 +27,7 @@ class Record:
     unchecked: list[str] = field(default_factory=list)
     _operation: str = ""
     _done: dict[tuple[str, Op], Step] = field(default_factory=dict)
+    _fallen: dict[str, Step] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Prelude):
@@ -35,8 +36,18 @@ class Record:
             self.diagnostics.append(event)
         elif isinstance(event, Unchecked):
             self.unchecked.append(event.text)
-        elif isinstance(event, StepDone) and self._is_counted(event.step):
-            self._done[event.step.urn, event.step.op] = event.step
+        elif isinstance(event, StepDone):
+            self._keep(event.step)
+
+    def _keep(self, step: Step) -> None:
+        if step.op is Op.DELETE_REPLACED and step.change is not None:
+            self._fallen[step.urn] = step
+        elif step.op is Op.REMOVE_PENDING_REPLACE and step.urn in self._fallen:
+            # It fell with another resource, and nothing comes in its place.
+            gone = replace(self._fallen.pop(step.urn), op=Op.DELETE)
+            self._done[step.urn, Op.DELETE] = gone
+        elif self._is_counted(step):
+            self._done[step.urn, step.op] = step
 
     def _is_counted(self, step: Step) -> bool:
         if is_noise(step.state.type) or not step.op.is_logical:
@@ -55,7 +66,10 @@ class Record:
 
     def plan(self, project: str, stack: str, outcome: Outcome) -> Plan:
         """The plan that the run made, with the components, of which providers know nothing."""
-        changes = [c for c in (*outcome.planned, *self._components()) if not is_noise(c.type)]
+        planned = [*outcome.planned, *self._components()]
+        known = {(change.urn, change.action) for change in planned}
+        planned += [c for c in self._deletions() if (c.urn, c.action) not in known]
+        changes = [change for change in planned if not is_noise(change.type)]
         if self._operation == "destroy":
             reason = {"reason": PlanReason.DESTROYED}
             changes = [change.model_copy(update=reason) for change in changes]
@@ -64,6 +78,9 @@ class Record:
         if self._operation == "update":
             outputs = tuple(output_changes(outcome.outputs_before, outcome.outputs))
         return plan.model_copy(update={"operation": self._operation, "outputs": outputs})
+
+    def _deletions(self) -> list[ResourceChange]:
+        return [s.change for (_, op), s in self._done.items() if op is Op.DELETE and s.change]
 
     def _components(self) -> list[ResourceChange]:
         return [

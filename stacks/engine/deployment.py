@@ -110,8 +110,8 @@ class Outcome:
     outputs: PropertyMap
     snapshot: Snapshot
     seconds: float
-    effects: Mapping[str, Collection[str]]
-    declared: Sequence[Registration | Read]
+    effects: Mapping[str, Collection[str]] = field(default_factory=dict)
+    declared: Sequence[Registration | Read] = ()
 
     @property
     def has_changes(self) -> bool:

@@ -321,8 +321,9 @@ class StepGenerator:
         self._fallen.update({f.resource.urn: f.keys for f in fallen if not f.resource.delete})
         falling = {root.urn, *(self._fallen.keys() - self._stepped)}
         felling = {
-            id(each.resource): _delete_replaced(
-                each.resource, gone=each.resource.deleted_with in falling
+            id(each.resource): replace(
+                _delete_replaced(each.resource, gone=each.resource.deleted_with in falling),
+                change=describe(self.host, Op.DELETE, each.resource, None),
             )
             for each in reversed(fallen)
         }

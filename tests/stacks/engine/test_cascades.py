@@ -1,5 +1,7 @@
 """Replacements in both orders, and what falls with them."""
 
+from gpuform.schemas.plan import PlanAction, PlanReason
+from gpuform.stacks.cli.record import Record
 from gpuform.stacks.engine.state import ResourceState
 
 TYPE = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
@@ -217,3 +219,32 @@ def test_a_dependent_that_only_reads_does_not_fall(lab):
     )
     assert ("delete-replaced", "read") not in lab.steps
     assert asked(lab, "delete") == ["m-2"]
+
+
+def test_what_falls_and_is_declared_no_more_is_shown_as_deleted(lab):
+    lab.up("a = Machine('a', slot=1)\nMachine('b', slot=a.address)\n")
+    program = "Machine('a', slot=2)"
+    outcome = lab.preview(program)
+    plan = shown(lab, outcome)
+    assert {c.name: (c.action, c.reason) for c in plan.changes if c.action != "same"} == {
+        "a": (PlanAction.REPLACE, PlanReason.FIELD_FORCES_REPLACEMENT),
+        "b": (PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM),
+    }
+    assert plan.summary == {"replace": 1, "delete": 1}
+    lab.up(program)
+    assert asked(lab, "delete") == ["m-2", "m-1"]
+
+
+def test_what_falls_and_comes_back_is_shown_once(lab):
+    lab.up(CHAIN.format("x"))
+    plan = shown(lab, lab.preview(CHAIN.format("y")))
+    assert sorted(c.name for c in plan.changes if c.action == "replace") == ["a", "b", "c"]
+    assert plan.summary.get(PlanAction.DELETE) is None
+
+
+def shown(lab, outcome):
+    """The plan as the commands show it."""
+    record = Record()
+    for event in lab.events:
+        record(event)
+    return record.plan("lab", "dev", outcome)
