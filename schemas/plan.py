@@ -126,7 +126,7 @@ class Basis(_PlanModel):
     options: Mapping[str, Any] = Field(
         default_factory=dict, description="The options of the run that decide what it may do."
     )
-    steps: Mapping[str, tuple[str, ...]] = Field(
+    effects: Mapping[str, tuple[str, ...]] = Field(
         default_factory=dict, description="What is done to which resource's objects, by URN."
     )
     key: str = Field(default="", description="Digest of nothing: tells one key from another.")

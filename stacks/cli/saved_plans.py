@@ -70,8 +70,8 @@ class SavedPlan:
     def taken_over(self, arguments: RunArguments) -> RunArguments:
         """The arguments with the plan's options. Raises EngineError for one given otherwise."""
         planned = {**_DEFAULTS, **{k: _plain(v) for k, v in self.basis.options.items()}}
-        for name in _OPTIONS:
-            given, flag = getattr(arguments, name), f"--{name.replace('_', '-')}"
+        for name, given in _options(arguments).items():
+            flag = f"--{name.replace('_', '-')}"
             if given not in (_DEFAULTS[name], planned[name]):
                 how = f"with {flag} {_shown(planned[name])}".rstrip()
                 how = how if planned[name] else f"without {flag}"
@@ -113,7 +113,9 @@ class SavedPlan:
 
 
 def _options(arguments: RunArguments) -> dict[str, Any]:
-    return {name: getattr(arguments, name) for name in _OPTIONS}
+    """What decides what a run may do; the order of names does not matter."""
+    given = {name: getattr(arguments, name) for name in _OPTIONS}
+    return {k: tuple(sorted(v)) if isinstance(v, tuple) else v for k, v in given.items()}
 
 
 def _shown(value: Any) -> str:

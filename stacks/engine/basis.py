@@ -29,9 +29,9 @@ def basis_after(before: Basis, preview: Outcome, digest: Digest) -> Basis:
     for urn, parts in program.items():
         if type_of(urn) == STACK_TYPE:
             parts.update(digests.export_digest(preview.outputs, digest))
-    steps = {urn: tuple(sorted(effects)) for urn, effects in sorted(preview.effects.items())}
+    effects = {urn: tuple(sorted(done)) for urn, done in sorted(preview.effects.items())}
     program = dict(sorted(program.items()))
-    return before.model_copy(update={"program": program, "steps": steps})
+    return before.model_copy(update={"program": program, "effects": effects})
 
 
 def sealed(plan: Plan, digest: Digest) -> Plan:

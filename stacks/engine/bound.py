@@ -1,11 +1,11 @@
 """A saved plan as a bound: applying it may do less than it says, never more."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
 from gpuform.providers.lifecycle import PROVIDER_KEY
-from gpuform.schemas.plan import Basis, Plan, ResourceChange
+from gpuform.schemas.plan import Basis, Plan, PropertyChange, ResourceChange
 from gpuform.stacks.engine.digests import (
     EXPORTS,
     INPUTS,
@@ -44,10 +44,10 @@ class PlanExceeded(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a saved plan allows. `changes` are its resources' changes by URN."""
+    """What a saved plan allows. `changes` are those of its resources' properties, by URN."""
 
     basis: Basis
-    changes: Mapping[str, ResourceChange]
+    changes: Mapping[str, Sequence[PropertyChange]]
     digest: Digest
 
     @classmethod
@@ -55,7 +55,10 @@ class Bound:
         """The bound that a plan is; it must have a basis."""
         if plan.basis is None:
             raise AssertionError("a saved plan has a basis")
-        changes = {c.urn: c for c in plan.changes if c.action in WRITTEN}
+        changes: dict[str, list[PropertyChange]] = {}
+        for change in plan.changes:
+            if change.action in WRITTEN:  # an import may be followed by an update
+                changes.setdefault(change.urn, []).extend(change.changes)
         return cls(plan.basis, changes, digest)
 
     def moved(self, now: Basis) -> Iterator[str]:
@@ -83,7 +86,7 @@ class Bound:
             else:
                 before, after = self.basis.program[urn], now.program[urn]
                 yield f"program: {urn} declares other {_parts(before, after)}"
-        for urn, effects in now.steps.items():
+        for urn, effects in now.effects.items():
             for text in self._more(urn, effects):
                 if urn not in told:
                     told.add(urn)
@@ -119,7 +122,7 @@ class Bound:
             raise _exceeded("; ".join(more))
 
     def _more(self, urn: str, effects: Collection[str]) -> Iterator[str]:
-        allowed = set(self.basis.steps.get(urn, ()))
+        allowed = set(self.basis.effects.get(urn, ()))
         allowed.update(*(_ALSO.get(effect, ()) for effect in [*allowed]))
         # A replacement says all; its old object goes with it.
         for effect in sorted({*effects} - allowed, key=[*_DONE].index)[:1]:

@@ -1,6 +1,6 @@
 """The properties that a change gives values to, against those that a plan gives values to."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.schemas.changes import Action
@@ -13,12 +13,13 @@ WRITTEN: Final = frozenset(
 """The actions that give a resource values."""
 
 
-def other_changes(planned: Mapping[str, ResourceChange], change: ResourceChange) -> Iterator[str]:
+def other_changes(
+    planned: Mapping[str, Sequence[PropertyChange]], change: ResourceChange
+) -> Iterator[str]:
     """What the change does to properties that is not planned; `planned` is by URN."""
     if change.action not in WRITTEN:
         return
-    plan = planned.get(change.urn)
-    allowed = [each for each in plan.changes if _is_one(each)] if plan else []
+    allowed = list(filter(_is_one, planned.get(change.urn, ())))
     for found in filter(_is_one, change.changes):
         covering = [each for each in allowed if _covers(each.path, found.path)]
         if not covering:

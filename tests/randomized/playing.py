@@ -92,11 +92,12 @@ class Player:
         if not self.preview(program, run).succeeded:
             return
         bound = planned(self.lab, program.text, **run.options)
+        assert SECRET not in repr(bound)
         outcome = applied(self.lab, bound, program.text, **run.options)
         assert outcome.succeeded, self.lab.errors
         if self.world.moving:
             done = {urn: tuple(sorted(effects)) for urn, effects in outcome.effects.items()}
-            assert done == dict(bound.basis.steps)
+            assert done == dict(bound.basis.effects)
 
     def settle(self, program: Program) -> None:
         """Brings the state up to date and then runs without failures: nothing is left to do."""

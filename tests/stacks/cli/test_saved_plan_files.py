@@ -84,7 +84,7 @@ def test_what_a_plan_is_for(scene: Scene, part: str, value: Any, told: str) -> N
 
 def test_a_plan_that_was_widened(scene: Scene) -> None:
     scene.save()
-    scene.edit(lambda plan: plan["basis"]["steps"].update({"urn": ["delete"]}))
+    scene.edit(lambda plan: plan["basis"]["effects"].update({"urn": ["delete"]}))
     assert "plan.json was edited after it was made" in scene.refused()
 
 
@@ -109,11 +109,11 @@ def test_a_passphrase_that_was_changed(scene: Scene, monkeypatch: pytest.MonkeyP
 
 
 def test_options_are_those_of_the_plan(scene: Scene) -> None:
-    scene.save("--target", "data")
-    assert scene.document["basis"]["options"]["target"] == ["data"]
+    scene.save("--target", "data", "--target", "**::data")
+    assert scene.document["basis"]["options"]["target"] == ["**::data", "data"]
     for flags, told in [
-        (("--target", "train"), "plan.json was made with --target data"),
-        (("--target", "data", "--target", "train"), "plan.json was made with --target data"),
+        (("--target", "train"), "plan.json was made with --target **::data, data"),
+        (("--target", "data", "--target", "train"), "plan.json was made with --target "),
         (("--exclude", "train"), "plan.json was made without --exclude"),
         (("--emulate",), "plan.json was made without --emulate"),
         (("--replace", "data"), "plan.json was made without --replace"),
@@ -122,7 +122,8 @@ def test_options_are_those_of_the_plan(scene: Scene) -> None:
         error = scene.refused(*flags)
         assert told in error
         assert f"leave {flags[0]} out" in error
-    assert scene.apply("--target", "data").code == 0
+    same = ("--target", "**::data", "--target", "data")
+    assert scene.apply(*same, "--continue-on-error").code == 0
     assert len(scene.requests) == 1
 
 

@@ -39,7 +39,7 @@ def test_what_was_planned_is_done(scene: Scene) -> None:
     }
     assert document["outputs"][1]["after"] == {"region": "us-central-8", "token": "[secret]"}
     assert document["basis"]["state"] == {}
-    assert document["basis"]["steps"] == {TRAIN: ["create"], DATA: ["create"]}
+    assert document["basis"]["effects"] == {TRAIN: ["create"], DATA: ["create"]}
 
     ran = scene.apply()
     assert ran.code == 0, ran.err

@@ -143,6 +143,6 @@ def test_an_edited_plan_is_noticed(crypter):
     again = Plan.model_validate_json(plan.model_dump_json())
     assert is_sealed(again, crypter.digest)
     assert not is_sealed(again.model_copy(update={"stack": "prod"}), crypter.digest)
-    more = basis.model_copy(update={"steps": {URN: ("delete",)}, "seal": again.basis.seal})
+    more = basis.model_copy(update={"effects": {URN: ("delete",)}, "seal": again.basis.seal})
     assert not is_sealed(again.model_copy(update={"basis": more}), crypter.digest)
     assert not is_sealed(Plan.of("lab", "dev", []), crypter.digest)

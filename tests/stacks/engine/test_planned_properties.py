@@ -38,7 +38,7 @@ OPEN = to("config", {"size": 1, "id": "[unknown]"}, unknown=True)
     ],
 )
 def test_within(planned, found):
-    assert list(other_changes({"urn::a": change(planned)}, change(found))) == []
+    assert list(other_changes({"urn::a": [planned]}, change(found))) == []
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_within(planned, found):
     ],
 )
 def test_beyond(planned, found, what):
-    (text,) = other_changes({"urn::a": change(planned)}, change(found))
+    (text,) = other_changes({"urn::a": [planned]}, change(found))
     assert text.startswith(f"urn::a {what}")
 
 

@@ -60,7 +60,7 @@ def test_an_update_where_a_replacement_was_planned_is_less(lab):
     program = "Machine('a', size=2, rack='r1')"
     lab.change_world("m-1", {"rack": "r2"})
     bound = planned(lab, program, refresh=True)
-    assert bound.basis.steps[f"{M}a"] == ("delete", "replace")
+    assert bound.basis.effects[f"{M}a"] == ("delete", "replace")
     lab.change_world("m-1", {"rack": "r1"})
     outcome = applied(lab, bound, program, refresh=True)
     assert outcome.effects == {f"{M}a": {"update"}}
@@ -85,7 +85,7 @@ def test_an_unknown_value_that_turns_out_to_replace_is_stopped(lab):
     )
     lab.up(program.format(1, 1))
     bound = planned(lab, program.format(2, 6))
-    assert bound.basis.steps[f"{M}b"] == ("update",)
+    assert bound.basis.effects[f"{M}b"] == ("update",)
     outcome = applied(lab, bound, program.format(2, 6))
     assert not outcome.succeeded
     (error,) = lab.errors
@@ -171,7 +171,7 @@ def test_a_replacement_that_was_begun_is_ended(lab):
     assert not lab.up("Machine('a', rack=2)").succeeded
     program = "Machine('a', rack=2, size=2)"
     bound = planned(lab, program)
-    assert bound.basis.steps == {f"{M}a": ("delete", "update")}
+    assert bound.basis.effects == {f"{M}a": ("delete", "update")}
     applied(lab, bound, program)
     assert any(call["verb"] == "delete" for call in lab.calls)
 
