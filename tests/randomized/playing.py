@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from hypothesis import note
-from planned import applied, planned
 from randomized import rules
 from randomized.operations import Run
 from randomized.programs import Program
@@ -86,18 +85,6 @@ class Player:
         if program.end.startswith("raise") and run.operation == "update":
             assert not seen.succeeded
         return seen
-
-    def apply_saved(self, program: Program, run: Run) -> None:
-        """Previews, saves the plan, and applies it."""
-        if not self.preview(program, run).succeeded:
-            return
-        bound = planned(self.lab, program.text, **run.options)
-        assert SECRET not in repr(bound)
-        outcome = applied(self.lab, bound, program.text, **run.options)
-        assert outcome.succeeded, self.lab.errors
-        if self.world.moving:
-            done = {urn: tuple(sorted(effects)) for urn, effects in outcome.effects.items()}
-            assert done == dict(bound.basis.effects)
 
     def settle(self, program: Program) -> None:
         """Brings the state up to date and then runs without failures: nothing is left to do."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from randomized.old_states import Planned, planned_states, plant
 from randomized.operations import runs, updates
 from randomized.playing import Player, outside_objects
+from randomized.saved import apply_plan, run_within, save_plan
 from randomized.strategies import programs, successors
 from randomized.world import World, use
 
@@ -49,4 +50,27 @@ def a_saved_plan(lab: Any, draw: Draw) -> None:
     """A plan that is applied to what it was made for is accepted, and exactly it is done."""
     player = _player(lab, draw, planned_states())
     program = draw(programs(may_fail=False))
-    player.apply_saved(program, draw(updates(player.names(program))))
+    run = draw(updates(player.names(program)))
+    bound = save_plan(player, program, run)
+    if bound is not None:
+        apply_plan(player, bound, program, run)
+
+
+def an_overtaken_plan(lab: Any, draw: Draw) -> None:
+    """Whatever happens after a plan was saved: a run within it does nothing else."""
+    player = _player(lab, draw, planned_states())
+    program = draw(programs(may_fail=False))
+    other = draw(successors(program))
+    last = draw(st.sampled_from([program, other]))
+    names = player.names(program) | player.names(other)
+    saved, between, after = (
+        draw(updates(names)),
+        draw(st.none() | runs(names)),
+        draw(updates(names)),
+    )
+    bound = save_plan(player, program, saved)
+    if bound is None:
+        return
+    if between:
+        player.play(other, between)
+    run_within(player, bound, last, after)

@@ -10,6 +10,7 @@ EXAMPLES = [
     (scenarios.a_history, 40),
     (scenarios.a_happy_end, 25),
     (scenarios.a_saved_plan, 40),
+    (scenarios.an_overtaken_plan, 40),
 ]
 
 

@@ -1,0 +1,31 @@
+"""A plan of each example, through every platform: it holds while nothing changes."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/Pulumi.yaml"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.parent.name)
+def test_a_plan_holds_while_nothing_changes(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: Path
+) -> None:
+    folder = tmp_path / "example"
+    shutil.copytree(example.parent, folder, ignore=shutil.ignore_patterns(".*", "Pulumi.*.yaml"))
+    monkeypatch.chdir(folder)
+
+    def done(*args: str) -> str:
+        ran = run(*args)
+        assert ran.code == 0, ran.err
+        return str(ran.out)
+
+    done("stack", "init", "dev")
+    done("preview", "--emulate", "--save-plan", "plan.json")
+    done("up", "--plan", "plan.json", "--yes")
+    done("preview", "--emulate", "--save-plan", "plan.json")
+    done("refresh", "--emulate", "--yes")
+    done("up", "--emulate", "--yes")
+    assert "Updating (dev):" in done("up", "--plan", "plan.json", "--yes", "--expect-no-changes")
