@@ -35,7 +35,7 @@ class Scene:
 
     def save(self, *flags: str) -> None:
         ran = self.run("preview", "--save-plan", "plan.json", *flags)
-        assert ran.code == 0, ran.err
+        assert ran.code == 0, ran.out + ran.err
 
     def apply(self, *flags: str) -> Any:
         return self.run("up", "--plan", "plan.json", "--yes", *flags)

@@ -65,7 +65,23 @@ def test_json(scene: Scene) -> None:
     assert [line for line in ran.lines if "summaryEvent" in line]
 
 
+# The set is pickled in another order in each process.
+OWN = """
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+class Own(ResourceProvider):
+    def create(self, props):
+        return CreateResult("own", {"known": "a" in {"a", "b", "c", "d", "e"}})
+
+class Thing(Resource):
+    pass
+
+Thing(Own(), "own", {})
+"""
+
+
 def test_another_process_applies_it(scene: Scene) -> None:
+    scene.write_program(("print(", f"{OWN}print("))
     scene.save()
     command = [sys.executable, "-m", "gpuform.stacks.cli", "up", "--plan", "plan.json", "--yes"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ)
