@@ -32,7 +32,11 @@ def _change(change: _Change, secrets: Collection[str]) -> _Change:
     update: dict[str, Any] = {
         name: SECRET for name in ("before", "after") if _holds(getattr(change, name), secrets)
     }
-    return change.model_copy(update={**update, "secret": True}) if update else change
+    if update:
+        update["secret"] = True
+    if isinstance(change, PropertyChange):
+        update["because"] = _text(change.because, secrets)
+    return change.model_copy(update=update)
 
 
 def _holds(value: Any, secrets: Collection[str]) -> bool:

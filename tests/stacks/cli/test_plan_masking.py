@@ -1,0 +1,50 @@
+"""What a plan masks that nobody marked as a secret."""
+
+import pytest
+
+from gpuform.schemas.changes import Action
+from gpuform.schemas.plan import (
+    OutputChange,
+    Plan,
+    PlanAction,
+    PlanReason,
+    PropertyChange,
+    ResourceChange,
+)
+from gpuform.stacks.cli.plan_masking import masked
+
+
+def plan(value: object, because: str = "") -> Plan:
+    change = PropertyChange(path="a", action=Action.UPDATE, after=value, because=because)
+    resource = ResourceChange(
+        urn="urn::hunter2",
+        type="t",
+        name="n",
+        action=PlanAction.UPDATE,
+        reason=PlanReason.CHANGED,
+        changes=(change,),
+    )
+    made = Plan.of("demo", "dev", [resource], unchecked=["hunter2 was not asked"])
+    output = OutputChange(name="o", action=Action.ADD, before=value)
+    return made.model_copy(update={"outputs": (output,)})
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["hunter2", "my hunter2!", ["x", {"deep": "hunter2"}], {"hunter2": 1}, 12345, [0.12345]],
+)
+def test_every_place_of_a_secret(value):
+    found = masked(plan(value, "hunter2 is short"), ["hunter2", "12345", "ab"])
+    (change,) = found.changes[0].changes
+    assert (change.after, change.secret) == ("[secret]", True)
+    assert change.before is None
+    assert change.because == "[secret] is short"
+    assert (found.outputs[0].before, found.outputs[0].secret) == ("[secret]", True)
+    assert found.unchecked == ("[secret] was not asked",)
+    # Names are none: the plan could not be applied without them.
+    assert found.changes[0].urn == "urn::hunter2"
+
+
+@pytest.mark.parametrize("value", ["ab", None, "hunter", 1234, {"x": [True]}])
+def test_what_is_none_stays(value):
+    assert masked(plan(value), ["ab", "xyz"]).changes == plan(value).changes
