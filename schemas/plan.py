@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.values import UNKNOWN, contains_unknown
@@ -19,6 +19,9 @@ FORMAT_VERSION: Final = "1"
 
 SECRET: Final = "[secret]"  # noqa: S105 - what is shown in place of one
 """What stands for a secret value."""
+
+_MARK: Final = ("4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270")
+"""The entry by which Pulumi marks an object as a secret."""
 
 
 class PlanAction(StrEnum):
@@ -56,7 +59,20 @@ class _PlanModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
-class PropertyChange(_PlanModel):
+class _ValueChange(_PlanModel):
+    """Before and after, masked whatever they are made from."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mask(cls, fields: Any) -> Any:
+        if not isinstance(fields, Mapping):
+            return fields
+        secret = fields.get("secret") not in (None, False)
+        values = {name: _masked(fields[name], secret) for name in _VALUES if name in fields}
+        return {**fields, **values}
+
+
+class PropertyChange(_ValueChange):
     """One property's change. Values are plain JSON; a secret one is masked."""
 
     path: str = Field(description="Property path, such as cluster_config.load_balancer.")
@@ -100,7 +116,7 @@ class ResourceChange(_PlanModel):
     gpus_removed: int | None = Field(default=None, ge=0, description="GPUs that go; null: unknown.")
 
 
-class OutputChange(_PlanModel):
+class OutputChange(_ValueChange):
     """What happens to one output of the stack. Values are plain JSON; a secret one is masked."""
 
     name: str = Field(description="Its name.")
@@ -181,6 +197,22 @@ class Plan(_PlanModel):
         """Whether applying it would do anything; reads are no changes."""
         idle = {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH}
         return any(change.action not in idle for change in self.changes)
+
+
+_VALUES: Final = ("before", "after")
+
+
+def _masked(value: Any, secret: bool) -> Any:
+    if value is None:
+        return None
+    if secret:
+        return SECRET
+    if isinstance(value, Mapping):
+        name, mark = _MARK
+        if value.get(name) == mark:
+            return SECRET
+        return {key: _masked(item, secret) for key, item in value.items()}
+    return [_masked(item, secret) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _shown(value: Any, *, secret: bool) -> Any:

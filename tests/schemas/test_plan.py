@@ -1,5 +1,6 @@
 """The plan's form is for machines too: its JSON is fixed here, character by character."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from gpuform.schemas.changes import UNKNOWN, Action, FieldChange, changes
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.plan import (
     FORMAT_VERSION,
+    OutputChange,
     Plan,
     PlanAction,
     PlanReason,
@@ -96,3 +98,26 @@ def test_unknown_values_are_said_to_be_unknown():
 def test_a_plan_of_another_form_is_refused():
     with pytest.raises(ValidationError):
         Plan.model_validate({**_plan().model_dump(), "newer": 1})
+
+
+MARKED = {
+    "4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270",
+    "value": "hunter2",
+}
+
+
+@pytest.mark.parametrize("model", [PropertyChange, OutputChange])
+def test_a_secret_does_not_get_in_whoever_makes_the_change(
+    model: type[PropertyChange | OutputChange],
+) -> None:
+    name = {"path": "token"} if model is PropertyChange else {"name": "token"}
+    plain = {**name, "action": "update", "before": "hunter2", "after": {"a": ["hunter2"]}}
+    made = model.model_validate({**plain, "secret": True})
+    assert (made.before, made.after) == ("[secret]", "[secret]")
+    parsed = model.model_validate_json(json.dumps({**plain, "secret": True}))
+    assert "hunter2" not in parsed.model_dump_json()
+    nested = model.model_validate({**plain, "before": {"a": [MARKED]}, "after": MARKED})
+    assert (nested.before, nested.after) == ({"a": ["[secret]"]}, "[secret]")
+    assert model.model_validate(plain).before == "hunter2"
+    added = model.model_validate({**plain, "before": None, "secret": True})
+    assert added.before is None

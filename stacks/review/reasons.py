@@ -1,0 +1,62 @@
+"""Why a resource changes, and what that means for GPUs, in words."""
+
+from gpuform.schemas.changes import Action
+from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.stacks.review.names import PROVIDER_PROPERTY, counted
+
+_REASONS = {
+    PlanReason.DEPENDENCY_REPLACED: "what it depends on is replaced",
+    PlanReason.REPLACEMENT_REQUESTED: "asked for",
+    PlanReason.NOT_READY: "go on waiting until it is ready",
+    PlanReason.NOT_IN_PROGRAM: "no longer in the program",
+    PlanReason.IMPORTED: "the object becomes the stack's, as it is",
+    PlanReason.READ_BY_PROGRAM: "the program reads it and does not own it",
+    PlanReason.DRIFT: "changed outside of this stack",
+    PlanReason.GONE: "no longer exists on the platform",
+}
+
+
+def why(change: ResourceChange) -> str:
+    """The reason, with the fields that force a replacement; empty when there is nothing to say."""
+    if change.reason is not PlanReason.FIELD_FORCES_REPLACEMENT:
+        return _REASONS.get(change.reason, "")
+    causes: dict[str, list[str]] = {}
+    for found in change.changes:
+        if found.forces_replacement:
+            causes.setdefault(found.because or "forces it", []).append(found.path)
+    if not causes:
+        causes = {"forces it": list(change.replace_paths)} if change.replace_paths else {}
+    return "; ".join(f"{_listed(paths)} {because}" for because, paths in causes.items())
+
+
+def forcing(change: ResourceChange) -> tuple[str, ...]:
+    """The properties that force a replacement."""
+    own = tuple(found.path for found in change.changes if found.forces_replacement)
+    return own or change.replace_paths
+
+
+def shown_properties(change: ResourceChange) -> tuple[PropertyChange, ...]:
+    """The property changes that people want to read."""
+    found = (p for p in change.changes if p.path != PROVIDER_PROPERTY)
+    if change.action is PlanAction.SAME:
+        found = (p for p in found if p.action is Action.KEEP)
+    return tuple(found)
+
+
+def is_shown(change: ResourceChange) -> bool:
+    """Whether there is anything to tell of the resource."""
+    return change.action is not PlanAction.SAME or bool(shown_properties(change))
+
+
+def gpus_note(change: ResourceChange) -> str:
+    """`-16 GPUs, +64 GPUs`; empty when none comes or goes, as far as it is known."""
+    parts = []
+    if change.gpus_removed:
+        parts.append(f"-{counted(change.gpus_removed, 'GPU')}")
+    if change.gpus_added:
+        parts.append(f"+{counted(change.gpus_added, 'GPU')}")
+    return ", ".join(parts)
+
+
+def _listed(paths: list[str]) -> str:
+    return paths[0] if len(paths) == 1 else f"{', '.join(paths[:-1])} and {paths[-1]}"

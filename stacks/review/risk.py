@@ -1,0 +1,77 @@
+"""What is dangerous about a change, and what a reviewer has to see first."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
+from gpuform.stacks.review.names import counted, is_noise, short_type
+
+_DESTROYING: Final = (PlanAction.REPLACE, PlanAction.DELETE)
+_DATA: Final = ("SharedVolume",)
+"""The kinds whose objects hold people's data."""
+_RECORDS: Final = ("HealthGate",)
+"""The kinds that are nothing on a platform: replacing one destroys nothing."""
+
+
+class Risk(StrEnum):
+    """Why a change is dangerous."""
+
+    DESTROYS_CAPACITY = "destroys_capacity"
+    DESTROYS_DATA = "destroys_data"
+    REPLACES = "replaces"
+    DELETES = "deletes"
+    REDUCES_CAPACITY = "reduces_capacity"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Danger:
+    """`text` says what will be lost: `destroys 16 GPUs`."""
+
+    risk: Risk
+    text: str
+
+
+def danger_of(change: ResourceChange) -> Danger | None:
+    """What is dangerous about the change; None when nothing is."""
+    kind = short_type(change.type).rpartition(":")[2]
+    if change.reason is PlanReason.GONE:
+        lost = f", with {_gpus(change)}" if change.gpus_removed else ""
+        return Danger(Risk.GONE, f"is gone from the platform{lost}")
+    if change.action not in _DESTROYING:
+        if change.gpus_removed:
+            return Danger(Risk.REDUCES_CAPACITY, f"takes {_gpus(change)} away")
+        return None
+    if change.gpus_removed != 0:
+        return Danger(Risk.DESTROYS_CAPACITY, f"destroys {_gpus(change)}")
+    if kind in _DATA:
+        return Danger(Risk.DESTROYS_DATA, "destroys a volume and its data")
+    if kind in _RECORDS:
+        return None
+    if change.action is PlanAction.DELETE:
+        return Danger(Risk.DELETES, "deletes it")
+    return Danger(Risk.REPLACES, "deletes it and makes it anew")
+
+
+def ranked(changes: Iterable[ResourceChange]) -> list[ResourceChange]:
+    """What takes most GPUs away first, then data, other deletions and replacements, and the rest.
+
+    The stack's own entry and providers are left out.
+    """
+
+    def rank(change: ResourceChange) -> tuple[float, bool, bool, bool]:
+        unknown = change.gpus_removed is None and change.action in _DESTROYING
+        lost = float("inf") if unknown else change.gpus_removed or 0
+        danger = danger_of(change)
+        is_data = danger is not None and danger.risk is Risk.DESTROYS_DATA
+        return -lost, not is_data, danger is None, change.action is PlanAction.SAME
+
+    return sorted((change for change in changes if not is_noise(change.type)), key=rank)
+
+
+def _gpus(change: ResourceChange) -> str:
+    if change.gpus_removed is None:
+        return "an unknown number of GPUs"
+    return counted(change.gpus_removed, "GPU")

@@ -1,0 +1,104 @@
+"""What differs inside a value, and by what the items of a list are told apart."""
+
+from typing import Any
+
+import pytest
+
+from gpuform.schemas.changes import Action
+from gpuform.schemas.plan import PropertyChange
+from gpuform.stacks.review.differences import differences
+from gpuform.stacks.review.identity import kind_of, rules_at
+from gpuform.stacks.review.visible import shortened, visible
+
+CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
+OTHER = "my:mod:Thing"
+
+
+def told(before: Any, after: Any, path: str = "p", type_: str = OTHER) -> list[tuple[Any, ...]]:
+    change = PropertyChange(path=path, action=Action.UPDATE, before=before, after=after)
+    found = differences(change, type_)
+    return [(d.path, str(d.action), d.before, d.after) for d in found]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3}}, [("b.c", "update", 2, 3)]),
+        ({"a": 1}, {"b": [2]}, [("a", "delete", 1, None), ("b", "add", None, [2])]),
+        ({"a": 16.0}, {"a": 16}, []),
+        ({"a": True}, {"a": 1}, [("a", "update", True, 1)]),
+        ({"a": 1}, {"a": "1"}, [("a", "update", 1, "1")]),
+        ({"a.b": 1, 'c"': 1}, {}, [('["a.b"]', "delete", 1, None), ('["c""]', "delete", 1, None)]),
+        ([{"x": 1}, {"x": 2}], [{"x": 1}, {"x": 3}], [("[1].x", "update", 2, 3)]),
+        ({"a": 1}, {"a": "[unknown]"}, [("a", "update", 1, "[known after apply]")]),
+    ],
+)
+def test_the_places_that_differ(before: Any, after: Any, expected: list[Any]) -> None:
+    assert told(before, after) == expected
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), ([1], [2]), ("a", {"b": 1}), (None, {})])
+def test_plain_values_change_as_a_whole(before: Any, after: Any) -> None:
+    assert told(before, after) == []
+
+
+def test_items_are_matched_by_what_the_schema_says() -> None:
+    ingress, metrics = {"name": "ingress", "config": {"n": 1}}, {"name": "metrics"}
+    changed = {"name": "ingress", "config": {"n": 2}}
+    moved = [metrics, changed]
+    assert told([ingress, metrics], moved, "add_ons", CLUSTER) == [
+        ('["ingress"].config.n', "update", 1, 2)
+    ]
+    by_place = told([ingress, metrics], moved)
+    assert {path for path, *_ in by_place} > {"[0].name", "[1].name"}
+
+
+def test_items_without_a_key_of_their_own_are_matched_by_place() -> None:
+    twice = [{"name": "a", "n": 1}, {"name": "a", "n": 2}]
+    assert told(twice, [twice[0], {"name": "a", "n": 3}], "add_ons", CLUSTER) == [
+        ("[1].n", "update", 2, 3)
+    ]
+
+
+def test_the_rules_at_a_path() -> None:
+    assert rules_at(CLUSTER, "add_ons").keyed_by is not None
+    assert rules_at(CLUSTER, 'add_ons["a"].name').keyed_by is None
+    assert rules_at(CLUSTER, "region").immutable
+    assert not rules_at(CLUSTER, "no_such_field.inside").immutable
+    assert not rules_at(OTHER, "region").immutable
+
+
+@pytest.mark.parametrize(
+    ("type_", "kind"),
+    [
+        (CLUSTER, ("together", "Cluster")),
+        ("gpuform:scp:NodePool", ("scp", "NodePool")),
+        ("pulumi-python:dynamic/gpuform.together:NodePool", None),
+        (OTHER, None),
+        ("", None),
+    ],
+)
+def test_gpuforms_own_types(type_: str, kind: tuple[str, str] | None) -> None:
+    assert kind_of(type_) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("plain ünicode 漢字", "plain ünicode 漢字"),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        ("\x1b[31mred", "\\u001b[31mred"),
+        ("right\u202eleft", "right\\u202eleft"),
+        ("half \ud800", "half \\ud800"),
+        ("\u2028\U000e0001", "\\u2028\\U000e0001"),
+    ],
+)
+def test_what_cannot_be_seen_is_written_out(text: str, seen: str) -> None:
+    assert visible(text) == seen
+
+
+def test_what_is_too_long_is_cut_and_says_so() -> None:
+    assert shortened("short", 5) == "short"
+    cut = shortened("x" * 2000, 100)
+    assert len(cut) == 100
+    assert cut.endswith("x... (2,000 characters)")
