@@ -18,6 +18,7 @@ _COMMANDS = {
         "Make a project that runs at once from a template, or list the templates.",
     ),
     "preview": ("run_commands", "Show what `up` would change."),
+    "review": ("review_command", "Show saved plans to those who decide on them."),
     "up": ("run_commands", "Create, change and delete resources until they are as declared."),
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
     "destroy": ("run_commands", "Delete every resource of the stack."),

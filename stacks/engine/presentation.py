@@ -5,14 +5,14 @@ engine compares inputs. Nothing here decides anything, and no secret gets throug
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from gpuform.providers.lifecycle import PROVIDER_KEY
 from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine import input_diff, property_paths, values
-from gpuform.stacks.engine.provider_host import Diff, ProviderHost
+from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op
 from gpuform.stacks.engine.urn import name_of
@@ -37,8 +37,15 @@ _REASONS = {
 }
 
 
+class GpuCounter(Protocol):
+    """Who knows how many GPUs a resource holds, such as a `ProviderHost`."""
+
+    def gpus(self, resource: ResourceState) -> int | None:
+        """None when that is not known yet."""
+
+
 def describe(
-    host: ProviderHost,
+    host: GpuCounter,
     op: Op,
     old: ResourceState | None,
     new: ResourceState | None,
@@ -64,7 +71,7 @@ def describe(
 
 
 def describe_drift(
-    host: ProviderHost, old: ResourceState, new: ResourceState | None, diff: Diff | None
+    host: GpuCounter, old: ResourceState, new: ResourceState | None, diff: Diff | None
 ) -> ResourceChange:
     """What a refresh found: the platform's values now against those last known."""
     fields: list[FieldChange] = []

@@ -14,19 +14,27 @@ _REASONS = {
     PlanReason.DRIFT: "changed outside of this stack",
     PlanReason.GONE: "no longer exists on the platform",
 }
+_FORCES = "forces it"
 
 
 def why(change: ResourceChange) -> str:
     """The reason, with the fields that force a replacement; empty when there is nothing to say."""
+    said = [f"{_listed(paths)} {text}" if paths else text for paths, text in causes(change)]
+    return "; ".join(said)
+
+
+def causes(change: ResourceChange) -> list[tuple[list[str], str]]:
+    """The reasons one by one: the fields that each is about, if any, and its text."""
     if change.reason is not PlanReason.FIELD_FORCES_REPLACEMENT:
-        return _REASONS.get(change.reason, "")
-    causes: dict[str, list[str]] = {}
-    for found in change.changes:
-        if found.forces_replacement:
-            causes.setdefault(found.because or "forces it", []).append(found.path)
-    if not causes:
-        causes = {"forces it": list(change.replace_paths)} if change.replace_paths else {}
-    return "; ".join(f"{_listed(paths)} {because}" for because, paths in causes.items())
+        text = _REASONS.get(change.reason, "")
+        return [([], text)] if text else []
+    found: dict[str, list[str]] = {}
+    for each in change.changes:
+        if each.forces_replacement:
+            found.setdefault(each.because or _FORCES, []).append(each.path)
+    if not found and change.replace_paths:
+        found = {_FORCES: [*change.replace_paths]}
+    return [(paths, text) for text, paths in found.items()]
 
 
 def forcing(change: ResourceChange) -> tuple[str, ...]:

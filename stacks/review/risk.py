@@ -55,19 +55,17 @@ def danger_of(change: ResourceChange) -> Danger | None:
     return Danger(Risk.REPLACES, "deletes it and makes it anew")
 
 
+def rank(change: ResourceChange) -> tuple[float, bool, bool, bool]:
+    """The place in a review: what takes most GPUs away first, then data, then other dangers."""
+    unknown = change.gpus_removed is None and change.action in _DESTROYING
+    lost = float("inf") if unknown else change.gpus_removed or 0
+    danger = danger_of(change)
+    is_data = danger is not None and danger.risk is Risk.DESTROYS_DATA
+    return -lost, not is_data, danger is None, change.action is PlanAction.SAME
+
+
 def ranked(changes: Iterable[ResourceChange]) -> list[ResourceChange]:
-    """What takes most GPUs away first, then data, other deletions and replacements, and the rest.
-
-    The stack's own entry and providers are left out.
-    """
-
-    def rank(change: ResourceChange) -> tuple[float, bool, bool, bool]:
-        unknown = change.gpus_removed is None and change.action in _DESTROYING
-        lost = float("inf") if unknown else change.gpus_removed or 0
-        danger = danger_of(change)
-        is_data = danger is not None and danger.risk is Risk.DESTROYS_DATA
-        return -lost, not is_data, danger is None, change.action is PlanAction.SAME
-
+    """The changes by `rank`, without the stack's own entry and providers."""
     return sorted((change for change in changes if not is_noise(change.type)), key=rank)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from gpuform.schemas.plan import Plan
+from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks.review.names import STYLES, counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 
@@ -39,6 +39,15 @@ def resources_lines(
         yield f"    {unchanged} unchanged" if unchanged else "    nothing to do"
     if errored:
         yield paint("error", f"    {errored} errored")
+
+
+def counts_text(counts: Mapping[PlanAction, int]) -> str:
+    """What would be done, in one line: `2 to create, 1 to replace, 3 unchanged`."""
+    by_name = {str(action): count for action, count in counts.items()}
+    found = [f"{by_name[op]:,} to {v}" for op, (_, v, _) in _COUNTED.items() if op in by_name]
+    if unchanged := counts.get(PlanAction.SAME):
+        found.append(f"{unchanged:,} unchanged")
+    return ", ".join(found) or "nothing to do"
 
 
 def gpus_line(plan: Plan, paint: Paint = PLAIN) -> str:

@@ -37,6 +37,11 @@ def labelled(label: str, value: Any) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
+def multiline(value: Any) -> str:
+    """The value alone, on as many lines as read well."""
+    return "\n".join(_block(value) or [inline(value)])
+
+
 def _block(value: Any) -> list[str] | None:
     """The lines of an object or list that is too long for one."""
     if not isinstance(value, Mapping | list | tuple) or len(inline(value)) <= _LONGEST_LINE:

@@ -1,0 +1,99 @@
+"""`gpuform review`: what plans would do, for people who did not make them."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuform.stacks.cli.failures import SUCCESS
+from gpuform.stacks.cli.session import Session, common_flags, session
+
+if TYPE_CHECKING:
+    from gpuform.stacks.review.facts import Review
+
+CHANGES = 2
+"""The exit code of --detailed-exitcode when there are changes, as Terraform has it."""
+
+_FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--format",
+    "-f",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="text",
+    show_default=True,
+    help="github and gitlab are Markdown that folds; html is one page with nothing to load.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file instead of stdout.",
+)
+@click.option(
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 if a plan would change anything."
+)
+@common_flags
+def review(files: tuple[str, ...], form: str, output: Path | None, detailed_exitcode: bool) -> int:
+    """Show saved plans to those who decide on them.
+
+    FILE is a plan that `gpuform preview --save-plan` saved, or what `gpuform preview --json` or
+    `pulumi preview --json` printed; - is stdin. Several are reviewed together, one line for each
+    stack first. What destroys capacity or data leads, with the field that forces it. Secrets are
+    masked, old ones as well. Markdown stays below 65,536 characters: what does not fit is counted.
+
+    \b
+    Examples:
+      gpuform review plan.json
+      gpuform review prod.json staging.json --format github --output comment.md
+      pulumi preview --json | gpuform review - --format html --output plan.html
+    """
+    from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - not for help
+    from gpuform.stacks.review.reading import read_plan  # noqa: PLC0415 - as above
+
+    with session() as current:
+        found = Review([StackFacts(read_plan(name, _content(name)), name) for name in files])
+        text = _written(found, form, current, to_file=output is not None)
+        if output is None:
+            current.screen.write(text)
+        else:
+            try:
+                output.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise click.FileError(str(output), error.strerror) from None
+    return CHANGES if detailed_exitcode and found.has_changes else SUCCESS
+
+
+def _content(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise click.FileError(os.fspath(name), error.strerror) from None
+
+
+def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> str:
+    if form == "text":
+        from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
+        from gpuform.stacks.review.review_text import review_text  # noqa: PLC0415 - as above
+
+        return review_text(found, PLAIN if to_file else current.screen.paint) + "\n"
+    if form == "json":
+        from gpuform.stacks.review.review_json import review_document  # noqa: PLC0415 - as above
+
+        return json.dumps(review_document(found), indent=2, ensure_ascii=True) + "\n"
+    if form == "html":
+        from gpuform.stacks.review.html import html  # noqa: PLC0415 - as above
+
+        return html(found)
+    from gpuform.stacks.review.markdown import markdown  # noqa: PLC0415 - as above
+
+    return markdown(found, folded=form != "markdown")

@@ -1,0 +1,120 @@
+"""A review as one document that is never too long: what is dangerous whole, the rest as it fits.
+
+A form has two templates: the pieces (each item whole and in brief), and the page around them. The
+page has its counts whatever is left out, and says how much that is.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gpuform.stacks.review.facts import Review, as_property, gpus_text, validity
+from gpuform.stacks.review.fitting import Item, Part, fit, length
+from gpuform.stacks.review.names import short_type
+from gpuform.stacks.review.reasons import causes
+from gpuform.stacks.review.summary_text import counts_text
+
+_SPARE: Final = 400
+"""Room for the sentences that tell what is in brief."""
+
+
+Filters: TypeAlias = dict[str, Callable[..., Any]]
+
+FACTS: Final[Filters] = {
+    "causes": causes,
+    "counts_text": counts_text,
+    "gpus_text": gpus_text,
+    "short_type": short_type,
+    "validity": validity,
+}
+"""What all forms say in the same words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a review is written: `kind` names the templates; `options` are theirs alone."""
+
+    kind: str
+    limit: int
+    filters: Filters
+    options: dict[str, Any]
+
+
+def document(review: Review, form: Form) -> str:
+    """The review in this form, not longer than the form's limit."""
+    environment = _environment(form)
+    page = environment.get_template(f"page.{form.kind}.j2")
+    pieces: Any = environment.get_template(f"pieces.{form.kind}.j2").make_module(form.options)
+
+    def written(parts: dict[str, Part]) -> str:
+        return page.render(review=review, **form.options, **parts)
+
+    room = form.limit - length(written(_parts(review, pieces))) - _SPARE
+    while True:
+        parts = _parts(review, pieces)
+        fit(list(parts.values()), max(room, 0))
+        text = written(parts)
+        over = length(text) - form.limit
+        if over <= 0 or room <= 0:
+            return text
+        room -= over + _SPARE
+
+
+def _environment(form: Form) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("gpuform.stacks.review"),
+        autoescape=form.kind == "html",  # noqa: S701 - Markdown has escapes of its own
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(form.filters)
+    return environment
+
+
+def _parts(review: Review, pieces: Any) -> dict[str, Part]:
+    """In the order in which room is given away."""
+    several = len(review.stacks) > 1
+
+    def changes(*, dangerous: bool) -> list[Item]:
+        return [
+            Item(
+                partial(_text, pieces.brief, stack, subject, several),
+                partial(_text, pieces.whole, stack, subject, several),
+            )
+            for stack, subject in review.subjects
+            if (subject.danger is not None) is dangerous
+        ]
+
+    stacks = [Item(partial(_text, pieces.stack, stack)) for stack in review.stacks if several]
+    commands = [
+        Item(partial(_text, pieces.command, stack, several))
+        for stack in review.stacks
+        if stack.command
+    ]
+    outputs = [
+        Item(partial(_text, pieces.output, stack, as_property(output), several))
+        for stack in review.stacks
+        for output in stack.plan.outputs
+    ]
+    unchecked = [
+        Item(partial(_text, pieces.unchecked, stack, text, several))
+        for stack in review.stacks
+        for text in stack.plan.unchecked
+    ]
+    return {
+        "stacks": Part(stacks, 0.15),
+        "commands": Part(commands, 0.25),
+        "unchecked": Part(unchecked, 0.35),
+        "dangerous": Part(changes(dangerous=True), 0.6, 0.8),
+        "others": Part(changes(dangerous=False), 0.9, 0.95),
+        "outputs": Part(outputs),
+    }
+
+
+def _text(piece: Callable[..., Any], *facts: Any) -> str:
+    return str(piece(*facts)).strip("\n")

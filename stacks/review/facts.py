@@ -1,0 +1,157 @@
+"""The facts of plans under review: every view prints these, and none counts by itself."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PropertyChange, ResourceChange
+from gpuform.stacks.review.names import is_noise
+from gpuform.stacks.review.reasons import is_shown
+from gpuform.stacks.review.risk import Danger, danger_of, rank, ranked
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """A number of GPUs; not `exact` when some of it is not known."""
+
+    known: int
+    exact: bool
+
+    @classmethod
+    def of(cls, numbers: Iterable[int | None]) -> "Gpus":
+        found = list(numbers)
+        return cls(sum(number or 0 for number in found), None not in found)
+
+    def __bool__(self) -> bool:
+        return self.known > 0 or not self.exact
+
+    def __str__(self) -> str:
+        if self.exact:
+            return f"{self.known:,}"
+        return f"{self.known:,} or more" if self.known else "an unknown number"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One resource's change and what is dangerous about it."""
+
+    change: ResourceChange
+    danger: Danger | None
+
+
+@dataclass(frozen=True)
+class StackFacts:
+    """One plan. `source` is the file that it was read from."""
+
+    plan: Plan
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.plan.project}/{self.plan.stack}"
+
+    @cached_property
+    def subjects(self) -> Sequence[Subject]:
+        """What there is to tell, the most dangerous first."""
+        shown = (change for change in ranked(self.plan.changes) if is_shown(change))
+        return [Subject(change, danger_of(change)) for change in shown]
+
+    @property
+    def dangers(self) -> int:
+        """How many changes are dangerous."""
+        return sum(subject.danger is not None for subject in self.subjects)
+
+    @cached_property
+    def counts(self) -> Mapping[PlanAction, int]:
+        """How many resources by action, without the stack's own entry and providers."""
+        changes = (change for change in self.plan.changes if not is_noise(change.type))
+        counted = Counter(change.action for change in changes)
+        return {action: counted[action] for action in PlanAction if counted[action]}
+
+    @cached_property
+    def gpus_removed(self) -> Gpus:
+        return Gpus.of(change.gpus_removed for change in self.plan.changes)
+
+    @cached_property
+    def gpus_added(self) -> Gpus:
+        return Gpus.of(change.gpus_added for change in self.plan.changes)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether exactly this can be applied: the plan was saved, and its file is known."""
+        return self.plan.basis is not None and self.source not in ("", "-")
+
+    @property
+    def command(self) -> str:
+        """What applies it; empty when there is nothing to apply."""
+        if not (self.plan.has_changes or self.plan.outputs):
+            return ""
+        operation = self.plan.operation
+        words = ["gpuform", "up" if operation == "update" else operation]
+        words += ["--plan", self.source] if self.is_bound else []
+        return shlex.join([*words, "--stack", self.plan.stack])
+
+
+@dataclass(frozen=True)
+class Review:
+    """All plans that are decided on together, in the order given."""
+
+    stacks: Sequence[StackFacts]
+
+    @cached_property
+    def subjects(self) -> Sequence[tuple[StackFacts, Subject]]:
+        """What all stacks change, the most dangerous first, whichever stack it is in."""
+        every = [(stack, subject) for stack in self.stacks for subject in stack.subjects]
+        return sorted(every, key=lambda pair: rank(pair[1].change))
+
+    @cached_property
+    def counts(self) -> Mapping[PlanAction, int]:
+        total: Counter[PlanAction] = Counter()
+        for stack in self.stacks:
+            total.update(stack.counts)
+        return {action: total[action] for action in PlanAction if total[action]}
+
+    @cached_property
+    def gpus_removed(self) -> Gpus:
+        return _sum(stack.gpus_removed for stack in self.stacks)
+
+    @cached_property
+    def gpus_added(self) -> Gpus:
+        return _sum(stack.gpus_added for stack in self.stacks)
+
+    @cached_property
+    def has_changes(self) -> bool:
+        return any(stack.command for stack in self.stacks)
+
+
+def _sum(found: Iterable[Gpus]) -> Gpus:
+    each = list(found)
+    return Gpus(sum(gpus.known for gpus in each), all(gpus.exact for gpus in each))
+
+
+def gpus_text(facts: StackFacts | Review) -> str:
+    """How many GPUs go and come."""
+    removed, added = facts.gpus_removed, facts.gpus_added
+    return f"{removed or 'none'} destroyed, {added or 'none'} added"
+
+
+def validity(review: Review) -> str:
+    """What becomes of the plans when something has changed since they were made."""
+    if all(stack.is_bound for stack in review.stacks):
+        return (
+            "A saved plan is refused before the first change when the state, the configuration or "
+            "the program is another one by then."
+        )
+    what = "Not every plan here was saved" if len(review.stacks) > 1 else "The plan was not saved"
+    return (
+        f"{what}: what is applied is planned anew, from what is there then. "
+        "`gpuform preview --save-plan FILE` makes a plan that binds."
+    )
+
+
+def as_property(output: OutputChange) -> PropertyChange:
+    """An output's change in the form of a property's, to be shown like one."""
+    facts = output.model_dump()
+    return PropertyChange(path=facts.pop("name"), **facts)

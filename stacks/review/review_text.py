@@ -1,0 +1,68 @@
+"""A review as text: one line for each stack where there are several, then every plan whole."""
+
+from collections.abc import Iterator
+
+from gpuform.schemas.plan import PlanAction
+from gpuform.stacks.review.change_text import change_lines
+from gpuform.stacks.review.facts import Review, StackFacts, as_property, gpus_text, validity
+from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.plan_text import plan_text
+from gpuform.stacks.review.summary_text import counts_text
+from gpuform.stacks.review.visible import visible
+
+
+def review_text(review: Review, paint: Paint = PLAIN) -> str:
+    """The text, without an end of its own; nothing is left out."""
+    blocks = ["\n".join(_heading(review, paint))]
+    for stack in review.stacks:
+        title = paint("bold", f"{visible(stack.name)}:")
+        blocks += [title] if len(review.stacks) > 1 else []
+        unchanged = stack.counts.get(PlanAction.SAME, 0)
+        blocks.append(plan_text(stack.plan, unchanged=unchanged, paint=paint))
+        blocks.append("\n".join(_outputs(stack, paint)))
+    blocks.append("\n".join(_next(review, paint)))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _heading(review: Review, paint: Paint) -> Iterator[str]:
+    if len(review.stacks) == 1:
+        (stack,) = review.stacks
+        made = [visible(text) for text in (stack.plan.made_at, stack.plan.made_by) if text]
+        ending = f" (made {', '.join(made)})" if made else ""
+        yield paint("bold", f"Plan of {visible(stack.name)}: {stack.plan.operation}{ending}")
+    else:
+        yield paint("bold", f"Plans of {len(review.stacks)} stacks")
+    removed = bool(review.gpus_removed)
+    yield counts_text(review.counts)
+    yield paint("remove" if removed else "", f"GPUs: {gpus_text(review)}")
+    dangers = sum(stack.dangers for stack in review.stacks)
+    if dangers:
+        yield paint("remove", counted(dangers, "dangerous change"))
+    if len(review.stacks) > 1:
+        yield ""
+        yield from _table(review)
+
+
+def _table(review: Review) -> Iterator[str]:
+    width = max(len(visible(stack.name)) for stack in review.stacks)
+    for stack in review.stacks:
+        dangers = f"; {counted(stack.dangers, 'dangerous change')}" if stack.dangers else ""
+        gpus = f"; {gpus_text(stack)} GPUs" if stack.gpus_removed or stack.gpus_added else ""
+        yield f"{visible(stack.name):<{width}}  {counts_text(stack.counts)}{gpus}{dangers}"
+
+
+def _outputs(stack: StackFacts, paint: Paint) -> Iterator[str]:
+    changes = tuple(map(as_property, stack.plan.outputs))
+    if changes:
+        yield paint("bold", "Outputs:")
+        lines = change_lines(changes, PlanAction.UPDATE, "", paint)
+        yield from (f"  {line}" for line in lines)
+
+
+def _next(review: Review, paint: Paint) -> Iterator[str]:
+    commands = [stack.command for stack in review.stacks if stack.command]
+    yield paint("bold", "Next:") if commands else "Nothing is to be done."
+    yield from (f"    {visible(command)}" for command in commands)
+    if commands:
+        yield validity(review)
