@@ -4,6 +4,7 @@ The engine makes it, views show it; its JSON is for machines. It never holds a s
 are masked before they get in. Action and reason are separate, and the reason decides nothing.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -212,7 +213,10 @@ def _masked(value: Any, secret: bool) -> Any:
         if value.get(name) == mark:
             return SECRET
         return {key: _masked(item, secret) for key, item in value.items()}
-    return [_masked(item, secret) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_masked(item, secret) for item in value]
+    is_json = not isinstance(value, float) or math.isfinite(value)
+    return value if is_json else str(value)
 
 
 def _shown(value: Any, *, secret: bool) -> Any:

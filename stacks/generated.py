@@ -1,4 +1,4 @@
-"""Writes the schema and the reference of topology files: `python -m gpuform.stacks.generated`.
+"""Writes schemas and the reference of topology files: `python -m gpuform.stacks.generated`.
 
 The models are the one source of truth. `--check` writes nothing and fails when a file is not
 current.
@@ -11,6 +11,7 @@ from pathlib import Path
 from gpuform.providers.generating import write_or_check
 from gpuform.stacks.language.json_schema import schema_text
 from gpuform.stacks.language.page import reference_page
+from gpuform.stacks.language.plan_schema import plan_schema_text
 
 _FOLDER = Path(__file__).parent.parent / "schemas"
 
@@ -24,6 +25,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     """Each generated file and its text."""
     yield _FOLDER / "topology.schema.json", schema_text()
     yield _FOLDER / "topology.md", reference_page()
+    yield _FOLDER / "plan.schema.json", plan_schema_text()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,16 @@ _SPARE: Final = 400
 """Room for the sentences that tell what is in brief."""
 
 
+_SHARES: Final[dict[str, tuple[float, ...]]] = {
+    "stacks": (0.15,),
+    "commands": (0.25,),
+    "unchecked": (0.35,),
+    "dangerous": (0.6, 0.8),
+    "others": (0.9, 0.95),
+    "outputs": (),
+}
+"""The parts of a document, and how far it may be filled by each: in brief, and whole."""
+
 Filters: TypeAlias = dict[str, Callable[..., Any]]
 
 FACTS: Final[Filters] = {
@@ -52,9 +62,10 @@ def document(review: Review, form: Form) -> str:
     def written(parts: dict[str, Part]) -> str:
         return page.render(review=review, **form.options, **parts)
 
-    room = form.limit - length(written(_parts(review, pieces))) - _SPARE
+    items = _items(review, pieces)
+    room = form.limit - length(written(_parts(items))) - _SPARE
     while True:
-        parts = _parts(review, pieces)
+        parts = _parts(items)
         fit(list(parts.values()), max(room, 0))
         text = written(parts)
         over = length(text) - form.limit
@@ -76,44 +87,29 @@ def _environment(form: Form) -> Environment:
     return environment
 
 
-def _parts(review: Review, pieces: Any) -> dict[str, Part]:
+def _parts(items: dict[str, list[Item]]) -> dict[str, Part]:
     """In the order in which room is given away."""
+    return {name: Part(items[name], *shares) for name, shares in _SHARES.items()}
+
+
+def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:
+    """Everything that there is to tell, by its part of the document."""
     several = len(review.stacks) > 1
-
-    def changes(*, dangerous: bool) -> list[Item]:
-        return [
-            Item(
-                partial(_text, pieces.brief, stack, subject, several),
-                partial(_text, pieces.whole, stack, subject, several),
-            )
-            for stack, subject in review.subjects
-            if (subject.danger is not None) is dangerous
-        ]
-
-    stacks = [Item(partial(_text, pieces.stack, stack)) for stack in review.stacks if several]
-    commands = [
-        Item(partial(_text, pieces.command, stack, several))
-        for stack in review.stacks
-        if stack.command
-    ]
-    outputs = [
-        Item(partial(_text, pieces.output, stack, as_property(output), several))
-        for stack in review.stacks
-        for output in stack.plan.outputs
-    ]
-    unchecked = [
-        Item(partial(_text, pieces.unchecked, stack, text, several))
-        for stack in review.stacks
-        for text in stack.plan.unchecked
-    ]
-    return {
-        "stacks": Part(stacks, 0.15),
-        "commands": Part(commands, 0.25),
-        "unchecked": Part(unchecked, 0.35),
-        "dangerous": Part(changes(dangerous=True), 0.6, 0.8),
-        "others": Part(changes(dangerous=False), 0.9, 0.95),
-        "outputs": Part(outputs),
-    }
+    made: dict[str, list[Item]] = {name: [] for name in _SHARES}
+    for stack, subject in review.subjects:
+        facts = (stack, subject, several)
+        item = Item(partial(_text, pieces.brief, *facts), partial(_text, pieces.whole, *facts))
+        made["others" if subject.danger is None else "dangerous"].append(item)
+    for stack in review.stacks:
+        if several:
+            made["stacks"].append(Item(partial(_text, pieces.stack, stack)))
+        if stack.command:
+            made["commands"].append(Item(partial(_text, pieces.command, stack, several)))
+        for text in stack.plan.unchecked:
+            made["unchecked"].append(Item(partial(_text, pieces.unchecked, stack, text, several)))
+        for output in map(as_property, stack.plan.outputs):
+            made["outputs"].append(Item(partial(_text, pieces.output, stack, output, several)))
+    return made
 
 
 def _text(piece: Callable[..., Any], *facts: Any) -> str:

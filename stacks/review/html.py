@@ -12,7 +12,7 @@ from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.reasons import shown_properties
 from gpuform.stacks.review.visible import shortened, visible
 
-LIMIT: Final = 4_000_000
+LIMIT: Final = 1_500_000
 """More than that a browser shows slowly, and nobody reads."""
 
 _LONGEST_LINE: Final = 1_000

@@ -26,7 +26,7 @@ def _stack(stack: StackFacts) -> dict[str, Any]:
         **_totals(stack),
         "dangers": [_danger(subject) for subject in stack.subjects if subject.danger],
         "command": stack.command,
-        "plan": stack.plan.model_dump(mode="json"),
+        "plan": stack.plan.model_dump(),
     }
 
 

@@ -1,0 +1,95 @@
+"""Any plan there can be: odd names, odd values, odd numbers."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gpuform.schemas.changes import Action
+from gpuform.schemas.plan import (
+    Basis,
+    OutputChange,
+    Plan,
+    PlanAction,
+    PlanReason,
+    PropertyChange,
+    ResourceChange,
+)
+
+ODD_TEXTS = (
+    *("", " ", "`", "``` ```", "|", "<script>alert(1)</script>", "</details>", "<!--", "-->"),
+    *("@everyone", "#1", "[a](javascript:alert(1))", "![](https://x.example)", "a\nb\n\n# c"),
+    *("\r\n/close", "\x1b[31m", "\u202egnp", "\ud800", "\x00", "{{ 7 * 7 }}", "{% raw %}"),
+    *("https://evil.example/x", "www.evil.example", "0123456789abcdef", "~~~", "    code", "- a"),
+    *("# h", "> q", "1. one", "***", "\\", "&amp;", "[secret]", "[unknown]", "x" * 5000),
+)
+
+texts = st.sampled_from(ODD_TEXTS) | st.text(max_size=20)
+types = texts | st.sampled_from(
+    [
+        "pulumi-python:dynamic/gpuform.together:Cluster",
+        "pulumi-python:dynamic/gpuform.together:SharedVolume",
+        "pulumi-python:dynamic/gpuform.aios:Cluster",
+        "gpuform:scp:NodePool",
+        "pulumi:pulumi:Stack",
+    ]
+)
+paths = texts | st.sampled_from(["add_ons", 'add_ons["a"].config', "num_gpus", "nodes.node_data"])
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts
+_items = st.fixed_dictionaries({"name": texts}, optional={"id": texts, "n": scalars})
+json_values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(texts, inner, max_size=3)
+        | st.lists(_items, max_size=3)
+    ),
+    max_leaves=8,
+)
+gpus = st.none() | st.integers(0, 10**6)
+
+
+def _values(**others: Any) -> dict[str, Any]:
+    return {
+        "action": st.sampled_from(Action),
+        "before": json_values,
+        "after": json_values,
+        "unknown": st.booleans(),
+        "secret": st.booleans(),
+        **others,
+    }
+
+
+property_changes = st.builds(
+    PropertyChange, path=paths, **_values(forces_replacement=st.booleans(), because=texts)
+)
+output_changes = st.builds(OutputChange, name=texts, **_values())
+resource_changes = st.builds(
+    ResourceChange,
+    urn=texts,
+    type=types,
+    name=texts,
+    action=st.sampled_from(PlanAction),
+    reason=st.sampled_from(PlanReason),
+    replace_paths=st.lists(paths, max_size=2).map(tuple),
+    changes=st.lists(property_changes, max_size=4).map(tuple),
+    gpus_added=gpus,
+    gpus_removed=gpus,
+)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """A plan, counted as the engine counts it."""
+    changes = draw(st.lists(resource_changes, max_size=5))
+    unchecked = draw(st.lists(texts, max_size=2))
+    made = Plan.of(draw(texts), draw(texts), changes, unchecked=unchecked)
+    basis = Basis(state={}, config={}, program={}) if draw(st.booleans()) else None
+    return made.model_copy(
+        update={
+            "operation": draw(st.sampled_from(["update", "refresh", "destroy"])),
+            "made_at": draw(texts),
+            "made_by": draw(texts),
+            "basis": basis,
+            "outputs": tuple(draw(st.lists(output_changes, max_size=2))),
+        }
+    )

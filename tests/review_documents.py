@@ -1,0 +1,103 @@
+"""What the documents of a review are, to those who read them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from gpuform.stacks.review.facts import Review
+from gpuform.stacks.review.html import html
+from gpuform.stacks.review.markdown import markdown
+from gpuform.stacks.review.review_json import review_document
+from gpuform.stacks.review.review_text import review_text
+
+FORMS: dict[str, Callable[[Review], str]] = {
+    "text": review_text,
+    "markdown": lambda review: markdown(review, folded=False),
+    "github": lambda review: markdown(review, folded=True),
+    "html": html,
+    "json": lambda review: json.dumps(review_document(review)),
+}
+LIMIT = 65_536
+VOID = {"meta", "link", "br"}
+
+
+@dataclass
+class Document:
+    """Markdown as CommonMark reads it, with GitHub's tables."""
+
+    tokens: list[Token]
+
+    @property
+    def headings(self) -> list[str]:
+        return self._inlines("heading_open")
+
+    @property
+    def paragraphs(self) -> list[str]:
+        return self._inlines("paragraph_open")
+
+    @property
+    def fences(self) -> list[tuple[str, str]]:
+        return [(token.info, token.content) for token in self.tokens if token.type == "fence"]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        found: list[list[str]] = []
+        for token, following in zip(self.tokens, self.tokens[1:], strict=False):
+            if token.type == "tr_open":
+                found.append([])
+            elif token.type in ("td_open", "th_open"):
+                found[-1].append(following.content)
+        return found
+
+    @property
+    def html(self) -> str:
+        return "".join(token.content for token in self.tokens if token.type == "html_block")
+
+    @property
+    def inline_types(self) -> set[str]:
+        children = (token.children or [] for token in self.tokens if token.type == "inline")
+        return {child.type for each in children for child in each}
+
+    def _inlines(self, opening: str) -> list[str]:
+        pairs = zip(self.tokens, self.tokens[1:], strict=False)
+        return [following.content for token, following in pairs if token.type == opening]
+
+
+def parsed(text: str) -> Document:
+    return Document(MarkdownIt("commonmark").enable("table").parse(text))
+
+
+class Tags(HTMLParser):
+    """Checks that tags close in order; keeps tags, attributes and text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, Any]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def tags(text: str) -> Tags:
+    """The page's tags, all of them closed."""
+    reader = Tags()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader

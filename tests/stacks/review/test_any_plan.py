@@ -1,0 +1,96 @@
+"""Whatever a plan holds, every document of it is sound, short enough, and counts everything."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_strategies import plans
+from review_documents import FORMS, LIMIT, parsed, tags
+
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.fitting import length
+from gpuform.stacks.review.summary_text import counts_text
+
+reviews = st.lists(plans(), min_size=1, max_size=3).map(
+    lambda found: Review([StackFacts(plan, "plan.json") for plan in found])
+)
+OURS = {"text", "code_inline", "strong_open", "strong_close", "em_open", "em_close", "softbreak"}
+
+
+@settings(max_examples=40)
+@given(reviews)
+def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
+    dangers = sum(stack.dangers for stack in review.stacks)
+    others = sum(len(stack.subjects) for stack in review.stacks) - dangers
+    outputs = sum(len(stack.plan.outputs) for stack in review.stacks)
+    unchecked = sum(len(stack.plan.unchecked) for stack in review.stacks)
+    for form in ("markdown", "github"):
+        text = FORMS[form](review)
+        assert length(text) <= LIMIT
+        assert text.encode(), "it can be written"
+        document = parsed(text)
+        assert f"**{counts_text(review.counts)}**" in document.paragraphs
+        expected = [
+            *(["Stacks"] if len(review.stacks) > 1 else []),
+            f"Dangerous changes: {dangers or 'none'}",
+            *([f"Other changes: {others}"] if others else []),
+            *([f"Outputs: {outputs}"] if outputs else []),
+            *([f"Not checked: {unchecked}"] if unchecked else []),
+            "Next",
+        ]
+        own = [text for text in document.headings if not text.startswith("`")][1:]
+        assert own == expected
+        assert document.inline_types <= OURS
+        if form == "markdown":
+            assert document.html == ""
+        else:
+            assert {tag for tag, _ in tags(document.html).tags} <= {
+                "details",
+                "summary",
+                "b",
+                "code",
+            }
+            assert document.html.count("<details>") == dangers + others
+        if len(review.stacks) > 1:
+            assert {len(row) for row in document.rows} == {5}
+            assert len(document.rows) == len(review.stacks) + 1
+        else:
+            assert document.rows == []
+
+
+@settings(max_examples=40)
+@given(reviews)
+def test_html_is_well_formed_and_loads_nothing(review: Review) -> None:
+    page = tags(FORMS["html"](review))
+    names = [tag for tag, _ in page.tags]
+    assert names[0] == "html"
+    assert page.tags[0][1] == {"lang": "en"}
+    assert not {"script", "img", "a", "link", "iframe", "form"} & set(names)
+    assert not any(
+        key.startswith("on") or key in ("src", "href") for _, a in page.tags for key in a
+    )
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+    assert names.count("details") == sum(len(stack.subjects) for stack in review.stacks)
+    assert counts_text(review.counts) in page.text
+
+
+@settings(max_examples=40)
+@given(reviews)
+def test_text_and_json_have_everything(review: Review) -> None:
+    text = FORMS["text"](review)
+    assert text.encode()
+    assert counts_text(review.counts) in text
+    assert "\x1b" not in text
+    document = json.loads(FORMS["json"](review))
+    for stack, told in zip(review.stacks, document["stacks"], strict=True):
+        assert len(told["dangers"]) == stack.dangers
+        assert len(told["plan"]["changes"]) == len(stack.plan.changes)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_plan_of_nothing(form: str) -> None:
+    text = FORMS[form](Review([StackFacts(Plan.of("demo", "dev", []))]))
+    assert "nothing to do" in text or form == "json"
+    assert "gpuform up" not in text

@@ -1,0 +1,139 @@
+"""Documents stay below the forge's limit, and say what they leave out."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from review_documents import FORMS, LIMIT, parsed, tags
+
+from gpuform.schemas.changes import Action
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.fitting import Item, Part, fit, length
+
+CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
+
+
+def resources(stack: str, count: int, replaced: int) -> Iterator[ResourceChange]:
+    for number in range(count):
+        is_replaced = number >= count - replaced
+        forced = PropertyChange(
+            path="region",
+            action=Action.UPDATE,
+            before="us-central-8",
+            after="eu-west-1",
+            forces_replacement=is_replaced,
+            because="cannot be changed in place" if is_replaced else "",
+        )
+        yield ResourceChange(
+            urn=f"urn:pulumi:{stack}::demo::{CLUSTER}::train-{number}",
+            type=CLUSTER,
+            name=f"train-{number}",
+            action=PlanAction.REPLACE if is_replaced else PlanAction.UPDATE,
+            reason=PlanReason.FIELD_FORCES_REPLACEMENT if is_replaced else PlanReason.CHANGED,
+            changes=(forced,),
+            gpus_added=16 if is_replaced else 0,
+            gpus_removed=16 if is_replaced else 0,
+        )
+
+
+def stacks(number: int, count: int, replaced: int) -> Review:
+    names = [f"stack-{at}" for at in range(number)]
+    return Review(
+        [
+            StackFacts(Plan.of("demo", name, resources(name, count, replaced)), f"{name}.json")
+            for name in names
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def many() -> Review:
+    return stacks(30, 2000, 3)
+
+
+@pytest.mark.parametrize("form", ["markdown", "github"])
+def test_thirty_stacks_with_two_thousand_changes_each(many: Review, form: str) -> None:
+    text = FORMS[form](many)
+    assert LIMIT * 0.9 < length(text) <= LIMIT
+    document = parsed(text)
+    assert document.headings[0] == "gpuform plan: 30 stacks"
+    assert document.paragraphs[:2] == [
+        "**59,910 to update, 90 to replace**",
+        "**GPUs: 1,440 destroyed, 1,440 added**",
+    ]
+    assert len(document.rows) == 31
+    assert "Dangerous changes: 90" in document.headings
+    assert text.count("destroys 16 GPUs") == 90, "each danger is named"
+    assert text.count("`region` cannot") + text.count("<code>region</code> cannot") == 90
+    left_out = re.search(r"\*\*\*([\d,]+) more left out here", text)
+    assert left_out
+    shown = len(re.findall(r"\*\*update\*\*|<b>update</b>", text))
+    assert shown + int(left_out[1].replace(",", "")) == 59_910
+    assert text.count("gpuform up --stack stack-") == 30
+
+
+def test_a_page_of_them_counts_everything(many: Review) -> None:
+    page = FORMS["html"](many)
+    assert len(page) <= 1_500_000
+    text = tags(page).text
+    assert "59,910 to update, 90 to replace" in text
+    assert "more left out here" in text
+
+
+def test_the_text_leaves_nothing_out() -> None:
+    assert FORMS["text"](stacks(3, 200, 2)).count("together:Cluster") == 600
+
+
+def test_when_everything_is_dangerous_it_is_named_before_it_is_told() -> None:
+    text = FORMS["github"](stacks(1, 2000, 2000))
+    assert length(text) <= LIMIT
+    assert text.count("<details>") > 20
+    assert text.count("**replace**") > 200
+    assert "**GPUs: 32,000 destroyed, 32,000 added**" in text
+
+
+def test_a_value_as_long_as_the_document_does_not_drive_out_the_others() -> None:
+    long = [
+        PropertyChange(path=f"p{at}", action=Action.ADD, after={"k": ["漢😀" * 2000]})
+        for at in range(100)
+    ]
+    first, second = resources("dev", 2, 2)
+    first = first.model_copy(update={"changes": (*first.changes, *long), "gpus_removed": 99})
+    text = FORMS["github"](Review([StackFacts(Plan.of("demo", "dev", [first, second]))]))
+    assert length(text) <= LIMIT
+    assert "1 of them in brief" in text
+    assert text.index("destroys 99 GPUs") < text.index("destroys 16 GPUs")
+    assert '! region: "us-central-8" => "eu-west-1"' in text
+
+
+def test_thousands_of_stacks_and_of_checks_not_made() -> None:
+    plans = [
+        Plan.of("demo", f"stack-{at}", [], unchecked=[f"check {at} " + "x" * 3000])
+        for at in range(3000)
+    ]
+    text = FORMS["markdown"](Review([StackFacts(plan) for plan in plans]))
+    assert length(text) <= LIMIT
+    assert "# gpuform plan: 3000 stacks" in text
+    assert "## Not checked: 3,000" in text
+    assert len(re.findall("more left out here", text)) == 2
+
+
+def test_what_matters_most_is_whole_first() -> None:
+    def items(count: int) -> list[Item]:
+        return [Item(lambda: "b" * 8, lambda: "w" * 98) for _ in range(count)]
+
+    first, second = Part(items(3), 0.5, 0.8), Part(items(3))
+    fit([first, second], 10_000)
+    assert [in_brief for _, in_brief in (*first.shown, *second.shown)] == [False] * 6
+    first, second = Part(items(3), 0.5, 1.0), Part(items(3))
+    fit([first, second], 330)
+    assert [in_brief for _, in_brief in first.shown] == [False] * 3
+    assert [in_brief for _, in_brief in second.shown] == [True] * 3
+    first, second = Part(items(3), 1.0, 1.0), Part(items(3))
+    fit([first, second], 45)
+    assert (first.left_out, second.left_out) == (0, 2)
+    assert (first.without_detail, second.without_detail) == (3, 1)
+    first = Part(items(3))
+    fit([first], 0)
+    assert first.left_out == 3
