@@ -163,8 +163,8 @@ def _fields(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
 ) -> Iterator[FieldChange]:
-    # An object without a model is a free mapping: its own keys, in the order declared.
-    for name in rules or dict.fromkeys([*after, *before]):
+    # An object without a model is a free mapping: its own keys, which come in any order.
+    for name in rules or sorted({*after, *before}):
         field = rules.get(name, _NO_RULES)
         if field.is_compared:
             inner = place.field(name, field)
@@ -181,7 +181,7 @@ def _value(place: _Place, before: Any, after: Any) -> Iterator[FieldChange]:
         yield from _no_longer_declared(place, before)
     elif isinstance(before, Mapping) and isinstance(after, Mapping):
         if place.rules.is_map:
-            yield from _entries(place, before, after)
+            yield from _entries(place, dict(sorted(before.items())), dict(sorted(after.items())))
         else:
             yield from _fields(place, place.rules.inner, before, after)
     elif (key := place.rules.keyed_by) and _is_keyed(key, before) and _is_keyed(key, after):

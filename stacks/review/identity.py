@@ -17,7 +17,7 @@ _PART = re.compile(r'\["(?:\\"|[^"])*"\]|\[\d+\]|([^.\[]+)')
 
 def kind_of(type_: str) -> tuple[str, str] | None:
     """Platform and kind of a gpuform resource's type token; None for any other type."""
-    platform, _, kind = short_type(type_).removeprefix("gpuform:").partition(":")
+    platform, _, kind = short_type(type_).partition(":")
     return (platform, kind) if kind in LIFECYCLES.get(platform, {}) else None
 
 

@@ -36,7 +36,7 @@ def short_type(type_: str) -> str:
     """`pulumi-python:dynamic/gpuform.together:Cluster` -> `together:Cluster`."""
     dynamic = f"{DYNAMIC_PACKAGE}:dynamic"
     if not type_.startswith(dynamic):
-        return type_
+        return type_.removeprefix("gpuform:")
     rest = type_.removeprefix(dynamic)[1:]
     return rest.removeprefix("gpuform.") if "/" in type_ else f"dynamic:{rest}"
 

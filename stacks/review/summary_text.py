@@ -1,10 +1,11 @@
 """The lines that count: resources by operation, GPUs, durations."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks.review.names import STYLES, counted
 from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.risk import gpus_gained, gpus_lost
 
 # Operation -> symbol, what is to be done, what was done; in the order of Pulumi's display.
 _COUNTED = {
@@ -52,8 +53,8 @@ def counts_text(counts: Mapping[PlanAction, int]) -> str:
 
 def gpus_line(plan: Plan, paint: Paint = PLAIN) -> str:
     """How many GPUs come and go, or nothing when none does."""
-    added = _total("+", [change.gpus_added for change in plan.changes])
-    removed = _total("-", [change.gpus_removed for change in plan.changes])
+    added = _total("+", map(gpus_gained, plan.changes))
+    removed = _total("-", map(gpus_lost, plan.changes))
     parts = [paint("add", f"{added} to add")] if added else []
     parts += [paint("remove", f"{removed} to remove")] if removed else []
     return f"GPUs: {', '.join(parts)}" if parts else ""
@@ -64,7 +65,8 @@ def gpus_removed(plan: Plan) -> int:
     return sum(change.gpus_removed or 0 for change in plan.changes)
 
 
-def _total(sign: str, numbers: list[int | None]) -> str:
+def _total(sign: str, found: Iterable[int | None]) -> str:
+    numbers = list(found)
     known = sum(number or 0 for number in numbers)
     if None not in numbers:
         return f"{sign}{known}" if known else ""

@@ -205,8 +205,8 @@ def test_free_mappings_are_compared_by_key():
     found = changes(Machine, {"labels": {"a": "1", "b": "2"}}, {"labels": {"a": "3", "c": "4"}})
     assert [(change.action, change.path) for change in found] == [
         (Action.UPDATE, "labels.a"),
-        (Action.ADD, "labels.c"),
         (Action.DELETE, "labels.b"),
+        (Action.ADD, "labels.c"),
     ]
 
 

@@ -1,0 +1,88 @@
+"""The page in a real browser, where there is one."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from review_documents import tags
+
+PAGE = Path(__file__).parent / "scenarios" / "together-replaced" / "plan.html"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next((path for path in map(shutil.which, NAMES) if path), None)
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(13, 17, 23)"
+
+LOOK = """
+<script>
+const page = document.documentElement;
+const details = [...document.querySelectorAll("details")];
+const visible = name => details.filter(each => each.querySelector(name).checkVisibility()).length;
+const seen = {
+  summaries: visible("summary"),
+  folded: visible("p.urn"),
+};
+details.forEach(each => { each.open = true; });
+seen.opened = visible("p.urn");
+seen.wide = page.scrollWidth > page.clientWidth;
+seen.back = getComputedStyle(document.body).backgroundColor;
+const light = color => {
+  const [r, g, b] = color.match(/[\\d.]+/g).map(each => each / 255)
+    .map(each => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = element => {
+  const color = getComputedStyle(element).backgroundColor;
+  return color === "rgba(0, 0, 0, 0)" ? behind(element.parentElement) : color;
+};
+seen.contrast = Math.min(...[...document.querySelectorAll("main *")].map(element => {
+  const both = [light(getComputedStyle(element).color), light(behind(element))];
+  return (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+}));
+page.dataset.seen = JSON.stringify(seen);
+</script>
+"""
+"""What only a browser knows: what is shown, how wide it is, how well it can be read."""
+
+
+def dumped(page: Path, profile: Path, *flags: str) -> str:
+    """The page's DOM after the browser has shown it."""
+    command = [
+        *(BROWSER or "", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+        *(f"--user-data-dir={profile}", "--window-size=900,1200", "--dump-dom", *flags),
+        page.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=100)
+    return done.stdout
+
+
+def looked_at(tmp_path: Path, *flags: str) -> dict[str, Any]:
+    """What the browser saw of the page."""
+    # The page allows no script; for this look its policy is taken out.
+    html = PAGE.read_text()
+    assert html.count("default-src 'none'") == 1
+    html = html.replace("default-src 'none'", "script-src 'unsafe-inline'")
+    page = tmp_path / "plan.html"
+    page.write_text(html.replace("</body>", f"{LOOK}</body>"))
+    attributes = dict(tags(dumped(page, tmp_path / "profile", *flags)).tags[0][1])
+    seen: dict[str, Any] = json.loads(attributes["data-seen"])
+    return seen
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+@pytest.mark.parametrize(("flags", "back"), [((), LIGHT), (("--force-dark-mode",), DARK)])
+def test_a_browser_folds_it_and_it_can_be_read(
+    tmp_path: Path, flags: tuple[str, ...], back: str
+) -> None:
+    seen = looked_at(tmp_path, *flags)
+    assert seen.pop("contrast") >= 4.5, "WCAG's level AA"
+    assert seen == {"summaries": 6, "folded": 0, "opened": 6, "wide": False, "back": back}
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+def test_a_browser_runs_no_script_of_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    script = "<script>document.title = 'changed'</script></body>"
+    page.write_text(PAGE.read_text().replace("</body>", script))
+    assert "<title>gpuform plan: conformance/dev</title>" in dumped(page, tmp_path / "profile")

@@ -1,0 +1,109 @@
+"""What is dangerous, and what comes first."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gpuform.schemas.changes import Action
+from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.stacks.review.facts import Gpus
+from gpuform.stacks.review.risk import Risk, danger_of, gpus_gained, gpus_lost, ranked
+
+Make = Callable[..., ResourceChange]
+VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"
+POOL = "pulumi-python:dynamic/gpuform.scp:NodePool"
+NODE = "gpuform:scp:GpuNode"
+GATE = "pulumi-python:dynamic/gpuform.lens:HealthGate"
+GONE = PropertyChange(path='nodes["a"]', action=Action.DELETE, before="i-1")
+DELETE, REPLACE, UPDATE = PlanAction.DELETE, PlanAction.REPLACE, PlanAction.UPDATE
+LEFT, CHANGED = PlanReason.NOT_IN_PROGRAM, PlanReason.CHANGED
+
+
+@pytest.mark.parametrize(
+    ("action", "reason", "facts", "risk", "text"),
+    [
+        (DELETE, LEFT, {"gpus_removed": 16}, Risk.DESTROYS_CAPACITY, "destroys 16 GPUs"),
+        (REPLACE, CHANGED, {"gpus_removed": 1}, Risk.DESTROYS_CAPACITY, "destroys 1 GPU"),
+        (
+            *(DELETE, LEFT, {"gpus_removed": None}),
+            *(Risk.DESTROYS_CAPACITY, "destroys an unknown number of GPUs"),
+        ),
+        (DELETE, LEFT, {"type_": POOL}, Risk.DESTROYS_CAPACITY, "destroys all its GPU nodes"),
+        (REPLACE, CHANGED, {"type_": NODE}, Risk.DESTROYS_CAPACITY, "destroys a GPU node"),
+        (DELETE, LEFT, {"type_": VOLUME}, Risk.DESTROYS_DATA, "destroys a volume and its data"),
+        (DELETE, LEFT, {}, Risk.DELETES, "deletes it"),
+        (REPLACE, CHANGED, {}, Risk.REPLACES, "deletes it and makes it anew"),
+        (UPDATE, CHANGED, {"gpus_removed": 8}, Risk.REDUCES_CAPACITY, "takes 8 GPUs away"),
+        (
+            *(DELETE, PlanReason.GONE, {"gpus_removed": 8}),
+            *(Risk.GONE, "is gone from the platform, with 8 GPUs"),
+        ),
+        (DELETE, PlanReason.GONE, {"type_": VOLUME}, Risk.GONE, "is gone from the platform"),
+    ],
+)
+def test_dangers(
+    resource: Make, action: PlanAction, reason: PlanReason, facts: dict, risk: Risk, text: str
+) -> None:
+    danger = danger_of(resource("a", action, reason, **facts))
+    assert danger is not None
+    assert (danger.risk, danger.text) == (risk, text)
+
+
+def test_a_pool_that_loses_a_node(resource: Make) -> None:
+    change = resource("a", UPDATE, CHANGED, GONE, type_=POOL)
+    danger = danger_of(change)
+    assert danger is not None
+    assert danger.text == "takes 1 GPU node away"
+    assert gpus_lost(change) is None
+
+
+@pytest.mark.parametrize(
+    ("action", "facts"),
+    [
+        (PlanAction.CREATE, {"gpus_added": None}),
+        (UPDATE, {"gpus_added": 8}),
+        (UPDATE, {"type_": POOL}),
+        (DELETE, {"type_": GATE}),
+        (REPLACE, {"type_": GATE}),
+        (PlanAction.READ, {}),
+    ],
+)
+def test_no_dangers(resource: Make, action: PlanAction, facts: dict) -> None:
+    assert danger_of(resource("a", action, CHANGED, **facts)) is None
+
+
+def test_gpus_that_nobody_counts_are_not_none(resource: Make) -> None:
+    assert gpus_gained(resource("a", PlanAction.CREATE, PlanReason.NEW, type_=POOL)) is None
+    assert gpus_gained(resource("a", UPDATE, CHANGED, type_=POOL)) == 0
+    assert gpus_gained(resource("a", PlanAction.CREATE, PlanReason.NEW, gpus_added=8)) == 8
+
+
+def test_the_order_of_a_review(resource: Make) -> None:
+    changes = [
+        resource("same", PlanAction.SAME, PlanReason.UNCHANGED),
+        resource("grown", UPDATE, CHANGED, gpus_added=8),
+        resource("deleted", DELETE, LEFT),
+        resource("volume", DELETE, LEFT, type_=VOLUME),
+        resource("shrunk", UPDATE, CHANGED, gpus_removed=8),
+        resource("train", REPLACE, CHANGED, gpus_removed=16, gpus_added=64),
+        resource("pool", DELETE, LEFT, type_=POOL),
+        resource("stack", DELETE, LEFT, type_="pulumi:pulumi:Stack"),
+    ]
+    assert [change.name for change in ranked(changes)] == [
+        *("pool", "train", "shrunk", "volume", "deleted", "grown", "same")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text", "any_"),
+    [
+        ([1, 2000], "2,001", True),
+        ([1, None], "1 or more", True),
+        ([None], "an unknown number", True),
+        ([0, 0], "0", False),
+        ([], "0", False),
+    ],
+)
+def test_sums_of_gpus(numbers: list[int | None], text: str, any_: bool) -> None:
+    found = Gpus.of(numbers)
+    assert (str(found), bool(found)) == (text, any_)

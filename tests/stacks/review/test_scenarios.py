@@ -1,0 +1,136 @@
+"""Stacks, what changes in them, and how that is told: a folder is a test.
+
+`before.yaml` made `state.json`; `topology.yaml` is what is planned on it, without one the stack is
+destroyed. GPUFORM_UPDATE_GOLDEN=1 writes the state, the plan and the documents anew.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conformance.emulated import Platform, emulated
+from conformance.stacks import EmbeddedStack
+from review_documents import FORMS, parsed, tags
+
+from gpuform.providers.emulator.server import environment
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.cli.record import Record
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.reading import read_plan
+
+FOLDER = Path(__file__).parent / "scenarios"
+SCENARIOS = sorted(path.name for path in FOLDER.iterdir())
+DOCUMENTS = {"text": "txt", "markdown": "md", "github": "github.md", "html": "html", "json": ""}
+PROGRAM = "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
+PLACES = ("sourcePosition", "stackTrace", "created", "modified")
+"""What a state tells of the machine and the hour that made it."""
+
+UPDATING = os.environ.get("GPUFORM_UPDATE_GOLDEN") == "1"
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Platform]:
+    with emulated(seed="review") as platform:
+        yield platform
+
+
+@pytest.fixture(scope="module")
+def crypter() -> PassphraseCrypter:
+    return PassphraseCrypter.new("test only")
+
+
+@pytest.fixture
+def stack(
+    emulator: Platform,
+    crypter: PassphraseCrypter,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> EmbeddedStack:
+    emulator.reset()
+    for name, value in environment(emulator.server.url).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    made = EmbeddedStack(tmp_path, crypter)
+    (tmp_path / "__main__.py").write_text(PROGRAM)
+    return made
+
+
+def planned(stack: EmbeddedStack, scenario: Path) -> Plan:
+    """The plan that the engine makes, from the scenario's state."""
+    state = scenario / "state.json"
+    if state.exists():
+        snapshot = Snapshot.from_json(state.read_bytes(), None)
+        write(stack, snapshot.to_json(stack.crypter))
+    topology = scenario / "topology.yaml"
+    if topology.exists():
+        (stack.directory / "topology.yaml").write_text(topology.read_text())
+    operation = "update" if topology.exists() else "destroy"
+    stack.run(operation, preview=True)
+    assert stack.told("error") == []
+    record = Record()
+    for event in stack.events:
+        record(event)
+    assert stack.outcome is not None
+    plan = record.plan("conformance", "dev", stack.outcome)
+    in_order = sorted(plan.changes, key=lambda change: change.urn)
+    return plan.model_copy(update={"changes": tuple(in_order), "operation": operation})
+
+
+def write(stack: EmbeddedStack, data: bytes) -> None:
+    stack.subject().write(data)
+
+
+def make_state(stack: EmbeddedStack, scenario: Path) -> None:
+    before = scenario / "before.yaml"
+    if before.exists():
+        (stack.directory / "topology.yaml").write_text(before.read_text())
+        stack.run("update")
+        assert stack.told("error") == []
+        state = json.loads(stack.snapshot.to_json(None, show_secrets=True))
+        for resource in state["checkpoint"]["latest"]["resources"]:
+            for name in PLACES:
+                resource.pop(name, None)
+        (scenario / "state.json").write_text(json.dumps(state, indent=1) + "\n")
+
+
+def compare(path: Path, text: str) -> None:
+    if UPDATING:
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario(stack: EmbeddedStack, name: str) -> None:
+    scenario = FOLDER / name
+    if UPDATING:
+        make_state(stack, scenario)
+    plan = planned(stack, scenario)
+    compare(scenario / "plan.json", plan.model_dump_json(indent=2) + "\n")
+    read = read_plan("plan.json", (scenario / "plan.json").read_bytes())
+    assert read == plan
+    review = Review([StackFacts(read, "plan.json")])
+    for form, ending in DOCUMENTS.items():
+        text = FORMS[form](review)
+        assert "lanted" not in text, "no secret, old or new"
+        if ending:
+            compare(scenario / f"plan.{ending}", text.rstrip("\n") + "\n")
+
+
+def test_the_scenarios_are_of_all_platforms() -> None:
+    texts = "".join((FOLDER / name / "plan.json").read_text() for name in SCENARIOS)
+    for platform in ("together", "scp", "tensorone", "aios", "lens"):
+        assert f"gpuform.{platform}:" in texts
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_documents_are_sound(name: str) -> None:
+    plan = read_plan("plan.json", (FOLDER / name / "plan.json").read_bytes())
+    tags((FOLDER / name / "plan.html").read_text())
+    document = parsed((FOLDER / name / "plan.github.md").read_text())
+    assert document.headings[0].startswith("gpuform plan: `conformance/dev`")
+    shown = sum(change.action != "same" for change in plan.changes)
+    assert document.html.count("<details>") >= shown
