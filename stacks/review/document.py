@@ -21,13 +21,13 @@ _SPARE: Final = 400
 """Room for the sentences that tell what is in brief."""
 
 
-_SHARES: Final[dict[str, tuple[float, ...]]] = {
-    "stacks": (0.15,),
-    "commands": (0.25,),
-    "unchecked": (0.35,),
+_SHARES: Final = {
+    "stacks": (0.15, 0.15),
+    "commands": (0.25, 0.25),
+    "unchecked": (0.35, 0.35),
     "dangerous": (0.6, 0.8),
     "others": (0.9, 0.95),
-    "outputs": (),
+    "outputs": (1.0, 1.0),
 }
 """The parts of a document, and how far it may be filled by each: in brief, and whole."""
 
@@ -89,7 +89,7 @@ def _environment(form: Form) -> Environment:
 
 def _parts(items: dict[str, list[Item]]) -> dict[str, Part]:
     """In the order in which room is given away."""
-    return {name: Part(items[name], *shares) for name, shares in _SHARES.items()}
+    return {name: Part(items[name], brief, whole) for name, (brief, whole) in _SHARES.items()}
 
 
 def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:

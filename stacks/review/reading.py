@@ -14,6 +14,8 @@ _WHAT_TO_GIVE = (
     "`pulumi preview --json` prints"
 )
 
+_DEEPEST = 100
+
 _OTHERS = {
     "resourcePlans": "a plan file of the Pulumi CLI, which does not tell what would change",
     "checkpoint": "a state file",
@@ -34,11 +36,13 @@ def read_plan(name: str, content: bytes) -> Plan:
     except json.JSONDecodeError as error:
         raise _no_json(name, content, error) from None
     except RecursionError:
-        raise EngineError(f"{name} is no plan: it is nested too deeply", _WHAT_TO_GIVE) from None
+        raise _too_deep(name) from None
+    if _is_too_deep(document):
+        raise _too_deep(name)
     if not isinstance(document, dict):
         raise EngineError(f"{name} is no plan: it is not an object", _WHAT_TO_GIVE)
     if is_preview(document):
-        return plan_of(name, document)
+        return _preview(name, document)
     version = document.get("format_version")
     for key, what in _OTHERS.items():
         if key in document and "changes" not in document:
@@ -51,6 +55,25 @@ def read_plan(name: str, content: bytes) -> Plan:
     return _plan(name, document)
 
 
+def _preview(name: str, document: dict[str, Any]) -> Plan:
+    try:
+        return plan_of(name, document)
+    except EngineError as error:
+        error.hint = error.hint or _WHAT_TO_GIVE
+        raise
+
+
+def _is_too_deep(document: Any) -> bool:
+    level = [document]
+    for _ in range(_DEEPEST):
+        lists = (value for value in level if isinstance(value, list))
+        dicts = (value.values() for value in level if isinstance(value, dict))
+        level = [inner for values in (*lists, *dicts) for inner in values]
+        if not level:
+            return False
+    return True
+
+
 def _plan(name: str, document: dict[str, Any]) -> Plan:
     try:
         return Plan.model_validate(document)
@@ -60,6 +83,10 @@ def _plan(name: str, document: dict[str, Any]) -> Plan:
         others = f", and {len(more)} more problems" if more else ""
         text = f"{name} is no plan: {place}: {first['msg']}{others}"
         raise EngineError(text, _WHAT_TO_GIVE) from None
+
+
+def _too_deep(name: str) -> EngineError:
+    return EngineError(f"{name} is no plan: it is nested too deeply", _WHAT_TO_GIVE)
 
 
 def _no_json(name: str, content: bytes, error: json.JSONDecodeError) -> EngineError:

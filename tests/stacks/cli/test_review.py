@@ -1,0 +1,86 @@
+"""`gpuform review` as a person runs it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+
+Run = Callable[..., Any]
+
+TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
+
+
+@pytest.fixture
+def saved(project: Path) -> Path:
+    change = ResourceChange(
+        urn=f"urn:pulumi:prod::demo::{TYPE}::train",
+        type=TYPE,
+        name="train",
+        action=PlanAction.DELETE,
+        reason=PlanReason.NOT_IN_PROGRAM,
+        gpus_added=0,
+        gpus_removed=16,
+    )
+    path = project / "prod.json"
+    path.write_text(Plan.of("demo", "prod", [change]).model_dump_json())
+    (project / "idle.json").write_text(Plan.of("demo", "idle", []).model_dump_json())
+    return path
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "github", "gitlab", "html", "json"])
+def test_every_format_to_stdout_and_to_a_file(run: Run, saved: Path, form: str) -> None:
+    shown = run("review", "prod.json", "--format", form)
+    assert (shown.code, shown.err) == (0, "")
+    assert "destroys 16 GPUs" in shown.out or form == "text"
+    written = run("review", "prod.json", "--format", form, "--output", "out")
+    assert (written.code, written.out) == (0, "")
+    assert Path("out").read_text() == shown.out
+
+
+def test_several_stacks_have_a_line_each(run: Run, saved: Path) -> None:
+    out = run("review", "prod.json", "idle.json").out
+    assert "demo/prod  1 to delete; 16 destroyed, none added GPUs; 1 dangerous change\n" in out
+    assert "demo/idle  nothing to do\n" in out
+    assert "    gpuform up --stack prod\n" in out
+
+
+def test_a_preview_from_stdin(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    preview = dev("preview", "--emulate", "--json")
+    assert preview.code == 0, preview.err
+    text = dev("preview", "--emulate").out
+    reviewed = dev("review", "-", answers=preview.out)
+    assert reviewed.code == 0, reviewed.err
+    plan = text.split("\n\n", 1)[1].split("\n\nOutputs")[0]
+    assert "+ 2 to create" in plan
+    assert plan in reviewed.out, "the same words as the preview's own"
+
+
+def test_exit_codes(run: Run, saved: Path) -> None:
+    assert run("review", "prod.json", "--detailed-exitcode").code == 2
+    assert run("review", "idle.json", "--detailed-exitcode").code == 0
+    assert run("review", "idle.json", "prod.json", "--detailed-exitcode").code == 2
+    assert run("review", "prod.json").code == 0
+    assert run("review").code == 2
+
+
+def test_what_cannot_be_read_or_written(run: Run, saved: Path) -> None:
+    missing = run("review", "prod.json", "none.json")
+    assert (missing.code, missing.out) == (1, "")
+    assert "none.json" in missing.err
+    Path("cli.json").write_text(json.dumps({"resourcePlans": {}}))
+    refused = run("review", "cli.json")
+    assert refused.code == 1
+    assert "error: cli.json is a plan file of the Pulumi CLI" in refused.err
+    assert "  give what `gpuform preview --save-plan FILE` saves" in refused.err
+    assert run("review", "prod.json", "-o", "no/such/folder").code == 1
+
+
+def test_colour_is_for_terminals(run: Run, saved: Path) -> None:
+    assert "\x1b[" not in run("review", "prod.json").out
+    assert "\x1b[31m" in run("review", "prod.json", "--color", "always").out
+    run("review", "prod.json", "--color", "always", "-o", "out")
+    assert "\x1b[" not in Path("out").read_text()

@@ -1,0 +1,230 @@
+"""Files for review: plans, previews, and what is neither."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.values import SIGNATURE, UNKNOWN_TEXT
+from gpuform.stacks.language.plan_schema import plan_schema
+from gpuform.stacks.review.facts import StackFacts
+from gpuform.stacks.review.reading import read_plan
+
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*/plan.json"))
+TOGETHER = "pulumi-python:dynamic/gpuform.together:Cluster"
+THING = "my:mod:Thing"
+CLUSTER = {
+    "cluster_name": "train",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 16,
+    "cuda_version": "12.6",
+    "nvidia_driver_version": "560",
+    "billing_type": "ON_DEMAND",
+}
+
+
+def refusal(content: bytes) -> EngineError:
+    with pytest.raises(EngineError) as raised:
+        read_plan("plan.json", content)
+    assert str(raised.value).startswith("plan.json")
+    return raised.value
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.parent.name)
+def test_plans_are_as_their_schema_says(path: Path) -> None:
+    document = json.loads(path.read_text())
+    jsonschema.Draft202012Validator(plan_schema()).validate(document)
+    assert read_plan("plan.json", b"\xef\xbb\xbf" + path.read_bytes()).project == "conformance"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"format_version": "2"}, {"stack": None}, {"changes": [{}]}, {"more": 1}]
+)
+def test_the_schema_refuses_what_is_no_plan(wrong: dict[str, Any]) -> None:
+    document = Plan.of("demo", "dev", []).model_dump(mode="json") | wrong
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(plan_schema()).validate(document)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "is no plan: it is empty"),
+        (b"\xff\xfe\x00", "is no plan: it is not text"),
+        (b"{\n  nothing\n}", "is no plan: it is not JSON: line 2, column 3"),
+        (b"[]", "is no plan: it is not an object"),
+        (b"{}", "is no plan: project: Field required, and 2 more problems"),
+        (b"[" * 100_000, "is no plan: it is nested too deeply"),
+        (b'{"a":' * 300 + b"1" + b"}" * 300, "is no plan: it is nested too deeply"),
+        (b'{"manifest": {}, "resourcePlans": {}}', "is a plan file of the Pulumi CLI"),
+        (b'{"version": 3, "deployment": {}}', "is an exported state"),
+        (b'{"version": 3, "checkpoint": {}}', "is a state file"),
+        (b'{"sequence": 0}\n{"sequence": 1}\n', "is an event log"),
+        (b'{"resource_changes": []}', "is a plan of Terraform or OpenTofu"),
+        (b'{"stacks": []}', "is a review, not a plan"),
+        (b'{"steps": []}', "has no steps"),
+        (b'{"steps": [3]}', "is no preview: steps.0.urn is not the name of a resource"),
+    ],
+)
+def test_what_is_no_plan_is_told_with_its_place(content: bytes, told: str) -> None:
+    error = refusal(content)
+    assert told in str(error)
+    assert error.hint
+
+
+def test_a_newer_form_is_refused() -> None:
+    document = Plan.of("demo", "dev", []).model_dump(mode="json") | {"format_version": "2"}
+    assert "has format_version '2': this gpuform reads 1" in str(
+        refusal(json.dumps(document).encode())
+    )
+
+
+def test_a_wrong_value_is_not_shown() -> None:
+    document = Plan.of("demo", "dev", []).model_dump(mode="json") | {"stack": ["hunter2"]}
+    error = refusal(json.dumps(document).encode())
+    assert "stack: Input should be a valid string" in str(error)
+    assert "hunter2" not in str(error)
+
+
+def step(
+    op: str, old: dict[str, Any] | None, new: dict[str, Any] | None, type_: str, **facts: Any
+) -> dict[str, Any]:
+    urn = f"urn:pulumi:prod::demo::{type_}::train"
+    state = {"urn": urn, "custom": True, "type": type_}
+    made: dict[str, Any] = {"op": op, "urn": urn, **facts}
+    if old is not None:
+        made["oldState"] = {**state, "id": "c-1", "inputs": old, "outputs": {**old, "ready": True}}
+    if new is not None:
+        made["newState"] = {**state, "inputs": new}
+    return made
+
+
+def preview(*steps: dict[str, Any], **facts: Any) -> Plan:
+    return read_plan("preview.json", json.dumps({"steps": steps, **facts}).encode())
+
+
+def told(plan: Plan) -> list[tuple[str, str, str, bool]]:
+    (change,) = plan.changes
+    return [(str(c.action), c.path, c.after, c.forces_replacement) for c in change.changes]
+
+
+def test_a_replacement_of_a_gpuform_resource() -> None:
+    moved = CLUSTER | {"region": "us-central-4", "num_gpus": 24}
+    plan = preview(step("replace", CLUSTER, moved, TOGETHER, replaceReasons=["region"]))
+    (change,) = plan.changes
+    assert (plan.project, plan.stack, change.name) == ("demo", "prod", "train")
+    assert (change.action, change.reason) == ("replace", "field_forces_replacement")
+    assert (change.gpus_removed, change.gpus_added) == (16, 24)
+    assert change.changes[0].because == "cannot be changed in place"
+    assert told(plan) == [
+        ("update", "region", "us-central-4", True),
+        ("update", "num_gpus", 24, False),
+    ]
+
+
+def test_the_physical_steps_of_a_replacement_are_one_change() -> None:
+    moved = CLUSTER | {"region": "us-central-4"}
+    plan = preview(
+        step("create-replacement", CLUSTER, moved, TOGETHER, replaceReasons=["region"]),
+        step("replace", CLUSTER, moved, TOGETHER, replaceReasons=["region"]),
+        step("delete-replaced", CLUSTER, None, TOGETHER),
+    )
+    assert plan.summary == {"replace": 1}
+    assert told(plan) == [("update", "region", "us-central-4", True)]
+
+
+def test_of_other_resources_the_inputs_are_compared() -> None:
+    plan = preview(
+        step(
+            "replace",
+            {"a": 1, "b": 2, "d": {"x": 1}, "__provider": "cos\nsystem\n"},
+            {"b": 3, "c": UNKNOWN_TEXT, "d": {"x": 1}, "__provider": "other"},
+            THING,
+            detailedDiff={"b": {"kind": "update-replace"}},
+        )
+    )
+    assert told(plan) == [
+        ("update", "b", 3, True),
+        ("add", "c", None, False),
+        ("delete", "a", None, False),
+    ]
+    assert plan.changes[0].changes[1].unknown
+    assert plan.changes[0].replace_paths == ("b",)
+
+
+def test_what_a_preview_does_not_tell_is_said() -> None:
+    password = {"os_user_password": "[secret]"}
+    pool = "pulumi-python:dynamic/gpuform.scp:NodePool"
+    changed = step("update", password | {"count": 2}, password | {"count": 3}, pool)
+    plan = preview(
+        changed,
+        step("wonder", None, None, THING),
+        diagnostics=[
+            {"severity": "info", "message": "not checked: regions: there is no key"},
+            {"severity": "error", "message": "no such type", "urn": changed["urn"]},
+            {"severity": "warning", "message": "careful"},
+        ],
+    )
+    assert plan.unchecked == (
+        "train: what Pulumi's operation wonder does is not known here",
+        "train: whether os_user_password changes cannot be seen: the document masks secrets",
+        "regions: there is no key",
+        "train: the preview failed: no such type",
+        "changes of the stack's outputs: the document of a preview does not tell them",
+    )
+    assert ("update", "count", 3, False) in told(plan)
+
+
+def test_a_secret_that_the_document_says_changes() -> None:
+    old, new = {"a": "[secret]", "b": "[secret]"}, {"a": "[secret]", "c": "[secret]"}
+    plan = preview(step("update", old, new, TOGETHER, diffReasons=["a"]))
+    found = {c.path: c for c in plan.changes[0].changes}
+    assert {path: str(c.action) for path, c in found.items()} == {
+        "a": "update",
+        "b": "delete",
+        "c": "add",
+    }
+    assert all(change.secret for change in found.values())
+
+
+@pytest.mark.parametrize(
+    ("fact", "said"),
+    [("protect", "is protected: Pulumi will refuse"), ("retainOnDelete", "its object stays")],
+)
+def test_options_that_bear_on_a_deletion_are_said(fact: str, said: str) -> None:
+    deleted = step("delete", CLUSTER, None, TOGETHER)
+    deleted["oldState"][fact] = True
+    plan = preview(deleted)
+    assert plan.changes[0].gpus_removed == 16
+    assert any(said in text for text in plan.unchecked)
+
+
+@pytest.mark.parametrize(
+    ("broken", "told_"),
+    [
+        ({"oldState": 3}, "steps.0.oldState is not an object"),
+        ({"oldState": {"type": THING}}, "steps.0.oldState: an entry of the state has no urn"),
+        (
+            {"newState": {"urn": "u", "type": THING, "inputs": {"a": {SIGNATURE: "x"}}}},
+            "steps.0.newState: the state of u is malformed",
+        ),
+    ],
+)
+def test_a_broken_preview_is_told_with_its_place(broken: dict[str, Any], told_: str) -> None:
+    one = step("update", {"a": 1}, {"a": 2}, THING) | broken
+    assert told_ in str(refusal(json.dumps({"steps": [one]}).encode()))
+
+
+def test_the_command_that_comes_next() -> None:
+    plan = preview(step("create", None, CLUSTER, TOGETHER))
+    assert StackFacts(plan, "preview.json").command == "gpuform up --stack prod"
+    saved = json.loads(SCENARIOS[0].read_text())
+    saved |= {"basis": {"state": {}, "config": {}, "program": {}}}
+    bound = read_plan("plan.json", json.dumps(saved).encode())
+    assert StackFacts(bound, "a b.json").command == "gpuform up --plan 'a b.json' --stack dev"
+    assert StackFacts(bound, "-").command == "gpuform up --stack dev"
