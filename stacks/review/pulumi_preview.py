@@ -151,7 +151,10 @@ def _fields(step: _Step, old: ResourceState, new: ResourceState) -> list[FieldCh
     hidden = secrets_of(old.outputs) | secrets_of(old.inputs) | secrets_of(new.inputs)
     before = {key: value for key, value in old.outputs.items() if key not in hidden}
     after = {key: value for key, value in new.inputs.items() if key not in hidden}
-    found = lifecycle_class(*kind)().changes(to_provider(before), to_provider(after))
+    try:
+        found = lifecycle_class(*kind)().changes(to_provider(before), to_provider(after))
+    except Exception:  # noqa: BLE001 - the document may hold values that no check has let through
+        return None
     return [*found, *_secret_fields(step, old, new, hidden)]
 
 

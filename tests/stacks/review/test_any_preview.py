@@ -1,0 +1,69 @@
+"""Whatever stands in a preview's document, it is read or refused, and nothing else happens."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_strategies import json_values
+from review_documents import FORMS
+
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.reading import read_plan
+
+STATES = [
+    resource
+    for path in sorted((Path(__file__).parent / "scenarios").glob("*/state.json"))
+    for resource in json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
+    if "dynamic" in resource["type"]
+]
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, value: Any) -> Any:
+    """The value with something odd in one place."""
+    value = copy.deepcopy(value)
+    place = value
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = draw(st.sampled_from(keys))
+        inner = place[key]
+        if not isinstance(inner, dict | list) or not inner or draw(st.integers(0, 3)) == 0:
+            place[key] = draw(json_values)
+            return value
+        place = inner
+
+
+@st.composite
+def previews(draw: st.DrawFn) -> Any:
+    old = draw(st.sampled_from(STATES))
+    new = {key: copy.deepcopy(old[key]) for key in ("urn", "type", "custom", "inputs")}
+    new["inputs"] = draw(spoiled(new["inputs"]))
+    op = draw(st.sampled_from(["create", "update", "replace", "delete", "same", "read"]))
+    step = {"op": op, "urn": old["urn"], "oldState": old, "newState": new, "replaceReasons": ["a"]}
+    document = {"steps": [step], "diagnostics": [{"message": "m", "severity": "error"}]}
+    return draw(st.just(document) | spoiled(document))
+
+
+def read(document: Any) -> Plan | str:
+    """The plan, or why there is none."""
+    try:
+        return read_plan("preview.json", json.dumps(document).encode())
+    except EngineError as refused:
+        return str(refused)
+
+
+@settings(max_examples=100)
+@given(previews())
+def test_any_preview_is_read_or_refused(document: Any) -> None:
+    plan = read(document)
+    if isinstance(plan, str):
+        assert plan.startswith("preview.json")
+        assert "lanted" not in plan
+    else:
+        review = Review([StackFacts(plan, "preview.json")])
+        assert all("lanted" not in form(review) for form in FORMS.values())
