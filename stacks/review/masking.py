@@ -21,6 +21,12 @@ from gpuform.stacks.engine.values import (
 )
 from gpuform.stacks.review.identity import kind_of
 
+_READ: Final = (
+    *("urn", "type", "custom", "id", "protect", "retainOnDelete", "initErrors"),
+    "additionalSecretOutputs",
+)
+"""What a review asks of a resource, beside its properties."""
+
 _MARKED: Final = {SIGNATURE: SECRET, "ciphertext": MASK}
 
 
@@ -39,7 +45,7 @@ class _Hidden:
 def masked_resource(document: Mapping[str, Any]) -> ResourceState:
     """The entry of a resource. Raises StateError for what is not Pulumi's format."""
     values = {name: _masked(document.get(name) or {}) for name in ("inputs", "outputs")}
-    plain = {key: value for key, value in document.items() if key != "replacementTrigger"}
+    plain = {name: document[name] for name in _READ if name in document}
     resource = decode_resource({**plain, **values}, _Hidden())
     secret = {*resource.additional_secret_outputs, *_secret_names(resource.type)}
     resource.inputs = _hidden(resource.inputs, secret)

@@ -1,0 +1,76 @@
+"""Text of others in Markdown is shown as it is, and does nothing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan_strategies import ODD_TEXTS
+from review_documents import parsed, tags
+
+from gpuform.stacks.review.escaping import block, cell, code, phrase, tag, words
+from gpuform.stacks.review.visible import visible
+
+TEXTS = st.sampled_from(ODD_TEXTS) | st.text(max_size=30) | st.text("`|\\ \n*_", max_size=12)
+
+
+def shown(inline: str) -> list[tuple[str, str]]:
+    (paragraph,) = (t for t in parsed(f"x {inline} y").tokens if t.type == "inline")
+    return [(child.type, child.content) for child in paragraph.children or []]
+
+
+@given(TEXTS)
+def test_a_code_span_is_one_and_shows_the_text(text: str) -> None:
+    children = shown(code(text, 10_000))
+    assert [kind for kind, _ in children] == ["text", "code_inline", "text"]
+    assert children[1][1].strip() == (visible(text).strip() or "(empty)")
+
+
+@given(TEXTS, TEXTS)
+def test_cells_stay_cells(one: str, other: str) -> None:
+    document = parsed(f"| a | b |\n|---|---|\n| {cell(one)} | {cell(other)} |\n")
+    assert len(document.rows) == 2
+    assert [len(row) for row in document.rows] == [2, 2]
+
+
+@given(TEXTS, st.sampled_from(["text", "diff"]))
+def test_a_block_is_one_and_shows_the_lines(text: str, language: str) -> None:
+    tokens = parsed(f"before\n\n{block(text, language)}\n\nafter").tokens
+    (fence,) = (token for token in tokens if token.type == "fence")
+    assert fence.info == language
+    if len(text) <= 1000:
+        assert fence.content == "\n".join(map(visible, text.split("\n"))) + "\n"
+    assert tokens[-2].content == "after"
+
+
+@given(TEXTS)
+def test_in_html_it_is_text(text: str) -> None:
+    for made in (str(tag(text)), str(phrase(text))):
+        read = tags(f"<summary>{made}</summary>")
+        assert {name for name, _ in read.tags} <= {"summary", "code"}
+        assert "\n" not in made
+
+
+@pytest.mark.parametrize(
+    "text", ["cannot be changed in place", "no longer declared: back to it", "GPUs (16), 24 + 8"]
+)
+def test_plain_words_stand_as_they_are(text: str) -> None:
+    assert words(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("@everyone", "see #12", "GH-12", "www.evil.example", "http://evil.example", ":tada:"),
+        *("a_b_c", "*bold*", "<b>", "0123456789abcdef", "- item", "1. item", "a!12", "~label"),
+        *("two  spaces", " first", "last ", "$1", "%2", "&amp;", "x" * 201, "[a](b)", "`"),
+    ],
+)
+def test_anything_else_stands_in_code(text: str) -> None:
+    assert words(text) == code(text)
+    assert str(phrase(text)).startswith("<code>")
+
+
+def test_long_texts_are_cut() -> None:
+    assert len(code("x" * 5000)) <= 202
+    many = block("\n".join(["y" * 5000] * 300))
+    assert "... 100 more lines" in many
+    assert max(map(len, many.split("\n"))) <= 1000

@@ -1,0 +1,32 @@
+"""What the real Pulumi CLI printed: its previews are read as it counted them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from review_documents import FORMS
+
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.reading import read_plan
+
+PREVIEWS = json.loads((Path(__file__).parent / "recorded_previews.json").read_text())
+"""Of the Pulumi CLI 3.260.0; times, versions, UUIDs, positions and pickled providers are masked."""
+
+
+@pytest.mark.parametrize("name", PREVIEWS)
+def test_a_recorded_preview(name: str) -> None:
+    document = PREVIEWS[name]
+    stacks = [s["op"] for s in document["steps"] if "pulumi:pulumi:Stack" in s["urn"]]
+    told = dict(document["changeSummary"])
+    told[stacks[0]] -= 1
+    plan = read_plan("preview.json", json.dumps(document).encode())
+    assert (plan.project, plan.stack) == ("rec", "dev")
+    counts = {str(action): number for action, number in plan.summary.items()}
+    changed = {op: number for op, number in told.items() if number and op != "same"}
+    assert {op: number for op, number in counts.items() if op != "same"} == changed
+    for change in plan.changes:
+        assert "__provider" not in {field.path for field in change.changes}
+        if change.action == "replace":
+            assert bool(change.replace_paths) is (change.reason != "dependency_replaced")
+    review = Review([StackFacts(plan, "preview.json")])
+    assert all(form(review) for form in FORMS.values())
