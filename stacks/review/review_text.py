@@ -7,20 +7,21 @@ from gpuform.stacks.review.change_text import change_lines
 from gpuform.stacks.review.facts import Review, StackFacts, as_property, gpus_text, validity
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.plan_text import plan_text
+from gpuform.stacks.review.plan_text import changes_text, unchecked_lines
 from gpuform.stacks.review.summary_text import counts_text
 from gpuform.stacks.review.visible import visible
 
 
 def review_text(review: Review, paint: Paint = PLAIN) -> str:
     """The text, without an end of its own; nothing is left out."""
-    blocks = ["\n".join(_heading(review, paint))]
+    blocks = ["\n".join(_heading(review, paint)), "\n".join(_dangers(review, paint))]
     for stack in review.stacks:
         title = paint("bold", f"{visible(stack.name)}:")
         blocks += [title] if len(review.stacks) > 1 else []
-        unchanged = stack.counts.get(PlanAction.SAME, 0)
-        blocks.append(plan_text(stack.plan, unchanged=unchanged, paint=paint))
+        blocks.append(changes_text(stack.plan, paint=paint))
         blocks.append("\n".join(_outputs(stack, paint)))
+        if stack.plan.unchecked:
+            blocks.append("\n".join(unchecked_lines(stack.plan.unchecked, paint)))
     blocks.append("\n".join(_next(review, paint)))
     return "\n\n".join(block for block in blocks if block)
 
@@ -36,12 +37,20 @@ def _heading(review: Review, paint: Paint) -> Iterator[str]:
     removed = bool(review.gpus_removed)
     yield counts_text(review.counts)
     yield paint("remove" if removed else "", f"GPUs: {gpus_text(review)}")
-    dangers = sum(stack.dangers for stack in review.stacks)
-    if dangers:
-        yield paint("remove", counted(dangers, "dangerous change"))
     if len(review.stacks) > 1:
         yield ""
         yield from _table(review)
+
+
+def _dangers(review: Review, paint: Paint) -> Iterator[str]:
+    found = [(stack, subject) for stack, subject in review.subjects if subject.danger]
+    if found:
+        yield paint("bold", "Dangerous changes:")
+    for stack, subject in found:
+        change, danger = subject.change, subject.danger
+        where = f" in {stack.name}" if len(review.stacks) > 1 else ""
+        text = f"{change.action} {change.name}{where}: {danger.text if danger else ''}"
+        yield "    " + paint("remove", visible(text))
 
 
 def _table(review: Review) -> Iterator[str]:

@@ -35,7 +35,7 @@ def saved(project: Path) -> Path:
 def test_every_format_to_stdout_and_to_a_file(run: Run, saved: Path, form: str) -> None:
     shown = run("review", "prod.json", "--format", form)
     assert (shown.code, shown.err) == (0, "")
-    assert "destroys 16 GPUs" in shown.out or form == "text"
+    assert "destroys 16 GPUs" in shown.out
     written = run("review", "prod.json", "--format", form, "--output", "out")
     assert (written.code, written.out) == (0, "")
     assert Path("out").read_text() == shown.out
@@ -54,8 +54,8 @@ def test_a_preview_from_stdin(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None
     text = dev("preview", "--emulate").out
     reviewed = dev("review", "-", answers=preview.out)
     assert reviewed.code == 0, reviewed.err
-    plan = text.split("\n\n", 1)[1].split("\n\nOutputs")[0]
-    assert "+ 2 to create" in plan
+    plan = text.split("\n\n", 1)[1].split("\n\nResources")[0]
+    assert "train  together:Cluster  create" in plan
     assert plan in reviewed.out, "the same words as the preview's own"
 
 
