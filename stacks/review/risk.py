@@ -66,7 +66,7 @@ def danger_of(change: ResourceChange) -> Danger | None:
     if kind in _RECORDS:
         return None
     if change.action is PlanAction.DELETE:
-        return Danger(Risk.DELETES, "deletes it")
+        return Danger(Risk.DELETES, "is deleted for good")
     return Danger(Risk.REPLACES, "deletes it and makes it anew")
 
 

@@ -31,7 +31,7 @@ LEFT, CHANGED = PlanReason.NOT_IN_PROGRAM, PlanReason.CHANGED
         (DELETE, LEFT, {"type_": POOL}, Risk.DESTROYS_CAPACITY, "destroys all its GPU nodes"),
         (REPLACE, CHANGED, {"type_": NODE}, Risk.DESTROYS_CAPACITY, "destroys a GPU node"),
         (DELETE, LEFT, {"type_": VOLUME}, Risk.DESTROYS_DATA, "destroys a volume and its data"),
-        (DELETE, LEFT, {}, Risk.DELETES, "deletes it"),
+        (DELETE, LEFT, {}, Risk.DELETES, "is deleted for good"),
         (REPLACE, CHANGED, {}, Risk.REPLACES, "deletes it and makes it anew"),
         (UPDATE, CHANGED, {"gpus_removed": 8}, Risk.REDUCES_CAPACITY, "takes 8 GPUs away"),
         (
