@@ -59,7 +59,8 @@ def review(files: tuple[str, ...], form: str, output: Path | None, detailed_exit
     from gpuform.stacks.review.reading import read_plan  # noqa: PLC0415 - as above
 
     with session() as current:
-        found = Review([StackFacts(read_plan(name, _content(name)), name) for name in files])
+        plans = [read_plan("stdin" if name == "-" else name, _content(name)) for name in files]
+        found = Review(list(map(StackFacts, plans, files)))
         text = _written(found, form, current, to_file=output is not None)
         if output is None:
             current.screen.write(text)

@@ -29,6 +29,7 @@ _OPS: Final = {
         ("replace", "create-replacement", "delete-replaced", "import-replacement"), Op.REPLACE
     ),
 }
+_OF_PREVIEWS: Final = ("steps", "changeSummary", "maybeCorrupt")
 _SILENT: Final = ("refresh", "remove-pending-replace", "discard", "discard-replaced")
 _NOT_TOLD: Final = "changes of the stack's outputs: the document of a preview does not tell them"
 _NOTE: Final = "not checked: "
@@ -59,7 +60,7 @@ class _Counter:
 
 def is_preview(document: Mapping[str, Any]) -> bool:
     """Whether a JSON object has the form of a preview."""
-    return isinstance(document.get("steps"), list) and "changes" not in document
+    return "format_version" not in document and any(key in document for key in _OF_PREVIEWS)
 
 
 def plan_of(name: str, document: Mapping[str, Any]) -> Plan:
@@ -67,7 +68,8 @@ def plan_of(name: str, document: Mapping[str, Any]) -> Plan:
     steps: dict[str, _Step] = {}
     notes: list[str] = []
     stack, project = "", ""
-    for at, each in enumerate(document["steps"]):
+    told = document.get("steps")
+    for at, each in enumerate(told if isinstance(told, list) else []):
         where = f"{name} is no preview: steps.{at}"
         if not isinstance(each, dict) or not is_urn(str(each.get("urn"))):
             raise EngineError(f"{where}.urn is not the name of a resource")
@@ -108,21 +110,12 @@ def _step(where: str, each: Mapping[str, Any], op: Op) -> _Step:
     ]
     replaces = [*_texts(each.get("replaceReasons")), *forced]
     changed = [*replaces, *_texts(each.get("diffReasons")), *details]
-    return _Step(
-        op,
-        states["oldState"],
-        states["newState"],
-        _roots(replaces),
-        property_paths.top_level(changed),
-    )
+    roots, changed_roots = map(property_paths.top_level, (replaces, changed))
+    return _Step(op, states["oldState"], states["newState"], roots, changed_roots)
 
 
 def _texts(value: Any) -> list[str]:
     return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
-
-
-def _roots(paths: Sequence[str]) -> list[str]:
-    return property_paths.top_level(paths)
 
 
 def _merge(steps: dict[str, _Step], urn: str, step: _Step) -> None:

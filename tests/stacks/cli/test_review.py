@@ -77,6 +77,7 @@ def test_what_cannot_be_read_or_written(run: Run, saved: Path) -> None:
     assert "error: cli.json is a plan file of the Pulumi CLI" in refused.err
     assert "  give what `gpuform preview --save-plan FILE` saves" in refused.err
     assert run("review", "prod.json", "-o", "no/such/folder").code == 1
+    assert "error: stdin is no plan: it is empty" in run("review", "-").err
 
 
 def test_colour_is_for_terminals(run: Run, saved: Path) -> None:

@@ -68,6 +68,8 @@ def test_the_schema_refuses_what_is_no_plan(wrong: dict[str, Any]) -> None:
         (b'{"resource_changes": []}', "is a plan of Terraform or OpenTofu"),
         (b'{"stacks": []}', "is a review, not a plan"),
         (b'{"steps": []}', "has no steps"),
+        (b'{"steps": 7}', "has no steps"),
+        (b'{"diagnostics": [], "maybeCorrupt": false}', "has no steps"),
         (b'{"steps": [3]}', "is no preview: steps.0.urn is not the name of a resource"),
     ],
 )
