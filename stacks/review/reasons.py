@@ -25,6 +25,9 @@ def why(change: ResourceChange) -> str:
 
 def causes(change: ResourceChange) -> list[tuple[list[str], str]]:
     """The reasons one by one: the fields that each is about, if any, and its text."""
+    forced = forcing(change)
+    if change.reason is PlanReason.DEPENDENCY_REPLACED and forced:
+        return [([*forced], "depends on what is replaced")]
     if change.reason is not PlanReason.FIELD_FORCES_REPLACEMENT:
         text = _REASONS.get(change.reason, "")
         return [([], text)] if text else []

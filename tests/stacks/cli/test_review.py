@@ -85,3 +85,18 @@ def test_colour_is_for_terminals(run: Run, saved: Path) -> None:
     assert "\x1b[31m" in run("review", "prod.json", "--color", "always").out
     run("review", "prod.json", "--color", "always", "-o", "out")
     assert "\x1b[" not in Path("out").read_text()
+
+
+def test_a_saved_plan_with_the_command_that_applies_it(dev: Run) -> None:
+    assert dev("preview", "--emulate", "--save-plan", "plan.json").code == 0
+    out = dev("review", "plan.json").out
+    assert "Plan of demo/dev: update (made 20" in out
+    assert "    gpuform up --plan plan.json --stack dev\n" in out
+    assert "  + status:     [known after apply]\n" in out
+    assert "A saved plan is refused before the first change" in out
+    for form in ("github", "html", "json"):
+        shown = dev("review", "plan.json", "--format", form).out
+        assert "gpuform up --plan plan.json --stack dev" in shown
+        assert "hunter2" not in shown
+    applied = dev("up", "--emulate", "--plan", "plan.json", "--stack", "dev", "--yes")
+    assert applied.code == 0, applied.err
