@@ -9,7 +9,7 @@ from gpuform.stacks.engine.values import (
     UNKNOWN,
     PropertyMap,
     PropertyValue,
-    contains_secret,
+    Secret,
     contains_unknown,
     unwrap,
 )
@@ -17,7 +17,10 @@ from gpuform.stacks.review.outputs_text import differs, shown
 
 
 def output_changes(before: PropertyMap, after: PropertyMap) -> Iterator[OutputChange]:
-    """One for each output that comes, changes or goes, by name."""
+    """One for each output that comes, changes or goes, by name.
+
+    It is secret when all of it is; a secret inside one is masked in its place.
+    """
     for name in sorted({*before, *after}):
         if differs(name, before, after):
             action = Action.UPDATE if name in before else Action.ADD
@@ -28,7 +31,7 @@ def output_changes(before: PropertyMap, after: PropertyMap) -> Iterator[OutputCh
                 before=_plain(old),
                 after=_plain(new),
                 unknown=contains_unknown(new),
-                secret=contains_secret(old) or contains_secret(new),
+                secret=isinstance(old, Secret) or isinstance(new, Secret),
             )
 
 

@@ -93,6 +93,7 @@ def test_a_saved_plan_with_the_command_that_applies_it(dev: Run) -> None:
     assert "Plan of demo/dev: update (made 20" in out
     assert "    gpuform up --plan plan.json --stack dev\n" in out
     assert "  + status:     [known after apply]\n" in out
+    assert '{region: "us-central-8", token: [secret]}' in out
     assert "A saved plan is refused before the first change" in out
     for form in ("github", "html", "json"):
         shown = dev("review", "plan.json", "--format", form).out
