@@ -111,17 +111,20 @@ class ProviderHost:
         with self._calling(urn) as call:
             call.refreshing = refreshing
             result = provider.diff(id_, plain_olds, plain_news)
-            fields = (
-                provider.changes(plain_olds, plain_news)
-                if isinstance(provider, Lifecycle)
-                else None
-            )
             return Diff(
                 changes=None if result.changes is None else bool(result.changes),
                 replaces=list(map(str, result.replaces or ())),
                 delete_before_replace=bool(result.delete_before_replace),
-                fields=fields,
+                fields=_field_changes(provider, plain_olds, plain_news),
             )
+
+    def field_changes(self, olds: PropertyMap, news: PropertyMap) -> Sequence[FieldChange] | None:
+        """The property-level changes of one of gpuform's resources; else None. No provider call."""
+        try:
+            provider = self._provider(news, olds)
+        except EngineError:
+            return None
+        return _field_changes(provider, to_provider(olds), to_provider(news))
 
     def create(self, urn: str, inputs: PropertyMap, timeout: float | None) -> Created:
         """Creates the object. Raises ProviderError when nothing exists afterwards."""
@@ -288,3 +291,9 @@ def _user_errors() -> Iterator[None]:
         raise ProviderError(
             "Traceback (most recent call last):\n" + "".join(told).rstrip()
         ) from None
+
+
+def _field_changes(
+    provider: ResourceProvider, olds: dict[str, Any], news: dict[str, Any]
+) -> Sequence[FieldChange] | None:
+    return provider.changes(olds, news) if isinstance(provider, Lifecycle) else None

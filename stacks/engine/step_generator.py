@@ -149,7 +149,9 @@ class StepGenerator:
             return [Step(Op.CREATE, goal.urn, None, goal, change=self._described(Op.CREATE, goal))]
         if recreated:
             self._replaced.add(goal.urn)
-            return self._replacement(old, goal, resource_diff.fallen(self._fallen[goal.urn]))
+            diff = resource_diff.fallen(self._fallen[goal.urn])
+            fields = self.host.field_changes(old.outputs, goal.inputs)
+            return self._replacement(old, goal, replace(diff, fields=fields))
         if old.external:
             # The object stays where it is: nothing that goes with it has to be replaced.
             return self._replacement(old, goal, None, create_first=True)

@@ -25,15 +25,15 @@ def why(change: ResourceChange) -> str:
 
 def causes(change: ResourceChange) -> list[tuple[list[str], str]]:
     """The reasons one by one: the fields that each is about, if any, and its text."""
-    forced = forcing(change)
-    if change.reason is PlanReason.DEPENDENCY_REPLACED and forced:
-        return [([*forced], "depends on what is replaced")]
-    if change.reason is not PlanReason.FIELD_FORCES_REPLACEMENT:
+    found: dict[str, list[str]] = {}
+    fell = change.reason is PlanReason.DEPENDENCY_REPLACED
+    if fell and change.replace_paths:
+        found["depends on what is replaced"] = [*change.replace_paths]
+    elif change.reason is not PlanReason.FIELD_FORCES_REPLACEMENT:
         text = _REASONS.get(change.reason, "")
         return [([], text)] if text else []
-    found: dict[str, list[str]] = {}
     for each in change.changes:
-        if each.forces_replacement:
+        if each.forces_replacement and not (fell and each.path in change.replace_paths):
             found.setdefault(each.because or _FORCES, []).append(each.path)
     if not found and change.replace_paths:
         found = {_FORCES: [*change.replace_paths]}
