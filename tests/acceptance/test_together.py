@@ -207,3 +207,11 @@ def test_both_spellings_of_the_driver_are_one(project):
     pair = {k: v for k, v in CLUSTER.items() if k != "driver_version"}
     project.declare({**pair, "cuda_version": "12.6", "nvidia_driver_version": "560"})
     assert project.run("preview", "--expect-no-changes").code == 0
+
+
+def test_what_falls_with_a_volume_names_its_own_reasons_too(project):
+    project.declare(CLUSTER, VOLUME)
+    project.up()
+    project.declare({**CLUSTER, "region": "us-central-4"}, {**VOLUME, "region": "us-central-4"})
+    plan = project.ok("preview").out
+    assert "volume_id depends on what is replaced; region cannot be changed in place" in plan

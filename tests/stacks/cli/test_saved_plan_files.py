@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from plan_scenes import Scene
 
-from gpuform.stacks.cli.plan_file import MAKE_ONE, read_plan
+from gpuform.stacks.cli.plan_file import read_plan
 from gpuform.stacks.engine.errors import EngineError
 
 GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
@@ -22,14 +22,14 @@ GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "plan.json:1:1: no JSON: Expecting value"),
-        ('{\n  "a": 1\n  "b": 2}', "plan.json:3:3: no JSON: Expecting ','"),
+        ("", "is no plan: it is empty"),
+        ('{\n  "a": 1\n  "b": 2}', "plan.json:3:3: this is not JSON: Expecting ','"),
         ("[" * 100_000, "it is nested too deeply"),
-        ("[]", "it is JSON, but no object"),
-        ("{}", "it has no format_version"),
-        ('{"format_version": 1}', "it has no format_version"),
+        ("[]", "is no plan: it is not an object"),
+        ("{}", "is no plan: project: Field required"),
+        ('{"format_version": 1}', "format_version: Input should be a valid string"),
         ('{"format_version": "1", "project": 3}', "project: Input should be a valid string"),
-        ('{"config": {}, "changeSummary": {}}', "it has no format_version"),
+        ('{"config": {}, "changeSummary": {}}', "is what a preview prints, not a saved plan"),
     ],
 )
 def test_no_plan_at_all(tmp_path: Path, text: str, told: str) -> None:
@@ -38,7 +38,7 @@ def test_no_plan_at_all(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(EngineError) as error:
         read_plan(file)
     assert told in str(error.value)
-    assert error.value.hint == MAKE_ONE
+    assert error.value.hint == "`gpuform preview --save-plan FILE` makes one"
 
 
 def test_no_text(tmp_path: Path) -> None:
@@ -56,14 +56,14 @@ def test_a_plan_of_the_pulumi_cli(scene: Scene) -> None:
     plan = {"manifest": {"version": "v3.260.0"}, "config": {}, "resourcePlans": {}}
     (scene.project / "plan.json").write_text(json.dumps(plan))
     error = scene.refused()
-    assert "plan.json is a plan of the Pulumi CLI" in error
+    assert "plan.json is a plan file of the Pulumi CLI" in error
     assert "`pulumi up --plan plan.json` applies it" in error
 
 
 def test_a_newer_form(scene: Scene) -> None:
     scene.save()
     scene.edit(lambda plan: plan.update(format_version="2"))
-    assert "plan.json has the form '2'; this gpuform reads the form '1'" in scene.refused()
+    assert "plan.json has format_version '2': this gpuform reads '1'" in scene.refused()
 
 
 @pytest.mark.parametrize(

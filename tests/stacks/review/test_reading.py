@@ -55,8 +55,8 @@ def test_the_schema_refuses_what_is_no_plan(wrong: dict[str, Any]) -> None:
     ("content", "told"),
     [
         (b"", "is no plan: it is empty"),
-        (b"\xff\xfe\x00", "is no plan: it is not text"),
-        (b"{\n  nothing\n}", "is no plan: it is not JSON: line 2, column 3"),
+        (b"\xff\xfe\x00", "is no plan: it is not UTF-8 text (byte 0)"),
+        (b"{\n  nothing\n}", "plan.json:2:3: this is not JSON"),
         (b"[]", "is no plan: it is not an object"),
         (b"{}", "is no plan: project: Field required, and 2 more problems"),
         (b"[" * 100_000, "is no plan: it is nested too deeply"),
@@ -81,7 +81,7 @@ def test_what_is_no_plan_is_told_with_its_place(content: bytes, told: str) -> No
 
 def test_a_newer_form_is_refused() -> None:
     document = Plan.of("demo", "dev", []).model_dump(mode="json") | {"format_version": "2"}
-    assert "has format_version '2': this gpuform reads 1" in str(
+    assert "has format_version '2': this gpuform reads '1'" in str(
         refusal(json.dumps(document).encode())
     )
 
