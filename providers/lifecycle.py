@@ -30,7 +30,7 @@ from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import same
+from gpuform.schemas.values import UNKNOWN, same
 
 __all__ = ["PROVIDER_KEY", "Lifecycle"]
 
@@ -62,7 +62,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     timeouts: ClassVar[Timeouts]
     actions: ClassVar[type[Actions[Any, Any]]]
     gpus_field: ClassVar[str] = ""
-    """The input that says how many GPUs the resource holds; empty when it holds none."""
+    """The input that says how many GPUs the resource holds, if there is one (see `gpus`)."""
     planned: ClassVar[frozenset[str]] = frozenset()
     """The inputs that `planned_changes` compares, instead of their rules."""
     parts: ClassVar[str] = ""
@@ -71,6 +71,14 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     """What a deletion leaves as it is, for the plan to say; empty when that is nothing."""
 
     _settings: Settings | None = None
+
+    @classmethod
+    def gpus(cls, values: Mapping[str, Any]) -> int | None:
+        """How many GPUs a resource of these inputs or outputs holds; None when not known yet."""
+        count = values.get(cls.gpus_field) if cls.gpus_field else 0
+        if count is UNKNOWN:
+            return None
+        return int(count) if isinstance(count, int | float) else 0
 
     def __getstate__(self) -> None:
         """Nothing of an instance is pickled: what it was configured with stays in its process."""

@@ -31,13 +31,13 @@ def summary_of(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
     """
     if kind not in LIFECYCLES.get(platform, {}):
         return Summary()
-    gpus = outputs.get(lifecycle_class(platform, kind).gpus_field or "")
+    gpus = lifecycle_class(platform, kind).gpus(outputs)
     cost = outputs.get("current_hourly_rate")
     return Summary(
         state=_state(outputs),
         ready=outputs.get("ready") is True,
         reason=str(outputs.get("not_ready_reason") or ""),
-        gpus=int(gpus) if isinstance(gpus, int | float) else 0,
+        gpus=gpus or 0,
         hourly_cost=float(cost) if isinstance(cost, int | float) else None,
         currency=str(outputs.get("currency") or ""),
         alerts=tuple(_alerts(outputs)),

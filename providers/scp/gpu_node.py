@@ -29,6 +29,7 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import requests, wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
+from gpuform.schemas.scp.servers import GPUS_OF_A_SERVER
 from gpuform.schemas.scp.statuses import FABRIC_READY, NODE_AT_REST, NODE_FAILED
 from gpuform.schemas.values import UNKNOWN
 
@@ -186,6 +187,11 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     actions = GpuNodeActions
     planned = frozenset(PLANNED)
+
+    @classmethod
+    def gpus(cls, values: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
+        """Those of its server."""
+        return GPUS_OF_A_SERVER
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

@@ -32,7 +32,9 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
+from gpuform.schemas.scp.servers import GPUS_OF_A_SERVER
 from gpuform.schemas.scp.statuses import NODE_AT_REST
+from gpuform.schemas.values import UNKNOWN
 
 _ID = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
 
@@ -161,6 +163,15 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     actions = NodePoolActions
     planned = pool_changes.PLANNED
     parts = "node_ids"
+
+    @classmethod
+    def gpus(cls, values: Mapping[str, Any]) -> int | None:
+        """Those of its servers."""
+        count, nodes = values.get("count"), values.get("nodes")
+        if UNKNOWN in (count, nodes):
+            return None
+        servers = len(nodes) if isinstance(nodes, Mapping) else int(count or 0)
+        return servers * GPUS_OF_A_SERVER
 
     @classmethod
     def planned_changes(

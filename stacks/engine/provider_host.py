@@ -22,13 +22,14 @@ from pulumi.runtime._serialization import _deserialize
 from gpuform.providers.call import Call, serving
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
+from gpuform.providers.properties import plain
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.plan import PlanReason
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_values import from_provider, to_provider
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import PropertyMap, Unknown
+from gpuform.stacks.engine.values import PropertyMap
 
 
 class ProviderError(EngineError):
@@ -204,11 +205,9 @@ class ProviderHost:
             provider = self._provider(resource.inputs)
         except EngineError:
             return 0
-        name = provider.gpus_field if isinstance(provider, Lifecycle) else ""
-        count = values.unwrap_secrets(resource.inputs.get(name)) if name else 0.0
-        if isinstance(count, Unknown):
-            return None
-        return int(count) if isinstance(count, int | float) else 0
+        if not isinstance(provider, Lifecycle):
+            return 0
+        return provider.gpus(plain(to_provider(resource.inputs)))
 
     def _kept(
         self, call: Call, outs: Mapping[str, Any] | None, inputs: PropertyMap, known: PropertyMap

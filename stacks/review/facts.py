@@ -9,7 +9,7 @@ from functools import cached_property
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PropertyChange, ResourceChange
 from gpuform.stacks.review.names import is_noise
 from gpuform.stacks.review.reasons import is_shown
-from gpuform.stacks.review.risk import Danger, danger_of, gpus_gained, gpus_lost, rank, ranked
+from gpuform.stacks.review.risk import Danger, danger_of, rank, ranked
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class StackFacts:
 
     @cached_property
     def gpus_removed(self) -> Gpus:
-        return Gpus.of(map(gpus_lost, self.plan.changes))
+        return Gpus.of(change.gpus_removed for change in self.plan.changes)
 
     @cached_property
     def gpus_added(self) -> Gpus:
-        return Gpus.of(map(gpus_gained, self.plan.changes))
+        return Gpus.of(change.gpus_added for change in self.plan.changes)
 
     @property
     def is_bound(self) -> bool:

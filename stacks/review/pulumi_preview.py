@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.properties import plain
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.plan import Plan, ResourceChange
-from gpuform.stacks.engine import property_paths, values
+from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.presentation import describe
 from gpuform.stacks.engine.provider_host import Diff
@@ -51,11 +52,7 @@ class _Counter:
 
     def gpus(self, resource: ResourceState) -> int | None:
         kind = kind_of(resource.type)
-        name = lifecycle_class(*kind).gpus_field if kind else ""
-        count = resource.inputs.get(name) if name else 0.0
-        if isinstance(count, values.Unknown):
-            return None
-        return int(count) if isinstance(count, int | float) else 0
+        return lifecycle_class(*kind).gpus(plain(to_provider(resource.inputs))) if kind else 0
 
 
 def is_preview(document: Mapping[str, Any]) -> bool:

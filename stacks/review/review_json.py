@@ -4,7 +4,6 @@ from typing import Any, Final
 
 from gpuform.stacks.review.facts import Gpus, Review, StackFacts, Subject
 from gpuform.stacks.review.reasons import forcing
-from gpuform.stacks.review.risk import gpus_lost
 
 FORMAT_VERSION: Final = "1"
 """Grows when a reader of the old form would misread the new one."""
@@ -51,5 +50,5 @@ def _danger(subject: Subject) -> dict[str, Any]:
         "risk": str(danger.risk) if danger else "",
         "text": danger.text if danger else "",
         "forced_by": [*forcing(change)],
-        "gpus_removed": gpus_lost(change),
+        "gpus_removed": change.gpus_removed,
     }

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.review.names import counted, is_noise, short_type
 
@@ -14,10 +13,6 @@ _DATA: Final = ("SharedVolume",)
 """The kinds whose objects hold people's data."""
 _RECORDS: Final = ("HealthGate",)
 """The kinds that are nothing on a platform: replacing one destroys nothing."""
-
-
-_UNCOUNTED: Final = ("scp:NodePool", "scp:GpuNode")
-"""Nodes with GPUs of which no property says how many."""
 
 
 class Risk(StrEnum):
@@ -39,21 +34,10 @@ class Danger:
     text: str
 
 
-def gpus_lost(change: ResourceChange) -> int | None:
-    """How many GPUs the change takes away; None when that is not known."""
-    return None if _lost_nodes(change) else change.gpus_removed
-
-
-def gpus_gained(change: ResourceChange) -> int | None:
-    """How many GPUs the change brings; None when that is not known."""
-    brings = change.action in (PlanAction.CREATE, PlanAction.REPLACE)
-    return None if brings and short_type(change.type) in _UNCOUNTED else change.gpus_added
-
-
 def danger_of(change: ResourceChange) -> Danger | None:
     """What is dangerous about the change; None when nothing is."""
     kind = short_type(change.type).rpartition(":")[2]
-    lost = gpus_lost(change)
+    lost = change.gpus_removed
     if change.reason is PlanReason.GONE:
         with_gpus = "" if lost == 0 else f", with {_gpus(change)}"
         return Danger(Risk.GONE, f"is gone from the platform{with_gpus}")
@@ -72,7 +56,7 @@ def danger_of(change: ResourceChange) -> Danger | None:
 
 def rank(change: ResourceChange) -> tuple[float, bool, bool, bool]:
     """The place in a review: what takes most GPUs away first, then data, then other dangers."""
-    danger, lost = danger_of(change), gpus_lost(change)
+    danger, lost = danger_of(change), change.gpus_removed
     lost_first = (float("inf") if danger else 0) if lost is None else lost
     is_data = danger is not None and danger.risk is Risk.DESTROYS_DATA
     return -lost_first, not is_data, danger is None, change.action is PlanAction.SAME
@@ -85,25 +69,12 @@ def ranked(changes: Iterable[ResourceChange]) -> list[ResourceChange]:
 
 def _reduction(change: ResourceChange) -> Danger | None:
     """Capacity that goes though the resource stays."""
-    if change.gpus_removed or _lost_nodes(change):
+    if change.gpus_removed:
         return Danger(Risk.REDUCES_CAPACITY, f"takes {_gpus(change)} away")
     return None
 
 
 def _gpus(change: ResourceChange) -> str:
-    nodes = _lost_nodes(change)
-    if nodes:
-        return nodes
     if change.gpus_removed is None:
         return "an unknown number of GPUs"
     return counted(change.gpus_removed, "GPU")
-
-
-def _lost_nodes(change: ResourceChange) -> str:
-    """The nodes that go with GPUs which nobody counts, in words; empty when there are none."""
-    if short_type(change.type) not in _UNCOUNTED:
-        return ""
-    if change.action in _DESTROYING:
-        return "a GPU node" if change.type.endswith(":GpuNode") else "all its GPU nodes"
-    gone = [c for c in change.changes if c.path.startswith("nodes[") and c.action is Action.DELETE]
-    return counted(len(gone), "GPU node") if gone else ""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks.review.names import STYLES, counted
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.risk import gpus_gained, gpus_lost
+
 
 # Operation -> symbol, what is to be done, what was done; in the order of Pulumi's display.
 _COUNTED = {
@@ -53,8 +53,8 @@ def counts_text(counts: Mapping[PlanAction, int]) -> str:
 
 def gpus_line(plan: Plan, paint: Paint = PLAIN) -> str:
     """How many GPUs come and go, or nothing when none does."""
-    added = _total("+", map(gpus_gained, plan.changes))
-    removed = _total("-", map(gpus_lost, plan.changes))
+    added = _total("+", (change.gpus_added for change in plan.changes))
+    removed = _total("-", (change.gpus_removed for change in plan.changes))
     parts = [paint("add", f"{added} to add")] if added else []
     parts += [paint("remove", f"{removed} to remove")] if removed else []
     return f"GPUs: {', '.join(parts)}" if parts else ""

@@ -1,0 +1,31 @@
+"""Every server of the service has eight GPUs, so that plans can say what comes and goes."""
+
+from typing import Any
+
+import pytest
+
+from gpuform.providers.scp.fabric import FabricLifecycle
+from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
+from gpuform.schemas.values import UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("values", "gpus"),
+    [
+        ({"count": 6.0}, 48),
+        ({"nodes": {"edge": {}, "inner": {}}}, 16),
+        ({"count": 0.0}, 0),
+        ({"nodes": {}}, 0),
+        ({"count": UNKNOWN}, None),
+        ({"nodes": UNKNOWN}, None),
+        ({"nodes": {"edge": UNKNOWN}}, 8),
+    ],
+)
+def test_a_pool_has_those_of_its_servers(values: dict[str, Any], gpus: int | None) -> None:
+    assert NodePoolLifecycle.gpus(values) == gpus
+
+
+def test_a_node_is_a_server_and_a_fabric_is_none() -> None:
+    assert GpuNodeLifecycle.gpus({}) == 8
+    assert FabricLifecycle.gpus({"cluster_fabric_name": "train-a"}) == 0
