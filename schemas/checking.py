@@ -6,7 +6,7 @@ not known yet is skipped by both.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -15,6 +15,9 @@ from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.reasons import nearest, plain, reason
 from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.values import UNKNOWN
+
+ABOUT_KEYS: Final = ("is not known", "is called")
+"""How the reasons of problems begin that are about a key, not about its value."""
 
 Place = tuple[str | int, ...]
 """Where a value is: names of fields and indexes of items, from the outside in."""

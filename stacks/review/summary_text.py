@@ -6,7 +6,6 @@ from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks.review.names import STYLES, counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 
-
 # Operation -> symbol, what is to be done, what was done; in the order of Pulumi's display.
 _COUNTED = {
     "create": ("+", "create", "created"),

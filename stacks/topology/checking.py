@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuform.schemas.checking import check
+from gpuform.schemas.checking import ABOUT_KEYS, check
 from gpuform.schemas.models import Problem
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import OptionsInputs
@@ -22,9 +22,6 @@ from gpuform.stacks.document.paths import steps_of
 from gpuform.stacks.topology.instances import Groups, Instance
 from gpuform.stacks.topology.options import check_options, resources_of
 from gpuform.stacks.topology.scope import Scope
-
-_ABOUT_KEYS = ("is not known", "is called")
-"""How problems begin that are about a key, not about its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,7 @@ def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, plannin
     root = MappingNode(instance.declaration.place, properties)
     found = check(instance.lifecycle.inputs, values)[1]
     if said.get("id") is not None:
-        found = [each for each in found if each.reason.startswith(_ABOUT_KEYS)]
+        found = [each for each in found if each.reason.startswith(ABOUT_KEYS)]
     _tell(found, root, instance.address, problems)
     for name, rules in rules_of(instance.lifecycle.inputs).items():
         if rules.refers and name in properties:
@@ -104,7 +101,7 @@ def _tell(found: Iterable[Problem], root: MappingNode, address: str, problems: D
 
 def _told(root: Node, problem: Problem) -> tuple[Place, str, str]:
     steps = list(steps_of(problem.path))
-    if problem.reason.startswith(_ABOUT_KEYS):
+    if problem.reason.startswith(ABOUT_KEYS):
         return find_key(root, steps), "unknown-key", problem.reason
     node = find(root, steps)
     reason = problem.reason

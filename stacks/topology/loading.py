@@ -4,9 +4,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gpuform.providers.catalog import platforms_with
-from gpuform.schemas.checking import check
-from gpuform.schemas.topology import NAME, SECTIONS, ConfigInputs
+from gpuform.providers.catalog import lifecycle_class, platforms_with
+from gpuform.schemas.checking import ABOUT_KEYS, check
+from gpuform.schemas.models import InputModel
+from gpuform.schemas.topology import NAME, SECTIONS, ConfigInputs, OptionsInputs
+from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, find, plain, scalars
 from gpuform.stacks.document.paths import steps_of
@@ -49,17 +51,32 @@ class _Loader:
                 continue
             shown = f"defaults.{section}"
             for platform, entry in entries(of_section.node, shown, self.problems).items():
-                if has_kind(platform, section, entry.place, self.problems):
-                    own = f"{shown}.{platform}"
-                    if self.is_new(own, "", entry.place):
-                        yield (section, platform), self.usual(entry, own)
+                known = has_kind(platform, section, entry.place, self.problems)
+                if known and self.is_new(f"{shown}.{platform}", "", entry.place):
+                    yield (section, platform), self.usual(section, platform, entry)
 
-    def usual(self, entry: Entry, shown: str) -> Mapping[str, Entry]:
-        found = entries(entry.node, shown, self.problems)
+    def usual(self, section: str, platform: str, entry: Entry) -> Mapping[str, Entry]:
+        """What entries have that do not say otherwise; there need not be any."""
+        address = f"defaults.{section}.{platform}"
+        found = entries(entry.node, address, self.problems)
         for key in found.keys() & set(_WITHOUT_DEFAULT):
             message = f"{key} has no default: write it in each entry"
             self.problems.add(found[key].place, "unknown-key", message)
+        properties = properties_of(found, section, platform, self.problems)
+        model = lifecycle_class(platform, SECTIONS[section]).inputs
+        self.refuse_unknown(model, properties, address)
+        options = f"{address}.options"
+        self.refuse_unknown(OptionsInputs, self.options(found, options), options)
         return found
+
+    def refuse_unknown(
+        self, model: type[InputModel], said: Mapping[str, Entry], address: str
+    ) -> None:
+        for problem in check(model, dict.fromkeys(said, UNKNOWN))[1]:
+            if problem.path in said and problem.reason.startswith(ABOUT_KEYS):
+                place, reason = said[problem.path].place, problem.reason
+                message = f"{address}.{problem.path}: {reason}"
+                self.problems.add_once(place, "unknown-key", reason, message)
 
     def add(self, root: MappingNode, defaults: Defaults) -> None:
         """Takes over what a file declares."""

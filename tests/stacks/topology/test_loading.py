@@ -82,15 +82,15 @@ def test_an_entry_says_more_than_its_defaults(topologies: Topologies) -> None:
     result = topologies.good(f"""
         defaults:
           clusters:
-            together: {{num_gpus: 8, num_nodes: 2, volume_id: v, options: {{protect: true}}}}
+            together: {{num_gpus: 8, duration_days: 2, volume_id: v, options: {{protect: true}}}}
         shared_volumes: {{data: {volume()}}}
         clusters:
-          train: {cluster(volume='"{{ shared_volumes.data }}"', num_nodes="null")}
-          other: {cluster(volume="null", num_nodes="null", options="{protect: null}")}
+          train: {cluster(volume='"{{ shared_volumes.data }}"', duration_days="null")}
+          other: {cluster(volume="null", duration_days="null", options="{protect: null}")}
     """)
     train, other = result.planned.resources[1:]
     assert train.values["num_gpus"] == 16
-    assert train.values["num_nodes"] is other.values["num_nodes"] is None
+    assert train.values["duration_days"] is other.values["duration_days"] is None
     assert [used.name for used in train.uses["volume_id"]] == ["data"]
     assert other.values["volume_id"] is None
     assert set(train.instance.declaration.options) == {"protect"}
@@ -116,6 +116,16 @@ def test_one_property_under_two_names(topologies: Topologies) -> None:
         ("clusters: {a b: {platform: aios}}", "'a b' is not a name", ""),
         ("defaults: {cluster: {}}", "cluster is no section", "did you mean clusters?"),
         ("defaults: {clusters: {together: {when: true}}}", "when has no default", ""),
+        (
+            "defaults: {clusters: {together: {billing_typ: RESERVED}}}",
+            "defaults.clusters.together.billing_typ: is not known: did you mean billing_type?",
+            "",
+        ),
+        (
+            "defaults: {clusters: {together: {options: {protekt: true}}}}",
+            "defaults.clusters.together.options.protekt: is not known: did you mean protect?",
+            "",
+        ),
         ("config: {a: 5}", "config.a must be an object", "write a: {default: 5}"),
         ("config: {a: {default: '{{ 1 }}'}}", "config holds no expressions", ""),
         ("config: {a: {pattern: '['}}", "config.a.pattern: is not a regular expression", ""),
