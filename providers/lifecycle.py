@@ -30,7 +30,7 @@ from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import UNKNOWN, same
+from gpuform.schemas.values import count_of, same
 
 __all__ = ["PROVIDER_KEY", "Lifecycle"]
 
@@ -75,10 +75,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     @classmethod
     def gpus(cls, values: Mapping[str, Any]) -> int | None:
         """How many GPUs a resource of these inputs or outputs holds; None when not known yet."""
-        count = values.get(cls.gpus_field) if cls.gpus_field else 0
-        if count is UNKNOWN:
-            return None
-        return int(count) if isinstance(count, int | float) else 0
+        return count_of(values.get(cls.gpus_field)) if cls.gpus_field else 0
 
     def __getstate__(self) -> None:
         """Nothing of an instance is pickled: what it was configured with stays in its process."""

@@ -1,6 +1,7 @@
 """Plain property values: what is not known yet, and when two values are the same."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, Final, final
 
 
@@ -19,6 +20,13 @@ class Unknown:
 
 
 UNKNOWN: Final = Unknown()
+
+
+def count_of(value: Any) -> int | None:
+    """A count as the wire may have it; None while it is UNKNOWN, 0 for what is no number."""
+    if value is UNKNOWN:
+        return None
+    return int(value) if isinstance(value, int | float) and isfinite(value) else 0
 
 
 def contains_unknown(value: Any) -> bool:

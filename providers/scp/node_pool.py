@@ -34,7 +34,7 @@ from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
 from gpuform.schemas.scp.servers import GPUS_OF_A_SERVER
 from gpuform.schemas.scp.statuses import NODE_AT_REST
-from gpuform.schemas.values import UNKNOWN
+from gpuform.schemas.values import UNKNOWN, count_of
 
 _ID = re.compile(r"([^/]+)/([^/]+)/([^/]+)")
 
@@ -167,11 +167,11 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     @classmethod
     def gpus(cls, values: Mapping[str, Any]) -> int | None:
         """Those of its servers."""
-        count, nodes = values.get("count"), values.get("nodes")
-        if UNKNOWN in (count, nodes):
+        nodes = values.get("nodes")
+        if nodes is UNKNOWN:
             return None
-        servers = len(nodes) if isinstance(nodes, Mapping) else int(count or 0)
-        return servers * GPUS_OF_A_SERVER
+        servers = len(nodes) if isinstance(nodes, Mapping) else count_of(values.get("count"))
+        return None if servers is None else servers * GPUS_OF_A_SERVER
 
     @classmethod
     def planned_changes(

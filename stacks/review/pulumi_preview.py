@@ -11,7 +11,9 @@ from typing import Any, Final
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.properties import plain
 from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.checking import ABOUT_KEYS, check
 from gpuform.schemas.plan import Plan, ResourceChange
+from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.presentation import describe
@@ -22,7 +24,7 @@ from gpuform.stacks.engine.steps import Op
 from gpuform.stacks.engine.urn import is_urn, name_of
 from gpuform.stacks.review.identity import kind_of
 from gpuform.stacks.review.masking import masked_resource, secrets_of
-from gpuform.stacks.review.names import is_noise
+from gpuform.stacks.review.names import PROVIDER_PROPERTY, is_noise
 
 _OPS: Final = {
     **{str(op): op for op in (Op.SAME, Op.CREATE, Op.UPDATE, Op.DELETE, Op.READ, Op.IMPORT)},
@@ -34,6 +36,10 @@ _OF_PREVIEWS: Final = ("steps", "changeSummary", "maybeCorrupt")
 _SILENT: Final = ("refresh", "remove-pending-replace", "discard", "discard-replaced")
 _NOT_TOLD: Final = "changes of the stack's outputs: the document of a preview does not tell them"
 _NOTE: Final = "not checked: "
+
+
+_ABOUT_NAMES: Final = (*ABOUT_KEYS, "is required")
+"""How the reasons of problems begin that are about no value."""
 
 
 @dataclass(slots=True)
@@ -141,9 +147,15 @@ def _fields(step: _Step, old: ResourceState, new: ResourceState) -> list[FieldCh
     hidden = secrets_of(old.outputs) | secrets_of(old.inputs) | secrets_of(new.inputs)
     before = {key: value for key, value in old.outputs.items() if key not in hidden}
     after = {key: value for key, value in new.inputs.items() if key not in hidden}
+    lifecycle = lifecycle_class(*kind)
+    secret = dict.fromkeys((hidden & new.inputs.keys()) - {PROVIDER_PROPERTY}, UNKNOWN)
     try:
-        found = lifecycle_class(*kind)().changes(to_provider(before), to_provider(after))
-    except Exception:  # noqa: BLE001 - the document may hold values that no check has let through
+        # Nothing has checked the document's values: a count may be beyond all bounds.
+        problems = check(lifecycle.inputs, plain(to_provider(new.inputs)) | secret)[1]
+        if not all(each.reason.startswith(_ABOUT_NAMES) for each in problems):
+            return None
+        found = lifecycle().changes(to_provider(before), to_provider(after))
+    except Exception:  # noqa: BLE001 - as above
         return None
     return [*found, *_secret_fields(step, old, new, hidden)]
 

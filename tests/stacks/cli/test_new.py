@@ -21,6 +21,11 @@ from gpuform.stacks.projects import project_name, templates
 ROOT = Path(__file__).parents[3]
 TEMPLATES = sorted(templates())
 FORMS = [pytest.param([], id="topology"), pytest.param(["--python"], id="program")]
+PLAYED = [
+    TEMPLATES[0],
+    *(pytest.param(template, marks=pytest.mark.slow) for template in TEMPLATES[1:]),
+]
+"""Each takes seconds from its first command to its last."""
 
 
 def test_every_template_is_listed_with_what_it_makes(run: Any) -> None:
@@ -70,7 +75,7 @@ def play(directory: Path, *commands: list[str]) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", PLAYED)
 def test_a_new_project_comes_up_stays_and_goes(
     template: str, form: list[str], tmp_path: Path
 ) -> None:
@@ -84,7 +89,7 @@ def test_a_new_project_comes_up_stays_and_goes(
     )
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", PLAYED)
 def test_topology_and_program_declare_the_same(template: str, tmp_path: Path) -> None:
     """What the one has made, the other finds as it is declared, and tells in the same outputs."""
     directory = tmp_path / "project"

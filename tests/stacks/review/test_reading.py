@@ -182,6 +182,12 @@ def test_what_a_preview_does_not_tell_is_said() -> None:
     assert ("update", "count", 3, False) in told(plan)
 
 
+def test_a_count_beyond_all_bounds_is_told_as_it_is() -> None:
+    pool = "pulumi-python:dynamic/gpuform.scp:NodePool"
+    plan = preview(step("update", {"count": 2}, {"count": 10**12}, pool))
+    assert ("update", "count", 10**12, False) in told(plan)
+
+
 def test_a_secret_that_the_document_says_changes() -> None:
     old, new = {"a": "[secret]", "b": "[secret]"}, {"a": "[secret]", "c": "[secret]"}
     plan = preview(step("update", old, new, TOGETHER, diffReasons=["a"]))
