@@ -105,8 +105,8 @@ class _Run:
             outcome = self._deploy(preview=True)
             if not outcome.succeeded:
                 return FAILED
-            if saved:
-                saved.refuse_more(arguments, self.stack, self.view.plan(outcome), outcome)
+            if saved and bound:
+                saved.refuse_more(bound, self.view.plan(outcome), outcome)
             if arguments.preview_only:
                 self._save_plan(outcome)
                 return self._judged(outcome)

@@ -87,21 +87,18 @@ class SavedPlan:
         """What the plan allows, if its state and its configuration are still the stack's."""
         digest = stack.crypter.digest
         bound = Bound.of(self.plan, digest)
-        self._refuse(bound.moved(self._before(arguments, stack)))
+        self._refuse(bound.moved(basis_before(stack.subject(), _options(arguments), digest)))
         if not is_sealed(self.plan, digest):
             raise EngineError(f"{self.path} was edited after it was made", hint=MAKE_A_NEW_ONE)
         return bound
 
-    def refuse_more(
-        self, arguments: RunArguments, stack: Stack, plan: Plan, preview: Outcome
-    ) -> None:
-        """Raises EngineError when a preview finds another program, or more to do than planned."""
-        digest = stack.crypter.digest
-        now = basis_after(self._before(arguments, stack), preview, digest)
-        self._refuse(Bound.of(self.plan, digest).exceeded(now, plan.changes))
+    def refuse_more(self, bound: Bound, plan: Plan, preview: Outcome) -> None:
+        """Raises EngineError when a preview finds another program, or more to do than planned.
 
-    def _before(self, arguments: RunArguments, stack: Stack) -> Basis:
-        return basis_before(stack.subject(), _options(arguments), stack.crypter.digest)
+        `bound` is what `bound` gave: state and configuration are still what they were.
+        """
+        now = basis_after(self.basis, preview, bound.digest)
+        self._refuse(bound.exceeded(now, plan.changes))
 
     def _refuse(self, moved: Iterable[str]) -> None:
         lines = "".join(f"\n  {text}" for text in moved)
