@@ -6,6 +6,7 @@ model of its properties. Every value may be an expression, `{{ ... }}`.
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -30,10 +31,11 @@ NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 """Names of entries, configuration values and outputs, and keys of `for_each`."""
 
 
-def short_names(model: type[InputModel]) -> dict[str, str]:
+@cache
+def short_names(model: type[InputModel]) -> Mapping[str, str]:
     """Names under which an entry may give a resource itself -> the fields that hold their ids."""
     fields = (name for name, rules in rules_of(model).items() if rules.refers)
-    return {name.removesuffix("_id"): name for name in fields}
+    return MappingProxyType({name.removesuffix("_id"): name for name in fields})
 
 
 _SPAN = re.compile(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+")
