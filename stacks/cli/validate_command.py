@@ -40,6 +40,7 @@ def validate(files: tuple[Path, ...], form: str) -> int:
     """
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.reports import FORMATS  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.names import counted  # noqa: PLC0415 - as above
     from gpuform.stacks.topology.offline import own_topology, surroundings_of  # noqa: PLC0415
     from gpuform.stacks.topology.planning import plan  # noqa: PLC0415 - as above
 
@@ -54,15 +55,16 @@ def validate(files: tuple[Path, ...], form: str) -> int:
         if problems or form != "text":
             current.screen.print(FORMATS[form](list(problems)))
         if problems:
-            current.screen.warn(f"error: {len(problems)} problem{'s' if len(problems) > 1 else ''}")
+            current.screen.warn(f"error: {counted(len(problems), 'problem')}")
         elif form == "text":
             current.screen.print("\n".join(valid))
     return FAILED if problems else SUCCESS
 
 
 def _summary(file: Path, planned: "Planned") -> str:
-    number = len(planned.resources)
-    summary = f"{file} is valid: {number} resource{'' if number == 1 else 's'}"
+    from gpuform.stacks.review.names import counted  # noqa: PLC0415 - the engine, not for help
+
+    summary = f"{file} is valid: {counted(len(planned.resources), 'resource')}"
     groups = (group for section in planned.names.groups.values() for group in section.values())
     later = [group.declaration.address for group in groups if group.open]
     return f"{summary}, and those of {', '.join(later)}, not known here" if later else summary

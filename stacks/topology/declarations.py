@@ -64,7 +64,3 @@ class Topology:
     config: dict[str, ConfigVariable] = field(default_factory=dict)
     stack_references: dict[str, Entry] = field(default_factory=dict)
     outputs: dict[str, Entry] = field(default_factory=dict)
-
-    def all_declarations(self) -> list[Declaration]:
-        """Of every section."""
-        return [each for section in self.declarations.values() for each in section.values()]
