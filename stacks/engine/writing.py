@@ -5,6 +5,7 @@ most, and the cost of a run stays linear however large the state is. Only when e
 being worked on waits for a checkpoint there is nothing to gain by putting it off.
 """
 
+import heapq
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,19 +35,18 @@ class Writer:
     _logged: int = 0
     _written: int = 0
     _working: int = 0
-    _wanted: set[int] = field(default_factory=set)  # changes whose checkpoint someone waits for
+    _for_checkpoint: "_Queue" = field(default_factory=lambda: _Queue())
+    _for_log: "_Queue" = field(default_factory=lambda: _Queue())
     _error: EngineError | None = None
     _closing: bool = False
     _began: float = 0.0
     _took: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _news: threading.Condition = field(init=False)
-    _saved: threading.Condition = field(init=False)
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
         self._news = threading.Condition(self._lock)
-        self._saved = threading.Condition(self._lock)
         self._began = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="state", daemon=True)
         self._thread.start()
@@ -66,18 +66,22 @@ class Writer:
     def wait(self, change: int) -> None:
         """Returns when a checkpoint has the change; raises EngineError when there can be none."""
         with self._lock:
-            if self._written < change:
-                self._wanted.add(change)
+            waiting = self._error is None and self._written < change
+            if waiting:
+                kept = self._for_checkpoint.join(change)
                 self._news.notify()
-            self._saved.wait_for(lambda: self._written >= change or self._error is not None)
-            self.check()
+        if waiting:
+            kept.wait()
+        self.check()
 
     def wait_logged(self, change: int) -> None:
         """Returns when the change is logged, or cannot be."""
         with self._lock:
-            self._saved.wait_for(
-                lambda: max(self._logged, self._written) >= change or self._error is not None
-            )
+            waiting = self._error is None and self._logged < change
+            if waiting:
+                kept = self._for_log.join(change)
+        if waiting:
+            kept.wait()
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -126,10 +130,10 @@ class Writer:
 
     def _pause(self) -> float:
         """Seconds until the next checkpoint is due."""
-        if 0 < self._working <= len(self._wanted):
+        if 0 < self._working <= len(self._for_checkpoint):
             return 0
         spacing = self._took * _SHARE
-        if not self._wanted:
+        if not self._for_checkpoint:
             spacing = max(spacing, _IDLE)
         elif not self._took:
             return 0
@@ -153,7 +157,30 @@ class Writer:
                 self._logged = change
             if error is None and action != "log":
                 self._written = change
-                self._wanted = {wanted for wanted in self._wanted if wanted > change}
                 self._began = time.monotonic()
                 self._took = self._began - began
-            self._saved.notify_all()
+            self._for_log.release(self._changes if error else self._logged)
+            self._for_checkpoint.release(self._changes if error else self._written)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Who waits for which change. Each is woken once: there may be a thousand of them."""
+
+    _waiting: list[tuple[int, int, threading.Event]] = field(default_factory=list)
+    _joined: int = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def join(self, change: int) -> threading.Event:
+        """What will be set when the change, or one after it, is kept."""
+        kept = threading.Event()
+        self._joined += 1
+        heapq.heappush(self._waiting, (change, self._joined, kept))
+        return kept
+
+    def release(self, change: int) -> None:
+        """Wakes those that wait for this change or an earlier one."""
+        while self._waiting and self._waiting[0][0] <= change:
+            heapq.heappop(self._waiting)[-1].set()
