@@ -21,7 +21,7 @@ from pulumi.runtime import config as pulumi_config
 from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
-from gpuform.stacks.engine import outstanding, pickling
+from gpuform.stacks.engine import outstanding, pickling, stack_traces
 from gpuform.stacks.engine.monitor import Engine, Monitor
 from gpuform.stacks.engine.printing import printing_to
 from gpuform.stacks.engine.process_state import restored
@@ -131,7 +131,7 @@ class _Run:
             threads = 4 * max(self.program.parallel, 1)
             loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="rpc"))
             self.stray.watch(loop)
-            with outstanding.one_wait(), pickling.unwrapped():
+            with outstanding.one_wait(), pickling.unwrapped(), stack_traces.remembered():
                 loop.run_until_complete(run_in_stack(self._execute))
         finally:
             _end_tasks(loop)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from pulumi.runtime.proto import alias_pb2, resource_pb2
+from pulumi.runtime.proto import alias_pb2, resource_pb2, source_pb2
 
 from gpuform.stacks.engine import durations, values
 from gpuform.stacks.engine.aliases import Alias
@@ -119,7 +120,7 @@ def from_request(
         custom_timeouts=_timeouts(request),
         aliases=[*map(_alias, request.aliases), *(Alias(urn=urn) for urn in request.aliasURNs)],
         source_position=_position(request.sourcePosition, root),
-        stack_trace=[_position(frame.pc, root) for frame in request.stackTrace.frames],
+        stack_trace=_positions(request.stackTrace, root),
         hide_diff=list(request.hideDiffs),
         import_id=request.importId,
         deleted_with=request.deletedWith,
@@ -149,7 +150,7 @@ def read_from_request(
         dependencies=sorted(request.dependencies),
         additional_secret_outputs=list(request.additionalSecretOutputs),
         source_position=_position(request.sourcePosition, root),
-        stack_trace=[_position(frame.pc, root) for frame in request.stackTrace.frames],
+        stack_trace=_positions(request.stackTrace, root),
     )
 
 
@@ -207,9 +208,17 @@ def _timeouts(request: resource_pb2.RegisterResourceRequest) -> dict[str, float]
     return {verb: value for verb, value in parsed.items() if value}
 
 
-def _position(position: object, root: str) -> str:
-    uri = str(getattr(position, "uri", ""))
-    line = getattr(position, "line", 0)
+def _positions(trace: source_pb2.StackTrace, root: str) -> list[str]:
+    return [_position(frame.pc, root) for frame in trace.frames]
+
+
+def _position(position: source_pb2.SourcePosition, root: str) -> str:
+    return _place_of(position.uri, position.line, root)
+
+
+@cache
+def _place_of(uri: str, line: int, root: str) -> str:
+    """One text for all resources that are declared there: states hold a dozen for each."""
     if not uri:
         return ""
     prefix = f"file://{root.rstrip('/')}/"

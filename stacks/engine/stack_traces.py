@@ -1,0 +1,59 @@
+"""Tells where resources are declared without looking at the program's files for each one.
+
+For the trace of a resource the SDK's `_get_stack_trace` (pulumi/runtime/resource.py) has Python
+check the file of every frame and read its line, which nobody asks for, and makes a path and a URI
+of each. A program of thousands of resources declares them in a few places.
+"""
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pulumi.runtime import resource
+
+_MODULE = "traceback"
+_POSITION = "_get_source_position_for_frame"
+
+
+class _Traceback:
+    """The traceback module, but for the one function that gets the frames."""
+
+    def extract_stack(self) -> list[traceback.FrameSummary]:
+        """The caller's stack, the innermost frame last; the lines are read when asked for."""
+        frames = []
+        frame = sys._getframe(1)  # noqa: SLF001 - as the traceback module does
+        for each, line in traceback.walk_stack(frame):
+            code = each.f_code
+            frames.append(
+                traceback.FrameSummary(code.co_filename, line, code.co_name, lookup_line=False)
+            )
+        return frames[::-1]
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(traceback, name)
+
+
+@contextmanager
+def remembered() -> Iterator[None]:
+    """For the length of a program; an SDK that is written in another way is left as it is."""
+    original = getattr(resource, _POSITION, None)
+    if original is None or getattr(resource, _MODULE, None) is not traceback:
+        yield
+        return
+    known: dict[tuple[str, int | None], Any] = {}
+
+    def position(frame: traceback.FrameSummary) -> Any:
+        place = (frame.filename, frame.lineno)
+        if place not in known:
+            known[place] = original(frame)
+        return known[place]
+
+    setattr(resource, _MODULE, _Traceback())
+    setattr(resource, _POSITION, position)
+    try:
+        yield
+    finally:
+        setattr(resource, _MODULE, traceback)
+        setattr(resource, _POSITION, original)

@@ -1,0 +1,77 @@
+"""Where a resource is declared is what the SDK says, found more cheaply."""
+
+import linecache
+import traceback
+
+import pytest
+from pulumi.runtime import resource
+
+from gpuform.stacks.engine import stack_traces
+
+
+class Base:
+    def __init__(self, trace):
+        self.trace = trace()
+
+
+class Custom(Base):
+    def __init__(self, trace):
+        super().__init__(trace)
+
+
+class Machine(Custom):
+    def __init__(self, trace):
+        super().__init__(trace)
+
+
+def declared(trace):
+    return Machine(trace).trace
+
+
+def bare(trace):
+    return trace()
+
+
+@pytest.mark.parametrize("declare", [declared, bare])
+@pytest.mark.parametrize("source", ["program.py", "/work/program.py", "<string>", "/a b/ü.py"])
+def test_a_trace_is_that_of_the_sdk(declare, source):
+    """The SDK's function, unmodified and with its two parts in our hands, on the same line."""
+    found = {}
+    code = compile("trace = declare(lambda: (theirs(), ours()))", source, "exec")
+
+    def theirs():
+        return resource._get_stack_trace()
+
+    def ours():
+        with stack_traces.remembered():
+            return resource._get_stack_trace(), resource._get_stack_trace()
+
+    exec(code, found | {"declare": declare, "theirs": theirs, "ours": ours}, found)
+    first, (second, third) = found["trace"]
+    assert first == second == third
+    assert (len(first.frames) > 3) == (declare is declared)
+
+
+def test_the_files_of_a_program_are_not_looked_at(monkeypatch):
+    looked = []
+    monkeypatch.setattr(linecache, "checkcache", looked.append)
+    resource._get_stack_trace()
+    assert looked, "the SDK does not look at files any more: `remembered` can go"
+    looked.clear()
+    with stack_traces.remembered():
+        assert declared(resource._get_stack_trace).frames
+    assert not looked
+
+
+def test_a_program_leaves_the_sdk_as_it_was():
+    before = resource.traceback, resource._get_source_position_for_frame
+    with stack_traces.remembered():
+        assert resource.traceback.format_exc is traceback.format_exc
+        assert (resource.traceback, resource._get_source_position_for_frame) != before
+    assert (resource.traceback, resource._get_source_position_for_frame) == before
+
+
+def test_another_sdk_is_left_as_it_is(monkeypatch):
+    monkeypatch.delattr(resource, "_get_source_position_for_frame")
+    with stack_traces.remembered():
+        assert resource.traceback is traceback
