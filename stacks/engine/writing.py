@@ -22,6 +22,29 @@ _Action = Literal["log", "write", "end"]
 
 
 @dataclass(slots=True)
+class _Queue:
+    """Who waits for which change. Each is woken once: there may be a thousand of them."""
+
+    _waiting: list[tuple[int, int, threading.Event]] = field(default_factory=list)
+    _joined: int = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def join(self, change: int) -> threading.Event:
+        """What will be set when the change, or one after it, is kept."""
+        kept = threading.Event()
+        self._joined += 1
+        heapq.heappush(self._waiting, (change, self._joined, kept))
+        return kept
+
+    def release(self, change: int) -> None:
+        """Wakes those that wait for this change or an earlier one."""
+        while self._waiting and self._waiting[0][0] <= change:
+            heapq.heappop(self._waiting)[-1].set()
+
+
+@dataclass(slots=True)
 class Writer:
     """Calls `log` after each change or group of changes and `write` now and then and at the end,
     on a thread of its own.
@@ -35,8 +58,8 @@ class Writer:
     _logged: int = 0
     _written: int = 0
     _working: int = 0
-    _for_checkpoint: "_Queue" = field(default_factory=lambda: _Queue())
-    _for_log: "_Queue" = field(default_factory=lambda: _Queue())
+    _for_checkpoint: _Queue = field(default_factory=_Queue)
+    _for_log: _Queue = field(default_factory=_Queue)
     _error: EngineError | None = None
     _closing: bool = False
     _began: float = 0.0
@@ -161,26 +184,3 @@ class Writer:
                 self._took = self._began - began
             self._for_log.release(self._changes if error else self._logged)
             self._for_checkpoint.release(self._changes if error else self._written)
-
-
-@dataclass(slots=True)
-class _Queue:
-    """Who waits for which change. Each is woken once: there may be a thousand of them."""
-
-    _waiting: list[tuple[int, int, threading.Event]] = field(default_factory=list)
-    _joined: int = 0
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def join(self, change: int) -> threading.Event:
-        """What will be set when the change, or one after it, is kept."""
-        kept = threading.Event()
-        self._joined += 1
-        heapq.heappush(self._waiting, (change, self._joined, kept))
-        return kept
-
-    def release(self, change: int) -> None:
-        """Wakes those that wait for this change or an earlier one."""
-        while self._waiting and self._waiting[0][0] <= change:
-            heapq.heappop(self._waiting)[-1].set()
