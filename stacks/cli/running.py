@@ -56,7 +56,7 @@ def run(arguments: RunArguments, session: Session) -> int:
             name, passphrase_of(workspace, session.screen), exclusive=lock is not None
         )
         warn_of_recovery(session.screen, stack.recovered)
-        log = held.enter_context(_event_log(arguments.event_log, debug=session.verbose))
+        log = held.enter_context(_event_log(arguments.event_log))
         return _Run(arguments, session, stack, lock, log, _view(arguments, session), saved).go()
 
 
@@ -69,13 +69,13 @@ def _permissions(arguments: RunArguments) -> dict[str, str]:
 def _view(arguments: RunArguments, session: Session) -> View:
     if arguments.json:
         kind = PreviewJson if arguments.preview_only else EventLines
-        return kind(session.screen, debug=session.verbose)
+        return kind(session.screen)
     watch = Stopwatch(clock_from(os.environ))
-    return HumanView(session.screen, watch, debug=session.verbose)
+    return HumanView(session.screen, watch)
 
 
 @contextlib.contextmanager
-def _event_log(path: Path | None, *, debug: bool) -> Iterator[list[Listener]]:
+def _event_log(path: Path | None) -> Iterator[list[Listener]]:
     """A listener that writes Pulumi's event log to the file, if one is wanted."""
     if path is None:
         yield []
@@ -85,7 +85,7 @@ def _event_log(path: Path | None, *, debug: bool) -> Iterator[list[Listener]]:
     except OSError as error:
         raise EngineError(f"the event log {path} cannot be written: {error.strerror}") from error
     with file:
-        yield [EventLog(file.write, debug)]
+        yield [EventLog(file.write)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class _Run:
             continue_on_error=arguments.continue_on_error,
             bound=bound,
         )
-        events = EventBus([self.view.begin(title), *self.log])
+        events = EventBus([self.view.begin(title), *self.log], self.session.verbose)
         deployment = Deployment(subject, options, events)
 
         def cancel() -> None:

@@ -50,11 +50,10 @@ class View(Protocol):
 
 
 class _Recording:
-    """What all views have. `debug`: messages of that severity are shown too."""
+    """What all views have."""
 
-    def __init__(self, screen: Screen, *, debug: bool = False) -> None:
+    def __init__(self, screen: Screen) -> None:
         self.screen = screen
-        self.debug = debug
         self.record = Record()
         self.title = Title("update", True, "", "")
 
@@ -83,9 +82,9 @@ class PreviewJson(_Recording):
 class EventLines(_Recording):
     """`up --json` and the like: the event log on stdout, that of the preview first."""
 
-    def __init__(self, screen: Screen, *, debug: bool = False) -> None:
-        super().__init__(screen, debug=debug)
-        self._log = EventLog(screen.write, debug)
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(screen)
+        self._log = EventLog(screen.write)
 
     def begin(self, title: Title) -> Listener:
         self.title, self.record = title, Record()
@@ -101,8 +100,8 @@ _DOING = {"update": "Updating", "refresh": "Refreshing", "destroy": "Destroying"
 class HumanView(_Recording):
     """Plan, progress, outputs and summary as text on stdout."""
 
-    def __init__(self, screen: Screen, watch: Stopwatch, *, debug: bool) -> None:
-        super().__init__(screen, debug=debug)
+    def __init__(self, screen: Screen, watch: Stopwatch) -> None:
+        super().__init__(screen)
         self._watch = watch
         self._progress: ProgressView | None = None
         self._told_plan = False
@@ -152,14 +151,14 @@ class HumanView(_Recording):
             if self.title.operation == "update":
                 before, after = outcome.outputs_before, outcome.outputs
                 yield list(outputs_changes_lines(before, after, paint=paint))
-        yield list(diagnostics_lines(self.record.diagnostics, debug=self.debug, paint=paint))
+        yield list(diagnostics_lines(self.record.diagnostics, paint=paint))
         if not outcome.succeeded:
             how = "was interrupted" if outcome.cancelled else "failed"
             yield [paint("error", f"The preview {how}; nothing was changed.")]
 
     def _result(self, outcome: Outcome) -> Iterator[list[str]]:
         paint, record = self.screen.paint, self.record
-        yield list(diagnostics_lines(record.diagnostics, debug=self.debug, paint=paint))
+        yield list(diagnostics_lines(record.diagnostics, paint=paint))
         if self.title.operation == "update" and outcome.succeeded:
             yield list(outputs_lines(outcome.outputs, paint=paint))
         if self.title.operation == "refresh" and not self._told_plan:

@@ -53,12 +53,10 @@ _MASKING = _Masking()
 class EventLog:
     """Writes each event of one run as a line of Pulumi's event log (apitype.EngineEvent).
 
-    `write` gets the line with its end; `now` tells Unix seconds; messages of severity debug, some
-    six for each resource, are written with `debug` only.
+    `write` gets the line with its end; `now` tells Unix seconds.
     """
 
     write: Callable[[str], object]
-    debug: bool = False
     now: Callable[[], float] = time.time
     _sequence: int = 0
     _steps: int = 0
@@ -79,7 +77,7 @@ class EventLog:
         elif isinstance(event, Summary):
             self._line("summaryEvent", _summary(event))
             self._line("cancelEvent", {})
-        elif self.debug or not (isinstance(event, Diagnostic) and event.severity == "debug"):
+        else:
             self._line("diagnosticEvent", _diagnostic(event))
 
     def _fail(self, event: StepFailed) -> None:

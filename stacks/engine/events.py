@@ -87,9 +87,13 @@ Listener = Callable[[Event], None]
 
 @dataclass(slots=True)
 class EventBus:
-    """Hands each event to every listener, one event at a time."""
+    """Hands each event to every listener, one event at a time.
+
+    Messages of severity debug, some four for each resource, are handed on with `debug` only.
+    """
 
     listeners: list[Listener] = field(default_factory=list)
+    debug: bool = False
     _hidden: list[str] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _emitting: int | None = None
@@ -108,6 +112,8 @@ class EventBus:
 
     def emit(self, event: Event) -> None:
         if isinstance(event, Diagnostic):
+            if event.severity == "debug" and not self.debug:
+                return
             for text in self._hidden:
                 if text in event.message:
                     event = replace(event, message=event.message.replace(text, "[secret]"))

@@ -10,17 +10,14 @@ from gpuform.stacks.review.paint import PLAIN, Paint
 _STYLES = {"error": "error", "warning": "warning", "debug": "dim"}
 
 
-def diagnostics_lines(
-    diagnostics: Iterable[Diagnostic], *, debug: bool = False, paint: Paint = PLAIN
-) -> Iterator[str]:
+def diagnostics_lines(diagnostics: Iterable[Diagnostic], *, paint: Paint = PLAIN) -> Iterator[str]:
     """`Diagnostics:` and the messages by resource; nothing when there are none to show.
 
-    What the program prints, or says of the whole run, stands under `program`. Messages of severity
-    debug are shown with `debug` only.
+    What the program prints, or says of the whole run, stands under `program`.
     """
     groups: dict[str, list[Diagnostic]] = {}
     for diagnostic in diagnostics:
-        if diagnostic.message.strip() and (debug or diagnostic.severity != "debug"):
+        if diagnostic.message.strip():
             groups.setdefault(_subject(diagnostic.urn), []).append(diagnostic)
     if not groups:
         return

@@ -50,9 +50,9 @@ def replacement() -> Step:
     return Step(Op.REPLACE, URN, old, new, ["region"], ["region", "token"], change)
 
 
-def logged(*events: Event, debug: bool = False) -> list[dict[str, Any]]:
+def logged(*events: Event) -> list[dict[str, Any]]:
     lines: list[str] = []
-    log = EventLog(lines.append, debug, now=lambda: 1700000000.9)
+    log = EventLog(lines.append, now=lambda: 1700000000.9)
     for event in events:
         log(event)
     assert all(line.endswith("\n") and "\n" not in line[:-1] for line in lines)
@@ -123,7 +123,6 @@ def test_failures_and_messages() -> None:
     lines = logged(
         Diagnostic("error", "no capacity", URN),
         Diagnostic("info#err", "printed"),
-        Diagnostic("debug", "registering"),
         Progress(URN, "Provisioning (45s)"),
         Unchecked("no key"),
         StepFailed(step),
@@ -142,12 +141,6 @@ def test_failures_and_messages() -> None:
     assert told[3]["message"] == "not checked: no key"
     assert lines[-1]["resOpFailedEvent"]["steps"] == 1
     assert lines[-1]["resOpFailedEvent"]["metadata"]["new"]["initErrors"] == ["not ready"]
-
-
-def test_debug_messages_only_when_asked_for() -> None:
-    message = Diagnostic("debug", "registering")
-    assert logged(message) == []
-    assert len(logged(message, debug=True)) == 1
 
 
 def digest(*events: Event) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def test_many_live_rows_are_cut(screen: Screen, clock: FakeClock) -> None:
 
 
 def shown(screen: Screen, title: Title, events: list[Event], ended: Outcome) -> str:
-    view = HumanView(screen, Stopwatch(FakeClock()), debug=False)
+    view = HumanView(screen, Stopwatch(FakeClock()))
     feed(view.begin(title), [Prelude(title.operation, title.preview, {}), *events])
     view.close()
     view.end(ended)
