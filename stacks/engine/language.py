@@ -92,7 +92,7 @@ class _Run:
             try:
                 self._configure(Gate(monitor, self.refusals), engine, preview)
                 with self.refusals.refusing_functions():
-                    self._run_loop()
+                    self._run_loop(preview)
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
                 failures.append(error)
 
@@ -123,12 +123,13 @@ class _Run:
             )
         )
 
-    def _run_loop(self) -> None:
+    def _run_loop(self, preview: bool) -> None:
         loop = asyncio.new_event_loop()
         try:
             asyncio.set_event_loop(loop)
             # Every registration in flight holds a thread; a thread is made only when needed.
-            threads = 4 * max(self.program.parallel, 1)
+            # Those of a preview wait for nothing but providers.
+            threads = max(self.program.parallel, 1) * (1 if preview else 4)
             loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="rpc"))
             self.stray.watch(loop)
             with outstanding.one_wait(), pickling.unwrapped(), stack_traces.remembered():

@@ -1,5 +1,6 @@
 """One entry of the checkpoint: Pulumi's ResourceV3 as data and as JSON."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,6 +114,7 @@ _AS_IS: dict[type, dict[str, str]] = {
     list: _LISTS,
     dict: _LISTS_BY_NAME,
 }
+_SHARED = frozenset({"parent", "provider", "sourcePosition"})
 _NAMES = [pair for table in _AS_IS.values() for pair in table.items()]
 
 
@@ -165,7 +167,7 @@ def decode_resource(document: Mapping[str, Any], crypter: Crypter | None) -> Res
     urn, type_ = document.get("urn"), document.get("type")
     if not isinstance(urn, str) or not isinstance(type_, str) or not urn or not type_:
         raise StateError(f"an entry of the state has no urn or no type (urn {urn!r})")
-    state = ResourceState(urn, document.get("custom") is True, type_)
+    state = ResourceState(urn, document.get("custom") is True, sys.intern(type_))
     try:
         for kind, table in _AS_IS.items():
             for name, attribute in table.items():
@@ -184,7 +186,8 @@ def _typed(name: str, value: Any, kind: type) -> Any:
         return _texts(name, value)
     if isinstance(value, dict):
         return {key: _texts(name, items or []) for key, items in value.items()}
-    return value
+    # Many entries say the same of their type, provider and place: one text for all.
+    return sys.intern(value) if isinstance(value, str) and name in _SHARED else value
 
 
 def _texts(name: str, items: list[Any]) -> list[str]:
@@ -201,7 +204,7 @@ def _decode_values(
     timeouts = document.get("customTimeouts") or {}
     state.custom_timeouts = {key: float(seconds) for key, seconds in timeouts.items() if seconds}
     trace = document.get("stackTrace") or []
-    state.stack_trace = [frame.get("sourcePosition", "") for frame in trace]
+    state.stack_trace = [sys.intern(frame.get("sourcePosition", "")) for frame in trace]
     state.replacement_trigger = value_json.decode(document.get("replacementTrigger"), crypter)
 
 
