@@ -5,7 +5,7 @@ Only the command that is run imports what it needs: start-up is felt on every ca
 
 import gc
 
-_COLLECT = (20_000, 10, 10)
+FEWER_COLLECTIONS = (20_000, 10, 10)
 """Fewer and larger collections than Python's (700, 10, 10): a program of thousands of resources
 makes millions of objects that live as long as it does, and looking through them again and again
 takes half of the time of a run."""
@@ -13,7 +13,7 @@ takes half of the time of a run."""
 
 def main() -> None:
     """The console script `gpuform`; ends the process with the command's exit code."""
-    gc.set_threshold(*_COLLECT)
+    gc.set_threshold(*FEWER_COLLECTIONS)
     from gpuform.stacks.cli.app import cli  # noqa: PLC0415 - importing a view must not need click
 
     cli.main(prog_name="gpuform")

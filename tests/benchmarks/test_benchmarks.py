@@ -15,6 +15,11 @@ HERE = Path(__file__).parent
     [
         ("waiting.py", ["--clusters", "4", "--seconds", "0.5"], ("ratio, whole command", "MiB")),
         ("validating.py", ["--resources", "80"], ("ratio", "growth", "MiB")),
+        (
+            "engine_cost.py",
+            ["--sizes", "8", "16", "--slow", "4", "--seconds", "0.1", "--times", "1"],
+            ("ratio", "growth", "beyond the SDK alone", "MiB"),
+        ),
         ("refreshing.py", ["--volumes", "20"], ("of them lists", "MiB")),
     ],
 )

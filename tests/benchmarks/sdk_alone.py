@@ -1,0 +1,100 @@
+"""The reference: the Pulumi SDK alone, its program on a monitor that answers at once.
+
+`sdk_alone.py [--preview]` runs the project of the working folder: the program's own work and the
+SDK's, nothing of an engine. With `--spared` it is spared what gpuform spares the SDK.
+"""
+
+import argparse
+import asyncio
+import gc
+import runpy
+import sys
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import empty_pb2
+from pulumi.runtime import settings
+from pulumi.runtime.proto import engine_pb2, resource_pb2
+from pulumi.runtime.stack import run_in_stack
+
+from gpuform.stacks.cli import FEWER_COLLECTIONS
+from gpuform.stacks.engine import outstanding, pickling, stack_traces
+
+FEATURES = (
+    resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
+)
+
+
+class Monitor:
+    """Each resource exists, and its outputs are its inputs."""
+
+    def GetDeploymentInfo(self, _request: Any) -> Any:
+        return resource_pb2.DeploymentInfo(
+            project="bench", stack="dev", organization="organization", supportedFeatures=FEATURES
+        )
+
+    def SupportsFeature(self, _request: Any) -> Any:
+        return resource_pb2.SupportsFeatureResponse(hasSupport=True)
+
+    def RegisterResource(self, request: Any) -> Any:
+        return resource_pb2.RegisterResourceResponse(
+            urn=f"urn:pulumi:dev::bench::{request.type}::{request.name}",
+            id=request.name if request.custom else "",
+            object=request.object,
+        )
+
+    def RegisterResourceOutputs(self, _request: Any) -> Any:
+        return empty_pb2.Empty()
+
+    def SignalAndWaitForShutdown(self, _request: Any) -> Any:
+        return empty_pb2.Empty()
+
+
+class Engine:
+    def Log(self, _request: Any) -> Any:
+        return empty_pb2.Empty()
+
+    def RequirePulumiVersion(self, _request: Any) -> Any:
+        return engine_pb2.RequirePulumiVersionResponse()
+
+
+def main() -> None:
+    """Runs the program as the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preview", action="store_true")
+    parser.add_argument("--spared", action="store_true")
+    options = parser.parse_args()
+    with ExitStack() as spared:
+        if options.spared:
+            gc.set_threshold(*FEWER_COLLECTIONS)
+            for sparing in (outstanding.one_wait, pickling.unwrapped, stack_traces.remembered):
+                spared.enter_context(sparing())
+        run(preview=options.preview)
+
+
+def run(*, preview: bool) -> None:
+    """Runs `__main__.py` of the working folder."""
+    settings.configure(
+        settings.Settings(
+            project="bench",
+            stack="dev",
+            monitor=Monitor(),
+            engine=Engine(),
+            dry_run=preview,
+            organization="organization",
+            root_directory=str(Path.cwd()),
+        )
+    )
+    sys.path.insert(0, str(Path.cwd()))
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    loop.run_until_complete(run_in_stack(partial(runpy.run_path, "__main__.py")))
+    loop.close()
+
+
+if __name__ == "__main__":
+    main()
