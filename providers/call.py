@@ -16,6 +16,7 @@ from typing import Any
 from gpuform.providers.clock import Clock, clock_from
 from gpuform.providers.errors import Cancelled
 from gpuform.providers.intents import Intents
+from gpuform.providers.tracing import span
 
 logger = logging.getLogger("gpuform")
 
@@ -83,7 +84,9 @@ class Call:
         """Waits that long, but not past the deadline. Raises Cancelled when interrupted."""
         self.raise_if_cancelled()
         remaining = self.remaining()
-        self.clock.sleep(seconds if remaining is None else min(seconds, remaining), self.cancelled)
+        pause = seconds if remaining is None else min(seconds, remaining)
+        with span("wait", f"wait {pause:.1f} s", self.urn):
+            self.clock.sleep(pause, self.cancelled)
         self.raise_if_cancelled()
 
     def raise_if_cancelled(self) -> None:

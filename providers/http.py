@@ -22,6 +22,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
+from gpuform.providers.tracing import span
 from gpuform.providers.transport import mounted
 
 if TYPE_CHECKING:
@@ -172,7 +173,8 @@ class ApiClient:
         started = time.monotonic()
         content = None if body is None else json.dumps(body).encode()
         typed = {} if body is None else {"Content-Type": "application/json"}
-        with _httpx_errors(f"{self.platform}: {method} {path}", self.base_url):
+        what = f"{self.platform}: {method} {path}"
+        with span("request", what), _httpx_errors(what, self.base_url):
             response = self._client().request(
                 method,
                 _url(self.base_url + path, params),

@@ -13,8 +13,8 @@ class RunArguments:
 
     `parallel` None: the engine's own limit. `allow` holds names of permissions, as given;
     `target`, `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is
-    both a target and replaced. `save_plan` is the file that a preview's plan goes to, `plan` the
-    one whose plan is a bound.
+    both a target and replaced. `profile` is the file that a trace goes to, `save_plan` the one
+    that a preview's plan goes to, `plan` the one whose plan is a bound.
     """
 
     operation: Literal["update", "refresh", "destroy"]
@@ -28,6 +28,7 @@ class RunArguments:
     emulate: bool = False
     allow: tuple[str, ...] = ()
     event_log: Path | None = None
+    profile: Path | None = None
     target: tuple[str, ...] = ()
     target_dependents: bool = False
     exclude: tuple[str, ...] = ()

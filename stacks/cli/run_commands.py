@@ -52,6 +52,13 @@ _ALWAYS = (
         help="Accepted for Pulumi's sake: property changes are always shown.",
     ),
     click.option(
+        "--profile",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write where the time goes (steps, provider calls, requests, waits) to this file, for "
+        "a browser's trace viewer such as ui.perfetto.dev.",
+    ),
+    click.option(
         "--event-log",
         type=click.Path(dir_okay=False, path_type=Path),
         hidden=True,

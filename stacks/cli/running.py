@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from gpuform.providers import permissions
 from gpuform.providers.clock import clock_from
+from gpuform.providers.tracing import tracing
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.emulating import emulator_for
@@ -57,6 +59,7 @@ def run(arguments: RunArguments, session: Session) -> int:
         )
         warn_of_recovery(session.screen, stack.recovered)
         log = held.enter_context(_event_log(arguments.event_log))
+        held.enter_context(_profile(arguments.profile))
         return _Run(arguments, session, stack, lock, log, _view(arguments, session), saved).go()
 
 
@@ -80,12 +83,25 @@ def _event_log(path: Path | None) -> Iterator[list[Listener]]:
     if path is None:
         yield []
         return
-    try:
-        file = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise EngineError(f"the event log {path} cannot be written: {error.strerror}") from error
-    with file:
+    with _opened(path, "event log") as file:
         yield [EventLog(file.write)]
+
+
+@contextlib.contextmanager
+def _profile(path: Path | None) -> Iterator[None]:
+    """Traces into the file, if one is wanted."""
+    if path is None:
+        yield
+        return
+    with _opened(path, "profile") as file, tracing(file):
+        yield
+
+
+def _opened(path: Path, what: str) -> TextIO:
+    try:
+        return path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise EngineError(f"the {what} {path} cannot be written: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Literal
 from gpuform.providers.call import Call
 from gpuform.providers.clock import clock_from
 from gpuform.providers.intents import Intents
+from gpuform.providers.tracing import span
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import language, refreshing
 from gpuform.stacks.engine.bound import Bound
@@ -177,7 +178,11 @@ class Deployment:
         )
         self._warn_of_pending_operations()
         try:
-            with language.project_modules(program.directory), language.printing_to(self.events):
+            with (
+                span("run", "preview" if options.preview else options.operation),
+                language.project_modules(program.directory),
+                language.printing_to(self.events),
+            ):
                 self._operate()
         except BaseException:
             # Whatever it is: nothing more is begun, and what was done is in the state.

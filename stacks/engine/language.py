@@ -21,6 +21,7 @@ from pulumi.runtime import config as pulumi_config
 from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
+from gpuform.providers.tracing import span
 from gpuform.stacks.engine import outstanding, pickling, stack_traces
 from gpuform.stacks.engine.monitor import Engine, Monitor
 from gpuform.stacks.engine.printing import printing_to
@@ -91,7 +92,7 @@ class _Run:
         def work() -> None:
             try:
                 self._configure(Gate(monitor, self.refusals), engine, preview)
-                with self.refusals.refusing_functions():
+                with span("program", "program"), self.refusals.refusing_functions():
                     self._run_loop(preview)
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
                 failures.append(error)

@@ -14,6 +14,7 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, provider_pb2, resource_pb2
 
+from gpuform.providers.tracing import span
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.bound import Bound
 from gpuform.stacks.engine.checking import CheckFailed, problem_text
@@ -154,7 +155,7 @@ class Monitor:
             return self._failed(registration)
 
     def _register(self, registration: Registration) -> resource_pb2.RegisterResourceResponse:
-        with self._lock:
+        with span("step", "plan", registration.urn), self._lock:
             failing = self._needs_a_failure(registration)
             if failing and self.preview:
                 return self._skipped(registration)

@@ -23,6 +23,7 @@ from gpuform.providers.call import Call, serving
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
 from gpuform.providers.properties import plain
+from gpuform.providers.tracing import span
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.plan import PlanReason
 from gpuform.stacks.engine import values
@@ -90,7 +91,7 @@ class ProviderHost:
     ) -> tuple[PropertyMap, list[Failure]]:
         """The inputs to use, and what is wrong with those given."""
         provider = self._provider(news, olds)
-        with self._calling(urn):
+        with self._calling("check", urn):
             result = provider.check(to_provider(olds), to_provider(news))
             failures = [Failure(str(f.property), str(f.reason)) for f in result.failures or ()]
             inputs = from_provider({k: v for k, v in result.inputs.items() if k != PROVIDER_KEY})
@@ -109,7 +110,7 @@ class ProviderHost:
         """Compares the last outputs with new inputs; `refreshing`: only to say what drifted."""
         provider = self._provider(news, olds)
         plain_olds, plain_news = to_provider(olds), to_provider(news)
-        with self._calling(urn) as call:
+        with self._calling("diff", urn) as call:
             call.refreshing = refreshing
             result = provider.diff(id_, plain_olds, plain_news)
             return Diff(
@@ -130,7 +131,7 @@ class ProviderHost:
     def create(self, urn: str, inputs: PropertyMap, timeout: float | None) -> Created:
         """Creates the object. Raises ProviderError when nothing exists afterwards."""
         provider = self._provider(inputs)
-        with self._calling(urn, timeout) as call:
+        with self._calling("create", urn, timeout) as call:
             result = provider.create(to_provider(inputs))
             id_ = str(result.id or "")
         if not id_:
@@ -143,7 +144,7 @@ class ProviderHost:
     ) -> Created:
         """Changes the object in place."""
         provider = self._provider(news)
-        with self._calling(urn, timeout) as call:
+        with self._calling("update", urn, timeout) as call:
             result = provider.update(id_, to_provider(olds), to_provider(news))
             outs = result.outs
         return Created(id_, self._kept(call, outs, news, known=olds), tuple(call.init_errors))
@@ -151,14 +152,14 @@ class ProviderHost:
     def delete(self, urn: str, id_: str, outputs: PropertyMap, timeout: float | None) -> None:
         """Deletes the object."""
         provider = self._provider(outputs)
-        with self._calling(urn, timeout):
+        with self._calling("delete", urn, timeout):
             provider.delete(id_, to_provider(outputs))
 
     def may_delete(self, urn: str, outputs: PropertyMap) -> None:
         """While planning: raises ProviderError where the provider says that it would refuse."""
         provider = self._provider(outputs)
         if isinstance(provider, Lifecycle):
-            with self._calling(urn):
+            with self._calling("may_delete", urn):
                 provider.may_delete(to_provider(outputs))
 
     def read(
@@ -171,7 +172,7 @@ class ProviderHost:
     ) -> tuple[Created, PropertyMap | None] | None:
         """The object as it is now, with new inputs where the provider gives them; None: gone."""
         provider = self._provider(outputs, inputs)
-        with self._calling(urn, timeout) as call:
+        with self._calling("read", urn, timeout) as call:
             result = provider.read(id_, to_provider(outputs))
             if not result.id:
                 return None
@@ -265,9 +266,9 @@ class ProviderHost:
         return provider
 
     @contextmanager
-    def _calling(self, urn: str, timeout: float | None = None) -> Iterator[Call]:
+    def _calling(self, verb: str, urn: str, timeout: float | None = None) -> Iterator[Call]:
         call = self.new_call(urn, timeout)
-        with serving(call), _user_errors():
+        with span("provider", verb, urn), serving(call), _user_errors():
             yield call
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
+from gpuform.providers.tracing import span
 from gpuform.stacks.engine import integrity, value_json
 from gpuform.stacks.engine.entries import Entries
 from gpuform.stacks.engine.errors import EngineError
@@ -61,7 +62,7 @@ class SnapshotManager:
     def __post_init__(self) -> None:
         self._entries = Entries.loaded(self.base.resources, self.base.pending_operations)
         if self.write is not None:
-            self._writer = Writer(self._log, self._checkpoint)
+            self._writer = Writer(self._log, self._traced_checkpoint)
             if any(each.type != "creating" for each in self.base.pending_operations):
                 self._writer.changed()  # those are over, and no checkpoint may go on saying them
 
@@ -80,7 +81,8 @@ class SnapshotManager:
             token = self._entries.begin(operation)
             change = self._record("begin", {"token": token}, operation=operation)
         if kind == "creating" and self._writer is not None:
-            self._writer.wait(change)
+            with span("state", "wait for a checkpoint", resource.urn):
+                self._writer.wait(change)
         return token
 
     def end(self, token: int) -> None:
@@ -219,7 +221,8 @@ class SnapshotManager:
 
     def _wait_logged(self, change: int) -> None:
         if self._writer is not None:
-            self._writer.wait_logged(change)
+            with span("state", "wait for the journal"):
+                self._writer.wait_logged(change)
 
     def _as_snapshot(
         self, resources: list[ResourceState], pending: list[PendingOperation]
@@ -234,7 +237,12 @@ class SnapshotManager:
         with self._lock:
             changes, self._changes = self._changes, []
         if changes:
-            self.journal.append([self._encoded(change) for change in changes])
+            with span("state", "append to the journal"):
+                self.journal.append([self._encoded(change) for change in changes])
+
+    def _traced_checkpoint(self) -> None:
+        with span("state", "write a checkpoint"):
+            self._checkpoint()
 
     def _checkpoint(self) -> None:
         """Everything that led to the checkpoint is in the journal before it is replaced."""

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from gpuform.providers.tracing import span
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.bound import Bound
@@ -182,7 +183,8 @@ class StepExecutor:
         planning = self.preview
         began = time.monotonic()
         try:
-            warnings = self._apply(step)
+            with span("step", str(step.op), step.urn):
+                warnings = self._apply(step)
         except EngineError as error:
             self.fail_step(step, error, time.monotonic() - began)
             raise StepError from None
