@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -71,12 +71,15 @@ class Intent:
 class Intents:
     """The intents of one project, a JSON file each; safe for many threads.
 
+    Whose intents there are is read once: nobody else creates for the URNs of a stack meanwhile.
     `directory` defaults to `.gpuform/intents` under the working directory, which both engines set
     to the project's.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = Path.cwd() / ".gpuform" / "intents" if directory is None else directory
+        self._lock = threading.Lock()
+        self._by_owner: dict[str, set[str]] | None = None
 
     def record(self, intent: Intent) -> None:
         """Writes an intent durably, in place of an earlier one of the same resource."""
@@ -89,6 +92,8 @@ class Intents:
             os.fsync(file.fileno())
         temporary.replace(path)
         self._sync_directory()
+        with self._lock:
+            self._owners().setdefault(_owner(path.name), set()).add(path.name)
 
     def record_id(self, intent: Intent, id_: str) -> Intent:
         """Adds the object's id to an intent, durably."""
@@ -101,20 +106,22 @@ class Intents:
 
         A host that tells no URN, now or then, is matched by the object wanted.
         """
-        ours = _digest(urn) if urn else "*"
-        found = self._read(f"{ours}-{_digest(target)}.json")
-        return next(iter(found or self._read(f"{_NO_URN}-{_digest(target)}.json")), None)
+        end = f"-{_digest(target)}.json"
+        if urn:
+            found = self._read([f"{_digest(urn)}{end}", f"{_NO_URN}{end}"])
+        else:
+            found = _by_age(self._read(name for name in self._listed() if name.endswith(end)))
+        return next(iter(found), None)
 
     def of_parts(self, urn: str | None, target: Target) -> list[Intent]:
         """The intents of creates of this resource's parts, found as by `find`; oldest first."""
-        owners = [_digest(urn), _NO_URN] if urn else ["*"]
-        patterns = (f"{owner}-{_digest(target)}-*.json" for owner in owners)
-        found = [intent for pattern in patterns for intent in self._read(pattern)]
-        return sorted(found, key=lambda intent: intent.started_at)
+        names = [*self._of(_digest(urn)), *self._of(_NO_URN)] if urn else self._listed()
+        found = self._read(name for name in names if f"-{_digest(target)}-" in name)
+        return _by_age(found)
 
     def of_urn(self, urn: str) -> list[Intent]:
         """Every intent of one resource: more than one when it was renamed between attempts."""
-        return self._read(f"{_digest(urn)}-*.json")
+        return _by_age(self._read(self._of(_digest(urn))))
 
     def forget(
         self,
@@ -133,13 +140,17 @@ class Intents:
         if urn:
             gone += self.of_urn(urn)
         if id_:
-            gone += [i for i in self._read(f"{_NO_URN if urn else '*'}-*.json") if i.id == id_]
+            names = self._of(_NO_URN) if urn else self._listed()
+            gone += [each for each in self._read(names) if each.id == id_]
         for known in (each for each in gone if each.is_stored(stored)):
-            self._path(known).unlink(missing_ok=True)
+            path = self._path(known)
+            path.unlink(missing_ok=True)
+            with self._lock:
+                self._owners().get(_owner(path.name), set()).discard(path.name)
 
     def all(self) -> list[Intent]:
         """Every intent of the project, oldest first."""
-        return self._read("*.json")
+        return _by_age(self._read(self._listed()))
 
     @contextmanager
     def claim(self, target: Target) -> Iterator[None]:
@@ -159,14 +170,34 @@ class Intents:
             with _under_way_lock:
                 _under_way.discard(key)
 
-    def _read(self, pattern: str) -> list[Intent]:
+    def _read(self, names: Iterable[str]) -> list[Intent]:
         found = []
-        for path in self.directory.glob(pattern):
+        for name in names:
             with suppress(FileNotFoundError):
-                fields = json.loads(path.read_text(encoding="utf-8"))
+                fields = json.loads((self.directory / name).read_text(encoding="utf-8"))
                 lists = {key: tuple(value) for key, value in fields.items() if type(value) is list}
                 found.append(Intent(**fields | lists))
-        return sorted(found, key=lambda intent: intent.started_at)
+        return found
+
+    def _listed(self) -> list[str]:
+        """The files that there are now."""
+        try:
+            return [path.name for path in self.directory.iterdir() if path.suffix == ".json"]
+        except FileNotFoundError:
+            return []
+
+    def _of(self, owner: str) -> list[str]:
+        """The files of one URN."""
+        with self._lock:
+            return sorted(self._owners().get(owner, ()))
+
+    def _owners(self) -> dict[str, set[str]]:
+        """The files by owner, with the lock held."""
+        if self._by_owner is None:
+            self._by_owner = {}
+            for name in self._listed():
+                self._by_owner.setdefault(_owner(name), set()).add(name)
+        return self._by_owner
 
     def _path(self, intent: Intent) -> Path:
         owner = _digest(intent.urn) if intent.urn else _NO_URN
@@ -184,6 +215,15 @@ class Intents:
 
 
 _NO_URN = "no-urn"
+
+
+def _by_age(intents: list[Intent]) -> list[Intent]:
+    return sorted(intents, key=lambda intent: intent.started_at)
+
+
+def _owner(name: str) -> str:
+    """Whose intent a file holds."""
+    return _NO_URN if name.startswith(f"{_NO_URN}-") else name.partition("-")[0]
 
 
 def _digest(value: str | Target) -> str:

@@ -40,10 +40,11 @@ class RunningClock(Clock):
 
 @dataclass(frozen=True)
 class Measured:
-    """One command: its time in seconds, its peak memory in MiB."""
+    """One command: its time and its processor time in seconds, its peak memory in MiB."""
 
     seconds: float
     peak: float
+    work: float
 
 
 def measured(
@@ -66,7 +67,7 @@ def measured(
         if process.returncode:
             printed.seek(0)
             sys.exit(f"{' '.join(command)} failed:\n{printed.read()}")
-    return Measured(seconds, usage.ru_maxrss / 1024)
+    return Measured(seconds, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
 
 
 @dataclass
@@ -76,12 +77,16 @@ class Bench:
     directory: Path
     url: str
     speed: float
+    process: int
 
     def declare(self, program: str) -> None:
         (self.directory / "__main__.py").write_text(program)
 
-    def run(self, *arguments: str) -> Measured:
-        """`gpuform ARGUMENTS` as a process; ends the benchmark when it fails."""
+    def run(self, *arguments: str, by: Sequence[str] = ("-m", "gpuform.stacks.cli")) -> Measured:
+        """`gpuform ARGUMENTS` as a process; ends the benchmark when it fails.
+
+        `by` is what Python runs, with the arguments after it.
+        """
         variables = environment(self.url)
         del variables["GPUFORM_CLOCK"]  # it waits in real time
         environ = {
@@ -91,8 +96,12 @@ class Bench:
             "PULUMI_BACKEND_URL": f"file://{self.directory}",
             "PULUMI_CONFIG_PASSPHRASE": "",
         }
-        command = [sys.executable, "-m", "gpuform.stacks.cli", *arguments]
-        return measured(command, self.directory, environ)
+        return measured([sys.executable, *by, *arguments], self.directory, environ)
+
+    def platform_work(self) -> float:
+        """Seconds of processor time that the platform has taken so far."""
+        fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
     def requests(self) -> list[dict[str, Any]]:
         """The requests since they were last forgotten; `time` is in seconds of our clock."""
@@ -116,7 +125,8 @@ def bench(speed: float) -> Iterator[Bench]:
             text=True,
         )
         with platform:
-            made = Bench(directory, json.loads(platform.stdout.readline()), speed)  # type: ignore[union-attr]
+            url = json.loads(platform.stdout.readline())  # type: ignore[union-attr]
+            made = Bench(directory, url, speed, platform.pid)
             try:
                 made.run("stack", "init", "dev")
                 yield made
