@@ -22,7 +22,7 @@ from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
 from gpuform.providers.tracing import span
-from gpuform.stacks.engine import outstanding, pickling, stack_traces
+from gpuform.stacks.engine import sparing
 from gpuform.stacks.engine.monitor import Engine, Monitor
 from gpuform.stacks.engine.printing import printing_to
 from gpuform.stacks.engine.process_state import restored
@@ -133,7 +133,7 @@ class _Run:
             threads = max(self.program.parallel, 1) * (1 if preview else 4)
             loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="rpc"))
             self.stray.watch(loop)
-            with outstanding.one_wait(), pickling.unwrapped(), stack_traces.remembered():
+            with sparing.the_sdk():
                 loop.run_until_complete(run_in_stack(self._execute))
         finally:
             _end_tasks(loop)

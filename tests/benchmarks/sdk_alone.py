@@ -20,7 +20,7 @@ from pulumi.runtime.proto import engine_pb2, resource_pb2
 from pulumi.runtime.stack import run_in_stack
 
 from gpuform.stacks.cli import FEWER_COLLECTIONS
-from gpuform.stacks.engine import outstanding, pickling, stack_traces
+from gpuform.stacks.engine import sparing
 
 FEATURES = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
@@ -71,8 +71,7 @@ def main() -> None:
     with ExitStack() as spared:
         if options.spared:
             gc.set_threshold(*FEWER_COLLECTIONS)
-            for sparing in (outstanding.one_wait, pickling.unwrapped, stack_traces.remembered):
-                spared.enter_context(sparing())
+            spared.enter_context(sparing.the_sdk())
         run(preview=options.preview)
 
 

@@ -1,0 +1,47 @@
+"""The types of a resource's properties are what the SDK says, worked out once for each class."""
+
+import pulumi
+import pytest
+from pulumi import _types
+from pulumi.runtime import rpc
+
+from gpuform.providers.together.resources import Cluster, SharedVolume
+from gpuform.stacks.engine import property_types
+
+
+class Machine(pulumi.CustomResource):
+    address: pulumi.Output[str]
+    sizes: "pulumi.Output[list[int] | None]"
+
+
+@pytest.mark.parametrize("resource", [Machine, Cluster, SharedVolume, pulumi.CustomResource])
+def test_the_types_are_those_of_the_sdk(resource):
+    theirs = _types.resource_types(resource)
+    with property_types.remembered():
+        assert _types.resource_types(resource) == theirs
+        _types.resource_types(resource).clear()
+        assert _types.resource_types(resource) == theirs
+
+
+def test_a_class_is_looked_at_once(lab, monkeypatch):
+    looked = []
+    original = _types.resource_types
+    monkeypatch.setattr(_types, "resource_types", lambda cls: looked.append(cls) or original(cls))
+    assert rpc._types is _types, "the SDK asks elsewhere: `remembered` does nothing"
+    assert lab.up("for i in range(9):\n    Machine(f'a{i}')\n").succeeded
+    names = [cls.__name__ for cls in looked]
+    assert names.count("Machine") == 1
+    assert len(names) == len(set(names))
+
+
+def test_a_program_leaves_the_sdk_as_it_was():
+    before = _types.resource_types
+    with property_types.remembered():
+        assert _types.resource_types is not before
+    assert _types.resource_types is before
+
+
+def test_another_sdk_is_left_as_it_is(monkeypatch):
+    monkeypatch.delattr(_types, "resource_types")
+    with property_types.remembered():
+        assert not hasattr(_types, "resource_types")
