@@ -6,7 +6,7 @@ Facts are from the AIOS references 'Clusters registry' and 'Parser'. Neither ask
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 from urllib.parse import quote
 
 from pydantic import ValidationError
@@ -56,6 +56,9 @@ class Duplicate(Conflict):
     """The registry answers 500 to a second record of an id."""
 
     is_definite = True
+
+
+Record = TypeVar("Record", wire.Cluster, wire.Written)
 
 
 class AiosClient:
@@ -125,10 +128,17 @@ class AiosClient:
 
         One whose repetition would have an effect is sent once.
         """
+        return self._put(wire.Cluster, cluster_id, request)
+
+    def apply(self, cluster_id: str, request: Request) -> None:
+        """As `update`, for who need not read the record, with all of its nodes, afterwards."""
+        self._put(wire.Written, cluster_id, request)
+
+    def _put(self, model: type[Record], cluster_id: str, request: Request) -> Record:
         retry = Retry.SAFE if request.is_idempotent else Retry.CREATE
         with _refusals():
             return self._registry.api.ask(
-                wire.Cluster, "PUT", _at(cluster_id), body=request.body, retry=retry
+                model, "PUT", _at(cluster_id), body=request.body, retry=retry
             )
 
     def delete(self, cluster_id: str) -> None:

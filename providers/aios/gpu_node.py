@@ -52,7 +52,7 @@ class GpuNodeActions:
             return [Candidate(id_, wire.moment_of(each.object_id)) for each in entries]
 
         def send() -> str:
-            self._client.update(cluster_id, Request(node_added(_entry(want))))
+            self._client.apply(cluster_id, Request(node_added(_entry(want))))
             return id_
 
         target = Target("aios", "GpuNode", node_id, region=cluster_id)

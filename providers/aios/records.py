@@ -40,7 +40,10 @@ def change(
 
     def probe() -> Look[None]:
         for request in wanted(client.cluster(cluster_id)):
-            _check_places(call, request, client.update(cluster_id, request))
+            if request.placed:
+                _check_places(call, request, client.update(cluster_id, request))
+            else:
+                client.apply(cluster_id, request)
         return Look(None, "changed", done=True)
 
     with client.editing(cluster_id):

@@ -134,6 +134,12 @@ class Cluster(AiosModel):
         return next((each for each in self.nodes.node_data if each.id == node_id), None)
 
 
+class Written(AiosModel):
+    """A cluster's record, of which only the id is of interest."""
+
+    id: str
+
+
 class Parsed(AiosModel):
     """What the Parser answers with 200: `result` is the record, or `[false, "why"]`."""
 
