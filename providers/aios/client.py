@@ -4,7 +4,7 @@ Facts are from the AIOS references 'Clusters registry' and 'Parser'. Neither ask
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 from urllib.parse import quote
@@ -74,7 +74,9 @@ class AiosClient:
         self._parser = _Service(parser_url, PARSER_VARIABLE, PARSER_CONFIG, transport)
         self._lock = threading.Lock()
         self._edits: dict[str, threading.Lock] = {}
-        self._shared = Listing(self._readable, self.cluster, lambda each: each.id)
+        self._shared = Listing(
+            lambda: self._readable({}), self.cluster, lambda each: each.id, self._some
+        )
 
     def shared_clusters(self) -> Listing[wire.Cluster]:
         """The records for readers that may share their requests."""
@@ -145,10 +147,13 @@ class AiosClient:
         """Deletes a record; NotFound when there is none. It does not touch any hardware."""
         self._registry.api.ask(wire.Deleted, "DELETE", _at(cluster_id))
 
-    def _readable(self) -> list[wire.Cluster]:
-        """All records but those that cannot be read, which are looked at alone by who wants one."""
+    def _some(self, ids: Collection[str]) -> list[wire.Cluster]:
+        return self._readable({"id": {"$in": sorted(ids)}})
+
+    def _readable(self, wanted: Filter) -> list[wire.Cluster]:
+        """The records but those that cannot be read, which are looked at alone by who wants one."""
         found = []
-        for each in self._asked({}):
+        for each in self._asked(wanted):
             with suppress(ValidationError):
                 found.append(wire.Cluster.model_validate(each))
         return found

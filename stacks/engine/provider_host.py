@@ -169,10 +169,16 @@ class ProviderHost:
         inputs: PropertyMap,
         outputs: PropertyMap,
         timeout: float | None = None,
+        *,
+        as_of: float | None = None,
     ) -> tuple[Created, PropertyMap | None] | None:
-        """The object as it is now, with new inputs where the provider gives them; None: gone."""
+        """The object as it is now, with new inputs where the provider gives them; None: gone.
+
+        With `as_of` (by `time.monotonic`), as it was at some moment since.
+        """
         provider = self._provider(outputs, inputs)
         with self._calling("read", urn, timeout) as call:
+            call.as_of = as_of
             result = provider.read(id_, to_provider(outputs))
             if not result.id:
                 return None

@@ -46,6 +46,7 @@ class _Refresh:
     def __init__(self, executor: StepExecutor, counted: bool) -> None:
         self._executor = executor
         self._counted = counted
+        self._began = time.monotonic()
 
     def one(self, old: ResourceState) -> None:
         """Puts what the platform has into the entry's place."""
@@ -73,7 +74,9 @@ class _Refresh:
             self._keep(step, old, replace(old, outputs=outputs, init_errors=[]))
             return
         timeout = old.custom_timeouts.get("read")
-        read = self._executor.host.read(old.urn, old.id, old.inputs, old.outputs, timeout)
+        read = self._executor.host.read(
+            old.urn, old.id, old.inputs, old.outputs, timeout, as_of=self._began
+        )
         if read is None:
             step.new, step.result_op = None, Op.DELETE
             step.change = describe_drift(self._executor.host, old, None, None)

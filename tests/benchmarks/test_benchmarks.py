@@ -20,6 +20,9 @@ HERE = Path(__file__).parent
             ["--sizes", "8", "16", "--slow", "4", "--seconds", "0.1", "--times", "1"],
             ("ratio", "growth", "beyond the SDK alone", "MiB"),
         ),
+        ("starting.py", ["--times", "1"], ("gpuform --help", "beyond import and derivation")),
+        ("real_resources.py", ["--volumes", "12"], ("lifecycles", "of them lists", "fsyncs")),
+        ("topology.py", ["--nodes", "8"], ("growth", "refresh: requests", "peak MiB")),
         ("refreshing.py", ["--volumes", "20"], ("of them lists", "MiB")),
     ],
 )

@@ -1,7 +1,8 @@
 """Readers share requests: whoever asks while one is on the wire is served by the next."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuform.providers.call import Call, serving
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound
 from gpuform.providers.listing import Listing
 from gpuform.providers.waiting import Rhythm
@@ -206,6 +208,91 @@ def test_one_request_is_on_the_wire_at_a_time(
     reads = [pool.submit(listing.one, id_) for id_ in platform.things * 8]
     assert [read.result()[0] for read in reads] == platform.things * 8
     assert platform.most_at_a_time == 1
+
+
+class TestReadersOfOneMoment:
+    """A refresh: what its first readers were told will do for the others."""
+
+    @pytest.fixture
+    def as_of(self) -> Iterator[float]:
+        moment = time.monotonic()
+        with serving(Call(as_of=moment)):
+            yield moment
+
+    @pytest.mark.usefixtures("as_of")
+    def test_any_number_of_them_need_one_look_and_one_list(
+        self, listing: Listing[Thing], platform: Platform
+    ) -> None:
+        read = [listing.one(id_) for id_ in platform.things]
+        assert read == [("t0", 0), *((id_, 1) for id_ in platform.things[1:])]
+        assert len(listing.all()) == 64
+        assert platform.sent == ["t0", "list"]
+
+    def test_many_at_a_time_need_no_more(
+        self, listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor, as_of: float
+    ) -> None:
+        def read(id_: str) -> Thing:
+            with serving(Call(as_of=as_of)):
+                return listing.one(id_)
+
+        ids = platform.things * 8
+        assert [thing[0] for thing in pool.map(read, ids)] == ids
+        assert len(platform.sent) <= 2
+
+    @pytest.mark.usefixtures("as_of")
+    def test_absence_is_confirmed(self, listing: Listing[Thing], platform: Platform) -> None:
+        listing.all()
+        platform.things.append("new")
+        assert listing.one("new") == ("new", 1)
+        with pytest.raises(NotFound):
+            listing.one("gone")
+
+    @pytest.mark.usefixtures("as_of")
+    def test_a_later_moment_needs_another_list(
+        self, listing: Listing[Thing], platform: Platform
+    ) -> None:
+        listing.all()
+        with serving(Call(as_of=time.monotonic() + 1)):
+            assert {number for _, number in listing.all()} == {1}
+
+    @pytest.mark.usefixtures("as_of")
+    def test_who_asks_for_now_is_told_of_now(
+        self, listing: Listing[Thing], platform: Platform
+    ) -> None:
+        listing.all()
+        with serving(Call()):
+            assert listing.one("t1") == ("t1", 1)
+            assert {number for _, number in listing.all()} == {2}
+
+    @pytest.mark.usefixtures("as_of")
+    def test_a_list_that_failed_is_asked_for_again(
+        self, listing: Listing[Thing], platform: Platform
+    ) -> None:
+        platform.errors[0] = GpuformError("no answer")
+        with pytest.raises(GpuformError, match="no answer"):
+            listing.all()
+        assert listing.one("t1") == ("t1", 1)
+
+
+def test_readers_of_some_ask_for_these_where_the_platform_can(
+    platform: Platform, pool: ThreadPoolExecutor
+) -> None:
+    asked: list[set[str]] = []
+
+    def some(ids: Collection[str]) -> list[Thing]:
+        asked.append(set(ids))
+        return [thing for thing in platform.list() if thing[0] in ids]
+
+    listing: Listing[Thing] = Listing(platform.list, platform.get, lambda thing: thing[0], some)
+    first = platform.hold(0)
+    reads = [pool.submit(listing.one, "t0")]
+    platform.wait_for_requests(1)
+    reads += [pool.submit(listing.one, id_) for id_ in ("t1", "t2", "t2")]
+    _queued(listing, 2)
+    first.set()
+    assert [read.result() for read in reads] == [("t0", 0), ("t1", 1), ("t2", 1), ("t2", 1)]
+    assert asked == [{"t1", "t2"}]
+    assert len(listing.all()) == 64
 
 
 class TestRhythm:
