@@ -23,7 +23,6 @@ HERE = Path(__file__).parent
         ("starting.py", ["--times", "1"], ("gpuform --help", "beyond import and derivation")),
         ("real_resources.py", ["--volumes", "12"], ("lifecycles", "of them lists", "fsyncs")),
         ("topology.py", ["--nodes", "8"], ("growth", "refresh: requests", "peak MiB")),
-        ("refreshing.py", ["--volumes", "20"], ("of them lists", "MiB")),
     ],
 )
 def test_it_prints_its_figures(script: str, arguments: list[str], told: tuple[str, ...]) -> None:
