@@ -176,11 +176,11 @@ class EmbeddedStack:
 
     def _begin_journal(self) -> Journal:
         """As every command does: what an interrupted run left goes into the checkpoint first."""
-        path, snapshot = self._backend.journal("conformance", "dev"), self.snapshot
-        if path.exists():
+        log, snapshot = self._backend.journal("conformance", "dev"), self.snapshot
+        if log.read():
             self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
-            path.unlink()
-        return Journal(path, journal.digest(self._read()))
+            log.remove()
+        return Journal(log, journal.digest(self._read()))
 
     def _read(self) -> bytes:
         data = self._backend.read("conformance", "dev")
@@ -196,8 +196,8 @@ class EmbeddedStack:
     def snapshot(self) -> Snapshot:
         """The state on disk, with what the journal adds."""
         data, snapshot = self._read(), self.checkpoint
-        path = self._backend.journal("conformance", "dev")
-        recovered = journal.recover(path, data, snapshot, self.crypter)
+        log = self._backend.journal("conformance", "dev")
+        recovered = journal.recover(log, data, snapshot, self.crypter)
         return recovered.snapshot if recovered else snapshot
 
     @property
