@@ -148,6 +148,11 @@ def told(log: Readable) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
+def records(lines: bytes) -> list[dict[str, Any]]:
+    """What lines of a journal tell, without its head."""
+    return [record for record in _lines(lines) if "op" in record]
+
+
 def refuse_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[str, Any]]) -> None:
     """Another program has written the state since: does it know all that the journal knows?
 

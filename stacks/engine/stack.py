@@ -198,6 +198,7 @@ class Workspace:
                 )
             self.backend.remove(self.project.name, name)
         self.project.settings_path(name).unlink(missing_ok=True)
+        unsaved_path(self.project, name).unlink(missing_ok=True)
         if self.selected() == name:
             select_stack(self.project, None, self.environ)
 

@@ -32,6 +32,7 @@ _TRIES = 8
 _MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
 _LOG_IN = "Check the credentials, or get new ones (`aws sso login`, `gcloud auth`, `az login`)."
 _HINTS = {
+    "AccessDenied": _LOG_IN,
     "ExpiredToken": _LOG_IN,
     "RequestTimeTooSkewed": "Set this machine's clock.",
     "NoSuchBucket": "Check its name, its region and its endpoint.",
@@ -144,10 +145,11 @@ class Objects:
     def _refuse_missing_bucket(self, error: Exception) -> None:
         if any(sign in str(error) for sign in _MISSING_BUCKET):
             raise StorageFailed(
-                f"there is no bucket {self._shown}", hint=_HINTS["NoSuchBucket"]
+                f"there is no bucket for {self._shown}", hint=_HINTS["NoSuchBucket"]
             ) from error
 
     def _fail(self, name: str, done: str, error: Exception) -> NoReturn:
+        self._refuse_missing_bucket(error)
         code, why = _reason(error)
         refused = isinstance(
             error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
@@ -162,7 +164,8 @@ _REACH = "Check the network and the URL of the backend, and run the command agai
 def _mode(replacing: Version) -> Any:
     if replacing == ABSENT:
         return "create"
-    return {"e_tag": replacing.e_tag, "version": replacing.generation}
+    given = {"e_tag": replacing.e_tag, "version": replacing.generation}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _reason(error: Exception) -> tuple[str, str]:
@@ -172,5 +175,9 @@ def _reason(error: Exception) -> tuple[str, str]:
     message = re.search(r"<Message>([^<]*)</Message>", text)
     if code:
         return code[1], f"{code[1]}: {message[1]}" if message else code[1]
-    line = re.sub(r"\s*https?://\S+", "", text.splitlines()[0])
-    return "", re.sub(r"^Generic \w+ error: ", "", line).strip(" -") or type(error).__name__
+    line = re.sub(
+        r"^.*Error performing \w+ \S+ in \S+(, after .*retry_timeout: \S+)? *- ", "", text
+    )
+    line = re.sub(r"https?://\S+", "...", line.splitlines()[0])
+    region = "PermanentRedirect" if "configured region" in line else ""
+    return region, re.sub(r"^Generic \w+ error: ", "", line) or type(error).__name__
