@@ -46,7 +46,7 @@ class Lease:
         self._renewed = (0.0, 0.0)
         self._pid = 0
         self._ended = threading.Event()
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal may release what is being renewed
 
     def take(self) -> Taking:
         found = self._storage.read(self._name)
