@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from bucket_server import KEYS
 from conformance.described import Described
 from conformance.verbs import Properties, Refused, StockVerbs
 
@@ -110,6 +111,7 @@ class EmbeddedStack:
     secret_keys: Sequence[str] = ()
     events: list[Event] = field(default_factory=list)
     outcome: Outcome | None = None
+    url: str = ""  # of the backend; its folder when there is none
 
     def __post_init__(self) -> None:
         (self.directory / "__main__.py").write_text(PROGRAM)
@@ -258,7 +260,7 @@ class EmbeddedStack:
 
     @property
     def _backend(self) -> Backend:
-        return Backend.open(f"file://{self.directory}", {})
+        return Backend.open(self.url or f"file://{self.directory}", KEYS)
 
 
 @dataclass(frozen=True)
