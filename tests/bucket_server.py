@@ -50,7 +50,7 @@ def url(bucket: str, port: int, **parameters: Any) -> str:
 @contextlib.contextmanager
 def serving() -> Iterator[BucketServer]:
     """moto's server, until the end."""
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,
@@ -58,21 +58,23 @@ def serving() -> Iterator[BucketServer]:
         env={**os.environ, **KEYS},
     )
     try:
-        _wait_for(port, process)
+        wait_for(port, process)
         yield BucketServer(port)
     finally:
         process.kill()
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One that nobody listens to."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Until the process answers there."""
     for _ in range(600):
         assert process.poll() is None, "the server ended"
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):

@@ -1,28 +1,57 @@
 """What the engine relies on, in a folder and in a bucket."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from bucket_server import KEYS, BucketServer, Fault, Request, proxy, url
+from azure_server import KEY, PROGRAM, azure_url, make_container, serving_azure
+from bucket_server import KEYS as AWS_KEYS
+from bucket_server import BucketServer, Fault, Request, proxy, url
 
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.backend_files import BackendError
 from gpuform.stacks.engine.history import HistoryEntry
+from gpuform.stacks.engine.kernel_lock import Taking
 from gpuform.stacks.engine.storage.addresses import open_storage
+from gpuform.stacks.engine.storage.files import Files
 from gpuform.stacks.engine.storage.protocol import ABSENT, Changed, Storage, StorageFailed
 
+KEYS = {**AWS_KEYS, "AZURE_STORAGE_KEY": KEY}
 ONCE = {**KEYS, "AWS_MAX_ATTEMPTS": "1"}
 
 
-@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.slow)])
+AZURE = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="azurite-blob is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def azure_server() -> Iterator[int]:
+    with serving_azure() as port:
+        yield port
+
+
+@pytest.fixture(
+    params=[
+        "file",
+        pytest.param("s3", marks=pytest.mark.slow),
+        pytest.param("azblob", marks=AZURE),
+    ]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "file":
         return f"file://{tmp_path}"
-    server = request.getfixturevalue("bucket_server")
-    return url(server.bucket(), server.port)
+    if request.param == "s3":
+        server: BucketServer = request.getfixturevalue("bucket_server")
+        return url(server.bucket(), server.port)
+    port: int = request.getfixturevalue("azure_server")
+    container = f"c{uuid4().hex}"
+    make_container(port, container)
+    return azure_url(port, container)
 
 
 @pytest.fixture
@@ -31,8 +60,11 @@ def storage(place: str) -> Storage:
 
 
 @pytest.fixture
-def bucket(bucket_server: BucketServer) -> Storage:
-    return open_storage(url(bucket_server.bucket(), bucket_server.port), KEYS)
+def bucket(storage: Storage) -> Storage:
+    """A storage that honours conditions."""
+    if isinstance(storage, Files):
+        pytest.skip("files need no conditions")
+    return storage
 
 
 def names(storage: Storage, folder: str, after: str = "") -> list[str]:
@@ -119,6 +151,15 @@ def test_gzip_as_pulumi_has_it(place: str) -> None:
 
 @pytest.mark.slow
 class TestConditions:
+    def test_a_lease_has_one_owner(self, bucket: Storage) -> None:
+        ours, theirs = bucket.exclusion("lock"), bucket.exclusion("lock")
+        assert ours.take() is Taking.TAKEN
+        assert theirs.take() is Taking.HELD
+        ours.check()
+        ours.release()
+        assert theirs.take() is Taking.TAKEN
+        theirs.release()
+
     def test_a_version_is_replaced_once(self, bucket: Storage) -> None:
         first = bucket.write("a", b"1", replacing=ABSENT)
         with pytest.raises(Changed):
