@@ -117,6 +117,7 @@ class Proxy:
     rule: Rule | None = None
     seen: list[Request] = field(default_factory=list)
     delay: float = 0.0
+    forgets: tuple[str, ...] = ()  # headers that the server does not come to see
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, method: str, path: str, sent: int) -> Request:
@@ -188,7 +189,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _forwarded(self, body: bytes) -> _Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.server.target, timeout=60)
         with contextlib.closing(connection):
-            connection.request(self.command, self.path, body, dict(self.headers))
+            forgets = self.server.proxy.forgets
+            headers = {k: v for k, v in self.headers.items() if k.lower() not in forgets}
+            connection.request(self.command, self.path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read()
 

@@ -5,10 +5,12 @@ costs as much as the change. What a crash leaves is the last checkpoint and a jo
 bring the one up to date. Each line is `CRC JSON`; the first says what the journal belongs to.
 """
 
+import contextlib
 import hashlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from gpuform.stacks.engine import value_json
@@ -69,7 +71,9 @@ class Journal:
     def end(self) -> None:
         """The checkpoint says it all: the journal goes."""
         if self._begun:
-            self.log.remove()
+            # What stays says nothing that the checkpoint does not.
+            with contextlib.suppress(EngineError):
+                self.log.remove()
 
     def leave(self, error: EngineError) -> None:
         """The checkpoint could not be written: the journal stays, and the hint says where."""
@@ -106,18 +110,55 @@ def recover(
     Raises JournalError for a journal of another version, one that is damaged, and one that does
     not belong to the checkpoint and tells ids that the checkpoint does not have.
     """
-    lines = list(_lines(log.read()))
-    if not lines:
+    fitting: list[_Fitting] = []
+    for head, records in _runs(log):
+        fits = _fit(head, records, digest(checkpoint), snapshot)
+        if fits is None:
+            refuse_lost_ids(log.where, snapshot, records)
+        else:
+            fitting.append(fits)
+    # Of several, all but one were left by owners that came too late to do anything.
+    longest = max(fitting, key=lambda fits: len(fits.added), default=None)
+    if longest is None or not longest.added:
         return None
-    head, *records = lines
-    version = head.get("gpuform-journal")
-    if version != VERSION:
-        raise JournalError(
-            f"the journal {log.where} has the version {version!r}, this gpuform reads {VERSION}",
-            hint="Finish with the gpuform that wrote it, or give up what it adds with "
-            "`gpuform state repair --discard-journal`.",
-        )
-    current = digest(checkpoint)
+    _replay(log.where, longest.entries, longest.added, crypter)
+    resources, pending, _ = longest.entries.current()
+    recovered = replace(snapshot, resources=resources, pending_operations=pending)
+    return Recovered(recovered, len(longest.added))
+
+
+_Lines = list[dict[str, Any]]
+
+
+def _runs(log: Readable) -> Iterator[tuple[dict[str, Any], _Lines]]:
+    """The journals in a log, of which there is one at most unless owners were lost."""
+    lines = list(_lines(log.read()))
+    starts = [place for place, line in enumerate(lines) if "op" not in line]
+    for start, end in pairwise([*starts, len(lines)]):
+        head = lines[start]
+        version = head.get("gpuform-journal")
+        if version != VERSION:
+            raise JournalError(
+                f"the journal {log.where} has the version {version!r}, this gpuform reads "
+                f"{VERSION}",
+                hint="Finish with the gpuform that wrote it, or give up what it adds with "
+                "`gpuform state repair --discard-journal`.",
+            )
+        yield head, lines[start + 1 : end]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """A checkpoint's entries, and what a journal adds to them."""
+
+    entries: Entries
+    added: _Lines
+
+
+def _fit(
+    head: Mapping[str, Any], records: _Lines, current: str, snapshot: Snapshot
+) -> _Fitting | None:
+    """What comes after the checkpoint with the digest `current`, if that is in the journal."""
     entries = None
     start = 0
     if head.get("base") == current:
@@ -130,15 +171,8 @@ def recover(
             )
             entries = Entries.ordered(snapshot.resources, snapshot.pending_operations, order)
     if entries is None:
-        refuse_lost_ids(log.where, snapshot, records)
         return None
-    added = [record for record in records[start:] if record["op"] != "checkpoint"]
-    if not added:
-        return None
-    _replay(log.where, entries, added, crypter)
-    resources, pending, _ = entries.current()
-    recovered = replace(snapshot, resources=resources, pending_operations=pending)
-    return Recovered(recovered, len(added))
+    return _Fitting(entries, [each for each in records[start:] if each["op"] != "checkpoint"])
 
 
 def told(log: Readable) -> list[tuple[str, str]]:

@@ -18,7 +18,14 @@ from typing import Any
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.kernel_lock import Taking
 from gpuform.stacks.engine.lock_files import LockFile, owner
-from gpuform.stacks.engine.storage.protocol import ABSENT, Blob, Changed, Storage, Version
+from gpuform.stacks.engine.storage.protocol import (
+    ABSENT,
+    Blob,
+    Changed,
+    Storage,
+    StorageFailed,
+    Version,
+)
 
 SECONDS = 60.0
 """After that long without a sign of life an owner is dead. GPUFORM_LEASE_SECONDS is another time,
@@ -52,6 +59,8 @@ class Lease:
         found = self._storage.read(self._name)
         if found is not None and not self._is_free(found):
             return Taking.HELD
+        if found is None:
+            self._prove_conditions()
         began = _now()
         try:
             self._version = self._storage.write(
@@ -130,6 +139,24 @@ class Lease:
         finally:
             self._storage.delete(probe)
         return (now.modified - found.modified).total_seconds() if now else 0.0
+
+    def _prove_conditions(self) -> None:
+        """Not every store that speaks S3 honours conditions, and one that does not is refused."""
+        probe = f"{self._name}.clock-{self._id}"
+        stale = self._storage.write(probe, b"1")
+        try:
+            self._storage.write(probe, b"2", replacing=stale)
+            for refused in (stale, ABSENT):
+                with contextlib.suppress(Changed):
+                    self._storage.write(probe, b"3", replacing=refused)
+                    raise StorageFailed(
+                        f"{self._storage.where(self._name)} cannot be a lock: the store honours "
+                        "neither If-Match nor If-None-Match, or only one of them",
+                        hint="Bring the store up to date, or use another one: two runs at once "
+                        "would write over each other's state.",
+                    )
+        finally:
+            self._storage.delete(probe)
 
     def _text(self, *, released: bool = False) -> bytes:
         document = {

@@ -1,9 +1,17 @@
-"""A journal in a bucket: numbered objects, each with the lines of a moment."""
+"""A journal in a bucket: numbered objects, each with the lines of a moment, in a folder a run.
+
+A create starts once a segment in the bucket names it as pending. Who reads the checkpoint alone, as
+the Pulumi CLI does, finds there what was pending when the first create of the run began, and at
+most `Pace.idle` seconds before its end: a checkpoint for every group of creates would send the
+whole state again and again. Until a person gives up the lock that an interrupted run leaves
+(`pulumi cancel`), the Pulumi CLI does not go on from there; gpuform reads the journal first.
+"""
 
 import contextlib
 import gzip
 import time
 import uuid
+import zlib
 from collections.abc import Callable
 
 from gpuform.stacks.engine.errors import EngineError
@@ -13,7 +21,8 @@ from gpuform.stacks.engine.unsaved import Unsaved
 
 
 class SegmentLog:
-    """A log under a name. Each segment is made with If-None-Match and tells whose run it is.
+    """A log under a name. A run writes to a folder of its own, so that an owner who was stopped
+    and wakes up neither changes nor removes what its successor has written.
 
     What cannot be kept goes to `unsaved`, and `check` says so from then on.
     """
@@ -38,20 +47,15 @@ class SegmentLog:
         return self._storage.where(self._name)
 
     def read(self) -> bytes:
-        """The first run's segments, as far as none is missing."""
-        return b"".join(lines for _, lines in self.segments())
+        """The runs one after the other, each as far as no segment is missing."""
+        runs = {name.split("/")[-2] for name in self._names()}
+        return b"".join(lines for run in sorted(runs) for lines in self.segments(run))
 
-    def segments(self) -> list[tuple[str, bytes]]:
-        """Run and lines of each segment. Raises JournalError for one that is none."""
-        found: list[tuple[str, bytes]] = []
-        for name in self._names():
-            blob = self._storage.read(name)
-            if name != self._segment(len(found)) or blob is None:
-                break
-            run, lines = self._unpacked(name, blob.data)
-            if found and run != found[0][0]:
-                break
-            found.append((run, lines))
+    def segments(self, run: str) -> list[bytes]:
+        """The lines of each segment of a run, as far as none is missing. Raises JournalError."""
+        found: list[bytes] = []
+        while (blob := self._storage.read(self._segment(run, len(found)))) is not None:
+            found.append(self._unpacked(run, len(found), blob.data))
         return found
 
     def append(self, data: bytes) -> None:
@@ -84,9 +88,12 @@ class SegmentLog:
         return self._unsaved.advice
 
     def remove(self) -> None:
-        self._storage.delete(*self._names())
+        """Of what was there while it was ours for sure; a successor's comes later."""
+        names = self._names()
+        self._guard()
         if self._unsaved is not None:
             self._unsaved.remove()
+        self._storage.delete(*names)
 
     def set_aside(self) -> str | None:
         names = self._names()
@@ -94,13 +101,13 @@ class SegmentLog:
             return None
         kept = f"{self._name}.{time.time_ns()}"
         for name in names:
-            self._storage.copy(name, f"{kept}/{name.rpartition('/')[2]}")
+            self._storage.copy(name, f"{kept}{name.removeprefix(self._name)}")
         self._storage.delete(*names)
         return self._storage.where(kept)
 
     def _put(self, data: bytes) -> None:
-        name = self._segment(self._count)
-        packed = gzip.compress(self._run.encode() + b"\n" + data, 6, mtime=0)
+        name = self._segment(self._run, self._count)
+        packed = gzip.compress(data, 6, mtime=0)
         self._guard()
         self._storage.write(name, packed, replacing=ABSENT)
         try:
@@ -111,18 +118,18 @@ class SegmentLog:
                 self._storage.delete(name)
             raise
 
-    def _unpacked(self, name: str, data: bytes) -> tuple[str, bytes]:
+    def _unpacked(self, run: str, number: int, data: bytes) -> bytes:
         try:
-            run, _, lines = gzip.decompress(data).partition(b"\n")
-        except (OSError, EOFError) as error:
+            return gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            where = self._storage.where(self._segment(run, number))
             raise JournalError(
-                f"{self._storage.where(name)} is no part of a journal: {error}",
+                f"{where} is no part of a journal: {error}",
                 hint="Give up what it adds with `gpuform state repair --discard-journal`.",
             ) from error
-        return run.decode(errors="replace"), lines
 
-    def _segment(self, number: int) -> str:
-        return f"{self._name}/{number:08d}"
+    def _segment(self, run: str, number: int) -> str:
+        return f"{self._name}/{run}/{number:08d}"
 
     def _names(self) -> list[str]:
         return [entry.name for entry in self._storage.entries(self._name)]

@@ -81,7 +81,7 @@ def _join(
 
 def _lines(log: SegmentLog, found: list[Part]) -> bytes | None:
     """The journal from its beginning; None when the store no longer has what precedes `found`."""
-    stored = [lines for run, lines in log.segments() if run == found[0].run]
+    stored = log.segments(found[0].run)
     first = found[0].number
     if len(stored) < first:
         return None

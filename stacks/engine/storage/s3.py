@@ -4,9 +4,11 @@ Parameters are those of gocloud.dev's s3blob, which Pulumi uses; credentials are
 tool finds them: variables, profiles, SSO, assumed roles, containers and machines.
 """
 
+import ipaddress
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from obstore.store import S3Store
 
@@ -43,6 +45,11 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
     endpoint = _endpoint(address, environ)
     profile = address.text("profile")
     by_path = address.truth("s3ForcePathStyle", "use_path_style") or "." in address.bucket
+    if endpoint and not by_path:
+        host = urlsplit(endpoint)
+        by_path = _is_number(host.hostname or "")
+        if not by_path:  # obstore takes the endpoint as it is
+            endpoint = f"{host.scheme}://{address.bucket}.{host.netloc}"
     region = address.text("region") or environ.get("AWS_REGION")
     config: dict[str, Any] = {
         "virtual_hosted_style_request": not by_path,
@@ -80,6 +87,15 @@ def _endpoint(address: Address, environ: Mapping[str, str]) -> str | None:
     if given is None or "://" in given:
         return given
     return f"{'http' if insecure else 'https'}://{given}"
+
+
+def _is_number(host: str) -> bool:
+    """Whether it is an IP address, of which no name can be a part."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class _Credentials:

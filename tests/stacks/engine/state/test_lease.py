@@ -234,6 +234,28 @@ def test_an_owner_without_a_network_is_not_sure_any_more(bucket_server: BucketSe
         lock.release()
 
 
+@pytest.mark.parametrize("header", ["if-match", "if-none-match"])
+def test_a_store_without_conditions_is_refused(bucket_server: BucketServer, header: str) -> None:
+    with proxy(bucket_server) as front:
+        front.forgets = (header,)
+        backend = Backend.open(url(bucket_server.bucket(), front.port), KEYS)
+        with pytest.raises(EngineError, match="honours neither"):
+            backend.lock("demo", "dev").acquire()
+
+
+def test_it_is_released_when_the_interpreter_ends(place: str) -> None:
+    program = (
+        "import sys\n"
+        "from gpuform.stacks.engine.backend import Backend\n"
+        "Backend.open(sys.argv[1]).lock('demo', 'dev').acquire()\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, place], check=True, timeout=60, env={**os.environ, **SHORT}
+    )
+    assert locks(place) == []
+    assert held(place)["released"]
+
+
 def test_one_that_was_taken_away_is_told(place: str) -> None:
     lock = Backend.open(place, SHORT).lock("demo", "dev")
     lock.acquire()

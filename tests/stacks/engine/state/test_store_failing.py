@@ -140,12 +140,16 @@ FAULTS = {
 }
 
 
+def is_segment(request: Request, number: int) -> bool:
+    return ".journal/" in request.name and request.name.endswith(f"/{number:08d}")
+
+
 def from_segment(number: int, fault: Fault) -> Callable[[Request], Fault | None]:
     """Everything fails once that segment of the journal is sent."""
     failing = []
 
     def rule(request: Request) -> Fault | None:
-        if request.method == "PUT" and request.name.endswith(f"dev.journal/{number:08d}"):
+        if request.method == "PUT" and is_segment(request, number):
             failing.append(request)
         return fault if failing else None
 
@@ -229,7 +233,7 @@ def test_a_store_that_comes_back_in_time_gets_everything(make: Callable[[], Scen
     scene = make()
 
     def rule(request: Request) -> Fault | None:
-        return FAULTS["unavailable"] if request.name.endswith("dev.journal/00000004") else None
+        return FAULTS["unavailable"] if is_segment(request, 4) else None
 
     scene.front.rule = rule
     ran = scene.up()
