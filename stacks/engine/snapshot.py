@@ -72,9 +72,16 @@ class SnapshotManager:
         """Around work that may come to `begin` a create."""
         return self._writer.working() if self._writer is not None else nullcontext()
 
+    def check(self) -> None:
+        """Raises EngineError when what is begun now could not be kept."""
+        if self._writer is not None:
+            self._writer.check()
+            if self.journal is not None:
+                self.journal.log.check()
+
     def begin(self, kind: str, resource: ResourceState) -> int:
         """Notes an operation on its way to a provider; a create waits until that is kept."""
-        self._check()
+        self.check()
         operation = PendingOperation(replace(resource, outputs={}), kind)
         if self._writer is not None:
             self._operation_text(operation)
@@ -84,7 +91,7 @@ class SnapshotManager:
         if kind == "creating" and self._writer is not None:
             with span("state", "wait for a checkpoint", resource.urn):
                 self._writer.wait(change)
-            self._check()
+            self.check()
         return token
 
     def end(self, token: int) -> None:
@@ -220,13 +227,6 @@ class SnapshotManager:
         if self.journal is not None:
             self._changes.append(_Change(op, facts, resource, operation, outputs))
         return self._writer.changed()
-
-    def _check(self) -> None:
-        """Raises EngineError when what is begun now could not be kept."""
-        if self._writer is not None:
-            self._writer.check()
-            if self.journal is not None:
-                self.journal.log.check()
 
     def _wait_logged(self, change: int) -> None:
         if self._writer is not None:

@@ -180,3 +180,26 @@ def test_a_journal_that_cannot_be_written_stops_the_run(lab, tmp_path):
     with pytest.raises(EngineError, match=r"dev\.journal cannot be written"):
         Deployment(subject, Options("update", preview=False), EventBus()).run()
     assert lab.world == {}
+
+
+def test_of_several_runs_the_one_that_fits_counts(interrupted, lab):
+    """Owners of a bucket's lock that came too late may leave journals that say nothing."""
+    path, written, outcome = interrupted("update")
+    whole = path.read_bytes()
+    head = {"gpuform-journal": journal.VERSION}
+    for base in (journal.digest(written[0]), "of another checkpoint"):
+        stray = journal._line(json.dumps({**head, "base": base}).encode())
+        for both in (stray + whole, whole + stray):
+            path.write_bytes(both)
+            assert entries(recovered(path, written[0], lab.crypter)) == entries(outcome.snapshot)
+
+
+def test_of_several_runs_each_must_be_known(interrupted, lab):
+    path, written, _ = interrupted("update")
+    lost = journal.Record(
+        "add", {"new": 1}, {"resource": b'{"urn":"urn:pulumi:dev::lab::t::n","id":"m-lost"}'}
+    )
+    stray = journal._line(b'{"gpuform-journal":1,"base":"another"}') + lost.encoded()
+    path.write_bytes(path.read_bytes() + stray)
+    with pytest.raises(JournalError, match="id m-lost"):
+        recovered(path, written[0], lab.crypter)
