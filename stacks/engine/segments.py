@@ -48,8 +48,11 @@ class SegmentLog:
 
     def read(self) -> bytes:
         """The runs one after the other, each as far as no segment is missing."""
-        runs = {name.split("/")[-2] for name in self._names()}
-        return b"".join(lines for run in sorted(runs) for lines in self.segments(run))
+        return b"".join(lines for run in sorted(self.runs()) for lines in self.segments(run))
+
+    def runs(self) -> set[str]:
+        """Those that left something; usually one at most."""
+        return {name.split("/")[-2] for name in self._names()}
 
     def segments(self, run: str) -> list[bytes]:
         """The lines of each segment of a run, as far as none is missing. Raises JournalError."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from gpuform.stacks.engine import integrity, journal
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.journal_log import JournalError
+from gpuform.stacks.engine.journal_log import JournalError, Readable
 from gpuform.stacks.engine.sealed import SEALED, read_sealed
 from gpuform.stacks.engine.segments import SegmentLog
 from gpuform.stacks.engine.state import Manifest, Snapshot, load_checkpoint
@@ -42,54 +42,46 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
             f"{path} belongs to the journal {found[0].journal}, and this is {log.where}",
             hint="Set PULUMI_BACKEND_URL to the backend that the run had.",
         )
-    if not found or not isinstance(log, SegmentLog):
-        sealed = read_sealed(backend, project, stack)
-        if sealed.recovered:
-            _save(backend, project, stack, sealed.snapshot)
-        log.remove()
-        return sealed.recovered
-    changes = _join(backend, project, stack, log, path, found)
+    whole = _joined(log, found, path) if found and isinstance(log, SegmentLog) else None
+    if whole is not None:
+        changes = _replay(backend, project, stack, whole)
+    else:
+        changes = _replay(backend, project, stack, log)
+        _refuse_lost(backend, project, stack, found, path)
     log.remove()
     unsaved.remove()
     return changes
 
 
-def _join(
-    backend: Backend, project: str, stack: str, log: SegmentLog, path: Path, found: list[Part]
-) -> int:
+def _joined(log: SegmentLog, found: list[Part], path: Path) -> _Joined | None:
+    """The run's journal from its beginning; None when another run has gone on without `found`."""
+    run, first = found[0].run, found[0].number
+    stored = log.segments(run)
+    if len(stored) < first or log.runs() - {run}:
+        return None
+    # A segment may be in both places: its answer was lost.
+    return _Joined(str(path), b"".join([*stored[:first], *(part.lines for part in found)]))
+
+
+def _refuse_lost(backend: Backend, project: str, stack: str, found: list[Part], path: Path) -> None:
+    records = journal.records(b"".join(part.lines for part in found))
+    snapshot = read_sealed(backend, project, stack).snapshot
+    try:
+        journal.refuse_lost_ids(str(path), snapshot, records)
+    except JournalError as error:
+        error.hint = "Compare with the platform: what exists can be imported. Then remove the file."
+        raise
+
+
+def _replay(backend: Backend, project: str, stack: str, log: Readable) -> int:
     data = backend.read(project, stack)
     if data is None:
         raise EngineError(f"no stack named '{stack}' in {backend.url}")
     snapshot = Snapshot.from_json(load_checkpoint(data), SEALED)
-    lines = _lines(log, found)
-    if lines is None:  # another run has taken over, and what the store had of this one
-        left = b"".join(part.lines for part in found)
-        try:
-            journal.refuse_lost_ids(str(path), snapshot, journal.records(left))
-        except JournalError as error:
-            error.hint = (
-                "Compare with the platform: what exists can be imported. Then remove the file."
-            )
-            raise
-        return 0
-    done = journal.recover(_Joined(str(path), lines), data, snapshot, SEALED)
+    done = journal.recover(log, data, snapshot, SEALED)
     if done is None:
         return 0
-    _save(backend, project, stack, done.snapshot)
+    recovered = replace(done.snapshot, manifest=Manifest())
+    integrity.check(recovered)
+    backend.write(project, stack, recovered.to_json(SEALED))
     return done.changes
-
-
-def _lines(log: SegmentLog, found: list[Part]) -> bytes | None:
-    """The journal from its beginning; None when the store no longer has what precedes `found`."""
-    stored = log.segments(found[0].run)
-    first = found[0].number
-    if len(stored) < first:
-        return None
-    # A segment may be in both places: its answer was lost.
-    return b"".join([*stored[:first], *(part.lines for part in found)])
-
-
-def _save(backend: Backend, project: str, stack: str, snapshot: Snapshot) -> None:
-    snapshot = replace(snapshot, manifest=Manifest())
-    integrity.check(snapshot)
-    backend.write(project, stack, snapshot.to_json(SEALED))

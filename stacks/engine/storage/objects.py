@@ -101,7 +101,8 @@ class Objects:
     def delete(self, *names: str) -> None:
         try:
             if names:
-                obstore.delete(self._store, list(names))
+                # Not every store knows the request for several.
+                obstore.delete(self._store, list(names) if len(names) > 1 else names[0])
         except FileNotFoundError as error:
             self._refuse_missing_bucket(error)
             if len(names) > 1:
