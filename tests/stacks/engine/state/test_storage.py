@@ -1,6 +1,8 @@
 """What the engine relies on, in a folder and in a bucket."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -288,7 +290,33 @@ class TestAddresses:
                 open_storage(f"s3://bucket?profile={profile}", {})
             assert "aws sso login" in caught.value.hint
 
-    def test_the_extra_is_named_when_it_is_missing(self, monkeypatch: Any) -> None:
-        monkeypatch.setitem(__import__("sys").modules, "gpuform.stacks.engine.storage.s3", None)
-        with pytest.raises(ModuleNotFoundError):
-            open_storage("s3://bucket", KEYS)
+    def test_the_extra_is_named_when_it_is_missing(self) -> None:
+        program = (
+            "import sys\n"
+            "sys.modules['obstore'] = None\n"
+            "from gpuform.stacks.engine.backend_files import BackendError\n"
+            "from gpuform.stacks.engine.storage.addresses import open_storage\n"
+            "for scheme in ('s3', 'gs', 'azblob'):\n"
+            "    try:\n"
+            "        open_storage(f'{scheme}://bucket?secret=hush', {})\n"
+            "    except BackendError as error:\n"
+            "        print(error, error.hint)\n"
+        )
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+        lines = done.stdout.splitlines()
+        assert len(lines) == 3
+        assert all("needs the package obstore" in line for line in lines)
+        assert all("pip install 'gpuform[cloud]'" in line for line in lines)
+        assert "hush" not in done.stdout
+
+    def test_a_folder_needs_nothing_of_a_bucket(self, tmp_path: Path) -> None:
+        program = (
+            "import sys\n"
+            "from gpuform.stacks.engine.backend import Backend\n"
+            "Backend.open(sys.argv[1]).stacks()\n"
+            "found = {'obstore', 'botocore'} & set(sys.modules)\n"
+            "assert not found, found\n"
+        )
+        command = [sys.executable, "-c", program, f"file://{tmp_path}"]
+        subprocess.run(command, check=True, timeout=60)
