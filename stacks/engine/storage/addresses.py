@@ -70,10 +70,11 @@ def open_storage(url: str, environ: Mapping[str, str]) -> Storage:
     try:
         module = importlib.import_module(f"gpuform.stacks.engine.storage.{_CLOUDS[scheme]}")
     except ModuleNotFoundError as error:
-        if error.name not in ("obstore", "botocore"):
+        package = (error.name or "").partition(".")[0]
+        if package != "obstore":
             raise
         raise BackendError(
-            f"the backend {without_credentials(url)} needs the package {error.name}",
+            f"the backend {without_credentials(url)} needs the package {package}",
             hint="Install it: pip install 'gpuform[cloud]'",
         ) from error
     opened: Storage = module.open_bucket(_address(url), environ)
