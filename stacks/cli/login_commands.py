@@ -16,7 +16,7 @@ _LOCAL = "file://~"
 @click.option("--local", "-l", is_flag=True, help="Keep state in your home folder: file://~.")
 @common_flags
 def login(url: str | None, local: bool) -> None:
-    """Choose where stacks live.
+    """Choose where stacks live: a folder or a bucket.
 
     URL is file://DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or azblob://CONTAINER/PREFIX, as
     for the Pulumi CLI, which takes the same choice from the same file. It holds where neither
@@ -48,7 +48,9 @@ def login(url: str | None, local: bool) -> None:
 @click.option("--local", "-l", is_flag=True, help="Forget your home folder: file://~.")
 @common_flags
 def logout(url: str | None, everywhere: bool, local: bool) -> None:
-    """Forget the backend that `login` chose; state and credentials stay.
+    """Forget the backend that `login` chose.
+
+    State and credentials stay.
 
     \b
     Example:

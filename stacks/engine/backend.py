@@ -143,7 +143,7 @@ class Backend:
         self.check_lock(project, stack)
         self._write_meta()
         name = self._current(project, stack)
-        kept = f"{name}.{self._later_than(name)}"
+        kept = f"{name}.{self._later_than(f'{name}.')}"
         was_there = self.storage.copy(name, kept)
         expected = self._expected(name) if was_there else ABSENT
         packed = backend_files.packed(data, name)
@@ -220,8 +220,8 @@ class Backend:
         name = self._find(project, stack)
         if name is not None and self.keeps_backups:
             folder = _folder("backups", project, stack)
-            stamp = self._later_than(f"{folder}/{stack}")
-            self.storage.copy(name, f"{folder}/{stack}.{stamp}{_suffix(name, stack)}")
+            stem = f"{folder}/{stack}."
+            self.storage.copy(name, f"{stem}{self._later_than(stem)}{_suffix(name, stack)}")
 
     def backups(self, project: str, stack: str) -> list[Entry]:
         """The earlier checkpoints of a stack, whole or not, in no order."""
@@ -261,8 +261,8 @@ class Backend:
 
     def add_history(self, project: str, stack: str, entry: HistoryEntry) -> None:
         """Record an operation with a copy of the checkpoint that it left."""
-        stem = f"{_folder('history', project, stack)}/{stack}"
-        prefix = f"{stem}-{self._later_than(stem)}"
+        stem = f"{_folder('history', project, stack)}/{stack}-"
+        prefix = f"{stem}{self._later_than(stem)}"
         self.storage.write(f"{prefix}.history.json", entry.to_json())
         name = self._find(project, stack)
         if name is not None:
@@ -311,10 +311,10 @@ class Backend:
 
     def _later_than(self, stem: str) -> int:
         """Now in nanoseconds, but later than any name with this stem: a clock may be put back."""
-        pattern = re.compile(rf"{re.escape(stem)}[.-](\d+)(\.|$)")
+        pattern = re.compile(rf"{re.escape(stem)}(\d+)(\.|$)")
         now = time.time_ns()
-        folder = stem.rpartition("/")[0]
-        matches = (pattern.match(e.name) for e in self.storage.entries(folder, after=stem))
+        later = self.storage.entries(stem.rpartition("/")[0], after=f"{stem}{now}")
+        matches = (pattern.match(entry.name) for entry in later)
         return max([now, *(int(match[1]) + 1 for match in matches if match)])
 
     def _check_layout(self) -> None:
