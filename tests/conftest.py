@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from bucket_server import BucketServer, serving
 from hypothesis import HealthCheck, settings
 
 from gpuform.stacks.engine import pickling
@@ -24,3 +25,10 @@ def one_pickler() -> Iterator[None]:
     """The tests of one process do not add up to what the SDK cannot pickle any more."""
     with pickling.unwrapped():
         yield
+
+
+@pytest.fixture(scope="session")
+def bucket_server() -> Iterator[BucketServer]:
+    """A server of buckets, one for all tests of a process."""
+    with serving() as server:
+        yield server

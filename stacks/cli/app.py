@@ -33,6 +33,8 @@ _COMMANDS = {
     "stack": ("stack_commands", "Make, list, select, rename, remove and read stacks."),
     "state": ("state_commands", "Look at a stack's state and edit it."),
     "cancel": ("cancel_command", "Remove the locks that an ended command left on a stack."),
+    "login": ("login_commands", "Choose where stacks live: a folder or a bucket."),
+    "logout": ("login_commands", "Forget the backend that `login` chose."),
     "config": ("config_commands", "List, read and change a stack's configuration."),
     "schema": ("schema_command", "Print the JSON Schema of topology files, for editors."),
     "fmt": (

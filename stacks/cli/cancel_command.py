@@ -18,7 +18,8 @@ def cancel(name: str | None, yes: bool) -> int:
     """Remove the locks that an ended command left on a stack.
 
     Says whose they are and removes all of them, as `pulumi cancel` does. It ends no process: while
-    a gpuform process of this machine works on the stack, its lock stays. What an interrupted
+    a gpuform process of this machine works on the stack, or of any machine where state is in a
+    bucket, its lock stays. What an interrupted
     command did is in the state, and the next `gpuform up` goes on from there.
 
     \b

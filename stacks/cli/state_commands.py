@@ -16,6 +16,7 @@ from gpuform.stacks.cli.state_edit_commands import (
     untaint,
 )
 from gpuform.stacks.cli.state_move_command import move
+from gpuform.stacks.cli.state_recover_command import recover
 from gpuform.stacks.cli.state_repair_commands import repair, upgrade
 from gpuform.stacks.engine import yaml_text
 from gpuform.stacks.engine.backups import naming_the_last_good
@@ -44,7 +45,18 @@ def state(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (delete, protect, unprotect, taint, untaint, rename, move, repair, upgrade):
+for _command in (
+    delete,
+    protect,
+    unprotect,
+    taint,
+    untaint,
+    rename,
+    move,
+    recover,
+    repair,
+    upgrade,
+):
     state.add_command(_command)
 
 

@@ -1,7 +1,6 @@
 """`gpuform state repair` and `gpuform state upgrade`."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -11,10 +10,10 @@ from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import locked, workspace_of
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import common_flags, session, stack_flags
-from gpuform.stacks.engine import backend_files, journal
+from gpuform.stacks.engine import journal
 from gpuform.stacks.engine.backups import Backup, find_backups, load_backup, naming_the_last_good
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.journal import JournalError
+from gpuform.stacks.engine.journal_log import JournalError
 from gpuform.stacks.engine.sealed import SEALED, read_sealed
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.state_repair import repair as repaired
@@ -79,24 +78,24 @@ def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> in
         return FAILED
     kept = backend.restore(project, name, result.snapshot.to_json(SEALED))
     if found.recovered:  # its changes are in what was written
-        backend.journal(project, name).unlink()
+        backend.journal(project, name).remove()
     screen.print(f"The state is repaired. What was there is kept in {kept}.")
     return SUCCESS
 
 
 def _restore(screen: Screen, workspace: Workspace, name: str, given: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
-    path = Path(given) if given else _chosen(screen, find_backups(backend, project, name), yes=yes)
-    if path is None:
+    where = given or _chosen(screen, find_backups(backend, project, name), yes=yes)
+    if where is None:
         return FAILED
-    snapshot = load_backup(path)
-    _refuse_another_stack([entry.urn for entry in snapshot.resources], path, project, name)
+    snapshot = load_backup(backend, where)
+    _refuse_another_stack([entry.urn for entry in snapshot.resources], where, project, name)
     if given:
-        question = f"Bring back {path} with {len(snapshot.resources)} resources?"
+        question = f"Bring back {where} with {len(snapshot.resources)} resources?"
         if not agreed(screen, question, yes=yes):
             return FAILED
-    kept = backend.restore(project, name, backend_files.read(path))
-    screen.print(f"Stack {name} has the state of {path} again.")
+    kept = backend.restore(project, name, backend.read_backup(where))
+    screen.print(f"Stack {name} has the state of {where} again.")
     if kept is not None:
         screen.print(f"What was there is kept in {kept}.")
     try:
@@ -110,7 +109,7 @@ def _restore(screen: Screen, workspace: Workspace, name: str, given: str, *, yes
     return SUCCESS
 
 
-def _chosen(screen: Screen, backups: Sequence[Backup], *, yes: bool) -> Path | None:
+def _chosen(screen: Screen, backups: Sequence[Backup], *, yes: bool) -> str | None:
     """The earlier state to bring back: the person's choice of those that are listed."""
     good = [backup for backup in backups if not backup.fault]
     for number, backup in enumerate(good, 1):
@@ -121,39 +120,39 @@ def _chosen(screen: Screen, backups: Sequence[Backup], *, yes: bool) -> Path | N
     if not good:
         raise EngineError("there is no earlier state that can be used")
     if yes:
-        return good[0].path
+        return good[0].where
     if not screen.interactive:
         raise EngineError(
             "which one is to be brought back?", hint="name it: --from-backup FILE --yes"
         )
     answer = screen.ask(f"Bring back which one? [1-{len(good)}/no] ")
     if answer.isdigit() and 1 <= int(answer) <= len(good):
-        return good[int(answer) - 1].path
+        return good[int(answer) - 1].where
     screen.print("Nothing was changed.")
     return None
 
 
-def _refuse_another_stack(urns: Sequence[str], path: Path, project: str, name: str) -> None:
+def _refuse_another_stack(urns: Sequence[str], where: str, project: str, name: str) -> None:
     foreign = [urn for urn in urns if not urn.startswith(f"urn:pulumi:{name}::{project}::")]
     if foreign:
         raise EngineError(
-            f"{path} is not a state of stack {name} of {project}: it has {foreign[0]}",
+            f"{where} is not a state of stack {name} of {project}: it has {foreign[0]}",
             hint="Name another file.",
         )
 
 
 def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
-    path = backend.journal(project, name)
-    if not path.exists():
+    log = backend.journal(project, name)
+    if not log.read():
         screen.print(f"Stack {name} has no journal of an interrupted run.")
         return SUCCESS
-    screen.print(f"{path} tells of these objects:")
-    for urn, id_ in journal.told(path):
+    screen.print(f"{log.where} tells of these objects:")
+    for urn, id_ in journal.told(log):
         screen.print(f"  {urn} (id {id_})")
     if not agreed(screen, "Give up what it tells?", yes=yes):
         return FAILED
-    screen.print(f"The journal is kept in {backend.set_journal_aside(project, name)}.")
+    screen.print(f"The journal is kept in {log.set_aside()}.")
     return SUCCESS
 
 

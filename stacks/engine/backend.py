@@ -1,38 +1,43 @@
-"""Where stacks live: Pulumi's DIY backend on a file system, in its layout and file names.
+"""Where stacks live: Pulumi's DIY backend, in its layout and file names, in any storage.
 
 This module moves bytes; what is in a checkpoint is `state`'s concern.
 """
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from gpuform.stacks.engine import backend_files
 from gpuform.stacks.engine.backend_files import MAKE_ROOM, BackendError, DamagedFile
+from gpuform.stacks.engine.credentials import current_url
 from gpuform.stacks.engine.history import HistoryEntry
+from gpuform.stacks.engine.journal_log import Log
 from gpuform.stacks.engine.lock import Patience, StackLock
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.state import timestamp
+from gpuform.stacks.engine.storage.addresses import open_storage
+from gpuform.stacks.engine.storage.files import Files
+from gpuform.stacks.engine.storage.protocol import (
+    ABSENT,
+    Changed,
+    Entry,
+    Storage,
+    Unwritable,
+    Version,
+)
 
 _SUFFIXES = (".json", ".json.gz", ".json.zst")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_NO_BACKUPS = (
-    "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS",
-    "PULUMI_SELF_MANAGED_STATE_DISABLE_CHECKPOINT_BACKUPS",
-)
-_SUPPORTED = "Use file://DIRECTORY, or file://~ for your home folder, or the Pulumi CLI."
+_META = ".pulumi/meta.yaml"
 
 
 def backend_url(environ: Mapping[str, str], project: Project | None) -> str:
-    """PULUMI_BACKEND_URL, else the project's `backend.url`, else the user's home."""
+    """PULUMI_BACKEND_URL, else the project's `backend.url`, else that of `login`, else home."""
     url = environ.get("PULUMI_BACKEND_URL") or (project.backend_url if project else "")
-    return url or "file://~"
+    return url or current_url(environ) or "file://~"
 
 
 def full_name(project: str, stack: str) -> str:
@@ -40,150 +45,205 @@ def full_name(project: str, stack: str) -> str:
     return f"organization/{project}/{stack}"
 
 
+def _is_on(environ: Mapping[str, str], switch: str) -> bool:
+    """A switch of Pulumi's, by its present or its former name."""
+    names = (f"PULUMI_DIY_BACKEND_{switch}", f"PULUMI_SELF_MANAGED_STATE_{switch}")
+    return any(environ.get(name, "").lower() in ("1", "true") for name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The stacks under one folder; `root` is the folder that holds `.pulumi`."""
+    """The stacks in one storage, which holds `.pulumi`.
 
-    root: Path
+    A checkpoint is written in the place of the version that this process has read or written last,
+    and of no other.
+    """
+
+    storage: Storage
     url: str
     keeps_backups: bool = True
+    gzips: bool = False
+    _versions: dict[str, Version] = field(default_factory=dict, compare=False)
+    _locks: dict[tuple[str, str], list[StackLock]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def open(cls, url: str, environ: Mapping[str, str] | None = None) -> "Backend":
-        """The backend of a `file://` URL; relative ones start at the current folder.
+        """The backend of a URL; `file://` paths that are relative start at the current folder.
 
-        BackendError for other kinds of URL, a missing folder, or a layout that is too old or new.
+        BackendError for a URL that cannot be used, or a layout that is too old or new.
         """
         environ = os.environ if environ is None else environ
-        root = _root_of(url)
-        if not root.is_dir():
-            raise BackendError(
-                f"the backend {url} names the folder {root}, which does not exist",
-                hint="Create it, or check PULUMI_BACKEND_URL and backend.url in Pulumi.yaml.",
-            )
-        switches = (environ.get(name, "").lower() for name in _NO_BACKUPS)
-        backend = cls(root, url, not any(switch in ("1", "true") for switch in switches))
+        backend = cls(
+            open_storage(url, environ),
+            url,
+            keeps_backups=not _is_on(environ, "DISABLE_CHECKPOINT_BACKUPS"),
+            gzips=_is_on(environ, "GZIP"),
+        )
         backend._check_layout()
         return backend
 
     def stacks(self, project: str | None = None) -> list[str]:
         """The full names of all stacks, or of one project's, in alphabetical order."""
         found = set()
-        for path in self._folder("stacks").glob("*/*"):
-            suffix = next((s for s in _SUFFIXES if path.name.endswith(s)), None)
-            if suffix and project in (None, path.parent.name):
-                found.add(full_name(path.parent.name, path.name.removesuffix(suffix)))
+        folder = _folder("stacks", project) if project else _folder("stacks")
+        for entry in self.storage.entries(folder):
+            parts = entry.name.removeprefix(_folder("stacks") + "/").split("/")
+            suffix = next((s for s in _SUFFIXES if parts[-1].endswith(s)), None)
+            if suffix and len(parts) == 2:
+                found.add(full_name(parts[0], parts[1].removesuffix(suffix)))
         return sorted(found)
 
     def exists(self, project: str, stack: str) -> bool:
         return self._find(project, stack) is not None
 
-    def path(self, project: str, stack: str) -> Path:
-        """The stack's checkpoint file, or the one that `write` would make."""
-        return self._find(project, stack) or self._variants(project, stack)[0]
+    def where(self, project: str, stack: str) -> str:
+        """The stack's checkpoint as people find it, or the one that `write` would make."""
+        return self.storage.where(self._current(project, stack))
 
     def read(self, project: str, stack: str) -> bytes | None:
         """The checkpoint's JSON, or None when there is no such stack."""
-        path = self._find(project, stack)
-        return None if path is None else backend_files.read(path)
+        name = self._find(project, stack)
+        found = self.storage.read(name) if name else None
+        if name is None or found is None:
+            return None
+        self._versions[name] = found.version
+        return backend_files.unpacked(found.data, self.storage.where(name))
 
     def write(self, project: str, stack: str, data: bytes) -> None:
-        """Replace the checkpoint, in the format that its file has; the old one becomes `.bak`.
+        """Replace the checkpoint, in the format that it has; the old one becomes `.bak`.
 
-        At any time the file is whole, the old or the new one; on return the new one is on disk.
+        At any time it is whole, the old or the new one; on return the new one is kept. Raises
+        Changed when another process has written it since.
         """
+        self.check_lock(project, stack)
         self._write_meta()
-        path = self.path(project, stack)
-        packed = backend_files.packed(data, path)
+        old = self._current(project, stack)
+        zips = self.gzips and old.endswith(".json")
+        name = f"{old}.gz" if zips else old
+        packed = backend_files.packed(data, name)
         try:
-            if path.exists():
-                backend_files.copy(path, path.with_name(f"{path.name}.bak"))
-            backend_files.write(path, packed)
-        except BackendError as error:
-            if path.exists():
-                state = f"{path} of {_changed(path)} is untouched and the last good state."
-                error.hint = f"{state} {MAKE_ROOM}"
+            was_there = self.storage.copy(old, f"{old}.bak")
+            expected = self._expected(name) if was_there and name == old else ABSENT
+            self._versions[name] = self.storage.write(name, packed, replacing=expected)
+        except Unwritable as error:
+            left = next((e for e in self._entries(project, stack) if e.name == old), None)
+            if left is not None:
+                state = f"{self.storage.where(old)} of {timestamp(left.modified)}"
+                error.hint = f"{state} is untouched and the last good state. {MAKE_ROOM}"
             raise
+        if zips:
+            self._versions.pop(old, None)
+            self.storage.delete(old)
 
-    def restore(self, project: str, stack: str, data: bytes) -> Path | None:
+    def restore(self, project: str, stack: str, data: bytes) -> str | None:
         """Put a checkpoint in the place of one that may be damaged, and of its `.bak` nothing.
 
-        What was there is kept beside it, as `NAME.NANOSECONDS`, which is returned.
+        What was there is kept beside it, as `NAME.NANOSECONDS`: where, is returned.
         """
+        self.check_lock(project, stack)
         self._write_meta()
-        path = self.path(project, stack)
-        kept = None
-        if path.exists():
-            kept = path.with_name(f"{path.name}.{_later_than(path.parent, path.name)}")
-            backend_files.copy(path, kept)
-        backend_files.write(path, backend_files.packed(data, path))
-        return kept
+        name = self._current(project, stack)
+        kept = f"{name}.{self._later_than(f'{name}.')}"
+        was_there = self.storage.copy(name, kept)
+        expected = self._expected(name) if was_there else ABSENT
+        packed = backend_files.packed(data, name)
+        self._versions[name] = self.storage.write(name, packed, replacing=expected)
+        return self.storage.where(kept) if was_there else None
 
     def remove(self, project: str, stack: str) -> None:
         """Forget a stack and its history; like the Pulumi CLI, a `.bak` and backups stay."""
-        for path in self._variants(project, stack):
-            if path.exists():
-                path.replace(path.with_name(f"{path.name}.bak"))
-            path.with_name(f"{path.name}.attrs").unlink(missing_ok=True)
-        tags = self._folder("stacks", project, f"{stack}.pulumi-tags")
-        tags.unlink(missing_ok=True)
-        for kind in ("journal", "passphrase-change"):
-            self.own_file(project, stack, kind).unlink(missing_ok=True)
-        shutil.rmtree(self._folder("history", project, stack), ignore_errors=True)
+        self.check_lock(project, stack)
+        names = self._variants(project, stack)
+        for name in names:
+            self._versions.pop(name, None)
+            self.storage.copy(name, f"{name}.bak")
+        history = self.storage.entries(_folder("history", project, stack))
+        self.storage.delete(
+            *names,
+            *(f"{name}.attrs" for name in names),
+            _folder("stacks", project, f"{stack}.pulumi-tags"),
+            _own(project, stack, "passphrase-change"),
+            *(entry.name for entry in history),
+        )
+        self.journal(project, stack).remove()
 
     def move_side_files(self, project: str, old: str, new: str) -> None:
         """Give the history and the tags of one stack to another, as a renamed stack has them."""
         self._variants(project, new)
-        target = self._folder("history", project, new)
-        for path in sorted(self._folder("history", project, old).glob(f"{old}-*")):
-            target.mkdir(parents=True, exist_ok=True)
-            path.replace(target / f"{new}{path.name.removeprefix(old)}")
-        tags = self._folder("stacks", project, f"{old}.pulumi-tags")
-        if tags.exists():
-            tags.replace(tags.with_name(f"{new}.pulumi-tags"))
+        source, target = _folder("history", project, old), _folder("history", project, new)
+        for entry in self.storage.entries(source):
+            _, _, rest = entry.name.partition(f"{source}/{old}-")
+            if rest:
+                self._move(entry.name, f"{target}/{new}-{rest}")
+        tags = _folder("stacks", project, f"{old}.pulumi-tags")
+        self._move(tags, _folder("stacks", project, f"{new}.pulumi-tags"))
 
-    def own_file(self, project: str, stack: str, kind: str) -> Path:
-        """Where gpuform keeps something of its own about a stack; Pulumi does not look there."""
+    def read_own(self, project: str, stack: str, kind: str) -> bytes | None:
+        """What gpuform keeps of its own about a stack; Pulumi does not look there."""
         self._variants(project, stack)
-        return self._folder("gpuform", project, f"{stack}.{kind}")
+        found = self.storage.read(_own(project, stack, kind))
+        return found.data if found else None
 
-    def journal(self, project: str, stack: str) -> Path:
-        """Where the journal of a run is kept."""
-        return self.own_file(project, stack, "journal")
+    def write_own(self, project: str, stack: str, kind: str, data: bytes | None) -> None:
+        """Keeps it, or with None forgets it."""
+        self.check_lock(project, stack)
+        if data is None:
+            self.storage.delete(_own(project, stack, kind))
+        else:
+            self.storage.write(_own(project, stack, kind), data)
 
-    def set_journal_aside(self, project: str, stack: str) -> Path | None:
-        """Give up a journal that is left; it is kept beside its place, which is returned."""
-        path = self.journal(project, stack)
-        if not path.exists():
-            return None
-        kept = path.with_name(f"{path.name}.{_later_than(path.parent, path.name)}")
-        path.replace(kept)
-        return kept
+    def where_own(self, project: str, stack: str, kind: str) -> str:
+        return self.storage.where(_own(project, stack, kind))
+
+    def journal(self, project: str, stack: str, unsaved: Path | None = None) -> Log:
+        """The lines of a run's journal; `unsaved` is a file for those that cannot be kept here."""
+        self._variants(project, stack)
+        name = _own(project, stack, "journal")
+        return self.storage.log(name, lambda: self.check_lock(project, stack), unsaved)
 
     def lock(self, project: str, stack: str, patience: Patience | None = None) -> StackLock:
         """The stack's lock, not yet taken; every operation that changes the stack holds it."""
-        own = self.own_file(project, stack, "lock")
-        return StackLock(self._folder("locks", "organization", project, stack), own, patience)
+        self._variants(project, stack)
+        own = self.storage.exclusion(_own(project, stack, "lock"))
+        folder = _folder("locks", "organization", project, stack)
+        made = StackLock(self.storage, folder, own, patience)
+        self._locks.setdefault((project, stack), []).append(made)
+        return made
+
+    def check_lock(self, project: str, stack: str) -> None:
+        """Raises EngineError when this process held the stack's lock and another may now."""
+        for lock in self._locks.get((project, stack), ()):
+            lock.check()
 
     def backup(self, project: str, stack: str) -> None:
         """Keep a copy of the checkpoint, at the end of an operation; the user can turn it off."""
-        path = self._find(project, stack)
-        if path is not None and self.keeps_backups:
-            suffix = path.name.removeprefix(stack)
-            folder = self._folder("backups", project, stack)
-            name = f"{stack}.{_later_than(folder, stack)}{suffix}"
-            backend_files.copy(path, folder / name)
+        name = self._find(project, stack)
+        if name is not None and self.keeps_backups:
+            folder = _folder("backups", project, stack)
+            stem = f"{folder}/{stack}."
+            self.storage.copy(name, f"{stem}{self._later_than(stem)}{_suffix(name, stack)}")
 
-    def backups(self, project: str, stack: str) -> list[Path]:
-        """The files that hold earlier checkpoints of a stack, whole or not, in no order."""
-        kept = self._folder("backups", project, stack).glob(f"{stack}.*")
-        names = "|".join(re.escape(path.name) for path in self._variants(project, stack))
+    def backups(self, project: str, stack: str) -> list[Entry]:
+        """The earlier checkpoints of a stack, whole or not, in no order."""
+        kept = self.storage.entries(_folder("backups", project, stack))
+        names = "|".join(re.escape(name) for name in self._variants(project, stack))
         pattern = re.compile(rf"({names})\.(bak|\d+)")
-        beside = self._folder("stacks", project).glob(f"{stack}.*")
+        beside = self.storage.entries(_folder("stacks", project))
         return [
-            *(path for path in beside if pattern.fullmatch(path.name)),
-            *(path for path in kept if path.name.endswith(_SUFFIXES)),
+            *(entry for entry in beside if pattern.fullmatch(entry.name)),
+            *(entry for entry in kept if entry.name.endswith(_SUFFIXES)),
         ]
+
+    def read_backup(self, where: str) -> bytes:
+        """An earlier checkpoint, here or in a file of this machine. Raises BackendError."""
+        name, storage = self.storage.name_of(where), self.storage
+        if name is None:
+            path = Path.cwd() / where
+            storage, name = Files(path.parent), path.name
+        found = storage.read(name)
+        if found is None:
+            raise BackendError(f"{where} cannot be read: No such file or directory")
+        return backend_files.unpacked(found.data, where)
 
     def history(
         self, project: str, stack: str, skip: int = 0, limit: int | None = None
@@ -193,50 +253,77 @@ class Backend:
         DamagedFile names an entry that cannot be read.
         """
         self._variants(project, stack)
-        folder = self._folder("history", project, stack)
-        found = sorted(folder.glob("*.history.json*"), reverse=True)
-        paths = [path for path in found if path.name.endswith(_SUFFIXES)]
+        entries = self.storage.entries(_folder("history", project, stack))
+        names = [entry.name for entry in entries if ".history.json" in entry.name]
+        found = [name for name in reversed(names) if name.endswith(_SUFFIXES)]
         stop = None if limit is None else skip + limit
-        return [_history_entry(path) for path in paths[skip:stop]]
+        return [self._history_entry(name) for name in found[skip:stop]]
 
     def add_history(self, project: str, stack: str, entry: HistoryEntry) -> None:
         """Record an operation with a copy of the checkpoint that it left."""
-        folder = self._folder("history", project, stack)
-        prefix = f"{stack}-{_later_than(folder, stack)}"
-        backend_files.write(folder / f"{prefix}.history.json", entry.to_json())
-        path = self._find(project, stack)
-        if path is not None:
-            suffix = path.name.removeprefix(stack)
-            backend_files.copy(path, folder / f"{prefix}.checkpoint{suffix}")
+        stem = f"{_folder('history', project, stack)}/{stack}-"
+        prefix = f"{stem}{self._later_than(stem)}"
+        self.storage.write(f"{prefix}.history.json", entry.to_json())
+        name = self._find(project, stack)
+        if name is not None:
+            self.storage.copy(name, f"{prefix}.checkpoint{_suffix(name, stack)}")
 
-    def _folder(self, *parts: str) -> Path:
-        return self.root.joinpath(".pulumi", *parts)
+    def legacy_stacks(self) -> list[str]:
+        """Checkpoints of Pulumi's first layout, which knew no projects, as people find them."""
+        entries = self.storage.entries(_folder("stacks"))
+        names = [entry.name for entry in entries if entry.name.count("/") == 2]
+        return [self.storage.where(name) for name in names if name.endswith(_SUFFIXES)]
 
-    def _variants(self, project: str, stack: str) -> list[Path]:
+    def _move(self, source: str, target: str) -> None:
+        if self.storage.copy(source, target):
+            self.storage.delete(source)
+
+    def _variants(self, project: str, stack: str) -> list[str]:
         for kind, name in (("project", project), ("stack", stack)):
             if not _NAME.fullmatch(name) or name in (".", ".."):
                 raise BackendError(
                     f"{name!r} is not a {kind} name",
                     hint="Use 1 to 100 letters, digits, hyphens, underscores and dots.",
                 )
-        return [self._folder("stacks", project, stack + suffix) for suffix in _SUFFIXES]
+        return [_folder("stacks", project, stack + suffix) for suffix in _SUFFIXES]
 
-    def _find(self, project: str, stack: str) -> Path | None:
-        """The stack's file; when there are several variants, the newest."""
-        found = [path for path in self._variants(project, stack) if path.is_file()]
-        return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+    def _find(self, project: str, stack: str) -> str | None:
+        """The stack's checkpoint; when there are several variants, the newest."""
+        found = self._entries(project, stack)
+        return max(found, key=lambda entry: entry.modified).name if found else None
 
-    def legacy_stacks(self) -> list[Path]:
-        """Checkpoints of Pulumi's first layout, which knew no projects."""
-        found = self._folder("stacks").glob("*.json*")
-        return sorted(path for path in found if path.name.endswith(_SUFFIXES) and path.is_file())
+    def _entries(self, project: str, stack: str) -> list[Entry]:
+        variants = self._variants(project, stack)
+        there = self.storage.entries(_folder("stacks", project))
+        return [entry for entry in there if entry.name in variants]
+
+    def _current(self, project: str, stack: str) -> str:
+        """The checkpoint that this process knows, else the one that is there or would be."""
+        variants = self._variants(project, stack)
+        known = [name for name in variants if name in self._versions]
+        return known[0] if len(known) == 1 else self._find(project, stack) or variants[0]
+
+    def _expected(self, name: str) -> Version:
+        if name not in self._versions:
+            found = self.storage.read(name)
+            return found.version if found else ABSENT
+        return self._versions[name]
+
+    def _later_than(self, stem: str) -> int:
+        """Now in nanoseconds, but later than any name with this stem: a clock may be put back."""
+        pattern = re.compile(rf"{re.escape(stem)}(\d+)(\.|$)")
+        now = time.time_ns()
+        later = self.storage.entries(stem.rpartition("/")[0], after=f"{stem}{now}")
+        matches = (pattern.match(entry.name) for entry in later)
+        return max([now, *(int(match[1]) + 1 for match in matches if match)])
 
     def _check_layout(self) -> None:
-        meta = self._folder("meta.yaml")
-        if not meta.exists():
+        meta = self.storage.read(_META)
+        if meta is None:
             version = "0" if self.legacy_stacks() else "1"
         else:
-            text = meta.read_text(encoding="utf-8", errors="replace")
+            self._versions[_META] = meta.version
+            text = meta.data.decode(errors="replace")
             match = re.search(r"^version:\s*(\d+)\s*$", text, re.MULTILINE)
             version = match[1] if match else ""
         if version == "1":
@@ -249,47 +336,32 @@ class Backend:
         )
 
     def _write_meta(self) -> None:
-        meta = self._folder("meta.yaml")
-        if not meta.exists():
-            backend_files.write(meta, b"version: 1\n")
+        if _META in self._versions:
+            return
+        try:
+            self._versions[_META] = self.storage.write(_META, b"version: 1\n", replacing=ABSENT)
+        except Changed:  # by somebody who did the same, or the layout is checked next time
+            self._versions[_META] = ABSENT
+
+    def _history_entry(self, name: str) -> HistoryEntry:
+        where, found = self.storage.where(name), self.storage.read(name)
+        try:
+            data = backend_files.unpacked(found.data if found else b"", where)
+            return HistoryEntry.from_json(data)
+        except ValueError as error:
+            raise DamagedFile(
+                f"{where} is damaged: {error}",
+                hint="Remove it: it only tells what was done, nothing depends on it.",
+            ) from error
 
 
-def _later_than(folder: Path, stack: str) -> int:
-    """Now in nanoseconds, but later than any name in the folder: a clock may have been put back."""
-    pattern = re.compile(rf"{re.escape(stack)}[.-](\d+)(\.|$)")
-    found = (pattern.match(path.name) for path in folder.glob(f"{stack}*"))
-    latest = max((int(match[1]) for match in found if match), default=0)
-    return max(time.time_ns(), latest + 1)
+def _folder(*parts: str) -> str:
+    return "/".join((".pulumi", *parts))
 
 
-def _changed(path: Path) -> str:
-    return timestamp(datetime.fromtimestamp(path.stat().st_mtime, UTC))
+def _own(project: str, stack: str, kind: str) -> str:
+    return _folder("gpuform", project, f"{stack}.{kind}")
 
 
-def _history_entry(path: Path) -> HistoryEntry:
-    try:
-        return HistoryEntry.from_json(backend_files.read(path))
-    except ValueError as error:
-        raise DamagedFile(
-            f"{path} is damaged: {error}",
-            hint="Remove it: it only tells what was done, nothing depends on it.",
-        ) from error
-
-
-def _root_of(url: str) -> Path:
-    if not url.startswith("file://"):
-        scheme = urlsplit(url).scheme or "no scheme"
-        raise BackendError(
-            f"the backend {_without_credentials(url)} is of a kind that gpuform cannot use "
-            f"({scheme})",
-            hint=_SUPPORTED,
-        )
-    path = unquote(url.removeprefix("file://").partition("?")[0])
-    if path == "~" or path.startswith("~/"):
-        return Path.home() / path[2:]
-    return Path.cwd() / path
-
-
-def _without_credentials(url: str) -> str:
-    """A URL as it may be shown: what stands before an @ is a password, a query may hold keys."""
-    return re.sub(r"//[^/@]*@", "//", url.partition("?")[0])
+def _suffix(name: str, stack: str) -> str:
+    return name.rpartition("/")[2].removeprefix(stack)

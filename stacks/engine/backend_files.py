@@ -1,12 +1,10 @@
-"""Files of a backend: read whole, compressed or not, and written in one step."""
+"""What is in the files of a backend: compressed or not; and what can be wrong with them."""
 
 import gzip
 import importlib
 import zlib
-from pathlib import Path
 from typing import Any
 
-from gpuform.stacks.engine.atomic import replace_file
 from gpuform.stacks.engine.errors import EngineError
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -24,70 +22,46 @@ class DamagedFile(BackendError):
     """A file of the backend holds something else than it should."""
 
 
-def read(path: Path) -> bytes:
-    """The content of a backend's file, which may be compressed. Raises BackendError."""
-    try:
-        return _unpacked(path.read_bytes(), path)
-    except OSError as error:
-        raise BackendError(f"{path} cannot be read: {error.strerror or error}") from error
+def unpacked(data: bytes, where: str) -> bytes:
+    """The content of a file, which its first bytes tell the compression of.
 
-
-def write(path: Path, data: bytes) -> None:
-    """Replaces a file's bytes. Raises BackendError."""
-    try:
-        replace_file(path, data)
-    except OSError as error:
-        raise BackendError(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint=f"What was there before is untouched. {MAKE_ROOM}",
-        ) from error
-
-
-def copy(source: Path, target: Path) -> None:
-    """Makes a file hold the same bytes as another. Raises BackendError."""
-    try:
-        data = source.read_bytes()
-    except OSError as error:
-        raise BackendError(f"{source} cannot be read: {error.strerror or error}") from error
-    write(target, data)
-
-
-def _unpacked(data: bytes, path: Path) -> bytes:
+    DamagedFile when it is not whole; BackendError when this Python cannot read it.
+    """
     if data.startswith(_GZIP):
         try:
             return gzip.decompress(data)
         except (EOFError, OSError, zlib.error) as error:
-            raise _damaged(path) from error
+            raise _damaged(where) from error
     if data.startswith(_ZSTD):
-        zstd = _zstd(path)
+        zstd = _zstd(where)
         try:
             return bytes(zstd.decompress(data))
         except zstd.ZstdError as error:
-            raise _damaged(path) from error
+            raise _damaged(where) from error
     return data
 
 
-def _damaged(path: Path) -> DamagedFile:
+def _damaged(where: str) -> DamagedFile:
     return DamagedFile(
-        f"{path} is not a whole compressed file",
+        f"{where} is not a whole compressed file",
         hint="Restore it from the .bak file beside it or from .pulumi/backups.",
     )
 
 
-def packed(data: bytes, path: Path) -> bytes:
+def packed(data: bytes, name: str) -> bytes:
     """The content as it stands in a file of that name."""
-    if path.suffix == ".zst":
-        return bytes(_zstd(path).compress(data))
-    return gzip.compress(data) if path.suffix == ".gz" else data
+    if name.endswith(".zst"):
+        return bytes(_zstd(name).compress(data))
+    return gzip.compress(data) if name.endswith(".gz") else data
 
 
-def _zstd(path: Path) -> Any:
+def _zstd(where: str) -> Any:
     """The standard library's zstd, which Python has from 3.14 on."""
     try:
         return importlib.import_module("compression.zstd")
     except ImportError:
         raise BackendError(
-            f"{path} is compressed with zstd, which this Python cannot read",
+            f"{where} is compressed with zstd, which this Python cannot read",
             hint="Run gpuform with Python 3.14 or newer, or let the Pulumi CLI write the state "
             "with PULUMI_DIY_BACKEND_ZSTD unset.",
         ) from None

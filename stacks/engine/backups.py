@@ -5,24 +5,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
-from gpuform.stacks.engine import backend_files, integrity
+from gpuform.stacks.engine import integrity
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.backend_files import DamagedFile
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.integrity import IntegrityError
 from gpuform.stacks.engine.sealed import SEALED
 from gpuform.stacks.engine.state import Snapshot, StateError, UnknownFormat
+from gpuform.stacks.engine.storage.protocol import Entry
 
 _STAMP = re.compile(r"\.(\d{15,19})(\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """An earlier state in a file. `fault` says in a few words why it cannot be used."""
+    """An earlier state and where it is. `fault` says in a few words why it cannot be used."""
 
-    path: Path
+    where: str
     time: datetime
     resources: int = 0
     fault: str = ""
@@ -30,13 +30,13 @@ class Backup:
     def describe(self) -> str:
         """One line: where, of when, and how large."""
         what = self.fault or f"{self.resources} resource{'s' * (self.resources != 1)}"
-        return f"{self.path}  {self.time:%Y-%m-%d %H:%M:%S}Z  {what}"
+        return f"{self.where}  {self.time:%Y-%m-%d %H:%M:%S}Z  {what}"
 
 
 def find_backups(backend: Backend, project: str, stack: str) -> list[Backup]:
     """The earlier states that are kept of a stack, the latest first."""
-    found = [_examined(path) for path in backend.backups(project, stack)]
-    return sorted(found, key=lambda backup: (backup.time, str(backup.path)), reverse=True)
+    found = [_examined(backend, entry) for entry in backend.backups(project, stack)]
+    return sorted(found, key=lambda backup: (backup.time, backup.where), reverse=True)
 
 
 def last_good(backend: Backend, project: str, stack: str) -> Backup | None:
@@ -44,9 +44,9 @@ def last_good(backend: Backend, project: str, stack: str) -> Backup | None:
     return next((b for b in find_backups(backend, project, stack) if not b.fault), None)
 
 
-def load_backup(path: Path) -> Snapshot:
-    """The state in a file, its secrets sealed. Raises EngineError when it cannot be used."""
-    snapshot = Snapshot.from_json(backend_files.read(path), SEALED)
+def load_backup(backend: Backend, where: str) -> Snapshot:
+    """An earlier state, its secrets sealed. Raises EngineError when it cannot be used."""
+    snapshot = Snapshot.from_json(backend.read_backup(where), SEALED)
     integrity.check(snapshot)
     return snapshot
 
@@ -74,17 +74,17 @@ def _advice(backend: Backend, project: str, stack: str) -> str:
         return "There is no earlier state in a .bak file or in .pulumi/backups that can be used."
     return (
         f"Nothing was changed. The last good state: {good.describe()}\n"
-        f"It is brought back by: gpuform state repair --stack {stack} --from-backup {good.path}"
+        f"It is brought back by: gpuform state repair --stack {stack} --from-backup {good.where}"
     )
 
 
-def _examined(path: Path) -> Backup:
-    stamp = _STAMP.search(path.name)
-    seconds = int(stamp[1]) / 1e9 if stamp else path.stat().st_mtime
-    time = datetime.fromtimestamp(seconds, UTC)
+def _examined(backend: Backend, entry: Entry) -> Backup:
+    stamp = _STAMP.search(entry.name.rpartition("/")[2])
+    time = datetime.fromtimestamp(int(stamp[1]) / 1e9, UTC) if stamp else entry.modified
+    where = backend.storage.where(entry.name)
     try:
-        return Backup(path, time, len(load_backup(path).resources))
+        return Backup(where, time, len(load_backup(backend, where).resources))
     except IntegrityError as error:
-        return Backup(path, time, fault=f"breaks rules: {error.violations[0]}")
+        return Backup(where, time, fault=f"breaks rules: {error.violations[0]}")
     except EngineError as error:
-        return Backup(path, time, fault=str(error))
+        return Backup(where, time, fault=str(error))

@@ -26,7 +26,7 @@ class ForeignStack:
         cls, backend: Backend, project: str, name: str, passphrase: Callable[[], str]
     ) -> "ForeignStack":
         """Reads its state. Raises EngineError when there is none that can be used."""
-        if backend.own_file(project, name, "passphrase-change").exists():
+        if backend.read_own(project, name, "passphrase-change") is not None:
             raise EngineError(
                 f"a change of the passphrase of stack {full_name(project, name)} was interrupted",
                 hint="Any command in its own project finishes it, such as `gpuform preview`.",

@@ -1,21 +1,22 @@
-"""The journal of a run: what changed since the checkpoint, appended and synced change by change.
+"""The journal of a run: what changed since the checkpoint, kept change by change.
 
 A checkpoint costs as much as the state is large and is written now and then; a line of the journal
 costs as much as the change. What a crash leaves is the last checkpoint and a journal, whose lines
 bring the one up to date. Each line is `CRC JSON`; the first says what the journal belongs to.
 """
 
+import contextlib
 import hashlib
-import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, BinaryIO
+from itertools import pairwise
+from typing import Any
 
-from gpuform.stacks.engine import atomic, value_json
+from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.entries import Entries, Order
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.journal_log import JournalError, Log, Readable
 from gpuform.stacks.engine.state import (
     PendingOperation,
     ResourceState,
@@ -26,10 +27,6 @@ from gpuform.stacks.engine.state import (
 from gpuform.stacks.engine.value_json import Crypter, Json
 
 VERSION = 1
-
-
-class JournalError(EngineError):
-    """A journal that cannot be written, or that this gpuform cannot read."""
 
 
 def digest(checkpoint: bytes) -> str:
@@ -53,48 +50,35 @@ class Record:
 
 @dataclass(slots=True)
 class Journal:
-    """The journal file of one stack, while a run writes it.
+    """The journal of one stack, while a run writes it.
 
-    `base` is the digest of the checkpoint that is on disk. The file appears with the first record.
+    `base` is the digest of the checkpoint that is kept. The log has lines from the first record on.
     """
 
-    path: Path
+    log: Log
     base: str
-    _file: BinaryIO | None = None
+    _begun: bool = False
 
     def append(self, records: Sequence[Record]) -> None:
-        """Puts the records on disk; when this returns they are there. Raises JournalError."""
-        try:
-            file = self._file or self._begin()
-            file.write(b"".join(record.encoded() for record in records))
-            file.flush()
-            os.fsync(file.fileno())
-        except OSError as error:
-            raise JournalError(
-                f"the journal {self.path} cannot be written: {error.strerror or error}",
-                hint="Make room or fix the permissions, and run the command again: the last "
-                "checkpoint is untouched.",
-            ) from error
+        """Keeps the records; when this returns they are there. Raises JournalError."""
+        lines = [record.encoded() for record in records]
+        if not self._begun:
+            head: dict[str, Json] = {"gpuform-journal": VERSION, "base": self.base}
+            lines.insert(0, _line(value_json.dump(head)))
+        self.log.append(b"".join(lines))
+        self._begun = True
 
     def end(self) -> None:
         """The checkpoint says it all: the journal goes."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            self.path.unlink(missing_ok=True)
+        if self._begun:
+            # What stays says nothing that the checkpoint does not.
+            with contextlib.suppress(EngineError):
+                self.log.remove()
 
-    def leave(self) -> None:
-        """The checkpoint could not be written: the journal stays for the next command."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _begin(self) -> BinaryIO:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        head = _line(value_json.dump({"gpuform-journal": VERSION, "base": self.base}))
-        atomic.replace_file(self.path, head)
-        self._file = self.path.open("ab")
-        return self._file
+    def leave(self, error: EngineError) -> None:
+        """The checkpoint could not be written: the journal stays, and the hint says where."""
+        told = self.log.close()
+        error.hint = "\n".join(filter(None, [error.hint, told]))
 
 
 def checkpoint_record(checkpoint: bytes, order: Order) -> Record:
@@ -119,25 +103,62 @@ class Recovered:
 
 
 def recover(
-    path: Path, checkpoint: bytes, snapshot: Snapshot, crypter: Crypter
+    log: Readable, checkpoint: bytes, snapshot: Snapshot, crypter: Crypter
 ) -> Recovered | None:
     """The state of a checkpoint with what its journal adds; None when there is nothing to add.
 
     Raises JournalError for a journal of another version, one that is damaged, and one that does
     not belong to the checkpoint and tells ids that the checkpoint does not have.
     """
-    lines = list(_read(path))
-    if not lines:
+    fitting: list[_Fitting] = []
+    for head, records in _runs(log):
+        fits = _fit(head, records, digest(checkpoint), snapshot)
+        if fits is None:
+            refuse_lost_ids(log.where, snapshot, records)
+        else:
+            fitting.append(fits)
+    # Of several, all but one were left by owners that came too late to do anything.
+    longest = max(fitting, key=lambda fits: len(fits.added), default=None)
+    if longest is None or not longest.added:
         return None
-    head, *records = lines
-    version = head.get("gpuform-journal")
-    if version != VERSION:
-        raise JournalError(
-            f"the journal {path} has the version {version!r}, this gpuform reads {VERSION}",
-            hint="Finish with the gpuform that wrote it, or give up what it adds with "
-            "`gpuform state repair --discard-journal`.",
-        )
-    current = digest(checkpoint)
+    _replay(log.where, longest.entries, longest.added, crypter)
+    resources, pending, _ = longest.entries.current()
+    recovered = replace(snapshot, resources=resources, pending_operations=pending)
+    return Recovered(recovered, len(longest.added))
+
+
+_Lines = list[dict[str, Any]]
+
+
+def _runs(log: Readable) -> Iterator[tuple[dict[str, Any], _Lines]]:
+    """The journals in a log, of which there is one at most unless owners were lost."""
+    lines = list(_lines(log.read()))
+    starts = [place for place, line in enumerate(lines) if "op" not in line]
+    for start, end in pairwise([*starts, len(lines)]):
+        head = lines[start]
+        version = head.get("gpuform-journal")
+        if version != VERSION:
+            raise JournalError(
+                f"the journal {log.where} has the version {version!r}, this gpuform reads "
+                f"{VERSION}",
+                hint="Finish with the gpuform that wrote it, or give up what it adds with "
+                "`gpuform state repair --discard-journal`.",
+            )
+        yield head, lines[start + 1 : end]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitting:
+    """A checkpoint's entries, and what a journal adds to them."""
+
+    entries: Entries
+    added: _Lines
+
+
+def _fit(
+    head: Mapping[str, Any], records: _Lines, current: str, snapshot: Snapshot
+) -> _Fitting | None:
+    """What comes after the checkpoint with the digest `current`, if that is in the journal."""
     entries = None
     start = 0
     if head.get("base") == current:
@@ -150,48 +171,50 @@ def recover(
             )
             entries = Entries.ordered(snapshot.resources, snapshot.pending_operations, order)
     if entries is None:
-        _refuse_lost_ids(path, snapshot, records)
         return None
-    added = [record for record in records[start:] if record["op"] != "checkpoint"]
-    if not added:
-        return None
-    _replay(path, entries, added, crypter)
-    resources, pending, _ = entries.current()
-    recovered = replace(snapshot, resources=resources, pending_operations=pending)
-    return Recovered(recovered, len(added))
+    return _Fitting(entries, [each for each in records[start:] if each["op"] != "checkpoint"])
 
 
-def told(path: Path) -> list[tuple[str, str]]:
+def told(log: Readable) -> list[tuple[str, str]]:
     """The URNs and ids of the objects that a journal tells of, as far as it can be read."""
-    resources = [record["resource"] for record in _read(path) if "resource" in record]
+    resources = [record["resource"] for record in _lines(log.read()) if "resource" in record]
     found = ((str(entry.get("urn")), str(entry["id"])) for entry in resources if entry.get("id"))
     return list(dict.fromkeys(found))
 
 
-def _refuse_lost_ids(path: Path, snapshot: Snapshot, records: Sequence[Mapping[str, Any]]) -> None:
-    """Another program has written the state since: does it know all that the journal knows?"""
+def records(lines: bytes) -> list[dict[str, Any]]:
+    """What lines of a journal tell, without its head."""
+    return [record for record in _lines(lines) if "op" in record]
+
+
+def refuse_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[str, Any]]) -> None:
+    """Another program has written the state since: does it know all that the journal knows?
+
+    Raises JournalError, with what it does not know.
+    """
     known = {entry.id for entry in snapshot.resources}
     told = [record["resource"] for record in records if "resource" in record]
     lost = {e["id"]: e["urn"] for e in told if e.get("id") and e["id"] not in known}
     if lost:
         names = "".join(f"\n  {urn} (id {id_})" for id_, urn in lost.items())
         raise JournalError(
-            f"the journal {path} of an interrupted run does not belong to the state, which another "
-            f"program has written since, and tells of objects that the state does not know:{names}",
+            f"the journal {where} of an interrupted run does not belong to the state, which "
+            "another program has written since, and tells of objects that the state does not know:"
+            f"{names}",
             hint="Compare with the platform: what exists can be imported. Then run `gpuform state "
             "repair --discard-journal`.",
         )
 
 
 def _replay(
-    path: Path, entries: Entries, records: Sequence[Mapping[str, Any]], crypter: Crypter
+    where: str, entries: Entries, records: Sequence[Mapping[str, Any]], crypter: Crypter
 ) -> None:
     for record in records:
         try:
             _APPLY[record["op"]](entries, record, crypter)
         except (KeyError, TypeError, ValueError, StateError) as error:
             raise JournalError(
-                f"the journal {path} is damaged: a record {record.get('op')!r} does not fit the "
+                f"the journal {where} is damaged: a record {record.get('op')!r} does not fit the "
                 f"state ({error})",
                 hint="Give up what it adds with `gpuform state repair --discard-journal`.",
             ) from error
@@ -245,14 +268,8 @@ def _line(text: bytes) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def _read(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(data: bytes) -> Iterator[dict[str, Any]]:
     """The lines that are whole: a crash may have cut off the last ones, which nobody relied on."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise JournalError(f"the journal {path} cannot be read: {error.strerror}") from error
     for line in data.split(b"\n"):
         crc, _, text = line.partition(b" ")
         if crc != b"%08x" % zlib.crc32(text) or not text:

@@ -6,6 +6,8 @@ import sys
 from enum import Enum
 from pathlib import Path
 
+from gpuform.stacks.engine.errors import EngineError
+
 _UNSUPPORTED = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 
 
@@ -28,8 +30,39 @@ class KernelLock:
         self.path = path
         self._handle: int | None = None
 
+    everywhere = False
+
     def take(self) -> Taking:
-        """Tries once, without waiting. Raises OSError when the file cannot be made."""
+        """Tries once, without waiting. Raises EngineError when the file cannot be made."""
+        try:
+            return self._take()
+        except OSError as error:
+            raise EngineError(
+                f"the stack cannot be locked: {self.path} cannot be written: "
+                f"{error.strerror or error}",
+                hint="Nothing was changed. Fix the permissions, or make room, and run the command "
+                "again.",
+            ) from error
+
+    def check(self) -> None:
+        """Nobody takes it away from a process that lives."""
+
+    def holder(self) -> str:
+        """The kernel does not tell; the process's file in Pulumi's folder does."""
+        return ""
+
+    def release(self) -> None:
+        """Gives the lock back; without effect when it is not held."""
+        handle, self._handle = self._handle, None
+        if handle is None or sys.platform == "win32":
+            return
+        import fcntl  # noqa: PLC0415 - Windows has none
+
+        self.path.unlink(missing_ok=True)
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+    def _take(self) -> Taking:
         if sys.platform == "win32":
             return Taking.UNSUPPORTED
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,17 +75,6 @@ class KernelLock:
             os.close(handle)
             if taking is not Taking.TAKEN:
                 return taking
-
-    def release(self) -> None:
-        """Gives the lock back; without effect when it is not held."""
-        handle, self._handle = self._handle, None
-        if handle is None or sys.platform == "win32":
-            return
-        import fcntl  # noqa: PLC0415 - Windows has none
-
-        self.path.unlink(missing_ok=True)
-        fcntl.flock(handle, fcntl.LOCK_UN)
-        os.close(handle)
 
     def _is_file_of(self, handle: int) -> bool:
         """Not when the last owner removed the file after it was opened here."""

@@ -1,9 +1,10 @@
-"""The lock of a stack: Pulumi's files, and one of our own that the kernel releases.
+"""The lock of a stack: Pulumi's files, and one of our own that its owner's death releases.
 
 Pulumi's protocol (list, write, list again) makes both engines respect each other. Between gpuform
-processes of one machine `flock` decides, which no death leaves behind: a file that a gpuform
-process of this machine left is told from one that is in use. On Windows there are only the files,
-and a left one needs `gpuform cancel`.
+processes the storage's own exclusion decides: in a folder `flock`, which no death leaves behind, in
+a bucket a lease, which a dead owner does not renew. So a file that a gpuform process left is told
+from one that is in use. In a folder on Windows there are only the files, and a left one needs
+`gpuform cancel`.
 """
 
 import atexit
@@ -12,17 +13,18 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from gpuform.providers.clock import Clock, SystemClock
-from gpuform.stacks.engine.atomic import replace_file
+from gpuform.stacks.engine.backend_files import BackendError
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.kernel_lock import KernelLock, Taking
+from gpuform.stacks.engine.kernel_lock import Taking
 from gpuform.stacks.engine.lock_files import LockFile, content
+from gpuform.stacks.engine.storage.protocol import Exclusion, Storage
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_LONGEST_REMOTE_PAUSE = 5.0
 
 
 class LockedError(EngineError):
@@ -43,22 +45,24 @@ class Patience:
 
 
 class StackLock:
-    """The lock of one stack: `folder` is Pulumi's, `own` our file; a context manager.
+    """The lock of one stack: `folder` is Pulumi's, `own` gpuform's; a context manager.
 
     It is also released when the interpreter ends. A process that is killed leaves its file in
-    Pulumi's folder: the next gpuform process of the machine takes it away, and tells.
+    Pulumi's folder: the next gpuform process that may tell so takes it away, and says it.
     """
 
-    def __init__(self, folder: Path, own: Path, patience: Patience | None = None) -> None:
-        self._folder = folder
-        self._path = folder / f"{uuid.uuid4()}.json"
-        self._kernel = KernelLock(own)
+    def __init__(
+        self, storage: Storage, folder: str, own: Exclusion, patience: Patience | None = None
+    ) -> None:
+        self._storage, self._folder, self._own = storage, folder, own
+        self._name = f"{folder}/{uuid.uuid4()}.json"
         self._patience = patience or Patience()
         self._owner = 0
 
     def acquire(self) -> None:
         """Take the lock, at once or as soon as it is free; LockedError tells who has it."""
         patience, waited, pause = self._patience, 0.0, _FIRST_PAUSE
+        longest = _LONGEST_REMOTE_PAUSE if self._own.everywhere else _LONGEST_PAUSE
         while True:
             try:
                 self._take()
@@ -71,7 +75,7 @@ class StackLock:
                 return
             pause = min(pause, patience.seconds - waited)
             patience.clock.sleep(pause, threading.Event())
-            waited, pause = waited + pause, min(pause * 2, _LONGEST_PAUSE)
+            waited, pause = waited + pause, min(pause * 2, longest)
 
     def release(self) -> None:
         """Give the lock back; without effect when it is not held, and in a forked child."""
@@ -79,28 +83,37 @@ class StackLock:
             return
         self._owner = 0
         atexit.unregister(self.release)
-        self._path.unlink(missing_ok=True)
-        self._kernel.release()
+        try:
+            self._storage.delete(self._name)
+            self._own.release()
+        except EngineError as error:
+            self._patience.tell(f"warning: the stack's lock was not given back: {error}")
+
+    def check(self) -> None:
+        """Raises EngineError when this was held and may be another's by now."""
+        if self._owner == os.getpid():
+            self._own.check()
 
     def holders(self) -> list[LockFile]:
         """The locks that others have or left, oldest name first."""
-        found = sorted(path for path in self._folder.glob("*.json") if path != self._path)
-        return [LockFile.read(path) for path in found]
+        names = [entry.name for entry in self._storage.entries(self._folder)]
+        found = [name for name in names if name.endswith(".json") and name != self._name]
+        return [self._read(name) for name in found]
 
     def cancel(self) -> None:
-        """Remove all locks of the stack. LockedError when a gpuform process here holds one."""
-        taking = self._take_own()
+        """Remove all locks of the stack. LockedError when a gpuform process holds one."""
+        taking = self._own.take()
         if taking is Taking.HELD:
-            raise _in_use(self.holders())
+            raise self._in_use(self.holders())
         try:
             holders = self.holders()
             running = [lock for lock in holders if lock.is_gpuforms and lock.runs_here]
             # A process that runs without having the kernel's lock only has the owner's number.
             if running and taking is Taking.UNSUPPORTED:
-                raise _in_use(running)
+                raise self._in_use(running)
             self._empty_folder()
         finally:
-            self._kernel.release()
+            self._own.release()
 
     def __enter__(self) -> Self:
         self.acquire()
@@ -115,9 +128,9 @@ class StackLock:
         self.release()
 
     def _take(self) -> None:
-        taking = self._take_own()
+        taking = self._own.take()
         if taking is Taking.HELD:
-            raise _in_use(self.holders())
+            raise self._in_use(self.holders())
         self._owner = os.getpid()
         atexit.register(self.release)
         try:
@@ -131,36 +144,53 @@ class StackLock:
             raise
 
     def _empty_folder(self) -> None:
-        try:
-            for path in self._folder.glob("*"):  # also what a write that was cut off left
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            raise EngineError(
-                f"the lock {error.filename} cannot be removed: {error.strerror}",
-                hint="Fix the permissions, or remove the file by hand.",
-            ) from error
+        """With what a write that was cut off left."""
+        names = [entry.name for entry in self._storage.entries(self._folder)]
+        self._storage.delete(*names)
 
-    def _take_own(self) -> Taking:
+    def _read(self, name: str) -> LockFile:
         try:
-            return self._kernel.take()
-        except OSError as error:
-            raise _unwritable(self._kernel.path, error) from error
+            found = self._storage.read(name)
+        except BackendError:
+            return LockFile(name, self._storage.where(name), fault="not a readable lock")
+        return LockFile.read(name, self._storage.where(name), found.data if found else None)
 
     def _write(self) -> None:
         try:
-            replace_file(self._path, content())
-        except OSError as error:
-            raise _unwritable(self._path, error) from error
+            self._storage.write(self._name, content())
+        except BackendError as error:
+            raise EngineError(
+                f"the stack cannot be locked: {error}", hint=f"Nothing was changed. {error.hint}"
+            ) from error
 
     def _take_over(self) -> None:
-        """Remove what a gpuform process of this machine left when it died."""
+        """Remove what a gpuform process left when it died."""
         for lock in self.holders():
-            if lock.is_left:
-                lock.path.unlink(missing_ok=True)
+            if lock.is_left or (self._own.everywhere and lock.is_gpuforms):
+                self._storage.delete(lock.name)
                 self._patience.tell(
                     "warning: a gpuform process ended without giving its lock back, which is taken "
                     f"over:\n  {lock.describe()}"
                 )
+
+    def _in_use(self, holders: Sequence[LockFile]) -> LockedError:
+        holder = self._own.holder()
+        if holder:
+            return LockedError(
+                f"the stack is locked:\n  {holder}",
+                hint="Wait until it has ended (--lock-timeout 10m waits for it). The lock of one "
+                "that is gone is taken over when it was silent for that long.",
+            )
+        message = (
+            _locked_by(holders)
+            if holders
+            else "the stack is locked: another gpuform process of this machine works on it"
+        )
+        return LockedError(
+            message,
+            hint="A gpuform process of this machine holds it: wait (--lock-timeout 10m), or end "
+            "it.",
+        )
 
     def _refuse_others(self) -> None:
         holders = self.holders()
@@ -172,24 +202,5 @@ class StackLock:
             )
 
 
-def _in_use(holders: Sequence[LockFile]) -> LockedError:
-    message = (
-        _locked_by(holders)
-        if holders
-        else "the stack is locked: another gpuform process of this machine works on it"
-    )
-    return LockedError(
-        message,
-        hint="A gpuform process of this machine holds it: wait (--lock-timeout 10m), or end it.",
-    )
-
-
 def _locked_by(holders: Sequence[LockFile]) -> str:
     return "the stack is locked:\n  " + "\n  ".join(lock.describe() for lock in holders)
-
-
-def _unwritable(path: Path, error: OSError) -> EngineError:
-    return EngineError(
-        f"the stack cannot be locked: {path} cannot be written: {error.strerror or error}",
-        hint="Nothing was changed. Fix the permissions, or make room, and run the command again.",
-    )

@@ -6,23 +6,26 @@ import os
 import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from gpuform.stacks.engine.state import timestamp
 
 _ENGINE = "gpuform"
 
 
-def content() -> bytes:
-    """The text of this process's lock: Pulumi's fields, and one by which gpuform knows its own."""
-    fields = {
+def owner() -> dict[str, str | int]:
+    """This process, as Pulumi tells it, and one field by which gpuform knows its own."""
+    return {
         "pid": os.getpid(),
         "username": _user(),
         "hostname": socket.gethostname(),
         "timestamp": timestamp(),
         "engine": _ENGINE,
     }
-    return json.dumps(fields).encode()
+
+
+def content() -> bytes:
+    """The text of this process's lock."""
+    return json.dumps(owner()).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class LockFile:
     `fault` says why it tells nothing.
     """
 
-    path: Path
+    name: str
+    where: str
     pid: int = 0
     user: str = ""
     host: str = ""
@@ -41,21 +45,21 @@ class LockFile:
     fault: str = ""
 
     @classmethod
-    def read(cls, path: Path) -> "LockFile":
-        """The lock in a file; never fails."""
+    def read(cls, name: str, where: str, data: bytes | None) -> "LockFile":
+        """The lock under a name, which may be gone; never fails."""
+        if data is None:
+            return cls(name, where, fault="released just now; try again")
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return cls(path, fault="released just now; try again")
-        except (OSError, ValueError):
-            return cls(path, fault="not a readable lock")
+            fields = json.loads(data)
+        except ValueError:
+            return cls(name, where, fault="not a readable lock")
         if not isinstance(fields, dict) or not fields:
-            return cls(path, fault="it does not say by whom")
+            return cls(name, where, fault="it does not say by whom")
         pid = fields.get("pid")
         texts = (
             str(fields.get(key) or "") for key in ("username", "hostname", "timestamp", "engine")
         )
-        return cls(path, pid if isinstance(pid, int) else 0, *texts)
+        return cls(name, where, pid if isinstance(pid, int) else 0, *texts)
 
     @property
     def is_gpuforms(self) -> bool:
@@ -86,11 +90,11 @@ class LockFile:
     def describe(self) -> str:
         """Who holds it, since when, and whether the process still runs where that can be told."""
         if self.fault:
-            return f"{self.path}: {self.fault}"
+            return f"{self.where}: {self.fault}"
         by = f" by {_ENGINE}" if self.is_gpuforms else ""
         ended = "; this process no longer runs" if self.has_ended else ""
         who = f"{self.user or '?'}@{self.host or '?'} (pid {self.pid or '?'})"
-        return f"{self.path}: {who}{by}{_age(self.time, datetime.now(UTC))}{ended}"
+        return f"{self.where}: {who}{by}{_age(self.time, datetime.now(UTC))}{ended}"
 
 
 def _age(text: str, now: datetime) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpuform.stacks.engine import backend_files, integrity, value_json
+from gpuform.stacks.engine import integrity, value_json
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.backend_files import MAKE_ROOM, BackendError
 from gpuform.stacks.engine.errors import EngineError
@@ -17,8 +17,10 @@ from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.stack_settings import StackSettings
 from gpuform.stacks.engine.state import Manifest, Snapshot
+from gpuform.stacks.engine.storage.files import Files
 
 _VERSION = 1
+_KIND = "passphrase-change"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,14 @@ class _Replacement:
     after: bytes
     before: str
 
-    def is_due(self, current: bytes, path: Path) -> bool:
+    def is_due(self, current: bytes, where: str) -> bool:
         """False when it is done. Raises EngineError for a file that changed otherwise."""
         if current == self.after:
             return False
         if digest(current) == self.before:
             return True
         raise EngineError(
-            f"a change of passphrase was interrupted, and {path} has changed since",
+            f"a change of passphrase was interrupted, and {where} has changed since",
             hint="Put the file back as it was, and run the command again.",
         )
 
@@ -51,7 +53,7 @@ class PassphraseChange:
     @property
     def is_pending(self) -> bool:
         """Whether one was cut off."""
-        return self._path.exists()
+        return self._kept is not None
 
     def make(
         self, settings: StackSettings, snapshot: Snapshot, old: PassphraseCrypter, new: str
@@ -70,28 +72,34 @@ class PassphraseChange:
         integrity.check(after)
         checkpoint = _Replacement(after.to_json(crypter), digest(self._checkpoint()))
         texts = _Replacement(settings.text.encode(), digest(settings_before))
-        backend_files.write(self._path, _encoded(checkpoint, texts))
+        self._keep(_encoded(checkpoint, texts))
         self.finish()
 
     def finish(self) -> None:
         """Does what is decided and not done. Raises EngineError, and then it stays decided."""
-        checkpoint, settings = _decoded(self._path)
-        path = self.backend.path(self.project.name, self.stack)
-        write_checkpoint = checkpoint.is_due(self._checkpoint(), path)
-        write_settings = settings.is_due(self._settings(), self._settings_path)
+        kept = self._kept
+        where = self.backend.where_own(self.project.name, self.stack, _KIND)
+        checkpoint, settings = _decoded(kept or b"", where)
+        state = self.backend.where(self.project.name, self.stack)
+        write_checkpoint = checkpoint.is_due(self._checkpoint(), state)
+        write_settings = settings.is_due(self._settings(), str(self._settings_path))
         try:
             if write_checkpoint:
                 self.backend.write(self.project.name, self.stack, checkpoint.after)
             if write_settings:
-                backend_files.write(self._settings_path, settings.after)
+                path = self._settings_path
+                Files(path.parent).write(path.name, settings.after)
         except BackendError as error:
             error.hint = f"{MAKE_ROOM} The new passphrase is decided, and any command finishes it."
             raise
-        self._path.unlink()
+        self._keep(None)
 
     @property
-    def _path(self) -> Path:
-        return self.backend.own_file(self.project.name, self.stack, "passphrase-change")
+    def _kept(self) -> bytes | None:
+        return self.backend.read_own(self.project.name, self.stack, _KIND)
+
+    def _keep(self, data: bytes | None) -> None:
+        self.backend.write_own(self.project.name, self.stack, _KIND, data)
 
     @property
     def _settings_path(self) -> Path:
@@ -115,23 +123,24 @@ def _encoded(checkpoint: _Replacement, settings: _Replacement) -> bytes:
     )
 
 
-def _decoded(path: Path) -> tuple[_Replacement, _Replacement]:
+def _decoded(data: bytes, where: str) -> tuple[_Replacement, _Replacement]:
     try:
-        document: Any = value_json.load(path.read_bytes())
+        document: Any = value_json.load(data)
         version = document["gpuform-passphrase-change"]
         found = [
             _Replacement(str(document[part]["after"]).encode(), str(document[part]["before"]))
             for part in ("checkpoint", "settings")
         ]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise _unusable(path, str(error)) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise _unusable(where, str(error)) from error
     if version != _VERSION:
-        raise _unusable(path, f"it has the version {version!r}")
+        raise _unusable(where, f"it has the version {version!r}")
     return found[0], found[1]
 
 
-def _unusable(path: Path, why: str) -> EngineError:
+def _unusable(where: str, why: str) -> EngineError:
     return EngineError(
-        f"{path} says how to finish an interrupted change of passphrase, and cannot be used: {why}",
+        f"{where} says how to finish an interrupted change of passphrase, and cannot be used: "
+        f"{why}",
         hint="Finish with the gpuform that began it.",
     )

@@ -14,6 +14,7 @@ from gpuform.stacks.engine import integrity, value_json
 from gpuform.stacks.engine.entries import Entries
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.journal import Journal, Record, checkpoint_record
+from gpuform.stacks.engine.journal_log import Pace
 from gpuform.stacks.engine.state import (
     Manifest,
     PendingOperation,
@@ -62,7 +63,8 @@ class SnapshotManager:
     def __post_init__(self) -> None:
         self._entries = Entries.loaded(self.base.resources, self.base.pending_operations)
         if self.write is not None:
-            self._writer = Writer(self._log, self._traced_checkpoint)
+            pace = self.journal.log.pace if self.journal is not None else Pace()
+            self._writer = Writer(self._log, self._traced_checkpoint, pace)
             if any(each.type != "creating" for each in self.base.pending_operations):
                 self._writer.changed()  # those are over, and no checkpoint may go on saying them
 
@@ -70,10 +72,16 @@ class SnapshotManager:
         """Around work that may come to `begin` a create."""
         return self._writer.working() if self._writer is not None else nullcontext()
 
-    def begin(self, kind: str, resource: ResourceState) -> int:
-        """Notes an operation on its way to a provider; a create waits until a checkpoint has it."""
+    def check(self) -> None:
+        """Raises EngineError when what is begun now could not be kept."""
         if self._writer is not None:
             self._writer.check()
+            if self.journal is not None:
+                self.journal.log.check()
+
+    def begin(self, kind: str, resource: ResourceState) -> int:
+        """Notes an operation on its way to a provider; a create waits until that is kept."""
+        self.check()
         operation = PendingOperation(replace(resource, outputs={}), kind)
         if self._writer is not None:
             self._operation_text(operation)
@@ -83,6 +91,7 @@ class SnapshotManager:
         if kind == "creating" and self._writer is not None:
             with span("state", "wait for a checkpoint", resource.urn):
                 self._writer.wait(change)
+            self.check()
         return token
 
     def end(self, token: int) -> None:
@@ -196,9 +205,9 @@ class SnapshotManager:
         try:
             if self._writer is not None:
                 self._writer.close()
-        except EngineError:
+        except EngineError as error:
             if self.journal is not None:
-                self.journal.leave()
+                self.journal.leave(error)
             raise
         if self.journal is not None:
             self.journal.end()

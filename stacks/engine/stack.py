@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpuform.stacks.engine import integrity, journal
+from gpuform.stacks.engine import integrity, journal, unsaved
 from gpuform.stacks.engine.backend import Backend, backend_url, full_name
 from gpuform.stacks.engine.backups import naming_the_last_good
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, Subject
@@ -33,6 +33,11 @@ from gpuform.stacks.engine.workspace import select_stack, selected_stack
 
 class StackNotFound(EngineError):
     """There is no such stack, or none is selected."""
+
+
+def unsaved_path(project: Project, stack: str) -> Path:
+    """The file for what a run cannot keep where the state is."""
+    return project.directory / ".gpuform" / "unsaved" / f"{stack}.jsonl"
 
 
 class StackNotEmpty(EngineError):
@@ -77,7 +82,12 @@ class Stack:
             provider_config=self.settings.provider_inputs(self.crypter),
             write=lambda data: self.backend.write(self.project.name, self.name, data),
             stack_references=StackReferences(self.project.name, self._load, self.passphrase),
-            journal=Journal(self.backend.journal(self.project.name, self.name), self.digest),
+            journal=Journal(
+                self.backend.journal(
+                    self.project.name, self.name, unsaved_path(self.project, self.name)
+                ),
+                self.digest,
+            ),
         )
 
     def _load(self, project: str, stack: str) -> Checkpoint | None:
@@ -188,6 +198,7 @@ class Workspace:
                 )
             self.backend.remove(self.project.name, name)
         self.project.settings_path(name).unlink(missing_ok=True)
+        unsaved_path(self.project, name).unlink(missing_ok=True)
         if self.selected() == name:
             select_stack(self.project, None, self.environ)
 
@@ -201,6 +212,7 @@ class Workspace:
         (`exclusive`) puts it into the checkpoint.
         """
         name = self.resolve(name)
+        unsaved.refuse(unsaved_path(self.project, name))
         self.finish_change_of_passphrase(name, exclusive=exclusive)
         settings = StackSettings.load(self.project, name)
         with naming_the_last_good(self.backend, self.project.name, name):
@@ -210,8 +222,8 @@ class Workspace:
             reader = reader_of(checkpoint.secrets_provider, crypter, passphrase)
             snapshot = Snapshot.from_json(checkpoint, reader)
             integrity.check(snapshot)
-        path = self.backend.journal(self.project.name, name)
-        recovered = journal.recover(path, data, snapshot, reader)
+        log = self.backend.journal(self.project.name, name)
+        recovered = journal.recover(log, data, snapshot, reader)
         if recovered is not None:
             snapshot = recovered.snapshot
             integrity.check(snapshot)
@@ -220,7 +232,7 @@ class Workspace:
             data = snapshot.to_json(crypter)
             self.backend.write(self.project.name, name, data)
         if exclusive:
-            path.unlink(missing_ok=True)
+            log.remove()
         changes = recovered.changes if recovered else 0
         return Stack(
             self.project,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from gpuform.stacks.engine import integrity, value_json
@@ -10,7 +9,7 @@ from gpuform.stacks.engine.backend import full_name
 from gpuform.stacks.engine.backend_files import DamagedFile
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.integrity import IntegrityError
-from gpuform.stacks.engine.journal import JournalError
+from gpuform.stacks.engine.journal_log import JournalError
 from gpuform.stacks.engine.secrets import PassphraseCrypter, WrongPassphrase
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.stack_secrets import crypter_of, reader_of
@@ -110,11 +109,11 @@ class StackImport:
             # With this what a journal tells is in the state that becomes the .bak file.
             self.workspace.open(self.stack, self.passphrase, exclusive=True)
         except (StateError, IntegrityError, DamagedFile, JournalError) as error:
-            kept: list[Path | None] = [backend.restore(project, self.stack, data)]
-            kept.append(backend.set_journal_aside(project, self.stack))
+            kept = [backend.restore(project, self.stack, data)]
+            kept.append(backend.journal(project, self.stack).set_aside())
             self.warn(
                 f"warning: the state that was there could not be used: {error}\n"
-                f"it is kept in: {', '.join(str(path) for path in kept if path)}"
+                f"it is kept in: {', '.join(place for place in kept if place)}"
             )
         else:
             backend.write(project, self.stack, data)

@@ -390,6 +390,7 @@ class StepExecutor:
             with self._slots:
                 if self.stopping:
                     raise Stopped
+                self.snapshot.check()  # its turn may have been long in coming
                 self._start(step)
                 yield
         finally:

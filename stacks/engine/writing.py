@@ -1,8 +1,9 @@
-"""Puts the state on disk behind the steps: one write serves all that wait for it.
+"""Keeps the state behind the steps: one write serves all that wait for it.
 
-Changes are logged at once; whole checkpoints are spaced so that they take a tenth of the time at
-most, and the cost of a run stays linear however large the state is. Only when everything that is
-being worked on waits for a checkpoint there is nothing to gain by putting it off.
+Changes are logged at once; whole checkpoints are spaced as the `Pace` says, on a disk so that they
+take a tenth of the time at most, and the cost of a run stays linear however large the state is.
+Only when everything that is being worked on waits for a checkpoint there is nothing to gain by
+putting it off.
 """
 
 import heapq
@@ -14,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.journal_log import Pace
 
-_SHARE = 9.0  # after a checkpoint of d seconds the next one waits 9 d
-_IDLE = 1.0  # seconds between checkpoints that nobody waits for
+_FIRST_IDLE = 0.5  # seconds, doubled by each checkpoint, until the pace's `idle` is reached
 
 _Action = Literal["log", "write", "end"]
 
@@ -49,11 +50,12 @@ class Writer:
     """Calls `log` after each change or group of changes and `write` now and then and at the end,
     on a thread of its own.
 
-    What fails is tried once more, at the end.
+    What fails is tried once more, at the end. Where a checkpoint fails, logging goes on.
     """
 
     log: Callable[[], None]
     write: Callable[[], None]
+    pace: Pace = field(default_factory=Pace)
     _changes: int = 0
     _logged: int = 0
     _written: int = 0
@@ -61,6 +63,8 @@ class Writer:
     _for_checkpoint: _Queue = field(default_factory=_Queue)
     _for_log: _Queue = field(default_factory=_Queue)
     _error: EngineError | None = None
+    _log_failed: bool = False
+    _checkpoints: int = 0
     _closing: bool = False
     _began: float = 0.0
     _took: float = 0.0
@@ -87,11 +91,17 @@ class Writer:
             raise self._error
 
     def wait(self, change: int) -> None:
-        """Returns when a checkpoint has the change; raises EngineError when there can be none."""
+        """Returns when what is begun with the change is kept; raises EngineError when it cannot be.
+
+        In a checkpoint, or where the pace has it so in the log, once a checkpoint of this run tells
+        that something was begun.
+        """
         with self._lock:
-            waiting = self._error is None and self._written < change
+            in_log = self.pace.logs_suffice and self._checkpoints > 0
+            kept_now = max(self._logged, self._written) if in_log else self._written
+            waiting = self._error is None and kept_now < change
             if waiting:
-                kept = self._for_checkpoint.join(change)
+                kept = (self._for_log if in_log else self._for_checkpoint).join(change)
                 self._news.notify()
         if waiting:
             kept.wait()
@@ -130,6 +140,9 @@ class Writer:
         while True:
             with self._lock:
                 action = self._next_action()
+            if action == "log" and self.pace.linger:
+                time.sleep(self.pace.linger)
+            with self._lock:
                 change = self._changes
                 if action == "end" and change == self._written:
                     return
@@ -143,7 +156,7 @@ class Writer:
             if self._closing:
                 return "end"
             pause = None
-            if self._error is None and self._changes > self._logged:
+            if not self._log_failed and self._changes > self._logged:
                 return "log"
             if self._error is None and self._changes > self._written:
                 pause = self._pause()
@@ -155,9 +168,9 @@ class Writer:
         """Seconds until the next checkpoint is due."""
         if 0 < self._working <= len(self._for_checkpoint):
             return 0
-        spacing = self._took * _SHARE
+        spacing = self._took * self.pace.share
         if not self._for_checkpoint:
-            spacing = max(spacing, _IDLE)
+            spacing = max(spacing, min(self.pace.idle, _FIRST_IDLE * 2**self._checkpoints))
         elif not self._took:
             return 0
         return self._began + spacing - time.monotonic()
@@ -175,11 +188,15 @@ class Writer:
         except Exception as bug:  # noqa: BLE001 - it is raised where someone waits
             error = EngineError(f"the state cannot be written: {type(bug).__name__}: {bug}")
         with self._lock:
-            self._error = error
+            if action == "log":
+                self._log_failed = error is not None
+            if action != "log" or error is not None:
+                self._error = error
             if error is None:
                 self._logged = change
             if error is None and action != "log":
                 self._written = change
+                self._checkpoints += 1
                 self._began = time.monotonic()
                 self._took = self._began - began
             self._for_log.release(self._changes if error else self._logged)

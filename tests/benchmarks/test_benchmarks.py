@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
         ("starting.py", ["--times", "1"], ("gpuform --help", "beyond import and derivation")),
         ("real_resources.py", ["--volumes", "12"], ("lifecycles", "of them lists", "fsyncs")),
         ("topology.py", ["--nodes", "8"], ("growth", "refresh: requests", "peak MiB")),
+        ("state_in_buckets.py", ["--resources", "20"], ("file://", "s3://", "journal")),
     ],
 )
 def test_it_prints_its_figures(script: str, arguments: list[str], told: tuple[str, ...]) -> None:

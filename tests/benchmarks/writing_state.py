@@ -45,11 +45,11 @@ def measure(count: int) -> dict[str, float]:
     """One `up` in this process."""
     from gpuform.stacks.cli.app import cli
     from gpuform.stacks.engine.backend import Backend
-    from gpuform.stacks.engine.journal import Journal
+    from gpuform.stacks.engine.journal_log import FileLog
 
     found = {"resources": count, "checkpoints": 0, "fsyncs": 0}
     sizes = {"checkpoint": 0, "journal": 0, "final": 0}
-    write, append, fsync = Backend.write, Journal.append, os.fsync
+    write, append, fsync = Backend.write, FileLog.append, os.fsync
 
     def counted_write(self, project, stack, data):
         found["checkpoints"] += 1
@@ -57,9 +57,9 @@ def measure(count: int) -> dict[str, float]:
         sizes["final"] = len(data)
         write(self, project, stack, data)
 
-    def counted_append(self, records):
-        sizes["journal"] += sum(len(record.encoded()) for record in records)
-        append(self, records)
+    def counted_append(self, data):
+        sizes["journal"] += len(data)
+        append(self, data)
 
     def counted_fsync(handle):
         found["fsyncs"] += 1
@@ -75,7 +75,7 @@ def measure(count: int) -> dict[str, float]:
             f"from instant import Thing\nfor n in range({count}):\n    Thing(f'thing-{{n}}')\n"
         )
         _run(cli, "stack", "init", "dev")
-        Backend.write, Journal.append, os.fsync = counted_write, counted_append, counted_fsync
+        Backend.write, FileLog.append, os.fsync = counted_write, counted_append, counted_fsync
         began = time.monotonic()
         _run(cli, "up", "--yes", "--skip-preview", "--json")
         found["seconds"] = time.monotonic() - began

@@ -2,8 +2,8 @@
 
 A program of its own, `python -m conformance.crash_points SCENARIO FOLDER`: one warm process without
 threads that forks a child for every run, so that a death costs a fraction of a second. It prints a
-line of JSON. The emulator is in the children, its objects in a SQLite file, which a killed process
-leaves whole.
+line of JSON. With CRASH_BACKEND, the URL of a bucket, the state is there. The emulator is in the
+children, its objects in a SQLite file, which a killed process leaves whole.
 """
 
 import itertools
@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx
+import obstore
+from bucket_server import KEYS
 from conformance.described import Described
 from conformance.emulated import Platform
 from conformance.kinds import FAST, KINDS, MADE, TOPOLOGY
@@ -37,6 +39,7 @@ from gpuform.providers.emulator.store import Store
 from gpuform.providers.transport import in_process, mount
 from gpuform.stacks.engine import integrity
 from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.storage.addresses import open_storage
 
 URL = "http://emulator.test"
 START = 1_800_000_000.0
@@ -126,6 +129,7 @@ SCENARIOS = _scenarios()
 
 
 LOOKS = 3
+OBJECTS_CHANGED = ("put", "copy", "delete")
 
 
 class Hook:
@@ -153,9 +157,10 @@ class Hook:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def watch_writes(self) -> None:
-        """From now on, after each file that is made durable, put in its place, or removed."""
-        for name in ("fsync", "replace", "unlink"):
-            setattr(os, name, self._watched(name, getattr(os, name)))
+        """From now on, after each file or object that is kept, put in its place, or removed."""
+        for module, names in ((os, ("fsync", "replace", "unlink")), (obstore, OBJECTS_CHANGED)):
+            for name in names:
+                setattr(module, name, self._watched(name, getattr(module, name)))
 
     def _watched(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -198,7 +203,7 @@ class World:
         os.chdir(folder)
         http = httpx.Client(base_url=URL, transport=transport)
         platform = Platform(cast("Any", None), http)
-        return cls(EmbeddedStack(folder, CRYPTER), platform)
+        return cls(EmbeddedStack(folder, CRYPTER, url=backend_of(folder)), platform)
 
     def scenario(self, name: str) -> Scenario:
         scenario = SCENARIOS[name](self.platform.prepare)
@@ -215,8 +220,8 @@ class World:
         return result.ok
 
     def assert_no_create_is_unnamed(self, *kinds: Described) -> None:
-        """Also for who reads the checkpoint alone, as the Pulumi CLI does."""
-        checkpoint = self.stack.checkpoint
+        """In a folder also for who reads the checkpoint alone, as the Pulumi CLI does."""
+        checkpoint = self.stack.checkpoint if not self.stack.url else self.stack.snapshot
         assert integrity.verify(checkpoint) == []
         known = {entry.id for entry in checkpoint.resources}
         named = {o.resource.type for o in checkpoint.pending_operations if o.type == "creating"}
@@ -240,6 +245,22 @@ def in_child(work: Callable[[], None], log: Path) -> int:
         finally:
             os._exit(code)
     return os.waitpid(child, 0)[1]
+
+
+def backend_of(folder: Path) -> str:
+    """The URL for the state of a folder's project, when it is not in the folder."""
+    bucket = os.environ.get("CRASH_BACKEND")
+    return f"{bucket}&prefix={folder.name}" if bucket else ""
+
+
+def copy_objects(source: Path, target: Path) -> None:
+    if not backend_of(source):
+        return
+    here, there = (open_storage(backend_of(each), KEYS) for each in (source, target))
+    for entry in here.entries(".pulumi"):
+        found = here.read(entry.name)
+        assert found is not None
+        there.write(entry.name, found.data)
 
 
 def prepare(folder: Path, name: str) -> None:
@@ -290,9 +311,9 @@ def crash_everywhere(name: str, folder: Path) -> dict[str, Any]:
     failures = []
     for last in itertools.count(1):
         log.unlink(missing_ok=True)
-        work = folder / "work"
-        shutil.rmtree(work, ignore_errors=True)
+        work = folder / f"work-{last}"
         shutil.copytree(base, work)
+        assert not in_child(lambda work=work: copy_objects(base, work), log)
         status = in_child(lambda work=work, last=last: run(work, name, last, told), log)
         was_killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         at = f"{last}: {told.read_text()}" if was_killed else "the end"
@@ -300,6 +321,7 @@ def crash_everywhere(name: str, folder: Path) -> dict[str, Any]:
             failures.append({"at": at, "why": log.read_text()})
         if in_child(lambda work=work: mend(work, name), log):
             failures.append({"at": at, "why": log.read_text()})
+        shutil.rmtree(work)
         if not was_killed or len(failures) > 5:
             return {"points": last - 1, "failures": failures}
     raise AssertionError("unreachable")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from bucket_server import KEYS
 from conformance.described import Described
 from conformance.verbs import Properties, Refused, StockVerbs
 
@@ -110,6 +111,7 @@ class EmbeddedStack:
     secret_keys: Sequence[str] = ()
     events: list[Event] = field(default_factory=list)
     outcome: Outcome | None = None
+    url: str = ""  # of the backend; its folder when there is none
 
     def __post_init__(self) -> None:
         (self.directory / "__main__.py").write_text(PROGRAM)
@@ -176,11 +178,11 @@ class EmbeddedStack:
 
     def _begin_journal(self) -> Journal:
         """As every command does: what an interrupted run left goes into the checkpoint first."""
-        path, snapshot = self._backend.journal("conformance", "dev"), self.snapshot
-        if path.exists():
+        log, snapshot = self._backend.journal("conformance", "dev"), self.snapshot
+        if log.read():
             self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
-            path.unlink()
-        return Journal(path, journal.digest(self._read()))
+            log.remove()
+        return Journal(log, journal.digest(self._read()))
 
     def _read(self) -> bytes:
         data = self._backend.read("conformance", "dev")
@@ -196,8 +198,8 @@ class EmbeddedStack:
     def snapshot(self) -> Snapshot:
         """The state on disk, with what the journal adds."""
         data, snapshot = self._read(), self.checkpoint
-        path = self._backend.journal("conformance", "dev")
-        recovered = journal.recover(path, data, snapshot, self.crypter)
+        log = self._backend.journal("conformance", "dev")
+        recovered = journal.recover(log, data, snapshot, self.crypter)
         return recovered.snapshot if recovered else snapshot
 
     @property
@@ -258,7 +260,7 @@ class EmbeddedStack:
 
     @property
     def _backend(self) -> Backend:
-        return Backend.open(f"file://{self.directory}", {})
+        return Backend.open(self.url or f"file://{self.directory}", KEYS)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from bucket_server import BucketServer, url
 from conformance.crash_points import SCENARIOS
 from conformance.kinds import FAST
 
+ON_A_BUCKET = ("-topology", f"-{FAST}")
 QUICK = f"update-{FAST}"
 """One of them in the fast tests, so that the loop itself stays alive."""
 
@@ -23,9 +25,23 @@ QUICK = f"update-{FAST}"
     [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in SCENARIOS],
 )
 def test_death_at_every_point(scenario: str, tmp_path: Path) -> None:
+    assert_nothing_is_lost(scenario, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name.endswith(ON_A_BUCKET)])
+def test_death_at_every_point_on_a_bucket(
+    scenario: str, tmp_path: Path, bucket_server: BucketServer
+) -> None:
+    place = url(bucket_server.bucket(), bucket_server.port)
+    assert_nothing_is_lost(scenario, tmp_path, CRASH_BACKEND=place)
+
+
+def assert_nothing_is_lost(scenario: str, tmp_path: Path, **environ: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "conformance.crash_points", scenario, str(tmp_path / "loop")],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, **environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         capture_output=True,
         text=True,
         timeout=580,

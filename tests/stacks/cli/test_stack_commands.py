@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.engine import backend_files
 from gpuform.stacks.engine.passphrase_change import PassphraseChange
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.state import (
@@ -16,6 +15,7 @@ from gpuform.stacks.engine.state import (
     SecretsProvider,
     Snapshot,
 )
+from gpuform.stacks.engine.storage import files as storage_files
 from gpuform.stacks.engine.values import PropertyMap, Secret
 
 Run = Any
@@ -466,7 +466,7 @@ class TestNewPassphrase:
     def test_a_full_disk_in_between(
         self, secrets: Run, monkeypatch: pytest.MonkeyPatch, file: str
     ) -> None:
-        real = backend_files.replace_file
+        real = storage_files.replace_file
 
         def full(path: Path, data: bytes) -> None:
             if path.name == file:
@@ -474,7 +474,7 @@ class TestNewPassphrase:
             real(path, data)
 
         with monkeypatch.context() as patch:
-            patch.setattr(backend_files, "replace_file", full)
+            patch.setattr(storage_files, "replace_file", full)
             ran = secrets("stack", "change-secrets-provider", "passphrase", answers="five\n")
         assert ran.code == 1
         assert f"{file} cannot be written: No space left on device" in ran.err

@@ -238,7 +238,7 @@ class TestRename:
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("gpuform.stacks.engine.backend_files.replace_file", full)
+        monkeypatch.setattr("gpuform.stacks.engine.storage.files.replace_file", full)
         ran = run("state", "rename", "a", "z", "--yes")
         assert ran.code == 1
         assert "No space left on device" in ran.err
@@ -316,16 +316,16 @@ class TestMove:
     def test_a_failure_at_the_source_is_taken_back(
         self, prod: Run, files: Files, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from gpuform.stacks.engine import backend_files
+        from gpuform.stacks.engine.storage import files as storage_files
 
-        before, real = files.path.read_bytes(), backend_files.replace_file
+        before, real = files.path.read_bytes(), storage_files.replace_file
 
         def full_for_dev(path: Path, data: bytes) -> None:
             if path.name.startswith("dev.json"):
                 raise OSError(28, "No space left on device")
             real(path, data)
 
-        monkeypatch.setattr(backend_files, "replace_file", full_for_dev)
+        monkeypatch.setattr(storage_files, "replace_file", full_for_dev)
         ran = prod("state", "move", "--dest", "prod", "a", "--yes")
         assert ran.code == 1
         assert "No space left on device" in ran.err

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from file_locks import file_journal
 
 from gpuform.stacks.engine import journal
 from gpuform.stacks.engine.secrets import PassphraseCrypter
@@ -225,7 +226,7 @@ class TestRepair:
 class TestJournal:
     def journal(self, files: Files, base: bytes, *entries: ResourceState) -> None:
         """As an interrupted run leaves it: these were created since the state `base`."""
-        written = journal.Journal(files.journal, journal.digest(base))
+        written = file_journal(files.journal, journal.digest(base))
         written.append(
             [
                 journal.Record(
@@ -234,7 +235,7 @@ class TestJournal:
                 for n, entry in enumerate(entries)
             ]
         )
-        written.leave()
+        written.log.close()
 
     def test_an_edit_goes_on_from_it(self, run: Run, files: Files) -> None:
         self.journal(files, files.path.read_bytes(), machine("c"))

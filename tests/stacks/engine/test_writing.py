@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from gpuform.stacks.engine import writing
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.journal_log import Pace
 from gpuform.stacks.engine.writing import Writer
 
 
@@ -82,10 +82,9 @@ def test_a_state_that_cannot_be_written_at_all_is_an_error_of_the_run(disk):
         writer.close()
 
 
-def test_writes_are_spaced_unless_all_work_waits_for_one(disk, monkeypatch):
-    monkeypatch.setattr(writing, "_SHARE", 1e9)  # the next write would come in years
+def test_writes_are_spaced_unless_all_work_waits_for_one(disk):
     disk.gate.set()
-    writer = Writer(_nothing, disk.write)
+    writer = Writer(_nothing, disk.write, Pace(share=1e9))  # the next write would come in years
     with writer.working():
         for _ in range(3):
             writer.wait(writer.changed())

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
+from bucket_server import KEYS, BucketServer, url
 from processes.commands import PASSPHRASE, SALT, Gpuform, Result, in_a_process, in_a_warm_process
 
 from gpuform.stacks.engine import integrity
+from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot
 
@@ -46,15 +48,16 @@ class Replay:
 
     folder: Path
     gpuform: Gpuform
+    url: str
 
     @classmethod
-    def begin(cls, folder: Path, gpuform: Gpuform) -> "Replay":
+    def begin(cls, folder: Path, gpuform: Gpuform, url: str = "") -> "Replay":
         (folder / "project").mkdir()
         (folder / "state").mkdir()
         shutil.copy(HERE / "steered.py", folder / "project")
         (folder / "project/Pulumi.yaml").write_text("name: rec\nruntime: python\n")
         (folder / "project/Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
-        replay = cls(folder, gpuform)
+        replay = cls(folder, gpuform, url or f"file://{folder}/state")
         assert replay.run("stack", "init", "dev").code == 0
         return replay
 
@@ -63,10 +66,11 @@ class Replay:
             self.folder / "project",
             *arguments,
             "--non-interactive",
-            PULUMI_BACKEND_URL=f"file://{self.folder}/state",
+            PULUMI_BACKEND_URL=self.url,
             PULUMI_HOME=str(self.folder / "home"),
             PULUMI_CONFIG_PASSPHRASE=PASSPHRASE,
             PULUMI_DEBUG_COMMANDS="1",
+            **KEYS,
         )
 
     def step(
@@ -110,7 +114,7 @@ class Replay:
         yield "succeeded", done.code == 0
         yield "operations", by_urn(_operations(log))
         yield "calls", Counter(self._calls())
-        data = (self.folder / "state/.pulumi/stacks/rec/dev.json").read_bytes()
+        data = Backend.open(self.url, KEYS).storage.read(".pulumi/stacks/rec/dev.json").data
         snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
         assert integrity.verify(snapshot) == []
         yield "pending operations", len(snapshot.pending_operations)
@@ -169,8 +173,8 @@ def recorded(step: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "changes", step["changes"]
 
 
-def assert_as_recorded(scenario: str, folder: Path, gpuform: Gpuform) -> None:
-    replay = Replay.begin(folder, gpuform)
+def assert_as_recorded(scenario: str, folder: Path, gpuform: Gpuform, url: str = "") -> None:
+    replay = Replay.begin(folder, gpuform, url)
     recording = json.loads((HERE / "recorded" / f"{scenario}.json").read_text())
     for number, (step, expected) in enumerate(zip(SCENARIOS[scenario], recording, strict=True), 1):
         found = replay.step(**step)
@@ -192,6 +196,14 @@ def test_every_recording_is_replayed():
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_engine_does_as_the_cli(scenario, tmp_path, warm):
     assert_as_recorded(scenario, tmp_path, warm)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_engine_does_as_the_cli_on_a_bucket(
+    scenario, tmp_path, warm, bucket_server: BucketServer
+):
+    assert_as_recorded(scenario, tmp_path, warm, url(bucket_server.bucket(), bucket_server.port))
 
 
 @pytest.mark.slow

@@ -64,9 +64,9 @@ class TestOrder:
             backend.backup("demo", "dev")
             backend.add_history("demo", "dev", HistoryEntry("update", "succeeded", number, 9))
         assert [entry.start_time for entry in backend.history("demo", "dev")] == [3, 2, 1, 0]
-        kept = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in str(b.path)]
+        kept = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in b.where]
         assert [backup.resources for backup in kept] == [4, 3, 2, 1]
-        assert [path.name for path in sorted(b.path for b in kept)] == [
+        assert [path.name for path in sorted(Path(b.where) for b in kept)] == [
             f"dev.{at}.json"
             for at in (5_000 * 10**15, 5_000 * 10**15 + 1, 5_000 * 10**15 + 2, 9_000 * 10**15)
         ]
@@ -103,13 +103,13 @@ class TestLastGood:
         backend.write("demo", "dev", state("a"))
         backend.backup("demo", "dev")
         backend.write("demo", "dev", state("a", "b"))
-        (backup,) = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in str(b.path)]
+        (backup,) = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in b.where]
         os.utime(stacks / "dev.json.bak", (1, 1))
         assert last_good(backend, "demo", "dev") == backup
         os.utime(stacks / "dev.json.bak")
         found = last_good(backend, "demo", "dev")
         assert found is not None
-        assert found.path == stacks / "dev.json.bak"
+        assert Path(found.where) == stacks / "dev.json.bak"
         assert found.resources == 2
         assert "2 resources" in found.describe()
 
@@ -120,7 +120,7 @@ class TestLastGood:
         (stacks / "dev.json.gz.bak").write_bytes(gzip.compress(state("a"))[:-9])
         for other in ("dev.json.attrs", "dev.pulumi-tags", "dev.json.bak.attrs", "prod.json.bak"):
             (stacks / other).write_text("{}")
-        faults = {b.path.name: b.fault for b in find_backups(backend, "demo", "dev")}
+        faults = {Path(b.where).name: b.fault for b in find_backups(backend, "demo", "dev")}
         assert set(faults) == {"dev.json.bak", "dev.json.1700000000000000000", "dev.json.gz.bak"}
         assert "is not JSON" in faults["dev.json.bak"]
         assert "occurs twice" in faults["dev.json.1700000000000000000"]
@@ -166,8 +166,8 @@ class TestRestoring:
         (stacks / "dev.json").write_bytes(b"torn")
         kept = backend.restore("demo", "dev", state("c"))
         assert kept is not None
-        assert kept.read_bytes() == b"torn"
-        assert len(load_backup(stacks / "dev.json.bak").resources) == 2
+        assert Path(kept).read_bytes() == b"torn"
+        assert len(load_backup(backend, str(stacks / "dev.json.bak")).resources) == 2
         assert "::a" in (stacks / "dev.json.bak").read_text()
         assert "::c" in (stacks / "dev.json").read_text()
         assert backend.stacks() == ["organization/demo/dev"]

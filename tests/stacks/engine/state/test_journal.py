@@ -9,7 +9,8 @@ from gpuform.stacks.engine import integrity, journal
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import EventBus
-from gpuform.stacks.engine.journal import Journal, JournalError
+from gpuform.stacks.engine.journal import Journal
+from gpuform.stacks.engine.journal_log import FileLog, JournalError
 from gpuform.stacks.engine.state import Snapshot
 
 BEFORE = """
@@ -41,7 +42,7 @@ class KeptJournal(Journal):
     __slots__ = ()
 
     def end(self) -> None:
-        self.leave()
+        self.log.close()
 
 
 @pytest.fixture
@@ -60,12 +61,12 @@ def interrupted(lab, tmp_path):
         )
         first = lab.snapshot.to_json(lab.crypter)
         written = [first]
-        kept = KeptJournal(tmp_path / "dev.journal", journal.digest(first))
+        kept = KeptJournal(FileLog(tmp_path / "dev.journal"), journal.digest(first))
         subject = replace(lab.subject(), write=written.append, journal=kept)
         subject = replace(subject, snapshot=Snapshot.from_json(first, lab.crypter))
         deployment = Deployment(subject, Options(operation, preview=False, **options), EventBus())
         outcome = deployment.run()
-        return kept.path, written, outcome
+        return tmp_path / "dev.journal", written, outcome
 
     return run
 
@@ -79,7 +80,7 @@ def entries(snapshot):
 
 def recovered(path, data, crypter):
     snapshot = Snapshot.from_json(data, crypter)
-    found = journal.recover(path, data, snapshot, crypter)
+    found = journal.recover(FileLog(path), data, snapshot, crypter)
     return found.snapshot if found else snapshot
 
 
@@ -167,15 +168,38 @@ def test_a_record_that_does_not_fit_the_state_is_refused(interrupted, lab):
 def test_without_a_journal_there_is_nothing_to_recover(tmp_path, lab):
     data = Snapshot("organization/lab/dev").to_json(lab.crypter)
     snapshot = Snapshot.from_json(data, lab.crypter)
-    assert journal.recover(tmp_path / "none", data, snapshot, lab.crypter) is None
+    assert journal.recover(FileLog(tmp_path / "none"), data, snapshot, lab.crypter) is None
 
 
 def test_a_journal_that_cannot_be_written_stops_the_run(lab, tmp_path):
     (tmp_path / "file").touch()
     first = lab.snapshot.to_json(lab.crypter)
-    kept = Journal(tmp_path / "file" / "dev.journal", journal.digest(first))
+    kept = Journal(FileLog(tmp_path / "file" / "dev.journal"), journal.digest(first))
     subject = replace(lab.subject(), journal=kept)
     (lab.directory / "__main__.py").write_text("from lab import Machine\nMachine('a')\n")
     with pytest.raises(EngineError, match=r"dev\.journal cannot be written"):
         Deployment(subject, Options("update", preview=False), EventBus()).run()
     assert lab.world == {}
+
+
+def test_of_several_runs_the_one_that_fits_counts(interrupted, lab):
+    """Owners of a bucket's lock that came too late may leave journals that say nothing."""
+    path, written, outcome = interrupted("update")
+    whole = path.read_bytes()
+    head = {"gpuform-journal": journal.VERSION}
+    for base in (journal.digest(written[0]), "of another checkpoint"):
+        stray = journal._line(json.dumps({**head, "base": base}).encode())
+        for both in (stray + whole, whole + stray):
+            path.write_bytes(both)
+            assert entries(recovered(path, written[0], lab.crypter)) == entries(outcome.snapshot)
+
+
+def test_of_several_runs_each_must_be_known(interrupted, lab):
+    path, written, _ = interrupted("update")
+    lost = journal.Record(
+        "add", {"new": 1}, {"resource": b'{"urn":"urn:pulumi:dev::lab::t::n","id":"m-lost"}'}
+    )
+    stray = journal._line(b'{"gpuform-journal":1,"base":"another"}') + lost.encoded()
+    path.write_bytes(path.read_bytes() + stray)
+    with pytest.raises(JournalError, match="id m-lost"):
+        recovered(path, written[0], lab.crypter)

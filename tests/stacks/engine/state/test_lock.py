@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from file_locks import file_lock
+from racing import go, ten
 
 from gpuform.stacks.engine import kernel_lock
-from gpuform.stacks.engine import lock as lock_module
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.kernel_lock import KernelLock, Taking
-from gpuform.stacks.engine.lock import LockedError, Patience, StackLock
+from gpuform.stacks.engine.lock import LockedError, Patience
+from gpuform.stacks.engine.storage import files
 
 
 @pytest.fixture
@@ -54,6 +56,11 @@ def dead_pid() -> int:
     return process.pid
 
 
+def url_of(folder: Path) -> str:
+    """The backend that a folder of locks is in."""
+    return f"file://{folder.parents[4]}"
+
+
 def left_lock(folder: Path, **fields: Any) -> Path:
     """A lock file as a process of this machine leaves it, 2 hours and 5 seconds ago."""
     since = datetime.now(UTC) - timedelta(hours=2, seconds=5)
@@ -84,8 +91,8 @@ def test_it_is_a_file_while_held_and_says_by_whom(tmp_path: Path, folder: Path, 
 
 
 def test_a_second_one_is_refused_with_all_that_is_known(folder: Path, own: Path) -> None:
-    with StackLock(folder, own):
-        with pytest.raises(LockedError) as caught, StackLock(folder, own):
+    with file_lock(folder, own):
+        with pytest.raises(LockedError) as caught, file_lock(folder, own):
             pytest.fail("locked twice")
         (path,) = folder.iterdir()
         assert str(path) in str(caught.value)
@@ -93,20 +100,20 @@ def test_a_second_one_is_refused_with_all_that_is_known(folder: Path, own: Path)
         assert socket.gethostname() in str(caught.value)
         assert "by gpuform, 0:00:0" in str(caught.value)
         assert "--lock-timeout" in caught.value.hint
-    with StackLock(folder, own):
+    with file_lock(folder, own):
         pass
 
 
 def test_it_is_held_even_when_pulumi_cancel_removed_its_file(folder: Path, own: Path) -> None:
-    with StackLock(folder, own):
+    with file_lock(folder, own):
         (path,) = folder.iterdir()
         path.unlink()
         with pytest.raises(LockedError, match="another gpuform process of this machine"):
-            StackLock(folder, own).acquire()
+            file_lock(folder, own).acquire()
 
 
 def test_it_is_released_when_the_work_fails(folder: Path, own: Path) -> None:
-    with pytest.raises(ValueError, match="work"), StackLock(folder, own):
+    with pytest.raises(ValueError, match="work"), file_lock(folder, own):
         raise ValueError("work")
     assert list(folder.iterdir()) == []
 
@@ -117,9 +124,9 @@ def test_one_that_appears_while_locking_wins(folder: Path, own: Path, monkeypatc
         path.write_bytes(data)
         path.with_name("other.json").write_bytes(data)
 
-    monkeypatch.setattr(lock_module, "replace_file", both)
+    monkeypatch.setattr(files, "replace_file", both)
     with pytest.raises(LockedError, match=r"other\.json"):
-        StackLock(folder, own).acquire()
+        file_lock(folder, own).acquire()
     assert [path.name for path in folder.iterdir()] == ["other.json"]
     assert not own.exists()
 
@@ -127,11 +134,11 @@ def test_one_that_appears_while_locking_wins(folder: Path, own: Path, monkeypatc
 def test_it_is_released_when_the_interpreter_ends(folder: Path, own: Path) -> None:
     program = (
         "import pathlib, sys\n"
-        "from gpuform.stacks.engine.lock import StackLock\n"
-        "StackLock(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])).acquire()\n"
+        "from gpuform.stacks.engine.backend import Backend\n"
+        "Backend.open(sys.argv[3], {}).lock('demo', 'dev').acquire()\n"
         "assert list(pathlib.Path(sys.argv[1]).iterdir())\n"
     )
-    command = [sys.executable, "-c", program, str(folder), str(own)]
+    command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
     subprocess.run(command, check=True, timeout=60)
     assert list(folder.iterdir()) == []
 
@@ -139,9 +146,9 @@ def test_it_is_released_when_the_interpreter_ends(folder: Path, own: Path) -> No
 def test_a_forked_child_does_not_give_it_back(folder: Path, own: Path) -> None:
     program = (
         "import os, pathlib, sys\n"
-        "from gpuform.stacks.engine.lock import StackLock\n"
-        "folder, own = map(pathlib.Path, sys.argv[1:])\n"
-        "with StackLock(folder, own) as lock:\n"
+        "from gpuform.stacks.engine.backend import Backend\n"
+        "folder, own = map(pathlib.Path, sys.argv[1:3])\n"
+        "with Backend.open(sys.argv[3], {}).lock('demo', 'dev') as lock:\n"
         "    child = os.fork()\n"
         "    if child == 0:\n"
         "        lock.release()\n"
@@ -150,7 +157,7 @@ def test_a_forked_child_does_not_give_it_back(folder: Path, own: Path) -> None:
         "    assert own.exists() and len(list(folder.iterdir())) == 1\n"
         "assert not own.exists() and not list(folder.iterdir())\n"
     )
-    command = [sys.executable, "-c", program, str(folder), str(own)]
+    command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
     subprocess.run(command, check=True, timeout=60)
 
 
@@ -158,7 +165,7 @@ class TestLeftBehind:
     def test_gpuforms_own_is_taken_over(self, folder: Path, own: Path, dead_pid: int) -> None:
         left = left_lock(folder, pid=dead_pid, engine="gpuform")
         told: list[str] = []
-        with StackLock(folder, own, Patience(tell=told.append)):
+        with file_lock(folder, own, Patience(tell=told.append)):
             assert not left.exists()
         (notice,) = told
         assert "taken over" in notice
@@ -167,20 +174,20 @@ class TestLeftBehind:
     def test_after_a_kill_the_next_one_gets_in(self, folder: Path, own: Path) -> None:
         program = (
             "import os, pathlib, sys\n"
-            "from gpuform.stacks.engine.lock import StackLock\n"
-            "StackLock(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])).acquire()\n"
+            "from gpuform.stacks.engine.backend import Backend\n"
+            "Backend.open(sys.argv[3], {}).lock('demo', 'dev').acquire()\n"
             "os.kill(os.getpid(), 9)\n"
         )
-        command = [sys.executable, "-c", program, str(folder), str(own)]
+        command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
         assert subprocess.run(command, check=False, timeout=60).returncode == -9
         assert own.exists()
         assert len(list(folder.iterdir())) == 1
-        with StackLock(folder, own):
+        with file_lock(folder, own):
             assert len(list(folder.iterdir())) == 1
 
     def test_one_with_our_own_number_is_not_ours(self, folder: Path, own: Path) -> None:
         left_lock(folder, pid=os.getpid(), engine="gpuform")
-        with StackLock(folder, own):
+        with file_lock(folder, own):
             assert len(list(folder.iterdir())) == 1
 
     @pytest.mark.parametrize(
@@ -195,14 +202,14 @@ class TestLeftBehind:
     ) -> None:
         left = left_lock(folder, pid=dead_pid, **fields)
         with pytest.raises(LockedError, match=said) as caught:
-            StackLock(folder, own).acquire()
+            file_lock(folder, own).acquire()
         assert left.exists()
         assert "gpuform cancel" in caught.value.hint
 
     def test_one_whose_process_runs_is_left(self, folder: Path, own: Path) -> None:
         left = left_lock(folder, pid=os.getppid(), engine="gpuform")
         with pytest.raises(LockedError):
-            StackLock(folder, own).acquire()
+            file_lock(folder, own).acquire()
         assert left.exists()
 
     def test_without_the_kernels_lock_nothing_is_taken_over(
@@ -211,18 +218,18 @@ class TestLeftBehind:
         monkeypatch.setattr(kernel_lock, "_flock", lambda handle: Taking.UNSUPPORTED)
         left = left_lock(folder, pid=dead_pid, engine="gpuform")
         with pytest.raises(LockedError, match="no longer runs"):
-            StackLock(folder, own).acquire()
+            file_lock(folder, own).acquire()
         left.unlink()
-        with StackLock(folder, own), pytest.raises(LockedError, match=f"pid {os.getpid()}"):
-            StackLock(folder, own).acquire()
+        with file_lock(folder, own), pytest.raises(LockedError, match=f"pid {os.getpid()}"):
+            file_lock(folder, own).acquire()
 
 
 class TestWaiting:
     def test_it_goes_on_when_the_lock_is_free(self, folder: Path, own: Path) -> None:
-        holder = StackLock(folder, own)
+        holder = file_lock(folder, own)
         holder.acquire()
         clock, told = Ticks(lambda: None, holder.release), []
-        with StackLock(folder, own, Patience(600, told.append, clock)):
+        with file_lock(folder, own, Patience(600, told.append, clock)):
             assert len(list(folder.iterdir())) == 1
         assert len(clock.slept) == 2
         (notice,) = told
@@ -230,8 +237,8 @@ class TestWaiting:
 
     def test_it_ends_when_the_time_is_over(self, folder: Path, own: Path) -> None:
         clock, told = Ticks(), []
-        with StackLock(folder, own), pytest.raises(LockedError):
-            StackLock(folder, own, Patience(10, told.append, clock)).acquire()
+        with file_lock(folder, own), pytest.raises(LockedError):
+            file_lock(folder, own, Patience(10, told.append, clock)).acquire()
         assert sum(clock.slept) == pytest.approx(10)
         assert len(clock.slept) < 20
         assert len(told) == 1
@@ -239,13 +246,13 @@ class TestWaiting:
     def test_it_waits_for_the_pulumi_cli_too(self, folder: Path, own: Path) -> None:
         left = left_lock(folder, pid=os.getppid())
         clock = Ticks(left.unlink)
-        with StackLock(folder, own, Patience(5, clock=clock)):
+        with file_lock(folder, own, Patience(5, clock=clock)):
             assert len(clock.slept) == 1
 
     def test_by_default_it_fails_at_once(self, folder: Path, own: Path) -> None:
         clock = Ticks()
-        with StackLock(folder, own), pytest.raises(LockedError):
-            StackLock(folder, own, Patience(clock=clock)).acquire()
+        with file_lock(folder, own), pytest.raises(LockedError):
+            file_lock(folder, own, Patience(clock=clock)).acquire()
         assert clock.slept == []
 
 
@@ -254,24 +261,24 @@ class TestCancel:
         left_lock(folder)
         (folder / "broken.json").write_text("")
         (folder / ".cut-off.json.tmp").write_text("")
-        lock = StackLock(folder, own)
-        assert [found.path.name for found in lock.holders()] == ["broken.json", "left.json"]
+        lock = file_lock(folder, own)
+        assert [Path(found.where).name for found in lock.holders()] == ["broken.json", "left.json"]
         lock.cancel()
         assert list(folder.iterdir()) == []
         assert not own.exists()
         lock.cancel()
 
     def test_a_living_gpuform_is_never_locked_out(self, folder: Path, own: Path) -> None:
-        with StackLock(folder, own):
+        with file_lock(folder, own):
             with pytest.raises(LockedError, match=f"pid {os.getpid()}") as caught:
-                StackLock(folder, own).cancel()
+                file_lock(folder, own).cancel()
             assert len(list(folder.iterdir())) == 1
         assert "end it" in caught.value.hint
 
     def test_nor_where_the_kernel_cannot_tell(self, folder: Path, own: Path, monkeypatch) -> None:
         monkeypatch.setattr(kernel_lock, "_flock", lambda handle: Taking.UNSUPPORTED)
-        with StackLock(folder, own), pytest.raises(LockedError):
-            StackLock(folder, own).cancel()
+        with file_lock(folder, own), pytest.raises(LockedError):
+            file_lock(folder, own).cancel()
 
 
 @pytest.mark.parametrize(
@@ -293,14 +300,14 @@ def test_other_locks_count_too(folder: Path, own: Path, content: str, said: str)
     folder.mkdir(parents=True)
     (folder / "other.json").write_text(content)
     with pytest.raises(LockedError, match=said):
-        StackLock(folder, own).acquire()
+        file_lock(folder, own).acquire()
     assert [path.name for path in folder.iterdir()] == ["other.json"]
 
 
 def test_attrs_files_of_the_cli_are_no_locks(folder: Path, own: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "gone.json.attrs").write_text("{}")
-    with StackLock(folder, own):
+    with file_lock(folder, own):
         pass
 
 
@@ -311,12 +318,12 @@ def test_a_folder_that_cannot_be_written_is_named(folder: Path, own: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", read_only)
         with pytest.raises(EngineError, match=f"{own} cannot be written: Read-only"):
-            StackLock(folder, own).acquire()
+            file_lock(folder, own).acquire()
     with monkeypatch.context() as patch:
-        patch.setattr(lock_module, "replace_file", read_only)
+        patch.setattr(files, "replace_file", read_only)
         with pytest.raises(EngineError, match=r"\.json cannot be written: Read-only"):
-            StackLock(folder, own).acquire()
-    with StackLock(folder, own):
+            file_lock(folder, own).acquire()
+    with file_lock(folder, own):
         pass
 
 
@@ -343,55 +350,9 @@ def test_the_kernels_lock_is_not_fooled_by_a_file_that_went_away(own: Path, monk
     second.release()
 
 
-# A process that wants the lock as soon as it is told to, and notes that nobody else is in.
-ONE_OF_MANY = """
-import os, pathlib, sys
-from gpuform.stacks.engine.lock import LockedError, Patience, StackLock
-
-folder, own, inside, done, seconds = sys.argv[1:]
-lock = StackLock(pathlib.Path(folder), pathlib.Path(own), Patience(float(seconds)))
-print("ready", flush=True)
-sys.stdin.readline()
-try:
-    lock.acquire()
-except LockedError as error:
-    print("refused" if "is locked" in str(error) else "odd", flush=True)
-    sys.stdin.readline()
-    sys.exit(3)
-os.close(os.open(inside, os.O_CREAT | os.O_EXCL))
-print("in", flush=True)
-if float(seconds) == 0:
-    sys.stdin.readline()
-with open(done, "a") as file:
-    file.write("x")
-os.unlink(inside)
-lock.release()
-"""
-
-
-def ten(folder: Path, own: Path, tmp_path: Path, seconds: float) -> list[subprocess.Popen[str]]:
-    paths = [folder, own, tmp_path / "inside", tmp_path / "done"]
-    command = [sys.executable, "-c", ONE_OF_MANY, *map(str, paths), str(seconds)]
-    processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(10)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    return processes
-
-
-def go(processes: list[subprocess.Popen[str]]) -> None:
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-
-
 @pytest.mark.slow
 def test_of_ten_at_once_exactly_one_gets_in(folder: Path, own: Path, tmp_path: Path) -> None:
-    processes = ten(folder, own, tmp_path, 0)
+    processes = ten(url_of(folder), tmp_path, 0)
     go(processes)
     said = [process.stdout.readline() for process in processes if process.stdout]
     assert sorted(said) == ["in\n"] + ["refused\n"] * 9
@@ -406,7 +367,7 @@ def test_of_ten_at_once_exactly_one_gets_in(folder: Path, own: Path, tmp_path: P
 
 @pytest.mark.slow
 def test_of_ten_that_wait_each_gets_in_alone(folder: Path, own: Path, tmp_path: Path) -> None:
-    processes = ten(folder, own, tmp_path, 100)
+    processes = ten(url_of(folder), tmp_path, 100)
     go(processes)
     for process in processes:
         assert process.communicate(timeout=100)[0] == "in\n"

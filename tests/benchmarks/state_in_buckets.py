@@ -1,0 +1,121 @@
+"""What keeping the state in a bucket costs: requests and bytes of an `up` of 1000 resources.
+
+`python tests/benchmarks/state_in_buckets.py` prints a row for `file://` and one for `s3://`, with
+moto's server behind a proxy that counts and that delays each answer as a region nearby would. The
+provider answers at once, so that the state is what the engine has to do.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bucket_server import KEYS, Request, proxy, serving, url
+
+PROVIDER = """
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+
+class Instant(ResourceProvider):
+    def create(self, props):
+        return CreateResult(props["name"], props)
+
+
+class Thing(Resource):
+    def __init__(self, name, opts=None):
+        super().__init__(Instant(), name, {"name": name, "text": "x" * 200}, opts)
+"""
+KINDS = ("journal", "checkpoint", "copy", "lock", "other")
+
+
+def up(place: str, folder: Path, count: int, *, gzip: bool) -> float:
+    """Seconds of one `up`, in a process of its own."""
+    (folder / "Pulumi.yaml").write_text("name: bench\nruntime: python\n")
+    (folder / "instant.py").write_text(PROVIDER)
+    (folder / "__main__.py").write_text(
+        f"from instant import Thing\nfor n in range({count}):\n    Thing(f'thing-{{n}}')\n"
+    )
+    environ = {
+        **os.environ,
+        **KEYS,
+        "PULUMI_BACKEND_URL": place,
+        "PULUMI_HOME": str(folder / "home"),
+        "PULUMI_CONFIG_PASSPHRASE": "x",
+        "PULUMI_DIY_BACKEND_GZIP": str(gzip).lower(),
+    }
+    gpuform = [sys.executable, "-m", "gpuform.stacks.cli"]
+    subprocess.run(
+        [*gpuform, "stack", "init", "dev"], cwd=folder, env=environ, check=True, capture_output=True
+    )
+    began = time.monotonic()
+    run = [*gpuform, "up", "--yes", "--skip-preview", "--json"]
+    subprocess.run(run, cwd=folder, env=environ, check=True, capture_output=True)
+    return time.monotonic() - began
+
+
+def kind_of(request: Request) -> str:
+    """What a request that writes is for."""
+    if "/gpuform/" in request.name:
+        return "journal" if ".journal/" in request.name else "lock"
+    if "/locks/" in request.name:
+        return "lock"
+    if request.name.endswith((".json", ".json.gz")) and "/stacks/" in request.name:
+        return "checkpoint"
+    return "copy" if not request.sent else "other"
+
+
+def tell(name: str, seconds: float, requests: list[Request]) -> None:
+    writes = [each for each in requests if each.method in ("PUT", "POST", "DELETE")]
+    number, sent = Counter(map(kind_of, writes)), Counter[str]()
+    for each in writes:
+        sent[kind_of(each)] += each.sent
+    parts = ", ".join(f"{number[k]} {k} ({sent[k] / 1024:.0f} KiB)" for k in KINDS if number[k])
+    total, reads = sum(sent.values()) / 1024, len(requests) - len(writes)
+    say(f"{name:<12} {seconds:5.1f} s {total:7.0f} KiB  {len(requests)} requests: {parts}", reads)
+
+
+def say(text: str, reads: int | None = None) -> None:
+    more = "" if reads is None else f", {reads} reads"
+    sys.stdout.write(f"{text}{more}\n")
+
+
+def in_a_folder(count: int) -> None:
+    script = str(Path(__file__).with_name("writing_state.py"))
+    done = subprocess.run(
+        [sys.executable, script, str(count)], capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stderr.splitlines()[-1])
+    checkpoints, journal = (found[f"{kind} MiB"] * 1024 for kind in ("checkpoint", "journal"))
+    say(
+        f"{'file://':<12} {found['seconds']:5.1f} s {checkpoints + journal:7.0f} KiB  "
+        f"{found['fsyncs']} fsyncs: journal ({journal:.0f} KiB), "
+        f"{found['checkpoints']} checkpoints ({checkpoints:.0f} KiB)"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--resources", type=int, default=1000)
+    parser.add_argument("--delay", type=float, default=0.03, help="seconds before each answer")
+    given = parser.parse_args()
+    in_a_folder(given.resources)
+    with serving() as server, proxy(server) as front:
+        front.delay = given.delay
+        for gzip in (False, True):
+            with TemporaryDirectory() as folder:
+                first = len(front.seen)
+                place = url(server.bucket(), front.port)
+                seconds = up(place, Path(folder), given.resources, gzip=gzip)
+                name = "s3:// gzip" if gzip else "s3://"
+                tell(name, seconds, front.seen[first:])
+
+
+if __name__ == "__main__":
+    main()

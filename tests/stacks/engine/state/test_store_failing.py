@@ -1,0 +1,304 @@
+"""The store of the state fails in the middle of a run: nothing more is begun, nothing is lost."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from bucket_server import KEYS, BucketServer, Fault, Proxy, Request, proxy, url
+from processes.commands import PASSPHRASE, SALT, Gpuform, Result, in_a_warm_process
+
+from gpuform.stacks.engine import integrity
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.state import Snapshot
+
+pytestmark = pytest.mark.slow
+
+PROVIDER = """
+import pathlib
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+WORLD = pathlib.Path(__file__).parent / "world"
+
+
+class Things(ResourceProvider):
+    def create(self, props):
+        with WORLD.open("a") as file:
+            file.write(props["name"] + "\\n")
+        return CreateResult(props["name"], props)
+
+    def delete(self, id, props):
+        left = [line for line in WORLD.read_text().split() if line != id]
+        WORLD.write_text("".join(line + "\\n" for line in left))
+
+
+class Thing(Resource):
+    def __init__(self, name, opts=None):
+        super().__init__(Things(), name, {"name": name}, opts)
+"""
+CHAIN = """
+    from pulumi import ResourceOptions
+    from things import Thing
+    last = None
+    for n in range(4):
+        last = Thing(f"t-{n}", ResourceOptions(depends_on=[last] if last else []))
+"""
+
+
+@dataclass
+class Scene:
+    """A project whose state is in a bucket behind a proxy; `world` is what exists."""
+
+    folder: Path
+    gpuform: Gpuform
+    front: Proxy
+    bucket: str
+
+    @property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def unsaved(self) -> Path:
+        return self.project / ".gpuform/unsaved/dev.jsonl"
+
+    @property
+    def world(self) -> list[str]:
+        file = self.project / "world"
+        return file.read_text().split() if file.exists() else []
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The checkpoint alone, as Pulumi finds it."""
+        data = Backend.open(self.url, KEYS).read("demo", "dev")
+        assert data is not None
+        found = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
+        assert integrity.verify(found) == []
+        return found
+
+    @property
+    def ids(self) -> list[str]:
+        return sorted(e.id for e in self.snapshot.resources if "dynamic:Resource::" in e.urn)
+
+    @property
+    def url(self) -> str:
+        return url(self.bucket, self.front.port)
+
+    def run(self, *arguments: str) -> Result:
+        return self.gpuform(
+            self.project,
+            *arguments,
+            PULUMI_BACKEND_URL=self.url,
+            PULUMI_HOME=str(self.folder / "home"),
+            PULUMI_CONFIG_PASSPHRASE=PASSPHRASE,
+            AWS_MAX_ATTEMPTS="1",
+            GPUFORM_LEASE_SECONDS="2",
+            **KEYS,
+        )
+
+    def up(self, *flags: str) -> Result:
+        return self.run("up", "--yes", "--skip-preview", "--lock-timeout", "30s", *flags)
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Gpuform]:
+    with in_a_warm_process() as run:
+        yield run
+
+
+@pytest.fixture
+def make(
+    tmp_path: Path, warm: Gpuform, bucket_server: BucketServer
+) -> Iterator[Callable[[], Scene]]:
+    with proxy(bucket_server) as front:
+
+        def made() -> Scene:
+            front.heal()
+            shutil.rmtree(tmp_path / "scene", ignore_errors=True)
+            scene = Scene(tmp_path / "scene", warm, front, bucket_server.bucket())
+            scene.project.mkdir(parents=True)
+            (scene.project / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+            (scene.project / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
+            (scene.project / "things.py").write_text(PROVIDER)
+            (scene.project / "__main__.py").write_text(dedent(CHAIN))
+            assert scene.run("stack", "init", "dev").code == 0
+            return scene
+
+        yield made
+
+
+FAULTS = {
+    "unavailable": Fault(503, "SlowDown"),
+    "no answer": Fault(0),
+    "no answer after the effect": Fault(0, effect=True),
+    "expired credentials": Fault(400, "ExpiredToken"),
+    "bucket gone": Fault(404, "NoSuchBucket"),
+}
+
+
+def is_segment(request: Request, number: int) -> bool:
+    return ".journal/" in request.name and request.name.endswith(f"/{number:08d}")
+
+
+def from_segment(number: int, fault: Fault) -> Callable[[Request], Fault | None]:
+    """Everything fails once that segment of the journal is sent."""
+    failing = []
+
+    def rule(request: Request) -> Fault | None:
+        if request.method == "PUT" and is_segment(request, number):
+            failing.append(request)
+        return fault if failing else None
+
+    return rule
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_run_stops_and_is_brought_back(make: Callable[[], Scene], fault: Fault) -> None:
+    scene = make()
+    scene.front.rule = from_segment(4, fault)
+    ran = scene.up()
+    assert ran.code == 1
+    assert str(scene.unsaved) in ran.stderr
+    assert "gpuform state recover" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert 1 <= len(scene.world) < 4
+    scene.front.heal()
+    for refused in (scene.up(), scene.run("preview")):
+        assert refused.code == 1
+        assert "gpuform state recover" in refused.stderr
+    recovered = scene.run("state", "recover", "--lock-timeout", "30s")
+    assert recovered.code == 0, recovered.stderr
+    assert "more" in recovered.stdout
+    assert not scene.unsaved.exists()
+    assert scene.ids == sorted(scene.world)
+    done = scene.up()
+    assert done.code == 0, done.stderr
+    assert sorted(scene.world) == scene.ids == ["t-0", "t-1", "t-2", "t-3"]
+
+
+@pytest.mark.timeout(900)
+def test_at_whatever_write_it_fails_nothing_is_lost(make: Callable[[], Scene]) -> None:
+    scene = make()
+    first = len(scene.front.seen)
+    assert scene.up().code == 0
+    writes = [r.number - first for r in scene.front.seen[first:] if r.method not in ("GET", "HEAD")]
+    stopped = 0
+    for turn, number in enumerate(writes[::2]):
+        scene = make()
+        begun = len(scene.front.seen)
+        fault = FAULTS["no answer after the effect" if turn % 2 else "unavailable"]
+
+        def rule(
+            request: Request, last: int = begun + number, fault: Fault = fault
+        ) -> Fault | None:
+            return fault if request.number >= last else None
+
+        scene.front.rule = rule
+        ran = scene.up()
+        scene.front.heal()
+        stopped += ran.code == 1
+        if scene.unsaved.exists():
+            recovered = scene.run("state", "recover", "--lock-timeout", "30s")
+            assert recovered.code == 0, (number, recovered.stderr)
+        ended = scene.up("--continue-on-error")
+        assert ended.code == 0, (number, ended.stderr)
+        assert sorted(scene.world) == scene.ids == ["t-0", "t-1", "t-2", "t-3"], number
+        assert scene.run("destroy", "--yes", "--skip-preview").code == 0
+        assert (scene.world, scene.ids) == ([], [])
+    assert stopped > 5
+
+
+def test_a_short_failure_is_not_noticed(make: Callable[[], Scene]) -> None:
+    scene = make()
+    scene.front.rule = lambda each: FAULTS["unavailable"] if each.number % 5 == 0 else None
+    done = scene.gpuform(
+        scene.project,
+        *("up", "--yes", "--skip-preview"),
+        PULUMI_BACKEND_URL=scene.url,
+        PULUMI_HOME=str(scene.folder / "home"),
+        PULUMI_CONFIG_PASSPHRASE=PASSPHRASE,
+        **KEYS,
+    )
+    assert done.code == 0, done.stderr
+    scene.front.heal()
+    assert scene.ids == sorted(scene.world)
+
+
+def test_a_store_that_comes_back_in_time_gets_everything(make: Callable[[], Scene]) -> None:
+    """The last checkpoint succeeds: then there is nothing to recover."""
+    scene = make()
+
+    def rule(request: Request) -> Fault | None:
+        return FAULTS["unavailable"] if is_segment(request, 4) else None
+
+    scene.front.rule = rule
+    ran = scene.up()
+    assert ran.code == 1
+    assert "cannot be kept" in ran.stdout
+    assert not scene.unsaved.exists()
+    assert scene.ids == sorted(scene.world)
+
+
+def test_nothing_is_brought_back_over_another_run(make: Callable[[], Scene]) -> None:
+    scene = make()
+    scene.front.rule = from_segment(4, FAULTS["unavailable"])
+    assert scene.up().code == 1
+    scene.front.heal()
+    kept = scene.unsaved.read_bytes()
+    scene.unsaved.unlink()  # the colleague's machine has no such file
+    world = scene.world
+    (scene.project / "__main__.py").write_text("")
+    assert scene.up().code == 0
+    scene.unsaved.write_bytes(kept)
+    refused = scene.run("state", "recover")
+    assert refused.code == 1, refused.stdout
+    assert scene.unsaved.read_bytes() == kept
+    assert "import" in refused.stderr
+    assert any(f"(id {id_})" in refused.stderr for id_ in world)
+
+
+def test_what_another_run_left_meanwhile_stays(make: Callable[[], Scene]) -> None:
+    """A colleague's run goes on from ours and fails as well: its journal is in the bucket."""
+    scene = make()
+    scene.front.rule = from_segment(4, FAULTS["unavailable"])
+    assert scene.up().code == 1
+    kept = scene.unsaved.read_bytes()
+    scene.unsaved.unlink()
+    (scene.project / "world").unlink()
+    (scene.project / "__main__.py").write_text("from things import Thing\nThing('theirs')\n")
+
+    def rule(request: Request) -> Fault | None:
+        checkpoint = request.method == "PUT" and request.name.endswith("/dev.json")
+        return FAULTS["unavailable"] if checkpoint and scene.world else None
+
+    scene.front.rule = rule
+    theirs = scene.up()
+    assert theirs.code == 1
+    assert "the next command goes on from there" in theirs.stderr
+    assert (scene.world, scene.ids, scene.unsaved.exists()) == (["theirs"], [], False)
+    scene.front.heal()
+    scene.unsaved.write_bytes(kept)
+    refused = scene.run("state", "recover", "--lock-timeout", "30s")
+    assert refused.code == 1
+    assert "(id t-0)" in refused.stderr
+    assert scene.ids == ["theirs"]
+    assert scene.unsaved.read_bytes() == kept
+
+
+def test_another_backends_run_is_refused(make: Callable[[], Scene]) -> None:
+    scene = make()
+    scene.unsaved.parent.mkdir(parents=True)
+    part = {"journal": "s3://other/x.journal", "run": "r", "number": 3, "lines": ""}
+    scene.unsaved.write_text(json.dumps(part) + "\n")
+    refused = scene.run("state", "recover")
+    assert refused.code == 1
+    assert "s3://other/x.journal" in refused.stderr
+
+
+def test_without_anything_to_recover_it_says_so(make: Callable[[], Scene]) -> None:
+    done = make().run("state", "recover")
+    assert (done.code, done.stdout) == (0, "The state of stack dev has everything already.\n")

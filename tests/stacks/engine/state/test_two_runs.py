@@ -1,0 +1,146 @@
+"""Two runs of one stack in a bucket: the second begins when the first is dead, or seems to be."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from bucket_server import KEYS, BucketServer, url
+from processes.commands import PASSPHRASE, SALT, in_a_process
+
+from gpuform.stacks.engine import integrity
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.state import Snapshot
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = """
+    import os, pathlib, time
+    import pulumi
+    from things import Thing
+    first = Thing("first")
+    Thing("second", wait=os.environ.get("WAIT", ""), opts=pulumi.ResourceOptions(
+        depends_on=[first]))
+    Thing("third", opts=pulumi.ResourceOptions(depends_on=[first]))
+"""
+PROVIDER = """
+import os, pathlib, time
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+HERE = pathlib.Path(__file__).parent
+
+
+class Things(ResourceProvider):
+    def create(self, props):
+        who = os.environ["WHO"]
+        with (HERE / "made").open("a") as file:
+            file.write(f"{props['name']}-{who}\\n")
+        while props["name"] == "second" and os.environ.get("WAIT"):
+            (HERE / "waiting").touch()
+            if (HERE / "go").exists():
+                break
+            time.sleep(0.05)
+        return CreateResult(f"{props['name']}-{who}", {"name": props["name"]})
+
+
+class Thing(Resource):
+    def __init__(self, name, wait="", opts=None):
+        super().__init__(Things(), name, {"name": name}, opts)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    made = tmp_path / "project"
+    made.mkdir()
+    (made / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (made / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
+    (made / "things.py").write_text(PROVIDER)
+    (made / "__main__.py").write_text(dedent(PROGRAM))
+    return made
+
+
+@pytest.fixture
+def environ(bucket_server: BucketServer, tmp_path: Path) -> dict[str, str]:
+    return {
+        **KEYS,
+        "PULUMI_BACKEND_URL": url(bucket_server.bucket(), bucket_server.port),
+        "PULUMI_HOME": str(tmp_path / "home"),
+        "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+        "GPUFORM_LEASE_SECONDS": "2",
+    }
+
+
+WHOEVER_MADE_THE_THIRD = [
+    ["first-owner", "second-successor", f"third-{who}"] for who in ("owner", "successor")
+]
+UP = ("up", "--yes", "--skip-preview", "--parallel", "1", "--lock-timeout", "60s")
+
+
+def first_run(project: Path, environ: dict[str, str]) -> subprocess.Popen[str]:
+    """One that is in the middle of creating `second`."""
+    assert in_a_process(project, "stack", "init", "dev", **environ).code == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpuform.stacks.cli", *UP],
+        cwd=project,
+        env={**os.environ, **environ, "WHO": "owner", "WAIT": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    for _ in range(600):
+        if (project / "waiting").exists():
+            return process
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    raise AssertionError("it does not begin")
+
+
+def ids(environ: dict[str, str]) -> list[str]:
+    data = Backend.open(environ["PULUMI_BACKEND_URL"], KEYS).read("demo", "dev")
+    assert data is not None
+    snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
+    assert integrity.verify(snapshot) == []
+    return sorted(e.id for e in snapshot.resources if "Resource::" in e.urn)
+
+
+def test_a_run_that_was_killed_is_gone_on_from(project: Path, environ: dict[str, str]) -> None:
+    owner = first_run(project, environ)
+    owner.kill()
+    owner.communicate()
+    done = in_a_process(project, *UP, WHO="successor", **environ)
+    assert done.code == 0, done.stderr
+    assert "taken over" in done.stderr
+    assert "recovered from its journal" in done.stderr
+    assert "creating urn:pulumi:dev::demo::pulumi-python:dynamic:Resource::second" in done.stdout
+    assert ids(environ) in WHOEVER_MADE_THE_THIRD
+
+
+def test_a_run_that_was_stopped_ends_when_it_wakes_up(
+    project: Path, environ: dict[str, str]
+) -> None:
+    owner = first_run(project, environ)
+    owner.send_signal(signal.SIGSTOP)
+    done = in_a_process(project, *UP, WHO="successor", **environ)
+    assert done.code == 0, done.stderr
+    after = ids(environ)
+    assert after in WHOEVER_MADE_THE_THIRD
+    made = (project / "made").read_text()
+    (project / "go").touch()
+    owner.send_signal(signal.SIGCONT)
+    told = owner.communicate(timeout=60)[0]
+    assert owner.returncode == 1
+    assert "another one has taken over" in told
+    assert "gpuform state recover" in told
+    assert ids(environ) == after
+    assert (project / "made").read_text() == made, "nothing is begun without the lock"
+    unsaved = project / ".gpuform/unsaved/dev.jsonl"
+    assert "second-owner" in unsaved.read_text()
+    refused = in_a_process(project, "state", "recover", **environ)
+    assert refused.code == 1
+    assert "(id second-owner)" in refused.stderr
