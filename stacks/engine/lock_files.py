@@ -17,7 +17,7 @@ def content() -> bytes:
     """The text of this process's lock: Pulumi's fields, and one by which gpuform knows its own."""
     fields = {
         "pid": os.getpid(),
-        "username": _user(),
+        "username": user(),
         "hostname": socket.gethostname(),
         "timestamp": timestamp(),
         "engine": _ENGINE,
@@ -101,7 +101,8 @@ def _age(text: str, now: datetime) -> str:
     return f", {timedelta(seconds=max(0, int(since.total_seconds())))} ago"
 
 
-def _user() -> str:
+def user() -> str:
+    """The account that this process runs as."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # an account without a name, as in some containers
