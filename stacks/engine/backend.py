@@ -185,6 +185,13 @@ class Backend:
             *(path for path in kept if path.name.endswith(_SUFFIXES)),
         ]
 
+    def runs(self, project: str, stack: str) -> list[str]:
+        """The names of the entries of a stack's history, the oldest first."""
+        self._variants(project, stack)
+        found = self._folder("history", project, stack).glob("*.history.json*")
+        names = (path.name.partition(".history.") for path in found)
+        return sorted(name for name, _, ending in names if f".{ending}" in _SUFFIXES)
+
     def history(
         self, project: str, stack: str, skip: int = 0, limit: int | None = None
     ) -> list[HistoryEntry]:
@@ -192,22 +199,65 @@ class Backend:
 
         DamagedFile names an entry that cannot be read.
         """
-        self._variants(project, stack)
-        folder = self._folder("history", project, stack)
-        found = sorted(folder.glob("*.history.json*"), reverse=True)
-        paths = [path for path in found if path.name.endswith(_SUFFIXES)]
+        names = self.runs(project, stack)[::-1]
         stop = None if limit is None else skip + limit
-        return [_history_entry(path) for path in paths[skip:stop]]
+        return [self.run(project, stack, name) for name in names[skip:stop]]
 
-    def add_history(self, project: str, stack: str, entry: HistoryEntry) -> None:
-        """Record an operation with a copy of the checkpoint that it left."""
+    def run(self, project: str, stack: str, name: str) -> HistoryEntry:
+        """The entry of the history with this name (`runs`). DamagedFile names what is none."""
+        path = self._of_run(project, stack, name, "history")
+        try:
+            return HistoryEntry.from_json(backend_files.read(path))
+        except ValueError as error:
+            raise DamagedFile(
+                f"{path} is damaged: {error}",
+                hint="Remove it: it only tells what was done, nothing depends on it.",
+            ) from error
+
+    def run_log(self, project: str, stack: str, name: str) -> bytes | None:
+        """What gpuform kept beside an entry of the history (`add_history`)."""
+        path = self._of_run(project, stack, name, "log")
+        return backend_files.read(path) if path.exists() else None
+
+    def begin_history(self, project: str, stack: str, entry: HistoryEntry) -> str:
+        """Record that an operation begins; the name under which `add_history` says how it ended."""
+        name = self._new_run(project, stack)
+        path = self._folder("history", project, stack, f"{name}.history.json")
+        backend_files.write(path, entry.to_json())
+        return name
+
+    def add_history(
+        self,
+        project: str,
+        stack: str,
+        entry: HistoryEntry,
+        name: str | None = None,
+        log: bytes | None = None,
+    ) -> None:
+        """Record an operation with a copy of the checkpoint that it left.
+
+        `name` is that of its beginning, if it was recorded; `log` is kept in a file of gpuform's
+        own beside it, which Pulumi leaves alone, moves and removes with the rest.
+        """
         folder = self._folder("history", project, stack)
-        prefix = f"{stack}-{_later_than(folder, stack)}"
-        backend_files.write(folder / f"{prefix}.history.json", entry.to_json())
-        path = self._find(project, stack)
-        if path is not None:
-            suffix = path.name.removeprefix(stack)
-            backend_files.copy(path, folder / f"{prefix}.checkpoint{suffix}")
+        name = name or self._new_run(project, stack)
+        if log is not None:
+            path = folder / f"{name}.log.json.gz"
+            backend_files.write(path, backend_files.packed(log, path))
+        backend_files.write(folder / f"{name}.history.json", entry.to_json())
+        checkpoint = self._find(project, stack)
+        if checkpoint is not None:
+            suffix = checkpoint.name.removeprefix(stack)
+            backend_files.copy(checkpoint, folder / f"{name}.checkpoint{suffix}")
+
+    def _new_run(self, project: str, stack: str) -> str:
+        return f"{stack}-{_later_than(self._folder('history', project, stack), stack)}"
+
+    def _of_run(self, project: str, stack: str, name: str, kind: str) -> Path:
+        """The file of that kind that belongs to an entry, compressed or not."""
+        folder = self._folder("history", project, stack)
+        variants = [folder / f"{name}.{kind}{suffix}" for suffix in _SUFFIXES]
+        return next((path for path in variants if path.exists()), variants[0])
 
     def _folder(self, *parts: str) -> Path:
         return self.root.joinpath(".pulumi", *parts)
@@ -264,16 +314,6 @@ def _later_than(folder: Path, stack: str) -> int:
 
 def _changed(path: Path) -> str:
     return timestamp(datetime.fromtimestamp(path.stat().st_mtime, UTC))
-
-
-def _history_entry(path: Path) -> HistoryEntry:
-    try:
-        return HistoryEntry.from_json(backend_files.read(path))
-    except ValueError as error:
-        raise DamagedFile(
-            f"{path} is damaged: {error}",
-            hint="Remove it: it only tells what was done, nothing depends on it.",
-        ) from error
 
 
 def _root_of(url: str) -> Path:
