@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -259,6 +260,13 @@ class Backend:
         variants = [folder / f"{name}.{kind}{suffix}" for suffix in _SUFFIXES]
         return next((path for path in variants if path.exists()), variants[0])
 
+    def check_writable(self) -> None:
+        """Raises BackendError when nothing can be written; leaves nothing behind."""
+        folder = next(p for p in (self._folder("stacks"), self._folder(), self.root) if p.is_dir())
+        path = folder / f".gpuform-{uuid.uuid4()}"
+        backend_files.write(path, b"written to see whether it can be\n")
+        path.unlink(missing_ok=True)
+
     def _folder(self, *parts: str) -> Path:
         return self.root.joinpath(".pulumi", *parts)
 
@@ -320,7 +328,7 @@ def _root_of(url: str) -> Path:
     if not url.startswith("file://"):
         scheme = urlsplit(url).scheme or "no scheme"
         raise BackendError(
-            f"the backend {_without_credentials(url)} is of a kind that gpuform cannot use "
+            f"the backend {without_credentials(url)} is of a kind that gpuform cannot use "
             f"({scheme})",
             hint=_SUPPORTED,
         )
@@ -330,6 +338,6 @@ def _root_of(url: str) -> Path:
     return Path.cwd() / path
 
 
-def _without_credentials(url: str) -> str:
+def without_credentials(url: str) -> str:
     """A URL as it may be shown: what stands before an @ is a password, a query may hold keys."""
     return re.sub(r"//[^/@]*@", "//", url.partition("?")[0])
