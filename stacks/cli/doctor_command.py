@@ -37,7 +37,7 @@ def doctor(as_json: bool, emulate: bool) -> int:
     from gpuform.stacks.doctor.text import findings_lines  # noqa: PLC0415 - as above
 
     with session() as current, emulator_for(_project_folder(), wanted=emulate):
-        found = examine(Path.cwd(), os.environ, current.stack, interpreter_of, emulate=emulate)
+        found = examine(Path.cwd(), os.environ, current.stack, interpreter_of)
         failed = any(finding.level is Level.PROBLEM for finding in found)
         if as_json:
             rows = [

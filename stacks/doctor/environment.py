@@ -9,7 +9,6 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from gpuform.providers.clock import CLOCK_VARIABLE
 from gpuform.providers.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.engine.ci import ci_job
@@ -17,7 +16,7 @@ from gpuform.stacks.engine.ci import ci_job
 AREA = "environment"
 
 
-def environment(environ: Mapping[str, str], *, emulate: bool) -> Iterator[Finding]:
+def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
     """What every project on this machine meets."""
     ours, sdk = version("gpuform"), version("pulumi")
     system = f"{platform.system()} {platform.machine()}"
@@ -32,7 +31,7 @@ def environment(environ: Mapping[str, str], *, emulate: bool) -> Iterator[Findin
             "install git",
         )
     yield from _home(environ)
-    yield from _variables(environ, emulate=emulate)
+    yield from _variables(environ)
 
 
 def _packages() -> Iterator[Finding]:
@@ -68,7 +67,7 @@ def _home(environ: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _variables(environ: Mapping[str, str], *, emulate: bool) -> Iterator[Finding]:
+def _variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     job = ci_job(environ)
     if job is not None:
         yield Finding(
@@ -76,14 +75,6 @@ def _variables(environ: Mapping[str, str], *, emulate: bool) -> Iterator[Finding
             Level.NOTE,
             f"this is a job of {job.system}: nothing is asked, so `up`, `refresh` and `destroy` "
             "need --yes, --skip-preview or --plan",
-        )
-    if environ.get(CLOCK_VARIABLE) and not emulate:
-        yield Finding(
-            AREA,
-            Level.WARNING,
-            f"{CLOCK_VARIABLE} is set: waiting goes by an emulator's clock, which is right only "
-            "for an emulator",
-            f"unset {CLOCK_VARIABLE} to work with the platforms themselves",
         )
     if allowed := environ.get(PERMISSIONS_VARIABLE):
         yield Finding(

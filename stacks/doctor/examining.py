@@ -23,8 +23,6 @@ def examine(
     environ: Mapping[str, str],
     stack: str | None,
     interpreter: Callable[[Project], Path | None],
-    *,
-    emulate: bool = False,
 ) -> list[Finding]:
     """Everything that a run in a folder needs. Changes nothing, and never raises an error.
 
@@ -32,7 +30,7 @@ def examine(
     """
     exam = Examination()
     used: set[str] = set()
-    exam.look("environment", lambda: environment(environ, emulate=emulate))
+    exam.look("environment", lambda: environment(environ))
     project = exam.get("project", lambda: find_project(directory), Level.WARNING)
     if project is not None:
         exam.look("project", lambda: program(project, interpreter, used))

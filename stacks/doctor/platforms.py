@@ -36,11 +36,13 @@ def platforms(
     names = sorted(LIFECYCLES, key=lambda name: name not in used)
     with ThreadPoolExecutor(len(names), thread_name_prefix="doctor") as pool:
         answers = list(pool.map(lambda name: _asked(name, settings), names))
-    is_real = not environ.get(CLOCK_VARIABLE)
+    clock = environ.get(CLOCK_VARIABLE, "").rstrip("/")
     for name, answer in zip(names, answers, strict=True):
         yield from _found(name, answer, in_use=name in used)
-        if isinstance(answer, Answered) and is_real:
+        if isinstance(answer, Answered) and not clock:
             yield from _skew(name, answer.clock_ahead)
+        elif isinstance(answer, Answered) and answer.address != clock:
+            yield _wrong_clock(name)
     if any(isinstance(answer, Answered) for answer in answers):
         text = "no platform tells whether a key may write: that shows with the first change"
         yield Finding(AREA, Level.NOTE, text)
@@ -58,7 +60,7 @@ def _found(name: str, answer: Answered | Exception, *, in_use: bool) -> Iterator
         accepted = "asks for no key" if name in _WITHOUT_KEYS else "accepts the key, which may read"
         yield Finding(AREA, Level.OK, f"{name}: {answer.address} answers and {accepted}")
     elif isinstance(answer, MissingCredentials) and not in_use:
-        yield Finding(AREA, Level.NOTE, f"{name}: not configured, and not used")
+        yield Finding(AREA, Level.NOTE, f"{name}: not used, and {answer.message}")
     elif isinstance(answer, GpuformError):
         level = Level.PROBLEM if in_use else Level.WARNING
         said = answer.message.removeprefix(f"{name}: ")
@@ -76,6 +78,15 @@ def _what(error: GpuformError) -> str:
         Unreachable: "not reachable: ",
     }
     return kinds.get(type(error), "")
+
+
+def _wrong_clock(name: str) -> Finding:
+    return Finding(
+        AREA,
+        Level.PROBLEM,
+        f"{name}: waiting goes by the clock of an emulator ({CLOCK_VARIABLE}), and this is none",
+        f"unset {CLOCK_VARIABLE}",
+    )
 
 
 def _skew(name: str, ahead: float | None) -> Iterator[Finding]:

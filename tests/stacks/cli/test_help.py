@@ -44,7 +44,18 @@ def test_the_overview_says_what_the_commands_say() -> None:
 def test_every_command_is_there() -> None:
     assert {name for name, _ in ALL} == {
         *("preview", "up", "refresh", "destroy", "stack", "config", "emulator", "emulator env"),
-        *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review", "logs"),
+        *(
+            "state",
+            "cancel",
+            "status",
+            "schema",
+            "fmt",
+            "new",
+            "validate",
+            "review",
+            "logs",
+            "doctor",
+        ),
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),
