@@ -22,7 +22,8 @@ def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
     system = f"{platform.system()} {platform.machine()}"
     python = platform.python_version()
     yield _ok(f"gpuform {ours}, Pulumi SDK {sdk}, Python {python} on {system}")
-    yield from _packages()
+    wrong = list(_packages())
+    yield from wrong or [_ok("every package that gpuform needs is there, in its range")]
     if shutil.which("git") is None:
         yield Finding(
             AREA,

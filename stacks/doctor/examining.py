@@ -6,12 +6,12 @@ from pathlib import Path
 
 from gpuform.stacks.doctor import stack as stacks
 from gpuform.stacks.doctor.environment import environment
-from gpuform.stacks.doctor.findings import Examination, Finding, Level
+from gpuform.stacks.doctor.findings import Examination, Finding, Level, failure
 from gpuform.stacks.doctor.platforms import AREA as PLATFORMS
 from gpuform.stacks.doctor.platforms import platforms
 from gpuform.stacks.doctor.program import program
 from gpuform.stacks.engine.backend import Backend, backend_url, without_credentials
-from gpuform.stacks.engine.project import Project, find_project
+from gpuform.stacks.engine.project import NoProject, Project, find_project
 from gpuform.stacks.engine.workspace import selected_stack
 
 BACKEND = "backend"
@@ -31,7 +31,7 @@ def examine(
     exam = Examination()
     used: set[str] = set()
     exam.look("environment", lambda: environment(environ))
-    project = exam.get("project", lambda: find_project(directory), Level.WARNING)
+    project = exam.get("project", lambda: _project(exam, directory))
     if project is not None:
         exam.look("project", lambda: program(project, interpreter, used))
     backend = exam.get(BACKEND, lambda: Backend.open(backend_url(environ, project), environ))
@@ -42,6 +42,14 @@ def examine(
         config = _stack(exam, project, backend, stack, environ, used)
     exam.look(PLATFORMS, lambda: platforms(config, environ, used))
     return exam.findings
+
+
+def _project(exam: Examination, directory: Path) -> Project | None:
+    try:
+        return find_project(directory)
+    except NoProject as error:  # credentials and the backend can be looked at without one
+        exam.findings.append(failure("project", error, Level.WARNING))
+        return None
 
 
 def _backend(backend: Backend) -> Iterator[Finding]:

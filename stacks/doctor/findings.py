@@ -45,12 +45,12 @@ class Examination:
         except Exception as error:  # noqa: BLE001 - whatever is broken, it is told
             self.findings.append(failure(area, error))
 
-    def get(self, area: str, what: Callable[[], T], level: Level = Level.PROBLEM) -> T | None:
-        """What others are found by; None, and a finding, when it cannot be had."""
+    def get(self, area: str, what: Callable[[], T]) -> T | None:
+        """What others are found by; None, and a problem, when it cannot be had."""
         try:
             return what()
         except Exception as error:  # noqa: BLE001 - as above
-            self.findings.append(failure(area, error, level))
+            self.findings.append(failure(area, error))
             return None
 
 

@@ -11,8 +11,8 @@ _TIMEOUT: Final = 10.0
 
 _OUR_OWN: Final = (".pulumi", ".gpuform")  # what runs keep themselves is no change of the program
 _REMOTE: Final = re.compile(
-    r"(?:(?:https?|ssh|git)://(?:[^/@]*@)?|[^/@:]+@)(?P<host>[^/:]+)(?::\d+(?=/))?[/:]"
-    r"(?P<owner>.+)/(?P<repo>[^/]+?)(?:\.git)?/?"
+    r"(?:(?:https?|ssh|git)://(?:[^/]*@)?|[^/@:]+@)(?P<host>[^/:@]+)(?::\d+(?=/))?[/:]"
+    r"(?P<owner>[^@]+)/(?P<repo>[^/@]+?)(?:\.git)?/?"
 )
 
 

@@ -268,6 +268,12 @@ class TestMachine:
         found = findings(run, code=0)
         assert "no Pulumi.yaml in" in warnings(found)[0]
 
+    def test_a_project_of_another_language(self, dev: Run, project: Path) -> None:
+        text = (project / "Pulumi.yaml").read_text().replace("python", "nodejs")
+        (project / "Pulumi.yaml").write_text(text)
+        found = findings(dev, code=1)
+        assert "Pulumi CLI" in next(each["remedy"] for each in found if each["level"] == "problem")
+
     def test_no_git_and_no_place_for_the_selection(
         self, dev: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -89,6 +89,8 @@ class TestGit:
             ("git@gitlab.com:group/sub/clusters.git", ("gitlab.com", "group/sub", "clusters")),
             ("ssh://git@git.example.com:2222/a/b", ("git.example.com", "a", "b")),
             ("https://token@dev.azure.com/a/_git/b", ("dev.azure.com", "a/_git", "b")),
+            ("https://x:hun@ter2@github.com/a/b.git", ("github.com", "a", "b")),
+            ("https://x:hun/ter2@github.com/a/b.git", None),
             ("/srv/git/clusters.git", None),
         ],
     )
