@@ -11,6 +11,8 @@ from gpuform.stacks.engine.errors import EngineError
 
 T = TypeVar("T")
 
+_PUT_RIGHT = "put it right, and run `gpuform doctor` again"
+
 
 class Level(StrEnum):
     """How bad it is: with a problem some command fails, or does what nobody wants."""
@@ -58,11 +60,12 @@ def failure(area: str, error: Exception, level: Level = Level.PROBLEM) -> Findin
     """An error as a finding. Of one that nobody foresaw only its type and its place are told: its
     text may hold values."""
     if isinstance(error, EngineError):
-        return Finding(area, level, str(error), error.hint or "")
+        return Finding(area, level, str(error), error.hint or _PUT_RIGHT)
     if isinstance(error, GpuformError):
-        return Finding(area, level, error.message, error.hint or "")
+        return Finding(area, level, error.message, error.hint or _PUT_RIGHT)
     if isinstance(error, OSError):
-        return Finding(area, level, f"{error.filename or 'a file'}: {error.strerror or error}")
+        told = f"{error.filename or 'a file'}: {error.strerror or type(error).__name__}"
+        return Finding(area, level, told, _PUT_RIGHT)
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     return Finding(

@@ -64,7 +64,8 @@ def _found(name: str, answer: Answered | Exception, *, in_use: bool) -> Iterator
     elif isinstance(answer, GpuformError):
         level = Level.PROBLEM if in_use else Level.WARNING
         said = answer.message.removeprefix(f"{name}: ")
-        yield Finding(AREA, level, f"{name}: {_what(answer)}{said}", answer.hint or "")
+        remedy = answer.hint or "try it again later, or ask the platform's support"
+        yield Finding(AREA, level, f"{name}: {_what(answer)}{said}", remedy)
     else:
         found = failure(AREA, answer)
         yield Finding(AREA, found.level, f"{name}: {found.text}", found.remedy)
