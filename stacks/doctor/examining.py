@@ -1,6 +1,5 @@
 """The whole examination, from the machine to the platforms."""
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -56,8 +55,8 @@ def _backend(backend: Backend) -> Iterator[Finding]:
     backend.check_writable()
     shown = without_credentials(backend.url)
     yield Finding(BACKEND, Level.OK, f"{shown} can be read and written")
-    free = shutil.disk_usage(backend.root).free
-    if free < _LITTLE_SPACE:
+    free = backend.free_space()
+    if free is not None and free < _LITTLE_SPACE:
         yield Finding(
             BACKEND,
             Level.WARNING,

@@ -267,6 +267,10 @@ class Backend:
         backend_files.write(path, b"written to see whether it can be\n")
         path.unlink(missing_ok=True)
 
+    def free_space(self) -> int | None:
+        """How many bytes there is room for; None where nobody can tell."""
+        return shutil.disk_usage(self.root).free
+
     def _folder(self, *parts: str) -> Path:
         return self.root.joinpath(".pulumi", *parts)
 

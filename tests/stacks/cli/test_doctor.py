@@ -334,7 +334,7 @@ class TestBackend:
 
     def test_one_that_is_nearly_full(self, dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         usage = shutil.disk_usage("/")._replace(free=2**20)
-        monkeypatch.setattr("gpuform.stacks.doctor.examining.shutil.disk_usage", lambda _: usage)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
         assert "has 1 MiB left" in warnings(findings(dev, code=0))[0]
 
 
