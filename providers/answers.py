@@ -112,6 +112,14 @@ def retry_after(header: str | None) -> float | None:
     return max(0.0, at - current_call().clock.now())
 
 
+def clock_ahead(response: "httpx.Response", now: float) -> float | None:
+    """How far `now` (Unix seconds) is ahead of the answer's Date; None without one."""
+    try:
+        return now - email.utils.parsedate_to_datetime(response.headers.get("date", "")).timestamp()
+    except ValueError:
+        return None
+
+
 def _said(response: "httpx.Response") -> tuple[str, str | None]:
     """The platform's message and code: `error.message`, `error`, `message` or plain text.
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
 
-from gpuform.providers.answers import ErrorAnswers
+from gpuform.providers.answers import ErrorAnswers, clock_ahead
 from gpuform.providers.call import current_call
 from gpuform.providers.errors import (
     GpuformError,
@@ -98,6 +98,13 @@ class ApiClient:
         self._jitter = jitter
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
+        self.clock_ahead: float | None = None
+        """How far this machine's clock was ahead of the last answer's Date, in seconds."""
+
+    @property
+    def address(self) -> str:
+        """Where it is, without a path and without what may be a credential."""
+        return _host(self.base_url)
 
     def request(
         self,
@@ -183,6 +190,7 @@ class ApiClient:
             )
         took = (time.monotonic() - started) * 1000
         logger.debug("%s %s -> %d in %.0f ms", method, path, response.status_code, took)
+        self.clock_ahead = clock_ahead(response, time.time())
         self._on_answer(response)
         if response.is_success:
             return self._json(method, path, response)

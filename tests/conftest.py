@@ -21,6 +21,12 @@ settings.load_profile("project")
 
 
 @pytest.fixture(autouse=True)
+def no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests say themselves when they are to be a CI job, also where they run in one."""
+    monkeypatch.setenv("PULUMI_DISABLE_CI_DETECTION", "true")
+
+
+@pytest.fixture(autouse=True)
 def one_pickler() -> Iterator[None]:
     """The tests of one process do not add up to what the SDK cannot pickle any more."""
     with pickling.unwrapped():

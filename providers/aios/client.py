@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from gpuform.providers.actions import Settings
 from gpuform.providers.answers import ErrorAnswers
 from gpuform.providers.errors import (
+    ApiError,
     Conflict,
     GpuformError,
     InvalidRequest,
@@ -22,6 +23,7 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.http import ApiClient, Retry
 from gpuform.providers.listing import Listing
+from gpuform.providers.probing import Answered, ask_once
 from gpuform.providers.transport import mounted
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import Document
@@ -43,6 +45,7 @@ _CLUSTERS = "/clusters"
 _QUERY = "/clusters/query"
 _PARSER_CREATE = "/api/createCluster"
 _HEADER = {"templateUri": "Parser/V1", "parameters": {}}
+_NOBODY = "gpuform-probe"
 _LONGEST_MESSAGE = 300
 
 
@@ -163,6 +166,16 @@ class AiosClient:
         if not isinstance(answer, list):
             _not_understood("POST", _QUERY)
         return answer
+
+    def probe(self) -> Answered:
+        """A look for a record that nobody has, and at the Parser, which can only be written to.
+
+        Raises what is wrong with the addresses or the way.
+        """
+        answered = ask_once(self._registry.api, "POST", _QUERY, body={"id": _NOBODY})
+        with suppress(ApiError):  # any answer says that it is there
+            ask_once(self._parser.api, "GET", _PARSER_CREATE)
+        return answered
 
     def close(self) -> None:
         """Closes its connections; it may be used again."""

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 from gpuform.providers.actions import Settings
 from gpuform.providers.answers import ErrorAnswers
 from gpuform.providers.errors import MissingCredentials, ServerError
-from gpuform.providers.http import ApiClient
+from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.probing import Answered
 from gpuform.providers.transport import mounted
 from gpuform.schemas.lens import wire
 
@@ -87,13 +88,24 @@ class LensClient:
         """The GPUs with most power, heat and use."""
         return self._ask(wire.GpuHeatmap, _HEATMAP)
 
+    def probe(self) -> Answered:
+        """The cheapest look. Raises what is wrong with the address, the token or the way."""
+        self._ask(wire.Overview, _OVERVIEW, retry=Retry.NEVER)
+        return Answered(self._api.address, self._api.clock_ahead)
+
     def close(self) -> None:
         """Closes its connections; it may be used again."""
         self._api.close()
 
-    def _ask(self, model: type[Model], path: str, params: Mapping[str, str] | None = None) -> Model:
+    def _ask(
+        self,
+        model: type[Model],
+        path: str,
+        params: Mapping[str, str] | None = None,
+        retry: Retry = Retry.SAFE,
+    ) -> Model:
         """What is in the envelope, which may carry a failure in an answer of 200."""
-        answer = self._api.ask(wire.Envelope, "GET", path, params=params)
+        answer = self._api.ask(wire.Envelope, "GET", path, params=params, retry=retry)
         if answer.code != 0:
             raise self._failed(path, f"code {answer.code}: {answer.message}", answer.trace_id)
         try:

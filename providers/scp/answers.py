@@ -1,6 +1,5 @@
 """What SCP's answers tell beside their data: why a request is refused, that a version ends."""
 
-import email.utils
 import re
 from typing import TYPE_CHECKING
 
@@ -52,14 +51,6 @@ def refused_keys(source: str, ahead: float | None) -> str:
             f"are signed with the time: set the clock; if it is refused then, {advice}"
         )
     return f"{advice}, and this machine's clock: requests are signed with the time"
-
-
-def clock_ahead(response: "httpx.Response", now: float) -> float | None:
-    """How far `now` (Unix seconds) is ahead of the answer's Date; None without one."""
-    try:
-        return now - email.utils.parsedate_to_datetime(response.headers.get("date", "")).timestamp()
-    except ValueError:
-        return None
 
 
 def end_of_version(response: "httpx.Response") -> str | None:

@@ -13,6 +13,7 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.errors import Conflict, GpuformError, InvalidRequest, NotFound, ServerError
 from gpuform.providers.http import Retry
 from gpuform.providers.listing import Listing
+from gpuform.providers.probing import Answered
 from gpuform.providers.scp.connection import Connection
 from gpuform.providers.scp.credentials import Credentials, find_credentials
 from gpuform.providers.scp.paging import PAGE_SIZE, read_all
@@ -230,6 +231,10 @@ class ScpClient:
         """The beat of all that wait for this client's objects at an interval, in seconds."""
         with self._lock:
             return self._rhythms.setdefault(interval, Rhythm(interval))
+
+    def probe(self) -> Answered:
+        """The cheapest look that needs the keys. Raises what is wrong with them, or the way."""
+        return self._connection.probe(_NODES)
 
     def close(self) -> None:
         """Closes its connections; it may be used again."""

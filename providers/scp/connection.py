@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpuform.providers.answers import ErrorAnswers
+from gpuform.providers.answers import ErrorAnswers, clock_ahead
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.probing import Answered, ask_once
 from gpuform.providers.scp import answers
 from gpuform.providers.scp.credentials import Credentials
 from gpuform.providers.scp.signing import signed_headers
@@ -84,6 +85,10 @@ class Connection:
         """The answer to one request. Raises as `ApiClient.ask`."""
         return self._api.ask(model, method, path, body=body, params=params, retry=retry)
 
+    def probe(self, path: str) -> Answered:
+        """One request for at most one object. Raises as `ApiClient.request`."""
+        return ask_once(self._api, "GET", path, params={"page": "0", "size": "1"})
+
     def close(self) -> None:
         """Closes its connections; it may be used again."""
         self._api.close()
@@ -105,7 +110,7 @@ class Connection:
     def _hint(self, response: "httpx.Response") -> str | None:
         if response.status_code != 401:
             return None
-        ahead = answers.clock_ahead(response, self._now())
+        ahead = clock_ahead(response, self._now())
         return answers.refused_keys(self._credentials.source, ahead)
 
     def _warn_of_end(self, response: "httpx.Response") -> None:

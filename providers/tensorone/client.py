@@ -15,6 +15,7 @@ from gpuform.providers.call import current_call
 from gpuform.providers.errors import MissingCredentials, ServerError
 from gpuform.providers.http import ApiClient, Retry
 from gpuform.providers.listing import Listing
+from gpuform.providers.probing import Answered
 from gpuform.providers.tensorone.freshness import Sighting, Writes, read_at
 from gpuform.providers.tensorone.pacing import Pace, SparingRhythm
 from gpuform.providers.transport import mounted
@@ -134,6 +135,12 @@ class TensorOneClient:
         """Begins the deletion; NotFound when it is gone, Conflict when it has to be stopped."""
         self._ask(wire.Accepted, "DELETE", _at(cluster_id), body=body)
         self.writes.note(cluster_id, current_call().clock.now())
+
+    def probe(self) -> Answered:
+        """The cheapest look that needs the key. Raises what is wrong with it, or with the way."""
+        one = {"page": "1", "limit": "1"}
+        self._ask(wire.ClusterListAnswer, "GET", _CLUSTERS, params=one, retry=Retry.NEVER)
+        return Answered(self._api.address, self._api.clock_ahead)
 
     def close(self) -> None:
         """Closes its connections; it may be used again."""

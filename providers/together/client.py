@@ -13,6 +13,7 @@ from gpuform.providers.answers import ErrorAnswers
 from gpuform.providers.errors import MissingCredentials
 from gpuform.providers.http import ApiClient, Retry
 from gpuform.providers.listing import Listing
+from gpuform.providers.probing import Answered, ask_once
 from gpuform.providers.transport import mounted
 from gpuform.providers.waiting import Rhythm
 from gpuform.schemas.changes import FieldChange
@@ -134,6 +135,10 @@ class TogetherClient:
     def regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
         """What each region supports, which says nothing about what is free there."""
         return self._api.ask(wire.RegionList, "GET", "/compute/regions", retry=retry).regions
+
+    def probe(self) -> Answered:
+        """The cheapest look that needs the key. Raises what is wrong with it, or with the way."""
+        return ask_once(self._api, "GET", _CLUSTERS)
 
     def close(self) -> None:
         """Closes its connections; it may be used again."""

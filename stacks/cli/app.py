@@ -26,6 +26,14 @@ _COMMANDS = {
         "status_command",
         "Show the stack's resources: state, readiness, GPUs, cost, alerts.",
     ),
+    "logs": (
+        "logs_command",
+        "Show what happened in a run: what it changed, step by step, and what was said.",
+    ),
+    "doctor": (
+        "doctor_command",
+        "Look for what would make a run fail, and say what to do about it.",
+    ),
     "validate": (
         "validate_command",
         "Check topology files: every problem at once, with file, line and column.",

@@ -14,7 +14,8 @@ class RunArguments:
     `parallel` None: the engine's own limit. `allow` holds names of permissions, as given;
     `target`, `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is
     both a target and replaced. `profile` is the file that a trace goes to, `save_plan` the one
-    that a preview's plan goes to, `plan` the one whose plan is a bound.
+    that a preview's plan goes to, `plan` the one whose plan is a bound. `message` is for the
+    history.
     """
 
     operation: Literal["update", "refresh", "destroy"]
@@ -38,6 +39,7 @@ class RunArguments:
     continue_on_error: bool = False
     save_plan: Path | None = None
     plan: Path | None = None
+    message: str = ""
 
     @property
     def selection(self) -> Selection:

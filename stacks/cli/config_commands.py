@@ -2,7 +2,6 @@
 
 import getpass
 import json
-import sys
 from pathlib import Path
 
 import click
@@ -164,7 +163,9 @@ def _json(shown: dict[str, str], hidden: set[str], show_secrets: bool) -> dict[s
 def _read_value(current: Session, key: str, *, secret: bool) -> str:
     """From stdin; on a terminal a prompt, which shows nothing of a secret."""
     if not current.screen.interactive:
-        return sys.stdin.read().rstrip("\n")
+        missing = f"{key} is given no value, and nobody is asked here"
+        hint = "give the value after the key, or write it to stdin"
+        return current.screen.given(missing, hint).rstrip("\n")
     if secret:
         return getpass.getpass(f"{key}: ")
     return current.screen.ask(f"{key}: ")

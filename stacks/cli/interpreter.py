@@ -45,6 +45,15 @@ def goes_on_elsewhere(project: Project) -> bool:
     return True
 
 
+def interpreter_of(project: Project) -> Path | None:
+    """The interpreter of the project's virtualenv; None where that runs already, or there is none.
+
+    Raises EngineError when it is missing or has no gpuform.
+    """
+    environment = _environment(project)
+    return None if environment is None or environment.is_running else environment.python()
+
+
 @dataclass(frozen=True, slots=True)
 class _Environment:
     """A virtualenv, and the place in Pulumi.yaml that asks for it."""

@@ -8,11 +8,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gpuform.stacks.cli.progress import ended, is_news, is_work, running, subject
+from gpuform.stacks.cli.progress import ended, is_news, is_work
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.events import Event, Progress, StepDone, StepFailed, StepStarted
 from gpuform.stacks.engine.steps import Step
+from gpuform.stacks.review import step_text
 from gpuform.stacks.review.summary_text import duration
 
 _MOST_ROWS = 20
@@ -67,11 +68,11 @@ class LiveProgress:
         with self._lock:
             rows = list(self._rows.values())
         for row in rows[:_MOST_ROWS]:
-            doing = running(row.step)
+            step = row.step
             grid.add_row(
-                Text.from_ansi(subject(row.step, self._screen.paint)),
-                f"{doing}: {row.phase}" if row.phase else doing,
-                duration(self._watch.elapsed(row.step.urn)),
+                Text.from_ansi(step_text.subject(step.op, step.urn, self._screen.paint)),
+                step_text.running(step.op, row.phase),
+                duration(self._watch.elapsed(step.urn)),
             )
         if len(rows) > _MOST_ROWS:
             grid.add_row(f"   and {len(rows) - _MOST_ROWS} more")

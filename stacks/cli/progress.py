@@ -1,16 +1,29 @@
-"""Progress without a live display: one line for each thing that happens."""
+"""Progress without a live display: a line for each result, and now and then one for what runs."""
 
+import re
+import threading
+from collections import Counter
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.events import Event, Progress, StepDone, StepFailed, StepStarted
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.review.names import STYLES, is_noise, short_type
+from gpuform.stacks.review import step_text
+from gpuform.stacks.review.names import is_noise
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import duration
+
+SPACING: Final = 10.0
+"""Seconds between two lines that tell what runs."""
+
+SILENCE: Final = 60.0
+"""Seconds without news, after which what runs is told again: CI systems end silent jobs."""
+
+_MOST_NAMED: Final = 3
+_MOST_PHASES: Final = 5
 
 
 class ProgressView(Protocol):
@@ -23,60 +36,22 @@ class ProgressView(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    symbol: str
-    running: str
-    done: str
-
-
-_WORDS = {
-    Op.CREATE: _Words("+", "creating", "created"),
-    Op.UPDATE: _Words("~", "updating", "updated"),
-    Op.DELETE: _Words("-", "deleting", "deleted"),
-    Op.CREATE_REPLACEMENT: _Words("++", "creating replacement", "created replacement"),
-    Op.DELETE_REPLACED: _Words("--", "deleting original", "deleted original"),
-    Op.IMPORT: _Words("=", "importing", "imported"),
-    Op.READ: _Words(">", "reading", "read"),
-    Op.READ_REPLACEMENT: _Words(">>", "reading replacement", "read replacement"),
-    Op.DISCARD: _Words("<", "forgetting", "forgotten"),
-    Op.DISCARD_REPLACED: _Words("<<", "forgetting original", "forgotten original"),
-    Op.REFRESH: _Words("~", "refreshing", "refreshed"),
-}
-
-_FOUND = {Op.UPDATE: "refreshed: changed outside of this stack", Op.DELETE: "refreshed: gone"}
-
-
 def is_work(step: Step, *, planning: bool) -> bool:
     """Whether a step calls a platform: those of a plan do not, unless they refresh."""
-    if is_noise(step.state.type) or not step.state.custom or step.op not in _WORDS:
+    if is_noise(step.state.type) or not step.state.custom or not step_text.has_words(step.op):
         return False
     return not planning or step.op is Op.REFRESH
-
-
-def subject(step: Step, paint: Paint) -> str:
-    """`+  train  together:Cluster`."""
-    symbol = _WORDS[step.op].symbol
-    text = f"{symbol:<2} {name_of(step.urn)}  {short_type(step.state.type)}"
-    return paint(STYLES[symbol], text)
-
-
-def running(step: Step) -> str:
-    """`creating`."""
-    return _WORDS[step.op].running
 
 
 def ended(event: StepDone | StepFailed, seconds: float, paint: Paint) -> str:
     """`+  train  together:Cluster  created in 20m10s`."""
     step = event.step
-    words = _WORDS[step.op]
     if isinstance(event, StepFailed):
-        told = paint("error", f"{words.running} failed") + f" after {duration(seconds)}"
-    elif step.op is Op.REFRESH:
-        told = _FOUND.get(step.shown_op, words.done)
+        told = step_text.failed(step.op, seconds, paint)
     else:
-        told = f"{words.done} in {duration(seconds)}"
-    return f"{subject(step, paint)}  {told}{'  [retain]' if step.retain else ''}"
+        told = step_text.succeeded(step.op, seconds, step.shown_op)
+    who = step_text.subject(step.op, step.urn, paint)
+    return f"{who}  {told}{'  [retain]' if step.retain else ''}"
 
 
 def is_news(event: StepDone | StepFailed) -> bool:
@@ -84,34 +59,107 @@ def is_news(event: StepDone | StepFailed) -> bool:
     return not (isinstance(event, StepDone) and event.step.shown_op is Op.SAME)
 
 
-class LineProgress:
-    """For logs and pipes: start, change of phase, end."""
+@dataclass(slots=True)
+class _Running:
+    step: Step
+    phase: str = ""
+    is_untold: bool = True
 
-    def __init__(self, screen: Screen, watch: Stopwatch) -> None:
+    @property
+    def doing(self) -> str:
+        return step_text.running(self.step.op, self.phase)
+
+
+class LineProgress:
+    """For logs and pipes. Results come at once; what runs is told at most every `SPACING` seconds
+    by the platform's clock, and again after `SILENCE`.
+
+    `beat` is how often, in real seconds, it looks whether there is something to tell; without one
+    it looks only when something happens.
+    """
+
+    def __init__(self, screen: Screen, watch: Stopwatch, *, beat: float | None = None) -> None:
         self._screen = screen
         self._watch = watch
-        self._running: dict[str, Step] = {}
+        self._running: dict[str, _Running] = {}
+        self._done = 0
+        self._has_told = False
+        watch.start(self)
+        watch.start(_LAST)
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        if beat is not None:
+            threading.Thread(target=self._beat, args=(beat,), name="progress", daemon=True).start()
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, StepStarted) and is_work(event.step, planning=event.planning):
-            self._running[event.step.urn] = event.step
-            self._watch.start(event.step.urn)
-            if event.step.op is not Op.REFRESH:
-                self._tell(event.step, running(event.step))
-        elif isinstance(event, Progress) and event.urn in self._running:
-            step = self._running[event.urn]
-            self._tell(step, f"{running(step)}: {event.text}")
-        elif isinstance(event, StepDone | StepFailed) and event.step.urn in self._running:
-            del self._running[event.step.urn]
-            if is_news(event):
-                seconds = self._watch.elapsed(event.step.urn)
-                self._screen.print(ended(event, seconds, self._screen.paint))
+        with self._lock:
+            if isinstance(event, StepStarted) and is_work(event.step, planning=event.planning):
+                is_read = event.step.op is Op.REFRESH
+                self._running[event.step.urn] = _Running(event.step, is_untold=not is_read)
+                self._watch.start(event.step.urn)
+            elif isinstance(event, Progress) and event.urn in self._running:
+                running = self._running[event.urn]
+                running.phase, running.is_untold = event.text, True
+            elif isinstance(event, StepDone | StepFailed) and event.step.urn in self._running:
+                del self._running[event.step.urn]
+                self._done += 1
+                if is_news(event):
+                    seconds = self._watch.elapsed(event.step.urn)
+                    self._screen.print(ended(event, seconds, self._screen.paint))
+            self._tell_what_is_due()
+
+    def tick(self) -> None:
+        """Tells what is due, if anything is."""
+        with self._lock:
+            if not self._closed.is_set():
+                self._tell_what_is_due()
 
     def print(self, text: str) -> None:
         self._screen.print(text)
 
     def close(self) -> None:
-        """There is nothing to put away."""
+        with self._lock:  # a line that is being told is told before what follows
+            self._closed.set()
 
-    def _tell(self, step: Step, text: str) -> None:
-        self._screen.print(f"{subject(step, self._screen.paint)}  {text}")
+    def _beat(self, seconds: float) -> None:
+        while not self._closed.wait(seconds):
+            self.tick()
+
+    def _tell_what_is_due(self) -> None:
+        silent = self._watch.elapsed(_LAST) if self._running else 0.0
+        if self._has_told and silent < SPACING:
+            return
+        told = [each for each in self._running.values() if each.is_untold]
+        if not told and silent >= SILENCE:
+            told = [*self._running.values()]
+        if not told:
+            return
+        self._screen.print(self._one(told[0]) if len(told) == 1 else self._several(told))
+        for each in told:
+            each.is_untold = False
+        self._watch.start(_LAST)
+        self._has_told = True
+
+    def _one(self, running: _Running) -> str:
+        step, since = running.step, ""
+        if not running.is_untold:
+            since = f", {duration(self._watch.elapsed(step.urn))} so far"
+        return f"{step_text.subject(step.op, step.urn, self._screen.paint)}  {running.doing}{since}"
+
+    def _several(self, told: list[_Running]) -> str:
+        """`12 running, 3 done: 8 creating: InstallingDrivers, 4 creating`."""
+        elapsed = duration(self._watch.elapsed(self))
+        counts = f"{len(self._running)} running, {self._done} done ({elapsed})"
+        if len(told) <= _MOST_NAMED:
+            parts = [f"{name_of(each.step.urn)} {each.doing}" for each in told]
+        else:
+            # How long each has waited differs, and would keep them apart.
+            phases = Counter(_WAITED.sub("", each.doing) for each in self._running.values())
+            parts = [f"{count} {doing}" for doing, count in phases.most_common(_MOST_PHASES)]
+            others = len(self._running) - sum(n for _, n in phases.most_common(_MOST_PHASES))
+            parts += [f"{others} in other phases"] if others else []
+        return f"   {counts}: {', '.join(parts)}"
+
+
+_LAST: Final = "the last line of what runs"
+_WAITED: Final = re.compile(r" \([0-9hms]+\)$")

@@ -112,6 +112,14 @@ _CONTINUE = click.option(
 )
 _YES = click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
 _SKIP = click.option("--skip-preview", "-f", is_flag=True, help="Do it without a preview.")
+_MESSAGE = click.option(
+    "--message",
+    "-m",
+    default="",
+    metavar="TEXT",
+    help="What it is for, kept in the history; the commit's title when not given.",
+)
+_WRITING = (_MESSAGE, lock_flag)
 _SAVE_PLAN = click.option(
     "--save-plan",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -145,7 +153,7 @@ def preview(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _CONTINUE, _PLAN, lock_flag)
+@_flags(_YES, _SKIP, _REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _CONTINUE, _PLAN, *_WRITING)
 def up(**flags: Any) -> int:
     """Create, change and delete resources until they are as declared.
 
@@ -162,7 +170,7 @@ def up(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _EXPECT, *_TARGETS, lock_flag)
+@_flags(_YES, _SKIP, _EXPECT, *_TARGETS, *_WRITING)
 def refresh(**flags: Any) -> int:
     """Take over what the platforms say of every resource.
 
@@ -177,7 +185,7 @@ def refresh(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH, _ALLOW, *_TARGETS, _CONTINUE, lock_flag)
+@_flags(_YES, _SKIP, _REFRESH, _ALLOW, *_TARGETS, _CONTINUE, *_WRITING)
 def destroy(**flags: Any) -> int:
     """Delete every resource of the stack.
 

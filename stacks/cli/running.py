@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import warn_of_recovery
 from gpuform.stacks.cli.passphrase import passphrase_of
-from gpuform.stacks.cli.saved_plans import SavedPlan, save
+from gpuform.stacks.cli.run_log import LogKeeper
+from gpuform.stacks.cli.saved_plans import SavedPlan, origin_of, save
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
 from gpuform.stacks.cli.stopwatch import Stopwatch
@@ -129,9 +129,12 @@ class _Run:
             if not self._may_go_on(outcome):
                 self.session.screen.print("Nothing was changed.")
                 return FAILED
-        started = time.time()
-        outcome = self._deploy(preview=False, bound=bound)
-        self.stack.finish(arguments.operation, outcome, started)
+        origin = origin_of(self.stack, self.session.environ, arguments.message, saved)
+        run = self.stack.begin(arguments.operation, origin)
+        keeper = LogKeeper(Stopwatch(clock_from(os.environ)))
+        outcome = self._deploy(preview=False, bound=bound, keeper=keeper)
+        log = keeper.log(self.view.plan(outcome), self.stack, outcome)
+        self.stack.finish(run, outcome, log.model_dump_json(exclude_defaults=True).encode())
         return self._judged(outcome)
 
     def _may_go_on(self, outcome: Outcome) -> bool:
@@ -166,7 +169,9 @@ class _Run:
             return UNEXPECTED_CHANGES
         return SUCCESS
 
-    def _deploy(self, *, preview: bool, bound: Bound | None = None) -> Outcome:
+    def _deploy(
+        self, *, preview: bool, bound: Bound | None = None, keeper: LogKeeper | None = None
+    ) -> Outcome:
         arguments, stack = self.arguments, self.stack
         subject = stack.subject(arguments.parallel or DEFAULT_PARALLEL)
         title = Title(arguments.operation, preview, stack.project.name, stack.name)
@@ -180,7 +185,8 @@ class _Run:
             continue_on_error=arguments.continue_on_error,
             bound=bound,
         )
-        events = EventBus([self.view.begin(title), *self.log], self.session.verbose)
+        listeners = [self.view.begin(title), *self.log]
+        events = EventBus([*listeners, keeper] if keeper else listeners, self.session.verbose)
         deployment = Deployment(subject, options, events)
 
         def cancel() -> None:

@@ -1,7 +1,7 @@
 """`preview --save-plan` and `up --plan`: what a plan is bound to, and when it is overtaken."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -17,6 +17,7 @@ from gpuform.stacks.engine.basis import basis_after, basis_before, is_sealed, se
 from gpuform.stacks.engine.bound import MAKE_A_NEW_ONE, Bound
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.origin import Origin
 from gpuform.stacks.engine.stack import Stack
 
 _OPTIONS = (
@@ -38,6 +39,14 @@ def save(path: Path, plan: Plan, arguments: RunArguments, stack: Stack, preview:
     }
     secrets = [subject.program.config[key] for key in subject.program.secret_keys]
     write_plan(path, sealed(masked(plan.model_copy(update=made), secrets), digest))
+
+
+def origin_of(
+    stack: Stack, environ: Mapping[str, str], message: str, saved: "SavedPlan | None"
+) -> Origin:
+    """Where a run comes from, and by which plan, for the history."""
+    plan = (saved.basis.seal, saved.plan.made_at) if saved else None
+    return Origin.of(stack.project.directory, environ, message=message, plan=plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """`gpuform stack history`: what was done to a stack."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -10,10 +10,11 @@ from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.history import HistoryEntry
+from gpuform.stacks.engine.history import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.stack_settings import is_secure, to_text
 from gpuform.stacks.engine.value_json import Crypter, Json
+from gpuform.stacks.review.history_text import history_lines
 
 _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
 """Pulumi's word for a secret that the present passphrase does not open."""
@@ -48,6 +49,10 @@ _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
 def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> None:
     """Show what was done to the stack, the latest first.
 
+    Who did it, when, from where (account, machine, CI job, commit), with which saved plan, how it
+    ended and how much it changed; all that is known is in --json. `gpuform logs NUMBER` shows what
+    happened.
+
     \b
     Examples:
       gpuform stack history
@@ -56,21 +61,19 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
     with session() as current:
         workspace = workspace_of(current)
         name = workspace.resolve(current.stack)
-        found = workspace.backend.history(
-            workspace.project.name, name, (page - 1) * page_size, page_size
-        )
+        project, skip = workspace.project.name, (page - 1) * page_size
+        latest = len(workspace.backend.runs(project, name)) - skip
+        found = workspace.backend.history(project, name, skip, page_size)
         if as_json:
             crypter = _crypter(workspace, current) if show_secrets else None
-            rows = [_document(entry, crypter) for entry in found]
+            rows = [_document(entry, latest - n, crypter) for n, entry in enumerate(found)]
             current.screen.print(json.dumps(rows, indent=2, ensure_ascii=False))
             return
         if not found:
             here = f"on page {page}" if page > 1 else "yet"
             current.screen.print(f"Nothing was done to stack {name} {here}.")
             return
-        current.screen.print(f"{'STARTED':<20}  {'WHAT':<15}  {'RESULT':<9}  TOOK      CHANGES")
-        for entry in found:
-            current.screen.print(_line(entry))
+        current.screen.print("\n".join(history_lines(found, latest)))
 
 
 def _crypter(workspace: Workspace, current: Session) -> Crypter:
@@ -79,19 +82,10 @@ def _crypter(workspace: Workspace, current: Session) -> Crypter:
     return opened.crypter
 
 
-def _line(entry: HistoryEntry) -> str:
-    started = datetime.fromtimestamp(entry.start_time, UTC)
-    took = timedelta(seconds=max(0, entry.end_time - entry.start_time))
-    changes = ", ".join(f"{count} {op}" for op, count in sorted(entry.resource_changes.items()))
-    return (
-        f"{started:%Y-%m-%dT%H:%M:%SZ}  {entry.kind:<15}  {entry.result:<9}  {took!s:<8}  {changes}"
-    ).rstrip()
-
-
-def _document(entry: HistoryEntry, crypter: Crypter | None) -> dict[str, Any]:
-    """As `pulumi stack history --json` has it."""
+def _document(entry: HistoryEntry, number: int, crypter: Crypter | None) -> dict[str, Any]:
+    """As `pulumi stack history --json` has it; `version` is the number, which no file holds."""
     made: dict[str, Any] = {
-        "version": entry.version,
+        "version": entry.version or number,
         "kind": entry.kind,
         "startTime": _time(entry.start_time),
         "message": entry.message,
@@ -99,7 +93,7 @@ def _document(entry: HistoryEntry, crypter: Crypter | None) -> dict[str, Any]:
         "config": {key: _value(value, crypter) for key, value in sorted(entry.config.items())},
         "result": entry.result,
     }
-    if entry.result != "in-progress":
+    if entry.result != IN_PROGRESS:
         made["endTime"] = _time(entry.end_time)
         made["resourceChanges"] = dict(entry.resource_changes)
     return made

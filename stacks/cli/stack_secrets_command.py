@@ -1,7 +1,5 @@
 """`gpuform stack change-secrets-provider`: a new passphrase."""
 
-import sys
-
 import click
 
 from gpuform.stacks.cli.locking import lock_flag
@@ -59,13 +57,12 @@ def _new_passphrase(current: Session) -> str:
         return given
     ask = current.screen.passphrase()
     if ask is None:
-        line = sys.stdin.readline()
-        if not line:
-            raise EngineError(
-                "the new passphrase is missing",
-                hint=f"Set {NEW_PASSPHRASE} to it (it may be empty), or write it to stdin.",
-            )
-        return line.strip()
+        missing = "the new passphrase is missing"
+        hint = f"Set {NEW_PASSPHRASE} to it (it may be empty), or write it to stdin."
+        given = current.screen.given(missing, hint)
+        if not given:
+            raise EngineError(missing, hint=hint)
+        return given.partition("\n")[0].strip()
     first = ask("Enter the new passphrase for the stack's secrets")
     if ask("Enter it again") != first:
         raise EngineError("the two passphrases differ", hint="run the command again")

@@ -17,7 +17,6 @@ from gpuform.stacks.engine.sealed import SEALED, read_sealed
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.stack_import import StackImport
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.review.names import counted
 
 
 @click.command()
@@ -77,7 +76,8 @@ def import_state(file: Path | None, force: bool) -> None:
             passphrase = passphrase_of(workspace, current.screen)
             run = StackImport(workspace, name, passphrase, current.screen.warn, force=force)
             count = run.run(text, where)
-        current.screen.print(f"Stack {name} has the state of {where}: {counted(count, 'entry')}.")
+        entries = "1 entry" if count == 1 else f"{count} entries"
+        current.screen.print(f"Stack {name} has the state of {where}: {entries}.")
 
 
 def _deployment(workspace: Workspace, current: Session, *, show_secrets: bool) -> dict[str, Any]:

@@ -14,7 +14,11 @@ FIRST = (
     "Once more leaves at once."
 )
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Windows has no SIGHUP, and its own SIGBREAK for a console that is closed.
+_ENDING = tuple(
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
+)
+_SIGNALS = (signal.SIGINT, *_ENDING)
 
 _END = b"\0"  # no signal has this number
 
@@ -32,7 +36,8 @@ def stopping(cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[
         yield
         return
     reader, writer = os.pipe()
-    os.set_blocking(writer, False)
+    if os.name == "posix":  # which alone asks for it
+        os.set_blocking(writer, False)
     watcher = threading.Thread(
         target=_watch, args=(reader, cancel, leave), name="signals", daemon=True
     )
@@ -77,7 +82,7 @@ def unwinding() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with _handling(handle, signal.SIGTERM, signal.SIGHUP):
+    with _handling(handle, *_ENDING):
         yield
 
 

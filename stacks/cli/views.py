@@ -94,6 +94,9 @@ class EventLines(_Recording):
         """Everything has been told."""
 
 
+_BEAT = 1.0
+"""How often, in seconds, a log is looked after that nothing happens in."""
+
 _DOING = {"update": "Updating", "refresh": "Refreshing", "destroy": "Destroying"}
 
 
@@ -111,7 +114,7 @@ class HumanView(_Recording):
             self.screen.print()
         self.title, self.record = title, Record()
         doing = f"Previewing {title.operation}" if title.preview else _DOING[title.operation]
-        self.screen.print(self.screen.paint("bold", f"{doing} ({title.stack}):"))
+        self._print_title(f"{doing} ({title.stack})")
         self._watch.synchronise()
         self._watch.start(self)
         self._progress = self._new_progress()
@@ -127,6 +130,8 @@ class HumanView(_Recording):
         if self._progress is not None:
             self._progress.close()
             self._progress = None
+            if self.screen.folds is not None and not self.title.preview:
+                self.screen.print(self.screen.folds.end())
 
     def end(self, outcome: Outcome) -> None:
         self.close()
@@ -134,9 +139,17 @@ class HumanView(_Recording):
         texts = ["\n".join(block) for block in blocks]
         self.screen.print("\n" + "\n\n".join(text for text in texts if text))
 
+    def _print_title(self, text: str) -> None:
+        """What happens under it is folded where a CI system can; a plan is not."""
+        folds = None if self.title.preview else self.screen.folds
+        if folds is None:
+            self.screen.print(self.screen.paint("bold", f"{text}:"))
+        else:
+            self.screen.print(folds.begin(text))
+
     def _new_progress(self) -> ProgressView:
         if not self.screen.interactive:
-            return LineProgress(self.screen, self._watch)
+            return LineProgress(self.screen, self._watch, beat=_BEAT)
         from gpuform.stacks.cli.live import LiveProgress  # noqa: PLC0415 - rich, for terminals
 
         return LiveProgress(self.screen, self._watch)

@@ -5,7 +5,9 @@ This module moves bytes; what is in a checkpoint is `state`'s concern.
 
 import os
 import re
+import shutil
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -245,6 +247,14 @@ class Backend:
             raise BackendError(f"{where} cannot be read: No such file or directory")
         return backend_files.unpacked(found.data, where)
 
+    def runs(self, project: str, stack: str) -> list[str]:
+        """The names of the entries of a stack's history, the oldest first."""
+        self._variants(project, stack)
+        folder = _folder("history", project, stack)
+        there = (entry.name.removeprefix(f"{folder}/") for entry in self.storage.entries(folder))
+        names = (name.partition(".history.") for name in there)
+        return sorted(name for name, _, ending in names if f".{ending}" in _SUFFIXES)
+
     def history(
         self, project: str, stack: str, skip: int = 0, limit: int | None = None
     ) -> list[HistoryEntry]:
@@ -252,21 +262,65 @@ class Backend:
 
         DamagedFile names an entry that cannot be read.
         """
-        self._variants(project, stack)
-        entries = self.storage.entries(_folder("history", project, stack))
-        names = [entry.name for entry in entries if ".history.json" in entry.name]
-        found = [name for name in reversed(names) if name.endswith(_SUFFIXES)]
+        names = self.runs(project, stack)[::-1]
         stop = None if limit is None else skip + limit
-        return [self._history_entry(name) for name in found[skip:stop]]
+        return [self.run(project, stack, name) for name in names[skip:stop]]
 
-    def add_history(self, project: str, stack: str, entry: HistoryEntry) -> None:
-        """Record an operation with a copy of the checkpoint that it left."""
-        stem = f"{_folder('history', project, stack)}/{stack}-"
-        prefix = f"{stem}{self._later_than(stem)}"
-        self.storage.write(f"{prefix}.history.json", entry.to_json())
-        name = self._find(project, stack)
-        if name is not None:
-            self.storage.copy(name, f"{prefix}.checkpoint{_suffix(name, stack)}")
+    def run(self, project: str, stack: str, name: str) -> HistoryEntry:
+        """The entry of the history with this name (`runs`). DamagedFile names what is none."""
+        where, data = self._of_run(project, stack, name, "history")
+        try:
+            return HistoryEntry.from_json(data or b"")
+        except ValueError as error:
+            raise DamagedFile(
+                f"{where} is damaged: {error}",
+                hint="Remove it: it only tells what was done, nothing depends on it.",
+            ) from error
+
+    def run_log(self, project: str, stack: str, name: str) -> bytes | None:
+        """What gpuform kept beside an entry of the history (`add_history`)."""
+        return self._of_run(project, stack, name, "log")[1]
+
+    def begin_history(self, project: str, stack: str, entry: HistoryEntry) -> str:
+        """Record that an operation begins; the name under which `add_history` says how it ended."""
+        name = self._new_run(project, stack)
+        path = _folder("history", project, stack, f"{name}.history.json")
+        self.storage.write(path, entry.to_json())
+        return name
+
+    def add_history(
+        self,
+        project: str,
+        stack: str,
+        entry: HistoryEntry,
+        name: str | None = None,
+        log: bytes | None = None,
+    ) -> None:
+        """Record an operation with a copy of the checkpoint that it left.
+
+        `name` is that of its beginning, if it was recorded; `log` is kept in a file of gpuform's
+        own beside it, which Pulumi leaves alone, moves and removes with the rest.
+        """
+        stem = _folder("history", project, stack, name or self._new_run(project, stack))
+        if log is not None:
+            path = f"{stem}.log.json.gz"
+            self.storage.write(path, backend_files.packed(log, path))
+        self.storage.write(f"{stem}.history.json", entry.to_json())
+        checkpoint = self._find(project, stack)
+        if checkpoint is not None:
+            self.storage.copy(checkpoint, f"{stem}.checkpoint{_suffix(checkpoint, stack)}")
+
+    def check_writable(self) -> None:
+        """Raises BackendError when nothing can be written; leaves nothing behind."""
+        own = f".gpuform-{uuid.uuid4()}"
+        name = _folder("stacks", own) if self.stacks() else own
+        self.storage.write(name, b"written to see whether it can be\n")
+        self.storage.delete(name)
+
+    def free_space(self) -> int | None:
+        """How many bytes there is room for; None where nobody can tell."""
+        storage = self.storage
+        return shutil.disk_usage(storage.root).free if isinstance(storage, Files) else None
 
     def legacy_stacks(self) -> list[str]:
         """Checkpoints of Pulumi's first layout, which knew no projects, as people find them."""
@@ -343,16 +397,19 @@ class Backend:
         except Changed:  # by somebody who did the same, or the layout is checked next time
             self._versions[_META] = ABSENT
 
-    def _history_entry(self, name: str) -> HistoryEntry:
-        where, found = self.storage.where(name), self.storage.read(name)
-        try:
-            data = backend_files.unpacked(found.data if found else b"", where)
-            return HistoryEntry.from_json(data)
-        except ValueError as error:
-            raise DamagedFile(
-                f"{where} is damaged: {error}",
-                hint="Remove it: it only tells what was done, nothing depends on it.",
-            ) from error
+    def _new_run(self, project: str, stack: str) -> str:
+        stem = f"{_folder('history', project, stack)}/{stack}-"
+        return f"{stack}-{self._later_than(stem)}"
+
+    def _of_run(self, project: str, stack: str, name: str, kind: str) -> tuple[str, bytes | None]:
+        """Where the file of that kind is that belongs to an entry, and its content."""
+        stem = _folder("history", project, stack, f"{name}.{kind}")
+        for suffix in _SUFFIXES:
+            found = self.storage.read(stem + suffix)
+            if found is not None:
+                where = self.storage.where(stem + suffix)
+                return where, backend_files.unpacked(found.data, where)
+        return self.storage.where(f"{stem}.json"), None
 
 
 def _folder(*parts: str) -> str:

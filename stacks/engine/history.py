@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gpuform.stacks.engine.value_json import Json, dump, load
+
+IN_PROGRESS: Final = "in-progress"
+"""The result of an operation that has not ended, or that could not tell how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """What one operation did. Times are Unix seconds.
 
-    `config` is the stack file's, with its ciphertexts.
+    `result` is succeeded, failed or in-progress; `config` is the stack file's, with its
+    ciphertexts; `environment` says who did it and from where (`origin`).
     """
 
     kind: str

@@ -16,7 +16,7 @@ def owner() -> dict[str, str | int]:
     """This process, as Pulumi tells it, and one field by which gpuform knows its own."""
     return {
         "pid": os.getpid(),
-        "username": _user(),
+        "username": user(),
         "hostname": socket.gethostname(),
         "timestamp": timestamp(),
         "engine": _ENGINE,
@@ -105,7 +105,8 @@ def _age(text: str, now: datetime) -> str:
     return f", {timedelta(seconds=max(0, int(since.total_seconds())))} ago"
 
 
-def _user() -> str:
+def user() -> str:
+    """The account that this process runs as."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # an account without a name, as in some containers

@@ -26,6 +26,10 @@ class ProjectError(EngineError):
     """A Pulumi.yaml or Pulumi.<stack>.yaml that cannot be used."""
 
 
+class NoProject(ProjectError):
+    """There is no Pulumi.yaml in a folder or above it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigDefault:
     """What Pulumi.yaml says of one configuration key.
@@ -89,13 +93,13 @@ def topology_in(folder: Path) -> Path | None:
 
 
 def find_project(directory: Path) -> Project:
-    """The project of a folder or of the nearest one above it; ProjectError when there is none."""
+    """The project of a folder or of the nearest one above it; NoProject when there is none."""
     start = Path(os.path.abspath(directory))  # noqa: PTH100 - Path.resolve would follow links
     for folder in (start, *start.parents):
         for name in _FILE_NAMES:
             if (folder / name).is_file():
                 return load_project(folder / name)
-    raise ProjectError(
+    raise NoProject(
         f"no Pulumi.yaml in {start} or a folder above it",
         hint="Go to the project's folder, or name it with --cwd.",
     )

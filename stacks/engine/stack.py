@@ -11,10 +11,11 @@ from gpuform.stacks.engine.backend import Backend, backend_url, full_name
 from gpuform.stacks.engine.backups import naming_the_last_good
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, Subject
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.history import HistoryEntry
+from gpuform.stacks.engine.history import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.lock import Patience, StackLock
+from gpuform.stacks.engine.origin import Origin
 from gpuform.stacks.engine.passphrase_change import PassphraseChange
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.engine.secrets import PassphraseCrypter
@@ -105,18 +106,38 @@ class Stack:
         self.backend.write(self.project.name, self.name, snapshot.to_json(self.crypter))
         self.snapshot = snapshot
 
-    def finish(self, kind: str, outcome: Outcome, started: float) -> None:
-        """Keeps a backup and an entry of the history. `kind` is update, refresh or destroy."""
-        self.backend.backup(self.project.name, self.name)
+    def begin(self, kind: str, origin: Origin) -> "Run":
+        """Tells the history that an operation begins. `kind` is update, refresh or destroy."""
+        now = int(time.time())
         entry = HistoryEntry(
             kind=kind,
+            result=IN_PROGRESS,
+            start_time=now,
+            end_time=now,
+            config=self.settings.config,
+            environment=origin.environment,
+            message=origin.message,
+        )
+        return Run(entry, self.backend.begin_history(self.project.name, self.name, entry))
+
+    def finish(self, run: "Run", outcome: Outcome, log: bytes | None = None) -> None:
+        """Keeps a backup, and tells the history how it ended; `log` is kept beside that."""
+        self.backend.backup(self.project.name, self.name)
+        entry = replace(
+            run.entry,
             result="succeeded" if outcome.succeeded else "failed",
-            start_time=int(started),
             end_time=int(time.time()),
             resource_changes=outcome.changes,
-            config=self.settings.config,
         )
-        self.backend.add_history(self.project.name, self.name, entry)
+        self.backend.add_history(self.project.name, self.name, entry, run.name, log)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An operation that has begun, as the history has it, and its name there."""
+
+    entry: HistoryEntry
+    name: str
 
 
 @dataclass(frozen=True, slots=True)

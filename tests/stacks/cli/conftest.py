@@ -69,7 +69,9 @@ def salt() -> str:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, salt: str) -> Path:
     """A project with the stack dev, its state beside it, and nothing of the user's environment."""
-    for name in [n for n in os.environ if n.startswith(("PULUMI_", "TOGETHER_", "GPUFORM_"))]:
+    kept = "PULUMI_DISABLE_CI_DETECTION"
+    ours = ("PULUMI_", "TOGETHER_", "GPUFORM_")
+    for name in [n for n in os.environ if n.startswith(ours) and n != kept]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))

@@ -45,7 +45,7 @@ def test_every_command_is_there() -> None:
     assert {name for name, _ in ALL} == {
         *("preview", "up", "refresh", "destroy", "stack", "config", "emulator", "emulator env"),
         *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review"),
-        *("login", "logout", "state recover"),
+        *("login", "logout", "state recover", "logs", "doctor"),
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),
@@ -57,7 +57,7 @@ def test_every_command_is_there() -> None:
 def test_pulumis_short_forms() -> None:
     up = dict(ALL)["up"]
     short = {opt for p in up.params for opt in p.opts if opt.startswith("-") and len(opt) == 2}
-    assert short == {"-s", "-y", "-f", "-j", "-p", "-r", "-C", "-v", "-t", "-x"}
+    assert short == {"-s", "-y", "-f", "-j", "-p", "-r", "-C", "-v", "-t", "-x", "-m"}
 
 
 @pytest.mark.parametrize("args", [["--help"], ["up", "--help"], ["--version"]])

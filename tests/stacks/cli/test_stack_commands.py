@@ -350,16 +350,21 @@ class TestHistory:
         return dev
 
     def test_a_table(self, told: Run) -> None:
-        head, latest, first = told("stack", "history").out.splitlines()
-        assert head.split() == ["STARTED", "WHAT", "RESULT", "TOOK", "CHANGES"]
-        assert latest.split()[1:3] == ["destroy", "succeeded"]
-        assert first.split()[1:3] == ["update", "succeeded"]
+        head, latest, _, first, who = told("stack", "history").out.splitlines()
+        assert head.split() == ["NO", "STARTED", "WHAT", "RESULT", "TOOK", "CHANGES"]
+        assert latest.split()[0] == "2"
+        assert latest.split()[2:4] == ["destroy", "succeeded"]
+        assert first.split()[0] == "1"
+        assert first.split()[2:4] == ["update", "succeeded"]
         assert first.endswith("1 create")
-        assert told("stack", "history", "--page-size", "1", "--page", "2").out.count("\n") == 2
+        assert " on " in who
+        second = told("stack", "history", "--page-size", "1", "--page", "2").out.splitlines()
+        assert second == [head, first, who]
         assert "on page 3" in told("stack", "history", "--page", "3").out
 
     def test_pulumis_json(self, told: Run) -> None:
         latest, first = told("stack", "history", "--json").json
+        assert (latest["version"], first["version"]) == (2, 1)
         assert list(first) == [
             *("version", "kind", "startTime", "message", "environment", "config", "result"),
             *("endTime", "resourceChanges"),

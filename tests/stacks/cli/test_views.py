@@ -11,7 +11,6 @@ from gpuform.providers.errors import Unreachable
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.cli.asking import confirmed
 from gpuform.stacks.cli.live import LiveProgress
-from gpuform.stacks.cli.progress import LineProgress
 from gpuform.stacks.cli.record import Record
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.stopwatch import Stopwatch
@@ -95,53 +94,6 @@ def outcome(**facts: Any) -> Outcome:
         **facts,
     }
     return Outcome(**given)
-
-
-def test_one_line_for_each_thing_that_happens(screen: Screen, clock: FakeClock) -> None:
-    train, stack = step(Op.CREATE, "train"), step(Op.CREATE, "demo-dev", "pulumi:pulumi:Stack")
-    progress = LineProgress(screen, Stopwatch(clock))
-    feed(progress, [StepStarted(stack, False), StepStarted(train, False)])
-    feed(progress, [Progress(train.urn, "InstallingDrivers (6m10s)"), Progress("other", "x")])
-    clock.time += 1210
-    feed(progress, [StepDone(train, False, seconds=0.4), StepDone(stack, False)])
-    assert text(screen).splitlines() == [
-        "+  train  together:Cluster  creating",
-        "+  train  together:Cluster  creating: InstallingDrivers (6m10s)",
-        "+  train  together:Cluster  created in 20m10s",
-    ]
-
-
-def test_a_replacement_and_a_failure(screen: Screen, clock: FakeClock) -> None:
-    progress = LineProgress(screen, Stopwatch(clock))
-    original = step(Op.DELETE_REPLACED, "train", retain=True)
-    created = step(Op.CREATE_REPLACEMENT, "train")
-    feed(progress, [StepStarted(original, False), StepDone(original, False)])
-    feed(progress, [StepStarted(step(Op.REPLACE, "train"), False)])
-    feed(progress, [StepStarted(created, False), StepFailed(created)])
-    assert text(screen).splitlines() == [
-        "-- train  together:Cluster  deleting original",
-        "-- train  together:Cluster  deleted original in 1s  [retain]",
-        "++ train  together:Cluster  creating replacement",
-        "++ train  together:Cluster  creating replacement failed after 1s",
-    ]
-
-
-def test_a_refresh_tells_only_what_it_found(screen: Screen, clock: FakeClock) -> None:
-    progress = LineProgress(screen, Stopwatch(clock))
-    for found in (Op.SAME, Op.UPDATE, Op.DELETE):
-        read = step(Op.REFRESH, str(found), result_op=found)
-        feed(progress, [StepStarted(read, True), StepDone(read, True)])
-    assert text(screen).splitlines() == [
-        "~  update  together:Cluster  refreshed: changed outside of this stack",
-        "~  delete  together:Cluster  refreshed: gone",
-    ]
-
-
-def test_a_preview_does_no_work(screen: Screen, clock: FakeClock) -> None:
-    progress = LineProgress(screen, Stopwatch(clock))
-    planned = step(Op.CREATE, "train")
-    feed(progress, [StepStarted(planned, True), StepDone(planned, True)])
-    assert text(screen) == ""
 
 
 def test_a_clock_that_does_not_answer_is_given_up(screen: Screen) -> None:

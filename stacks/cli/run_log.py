@@ -1,0 +1,144 @@
+"""Keeps what happens in a run, for `gpuform logs`: as much as was changed, and no secret."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final
+
+from gpuform.schemas.plan import SECRET, Plan, PlanAction
+from gpuform.schemas.run_log import LogLine, RunLog
+from gpuform.stacks.cli.plan_masking import masked
+from gpuform.stacks.cli.progress import is_news, is_work
+from gpuform.stacks.cli.stopwatch import Stopwatch
+from gpuform.stacks.engine.deployment import Outcome
+from gpuform.stacks.engine.events import (
+    Diagnostic,
+    Event,
+    Progress,
+    StepDone,
+    StepFailed,
+    StepStarted,
+    Unchecked,
+)
+from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
+
+MOST_PRINTED: Final = 1000
+"""Lines that a program prints and that are kept: the others are counted."""
+
+_SHORTEST_LINE: Final = 4
+"""Characters of a line of a secret, below which it may be found anywhere and tells nothing."""
+
+
+class LogKeeper:
+    """A listener of one run. Times of lines are real, durations by the platform's clock."""
+
+    def __init__(self, watch: Stopwatch, now: Callable[[], float] = time.time) -> None:
+        self._watch = watch
+        self._now = now
+        self._lines: list[LogLine] = []
+        self._running: set[str] = set()
+        self._printed = 0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StepStarted) and is_work(event.step, planning=event.planning):
+            self._start(event.step)
+        elif isinstance(event, Progress) and event.urn in self._running:
+            self._keep(event="progress", urn=event.urn, text=event.text)
+        elif isinstance(event, StepDone | StepFailed) and event.step.urn in self._running:
+            self._end(event)
+        elif isinstance(event, Diagnostic) and event.severity != "debug":
+            self._keep_message(event)
+        elif isinstance(event, Unchecked):
+            self._keep(event="unchecked", text=event.text)
+
+    def log(self, plan: Plan, stack: Stack, outcome: Outcome) -> RunLog:
+        """What was kept, with the plan of the run.
+
+        No text of it contains a secret of the configuration, and no message one that the state or
+        the outputs mark: of those there may be as many as resources, and who prints them says so
+        in messages.
+        """
+        program = stack.subject().program
+        configured = {program.config[key] for key in program.secret_keys}
+        known = configured | secrets_of(outcome.snapshot, outcome.outputs)
+        if self._printed > MOST_PRINTED:
+            more = self._printed - MOST_PRINTED
+            self._keep(event="message", severity="info", text=f"... and {more} lines more")
+        few, many = _longest_first(configured), _longest_first(known)
+        lines = tuple(
+            _without(line, many if line.event == "message" else few) for line in self._lines
+        )
+        changed = tuple(each for each in plan.changes if each.action is not PlanAction.SAME)
+        plan = plan.model_copy(update={"changes": changed})
+        return RunLog(plan=masked(plan, configured), lines=lines)
+
+    def _start(self, step: Step) -> None:
+        self._running.add(step.urn)
+        self._watch.start(step.urn)
+        if step.op is not Op.REFRESH:
+            self._keep(event="started", urn=step.urn, op=step.op)
+
+    def _end(self, event: StepDone | StepFailed) -> None:
+        step = event.step
+        self._running.discard(step.urn)
+        if is_news(event):
+            self._keep(
+                event="failed" if isinstance(event, StepFailed) else "done",
+                urn=step.urn,
+                op=step.op,
+                found=step.result_op or "",
+                seconds=round(self._watch.elapsed(step.urn), 1),
+            )
+
+    def _keep_message(self, event: Diagnostic) -> None:
+        severity = event.severity.partition("#")[0]
+        if severity == "info":
+            self._printed += 1
+            if self._printed > MOST_PRINTED:
+                return
+        self._keep(event="message", urn=event.urn, severity=severity, text=event.message)
+
+    def _keep(self, **facts: object) -> None:
+        self._lines.append(LogLine.model_validate({"time": round(self._now(), 3), **facts}))
+
+
+def secrets_of(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:
+    """The texts that a state and the outputs of a run mark as secret."""
+    found = {*_secret_texts(outputs, hidden=False)}
+    for entry in snapshot.resources:
+        found.update(_secret_texts(entry.inputs, hidden=False))
+        found.update(_secret_texts(entry.outputs, hidden=False))
+    return found
+
+
+def _secret_texts(value: PropertyValue, *, hidden: bool) -> Iterator[str]:
+    if isinstance(value, Secret):
+        yield from _secret_texts(value.value, hidden=True)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _secret_texts(item, hidden=hidden)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _secret_texts(item, hidden=hidden)
+    elif hidden and isinstance(value, str):
+        yield value
+
+
+def _longest_first(secrets: Iterable[str]) -> list[str]:
+    """What to look for: each secret, unless it is very short, and its lines, for prints."""
+    found = set()
+    for secret in secrets:
+        if len(secret) > 2:
+            found.add(secret)
+        lines = (line.strip() for line in secret.splitlines())
+        found.update(line for line in lines if len(line) >= _SHORTEST_LINE)
+    return sorted(found, key=len, reverse=True)
+
+
+def _without(line: LogLine, hidden: Collection[str]) -> LogLine:
+    text = line.text
+    for secret in hidden:
+        text = text.replace(secret, SECRET)
+    return line if text == line.text else line.model_copy(update={"text": text})

@@ -1,0 +1,45 @@
+"""A run of the history with what was kept of it."""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from gpuform.schemas.run_log import RunLog
+from gpuform.stacks.engine.backend_files import DamagedFile
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.history import HistoryEntry
+from gpuform.stacks.engine.stack import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run by its number in the history; `log` is None where none was kept."""
+
+    number: int
+    entry: HistoryEntry
+    log: RunLog | None
+
+
+def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
+    """The run of that number, or the latest. Raises EngineError when there is none."""
+    backend, project = workspace.backend, workspace.project.name
+    names = backend.runs(project, stack)
+    if not names:
+        raise EngineError(f"nothing was done to stack {stack} yet")
+    number = number or len(names)
+    if number > len(names):
+        raise EngineError(
+            f"stack {stack} has no run {number}: its latest is {len(names)}",
+            hint="`gpuform stack history` lists them",
+        )
+    name = names[number - 1]
+    data = backend.run_log(project, stack, name)
+    try:
+        log = None if data is None else RunLog.model_validate_json(data)
+    except ValidationError as error:
+        raise DamagedFile(
+            f"what was kept of run {number} of stack {stack} cannot be read: it is damaged, or of "
+            "a newer gpuform",
+            hint="`gpuform stack history` shows what the history says of it",
+        ) from error
+    return PastRun(number, backend.run(project, stack, name), log)

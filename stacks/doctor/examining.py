@@ -1,0 +1,120 @@
+"""The whole examination, from the machine to the platforms."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from gpuform.stacks.doctor import stack as stacks
+from gpuform.stacks.doctor.environment import environment
+from gpuform.stacks.doctor.findings import Examination, Finding, Level, failure
+from gpuform.stacks.doctor.platforms import AREA as PLATFORMS
+from gpuform.stacks.doctor.platforms import platforms
+from gpuform.stacks.doctor.program import program
+from gpuform.stacks.engine.backend import Backend, backend_url
+from gpuform.stacks.engine.project import NoProject, Project, find_project
+from gpuform.stacks.engine.storage.addresses import without_credentials
+from gpuform.stacks.engine.workspace import selected_stack
+
+BACKEND = "backend"
+_LITTLE_SPACE = 100 * 2**20
+
+
+def examine(
+    directory: Path,
+    environ: Mapping[str, str],
+    stack: str | None,
+    interpreter: Callable[[Project], Path | None],
+) -> list[Finding]:
+    """Everything that a run in a folder needs. Changes nothing, and never raises an error.
+
+    `stack` is the one to look at, or the selected one; `interpreter` finds a project's own.
+    """
+    exam = Examination()
+    used: set[str] = set()
+    exam.look("environment", lambda: environment(environ))
+    project = exam.get("project", lambda: _project(exam, directory))
+    if project is not None:
+        exam.look("project", lambda: program(project, interpreter, used))
+    backend = exam.get(BACKEND, lambda: Backend.open(backend_url(environ, project), environ))
+    if backend is not None:
+        exam.look(BACKEND, lambda: _backend(backend))
+    config: Mapping[str, str] = {}
+    if project is not None and backend is not None:
+        config = _stack(exam, project, backend, stack, environ, used)
+    exam.look(PLATFORMS, lambda: platforms(config, environ, used))
+    return exam.findings
+
+
+def _project(exam: Examination, directory: Path) -> Project | None:
+    try:
+        return find_project(directory)
+    except NoProject as error:  # credentials and the backend can be looked at without one
+        exam.findings.append(failure("project", error, Level.WARNING))
+        return None
+
+
+def _backend(backend: Backend) -> Iterator[Finding]:
+    backend.check_writable()
+    shown = without_credentials(backend.url)
+    yield Finding(BACKEND, Level.OK, f"{shown} can be read and written")
+    free = backend.free_space()
+    if free is not None and free < _LITTLE_SPACE:
+        yield Finding(
+            BACKEND,
+            Level.WARNING,
+            f"{shown} has {free // 2**20} MiB left: a run ends when its state cannot be written",
+            "make room",
+        )
+    if not backend.keeps_backups:
+        yield Finding(
+            BACKEND,
+            Level.NOTE,
+            "copies of earlier states are turned off: only the .bak file is kept",
+        )
+
+
+def _stack(
+    exam: Examination,
+    project: Project,
+    backend: Backend,
+    name: str | None,
+    environ: Mapping[str, str],
+    used: set[str],
+) -> Mapping[str, str]:
+    """Looks at the stack; its configuration, as far as it can be read."""
+    named = name or exam.get("stack", lambda: selected_stack(project, environ))
+    known = exam.get("stack", lambda: backend.stacks(project.name)) or []
+    names = [each.rsplit("/", 1)[-1] for each in known]
+    if not named or (chosen := named.rsplit("/", 1)[-1]) not in names:
+        exam.findings.append(_no_stack(named, names))
+        return {}
+    subject = stacks.Subject(project, backend, chosen, environ)
+    area = subject.area
+    exam.look(area, lambda: stacks.locks(subject))
+    exam.look(area, lambda: stacks.undone(subject))
+    state = exam.get(area, lambda: stacks.state(subject))
+    if state is not None:
+        exam.look(area, lambda: stacks.health(subject, state))
+        used.update(stacks.used_platforms(state))
+    settings = exam.get(area, lambda: stacks.settings(subject))
+    if settings is None:
+        return {}
+    crypter = exam.get(area, lambda: stacks.crypter(subject, settings))
+    read = exam.get(area, lambda: settings.program_config(crypter)) if crypter else None
+    if read is None:
+        return {}
+    values, secret = read
+    exam.look(area, lambda: stacks.configuration(subject, values, len(secret)))
+    return values
+
+
+def _no_stack(named: str | None, names: list[str]) -> Finding:
+    known = f"stacks of this project: {', '.join(names)}" if names else ""
+    if named is None:
+        remedy = "choose one with --stack NAME or `gpuform stack select NAME`"
+        make = "make one: `gpuform stack init NAME`"
+        return Finding(
+            "stack", Level.WARNING, "no stack is selected", f"{known}; {remedy}" if known else make
+        )
+    make = f"make it: `gpuform stack init {named}`"
+    text = f"there is no stack named {named!r}"
+    return Finding("stack", Level.PROBLEM, text, f"{known}; or {make}" if known else make)

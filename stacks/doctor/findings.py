@@ -1,0 +1,76 @@
+"""What an examination finds, and how whatever a check meets becomes a finding."""
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from gpuform.providers.errors import GpuformError
+from gpuform.stacks.engine.errors import EngineError
+
+T = TypeVar("T")
+
+_PUT_RIGHT = "put it right, and run `gpuform doctor` again"
+
+
+class Level(StrEnum):
+    """How bad it is: with a problem some command fails, or does what nobody wants."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. `remedy` says what to do; it never holds a secret."""
+
+    area: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+
+@dataclass(slots=True)
+class Examination:
+    """Collects findings. What a check raises is one: nothing ends an examination early."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+    def look(self, area: str, check: Callable[[], Iterable[Finding]]) -> None:
+        """Adds what a check finds, and what stops it."""
+        try:
+            for finding in check():
+                self.findings.append(finding)
+        except Exception as error:  # noqa: BLE001 - whatever is broken, it is told
+            self.findings.append(failure(area, error))
+
+    def get(self, area: str, what: Callable[[], T]) -> T | None:
+        """What others are found by; None, and a problem, when it cannot be had."""
+        try:
+            return what()
+        except Exception as error:  # noqa: BLE001 - as above
+            self.findings.append(failure(area, error))
+            return None
+
+
+def failure(area: str, error: Exception, level: Level = Level.PROBLEM) -> Finding:
+    """An error as a finding. Of one that nobody foresaw only its type and its place are told: its
+    text may hold values."""
+    if isinstance(error, EngineError):
+        return Finding(area, level, str(error), error.hint or _PUT_RIGHT)
+    if isinstance(error, GpuformError):
+        return Finding(area, level, error.message, error.hint or _PUT_RIGHT)
+    if isinstance(error, OSError):
+        told = f"{error.filename or 'a file'}: {error.strerror or type(error).__name__}"
+        return Finding(area, level, told, _PUT_RIGHT)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+    return Finding(
+        area,
+        level,
+        f"this could not be looked at ({type(error).__name__}{place})",
+        "report it, with the output of `gpuform doctor --json`",
+    )

@@ -1,0 +1,105 @@
+"""The platforms: credentials, the way to them, and what their clocks say of ours."""
+
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.catalog import LIFECYCLES
+from gpuform.providers.clock import CLOCK_VARIABLE
+from gpuform.providers.errors import (
+    AuthError,
+    GpuformError,
+    MissingCredentials,
+    PermissionDenied,
+    Unreachable,
+)
+from gpuform.providers.probing import Answered, probe
+from gpuform.providers.waiting import duration
+from gpuform.stacks.doctor.findings import Finding, Level, failure
+
+AREA = "platforms"
+_NOTABLE_SKEW = 60.0
+"""Seconds that two clocks may differ without a word: an answer's Date is a little late."""
+
+_WITHOUT_KEYS = ("aios", "lens")
+
+
+def platforms(
+    config: Mapping[str, str], environ: Mapping[str, str], used: Collection[str]
+) -> Iterator[Finding]:
+    """What each platform says to the credentials, all asked at once; those in use first.
+
+    `used` are the platforms that the program or the state names: what is missing for these is a
+    problem, for others nobody needs it.
+    """
+    settings = Settings(config=config.get, environ=environ)
+    names = sorted(LIFECYCLES, key=lambda name: name not in used)
+    with ThreadPoolExecutor(len(names), thread_name_prefix="doctor") as pool:
+        answers = list(pool.map(lambda name: _asked(name, settings), names))
+    clock = environ.get(CLOCK_VARIABLE, "").rstrip("/")
+    for name, answer in zip(names, answers, strict=True):
+        yield from _found(name, answer, in_use=name in used)
+        if isinstance(answer, Answered) and not clock:
+            yield from _skew(name, answer.clock_ahead)
+        elif isinstance(answer, Answered) and answer.address != clock:
+            yield _wrong_clock(name)
+    if any(isinstance(answer, Answered) for answer in answers):
+        text = "no platform tells whether a key may write: that shows with the first change"
+        yield Finding(AREA, Level.NOTE, text)
+
+
+def _asked(name: str, settings: Settings) -> Answered | Exception:
+    try:
+        return probe(name, settings)
+    except Exception as error:  # noqa: BLE001 - one platform's fault is not the others'
+        return error
+
+
+def _found(name: str, answer: Answered | Exception, *, in_use: bool) -> Iterator[Finding]:
+    if isinstance(answer, Answered):
+        accepted = "asks for no key" if name in _WITHOUT_KEYS else "accepts the key, which may read"
+        yield Finding(AREA, Level.OK, f"{name}: {answer.address} answers and {accepted}")
+    elif isinstance(answer, MissingCredentials) and not in_use:
+        yield Finding(AREA, Level.NOTE, f"{name}: not used, and {answer.message}")
+    elif isinstance(answer, GpuformError):
+        level = Level.PROBLEM if in_use else Level.WARNING
+        said = answer.message.removeprefix(f"{name}: ")
+        remedy = answer.hint or "try it again later, or ask the platform's support"
+        yield Finding(AREA, level, f"{name}: {_what(answer)}{said}", remedy)
+    else:
+        found = failure(AREA, answer)
+        yield Finding(AREA, found.level, f"{name}: {found.text}", found.remedy)
+
+
+def _what(error: GpuformError) -> str:
+    kinds = {
+        MissingCredentials: "no credentials: ",
+        AuthError: "the credentials are not accepted: ",
+        PermissionDenied: "the credentials may not read: ",
+        Unreachable: "not reachable: ",
+    }
+    return kinds.get(type(error), "")
+
+
+def _wrong_clock(name: str) -> Finding:
+    return Finding(
+        AREA,
+        Level.PROBLEM,
+        f"{name}: waiting goes by the clock of an emulator ({CLOCK_VARIABLE}), and this is none",
+        f"unset {CLOCK_VARIABLE}",
+    )
+
+
+def _skew(name: str, ahead: float | None) -> Iterator[Finding]:
+    """What a wrong clock would break."""
+    if ahead is None or abs(ahead) < _NOTABLE_SKEW:
+        return
+    way = "ahead of" if ahead > 0 else "behind"
+    yield Finding(
+        AREA,
+        Level.PROBLEM,
+        f"{name}: this machine's clock is {duration(abs(ahead))} {way} the platform's: signed "
+        "requests are refused, what a lost create has made is not known again, and leases and "
+        "plans have wrong times",
+        "set the clock, and keep it right (NTP)",
+    )

@@ -1,0 +1,188 @@
+"""The CI job that a command runs in, as the job's environment variables tell it.
+
+Systems have the names that Pulumi gives them in a stack's history.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Template
+from typing import Final
+
+_OFF: Final = "PULUMI_DISABLE_CI_DETECTION"
+_PULL_REQUEST: Final = re.compile(r"refs/pull/(\d+)/")
+
+
+@dataclass(frozen=True, slots=True)
+class CiJob:
+    """A job of a CI system. What the system does not tell is empty.
+
+    `build_number` counts within a repository, `build_id` within the system; `branch` may be a whole
+    reference; `user` is who started it.
+    """
+
+    system: str
+    build_id: str = ""
+    build_number: str = ""
+    build_type: str = ""
+    build_url: str = ""
+    job: str = ""
+    sha: str = ""
+    branch: str = ""
+    message: str = ""
+    pull_request: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _System:
+    """A CI system: its name, the variable that its jobs have, and the variables of their facts."""
+
+    name: str
+    marker: str
+    facts: Mapping[str, str]
+
+
+# Each fact is a template over the job's variables; one that misses a variable is left out.
+_SYSTEMS: Final = (
+    _System(
+        "GitHub Actions",
+        "GITHUB_ACTIONS",
+        {
+            "build_id": "$GITHUB_RUN_ID",
+            "build_number": "$GITHUB_RUN_NUMBER",
+            "build_type": "$GITHUB_EVENT_NAME",
+            "build_url": "$GITHUB_SERVER_URL/$GITHUB_REPOSITORY/actions/runs/$GITHUB_RUN_ID",
+            "job": "$GITHUB_JOB",
+            "sha": "$GITHUB_SHA",
+            "branch": "$GITHUB_REF",
+            "user": "$GITHUB_ACTOR",
+        },
+    ),
+    _System(
+        "GitLab CI/CD",
+        "GITLAB_CI",
+        {
+            "build_id": "$CI_PIPELINE_ID",
+            "build_number": "$CI_PIPELINE_IID",
+            "build_type": "$CI_PIPELINE_SOURCE",
+            "build_url": "$CI_JOB_URL",
+            "job": "$CI_JOB_NAME",
+            "sha": "$CI_COMMIT_SHA",
+            "branch": "$CI_COMMIT_REF_NAME",
+            "message": "$CI_COMMIT_MESSAGE",
+            "pull_request": "$CI_MERGE_REQUEST_IID",
+            "user": "$GITLAB_USER_LOGIN",
+        },
+    ),
+    _System(
+        "Azure Pipelines",
+        "TF_BUILD",
+        {
+            "build_id": "$BUILD_BUILDID",
+            "build_number": "$BUILD_BUILDNUMBER",
+            "build_type": "$BUILD_REASON",
+            "build_url": "${SYSTEM_COLLECTIONURI}$SYSTEM_TEAMPROJECT/_build/results"
+            "?buildId=$BUILD_BUILDID",
+            "job": "$SYSTEM_JOBDISPLAYNAME",
+            "sha": "$BUILD_SOURCEVERSION",
+            "branch": "$BUILD_SOURCEBRANCH",
+            "message": "$BUILD_SOURCEVERSIONMESSAGE",
+            "pull_request": "$SYSTEM_PULLREQUEST_PULLREQUESTNUMBER",
+            "user": "$BUILD_REQUESTEDFOR",
+        },
+    ),
+    _System(
+        "Jenkins",
+        "JENKINS_URL",
+        {
+            "build_id": "$BUILD_NUMBER",
+            "build_url": "$BUILD_URL",
+            "job": "$JOB_NAME",
+            "sha": "$GIT_COMMIT",
+            "branch": "$GIT_BRANCH",
+            "user": "$BUILD_USER_ID",
+        },
+    ),
+    _System(
+        "Buildkite",
+        "BUILDKITE",
+        {
+            "build_id": "$BUILDKITE_BUILD_ID",
+            "build_number": "$BUILDKITE_BUILD_NUMBER",
+            "build_type": "$BUILDKITE_SOURCE",
+            "build_url": "$BUILDKITE_BUILD_URL",
+            "job": "$BUILDKITE_LABEL",
+            "sha": "$BUILDKITE_COMMIT",
+            "branch": "$BUILDKITE_BRANCH",
+            "message": "$BUILDKITE_MESSAGE",
+            "user": "$BUILDKITE_BUILD_CREATOR",
+        },
+    ),
+    _System(
+        "CircleCI",
+        "CIRCLECI",
+        {
+            "build_id": "$CIRCLE_BUILD_NUM",
+            "build_url": "$CIRCLE_BUILD_URL",
+            "job": "$CIRCLE_JOB",
+            "sha": "$CIRCLE_SHA1",
+            "branch": "$CIRCLE_BRANCH",
+            "user": "$CIRCLE_USERNAME",
+        },
+    ),
+    _System(
+        "Atlassian Bitbucket Pipelines",
+        "BITBUCKET_COMMIT",
+        {
+            "build_number": "$BITBUCKET_BUILD_NUMBER",
+            "sha": "$BITBUCKET_COMMIT",
+            "branch": "$BITBUCKET_BRANCH",
+            "pull_request": "$BITBUCKET_PR_ID",
+        },
+    ),
+    _System("Travis CI", "TRAVIS", {"build_id": "$TRAVIS_JOB_ID", "branch": "$TRAVIS_BRANCH"}),
+)
+
+# Pulumi's variables for a system that nobody knows.
+_GENERIC: Final = {
+    "build_id": "$PULUMI_CI_BUILD_ID",
+    "build_number": "$PULUMI_CI_BUILD_NUMBER",
+    "build_type": "$PULUMI_CI_BUILD_TYPE",
+    "build_url": "$PULUMI_CI_BUILD_URL",
+    "sha": "$PULUMI_CI_PULL_REQUEST_SHA",
+    "branch": "$PULUMI_CI_BRANCH_NAME",
+    "message": "$PULUMI_COMMIT_MESSAGE",
+    "pull_request": "$PULUMI_PR_NUMBER",
+}
+
+
+def ci_job(environ: Mapping[str, str]) -> CiJob | None:
+    """The job that a process with these variables runs in; None where it is none.
+
+    PULUMI_DISABLE_CI_DETECTION says that it is none.
+    """
+    if environ.get(_OFF):
+        return None
+    given = {name: value for name, value in environ.items() if value}
+    for system in _SYSTEMS:
+        if system.marker in given:
+            return _job(system.name, system.facts, given)
+    if name := given.get("PULUMI_CI_SYSTEM"):
+        return _job(name, _GENERIC, given)
+    return CiJob("CI") if given.get("CI", "").lower() in ("1", "true") else None
+
+
+def _job(system: str, templates: Mapping[str, str], given: Mapping[str, str]) -> CiJob:
+    facts = {name: _fact(template, given) for name, template in templates.items()}
+    merged = _PULL_REQUEST.match(facts.get("branch", ""))
+    if merged and not facts.get("pull_request"):
+        facts["pull_request"] = merged[1]
+    return CiJob(system, **facts)
+
+
+def _fact(template: str, given: Mapping[str, str]) -> str:
+    try:
+        return Template(template).substitute(given)
+    except KeyError:
+        return ""

@@ -1,0 +1,65 @@
+"""Commands that can be stopped in the middle: processes, and a program whose creates take long."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
+
+# The first machine waits as gpuform's own resources do, the second hears of nothing.
+PROGRAM = """
+import time
+from gpuform.providers.call import current_call
+from gpuform.providers.errors import Cancelled
+from pulumi.dynamic import CreateResult, Resource, ResourceProvider
+
+class Patient(ResourceProvider):
+    def create(self, props):
+        call = current_call()
+        print("in create", flush=True)
+        try:
+            call.sleep(600)
+        except Cancelled as error:
+            call.init_errors.append(error.reason)
+        return CreateResult("m-1", {})
+
+class Deaf(ResourceProvider):
+    def create(self, props):
+        print("in create", flush=True)
+        time.sleep(600)
+        return CreateResult("m-2", {})
+
+class Machine(Resource):
+    def __init__(self, name):
+        super().__init__(PROVIDER(), name, {})
+
+Machine("a")
+"""
+
+
+@contextlib.contextmanager
+def started(*args: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*GPUFORM, *args],
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if text in line:
+            return seen
+    raise AssertionError(f"{text!r} never came:\n{seen}")

@@ -1,0 +1,186 @@
+"""Where a run comes from: git, the CI job, the account; with Pulumi's names."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpuform.stacks.engine.ci import CiJob, ci_job
+from gpuform.stacks.engine.git import git_facts
+from gpuform.stacks.engine.origin import Origin
+
+GITHUB = {
+    "GITHUB_ACTIONS": "true",
+    "GITHUB_RUN_ID": "8012345678",
+    "GITHUB_RUN_NUMBER": "42",
+    "GITHUB_EVENT_NAME": "push",
+    "GITHUB_SERVER_URL": "https://github.com",
+    "GITHUB_REPOSITORY": "acme/clusters",
+    "GITHUB_JOB": "deploy",
+    "GITHUB_SHA": "0" * 40,
+    "GITHUB_REF": "refs/heads/main",
+    "GITHUB_ACTOR": "ada",
+}
+
+
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, whose project is in a folder of it."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    for name, value in (("AUTHOR", "Ada"), ("COMMITTER", "Grace")):
+        monkeypatch.setenv(f"GIT_{name}_NAME", value)
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", f"{value.lower()}@example.com")
+    project = tmp_path / "clusters" / "training"
+    project.mkdir(parents=True)
+    (project / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "remote", "add", "origin", "https://x:hunter2@github.com/acme/clusters.git")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "Train on 16 GPUs\n\nBecause of the benchmark.")
+    return project
+
+
+class TestGit:
+    def test_commit_branch_and_repository(self, repository: Path) -> None:
+        title, facts = git_facts(repository)
+        assert title == "Train on 16 GPUs"
+        assert len(facts.pop("git.head")) == 40
+        assert facts == {
+            "git.author": "Ada",
+            "git.author.email": "ada@example.com",
+            "git.committer": "Grace",
+            "git.committer.email": "grace@example.com",
+            "git.headName": "refs/heads/main",
+            "git.dirty": "false",
+            "vcs.kind": "github.com",
+            "vcs.owner": "acme",
+            "vcs.repo": "clusters",
+            "vcs.root": "clusters/training",
+        }
+
+    @pytest.mark.parametrize(
+        ("path", "dirty"),
+        [
+            ("clusters/training/new.py", "true"),
+            ("elsewhere.txt", "true"),
+            # What runs keep themselves is no change of the program.
+            ("clusters/training/.gpuform/intents/one.json", "false"),
+            ("state/.pulumi/stacks/demo/dev.json", "false"),
+        ],
+    )
+    def test_dirty(self, repository: Path, tmp_path: Path, path: str, dirty: str) -> None:
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+        assert git_facts(repository)[1]["git.dirty"] == dirty
+
+    def test_a_detached_head_has_no_branch(self, repository: Path) -> None:
+        git(repository, "checkout", "-q", "--detach")
+        assert "git.headName" not in git_facts(repository)[1]
+
+    @pytest.mark.parametrize(
+        ("url", "found"),
+        [
+            ("git@gitlab.com:group/sub/clusters.git", ("gitlab.com", "group/sub", "clusters")),
+            ("ssh://git@git.example.com:2222/a/b", ("git.example.com", "a", "b")),
+            ("https://token@dev.azure.com/a/_git/b", ("dev.azure.com", "a/_git", "b")),
+            ("https://x:hun@ter2@github.com/a/b.git", ("github.com", "a", "b")),
+            ("https://x:hun/ter2@github.com/a/b.git", None),
+            ("/srv/git/clusters.git", None),
+        ],
+    )
+    def test_remotes(self, repository: Path, url: str, found: tuple[str, ...] | None) -> None:
+        git(repository, "remote", "set-url", "origin", url)
+        facts = git_facts(repository)[1]
+        told = tuple(facts[k] for k in ("vcs.kind", "vcs.owner", "vcs.repo") if k in facts)
+        assert told == (found or ())
+
+    def test_without_a_repository_a_commit_or_git(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+        assert git_facts(tmp_path) == ("", {})
+        git(tmp_path, "init", "-q")
+        assert git_facts(tmp_path) == ("", {})
+        monkeypatch.setenv("PATH", "")
+        assert git_facts(tmp_path) == ("", {})
+
+
+class TestCi:
+    def test_github(self) -> None:
+        assert ci_job(GITHUB) == CiJob(
+            "GitHub Actions",
+            build_id="8012345678",
+            build_number="42",
+            build_type="push",
+            build_url="https://github.com/acme/clusters/actions/runs/8012345678",
+            job="deploy",
+            sha="0" * 40,
+            branch="refs/heads/main",
+            user="ada",
+        )
+
+    def test_a_pull_request_of_github(self) -> None:
+        job = ci_job({**GITHUB, "GITHUB_REF": "refs/pull/17/merge"})
+        assert job is not None
+        assert job.pull_request == "17"
+
+    @pytest.mark.parametrize(
+        ("variables", "system"),
+        [
+            ({"GITLAB_CI": "true"}, "GitLab CI/CD"),
+            ({"TF_BUILD": "True"}, "Azure Pipelines"),
+            ({"JENKINS_URL": "https://ci.example.com"}, "Jenkins"),
+            ({"CIRCLECI": "true", "CI": "true"}, "CircleCI"),
+            ({"PULUMI_CI_SYSTEM": "Ours", "PULUMI_CI_BUILD_ID": "9"}, "Ours"),
+            ({"CI": "true"}, "CI"),
+        ],
+    )
+    def test_others(self, variables: dict[str, str], system: str) -> None:
+        job = ci_job(variables)
+        assert job is not None
+        assert job.system == system
+        assert "$" not in repr(job)
+
+    @pytest.mark.parametrize(
+        "variables",
+        [
+            {},
+            {"CI": "false"},
+            {"GITHUB_ACTIONS": ""},
+            GITHUB | {"PULUMI_DISABLE_CI_DETECTION": "1"},
+        ],
+    )
+    def test_none(self, variables: dict[str, str]) -> None:
+        assert ci_job(variables) is None
+
+
+class TestOrigin:
+    def test_of_a_ci_job(self, repository: Path) -> None:
+        git(repository, "checkout", "-q", "--detach")
+        origin = Origin.of(repository, GITHUB, plan=("81ab", "2026-11-21T22:57:37Z"))
+        assert origin.message == "Train on 16 GPUs"
+        told = dict(origin.environment)
+        assert told["ci.system"] == "GitHub Actions"
+        assert told["ci.build.number"] == "42"
+        assert told["git.headName"] == "refs/heads/main"
+        assert told["git.head"] != told["ci.pr.headSHA"]
+        assert told["gpuform.user"] == "ada"
+        assert told["gpuform.ci.job"] == "deploy"
+        assert (told["update.plan"], told["gpuform.plan.seal"]) == ("true", "81ab")
+        assert "" not in told.values()
+        assert "hunter2" not in repr(origin)
+
+    def test_of_a_person(self, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LOGNAME", "grace")
+        origin = Origin.of(repository, {}, message="more GPUs")
+        assert origin.message == "more GPUs"
+        assert origin.environment["gpuform.user"] == "grace"
+        assert origin.environment["update.plan"] == "false"
+        assert origin.environment["exec.kind"] == "cli"
+        assert not [name for name in origin.environment if name.startswith("ci.")]
