@@ -163,6 +163,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     actions = NodePoolActions
     planned = pool_changes.PLANNED
     parts = "node_ids"
+    parts_kind = "GpuNode"
 
     @classmethod
     def gpus(cls, values: Mapping[str, Any]) -> int | None:
@@ -222,12 +223,13 @@ def _observed(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> dict[str,
 
 
 def _importable(named: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:
-    """What a program would declare of these nodes."""
+    """What a program would declare of these nodes. Which public IP one has is not told."""
     first = named[0]
-    keys = [node.gpu_node_name.removeprefix(f"{prefix}-") for node in named]
-    many: dict[str, Any] = {"nodes": {key: {} for key in keys}}
-    if all(re.fullmatch(r"[0-9]{3}", key) for key in keys):
-        many = {"count": len(keys)}
+    own = {node.gpu_node_name.removeprefix(f"{prefix}-"): _own(node) for node in named}
+    alike = all(each == own[key] for key in list(own)[:1] for each in own.values())
+    many: dict[str, Any] = {"nodes": own}
+    if alike and all(re.fullmatch(r"[0-9]{3}", key) for key in own):
+        many = {"count": len(own), **_own(first)}
     return {
         "node_pool_id": first.node_pool_id,
         "cluster_fabric_name": first.cluster_fabric_name,
@@ -239,3 +241,9 @@ def _importable(named: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:
         "subnet_id": first.network_id,
         "init_script": first.init_script.get_secret_value(),
     }
+
+
+def _own(node: wire.GpuNode) -> dict[str, Any]:
+    """What a program would declare of a node where it is not as usual."""
+    own: dict[str, Any] = {"lock_enabled": True} if node.lock_enabled else {}
+    return own | ({"state": "STOPPED"} if power_of(node.state) == "STOPPED" else {})

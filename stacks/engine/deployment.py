@@ -33,6 +33,7 @@ from gpuform.stacks.engine.events import (
 )
 from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.monitor import Engine, Monitor, Target
+from gpuform.stacks.engine.owners import Owners
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.provider_resource import DefaultProvider
 from gpuform.stacks.engine.registration import Read, Registration
@@ -79,7 +80,7 @@ class Subject:
 
     `provider_config` is the configuration as the default provider's properties hold it; `write`
     puts a checkpoint on disk; `stack_references` reads other stacks; a run that changes something
-    keeps a `journal`, if there is one.
+    keeps a `journal`, if there is one; `others` finds what other stacks of the backend have.
     """
 
     program: language.Program
@@ -89,6 +90,7 @@ class Subject:
     write: Callable[[bytes], None]
     stack_references: StackReferences
     journal: Journal | None = None
+    others: Callable[[], Owners] = Owners
 
 
 _NO_CHANGES = frozenset({Op.SAME, Op.READ, Op.DISCARD})
@@ -237,6 +239,7 @@ class Deployment:
             events=self.events,
             tell=self._executor.fail,
             selection=self.options.selection,
+            others=self.subject.others,
         )
 
     def _update(self, base: Sequence[ResourceState]) -> None:
