@@ -5,7 +5,7 @@ platform does not answer, so that silence is never taken for emptiness.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -18,8 +18,8 @@ class Held:
 
     `created_at` is Unix time in seconds; `hourly_cost` is in `currency`; `tags` are labels, or
     names with values, None where the platform shows none. `told` has inputs that its list tells,
-    and reading the object does not. An object that is `bound` exists with its parts: nobody pays
-    for it, and nobody can delete it.
+    and reading the object does not. What is `made_of` others, by their ids, is not an object of its
+    own: nobody pays for it, and it goes with its parts; it may be one way of several to group them.
     """
 
     platform: str
@@ -33,17 +33,19 @@ class Held:
     hourly_cost: float | None = None
     currency: str = ""
     told: Mapping[str, Any] = field(default_factory=dict)
-    bound: bool = False
+    made_of: tuple[str, ...] = ()
 
 
-Inventory = Callable[[Settings, str | None], Sequence[Held]]
-
-
-def held_by(platform: str, settings: Settings, region: str | None = None) -> Sequence[Held]:
+def held_by(platform: str, settings: Settings, regions: Sequence[str] = ()) -> list[Held]:
     """What the account has, without what is being deleted.
 
-    A `region` chooses the address that is asked, where a platform has one for each region; it is
-    no filter. MissingCredentials where nothing says how to reach the platform.
+    A platform with an address for each region is asked at those of `regions`, or at the default
+    one. MissingCredentials where nothing says how to reach the platform.
     """
-    held: Inventory = import_module(f"gpuform.providers.{platform}.inventory").held
-    return held(settings, region)
+    inventory = import_module(f"gpuform.providers.{platform}.inventory")
+    held: Callable[[Settings], Sequence[Held]] = inventory.held
+    if not regions or not getattr(inventory, "ADDRESS_BY_REGION", False):
+        return list(held(settings))
+    asked = (held(replace(settings, region=region)) for region in regions)
+    found = {(each.kind, each.id): each for held_there in asked for each in held_there}
+    return list(found.values())

@@ -6,7 +6,7 @@ from gpuform.providers.inventory import Held
 from gpuform.schemas.aios import wire
 
 
-def held(settings: Settings, region: str | None = None) -> list[Held]:  # noqa: ARG001 - one address
+def held(settings: Settings) -> list[Held]:
     """One query. A record costs nothing by itself; what its hardware costs is not told."""
     return [
         Held(

@@ -4,6 +4,6 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.inventory import Held
 
 
-def held(settings: Settings, region: str | None = None) -> list[Held]:  # noqa: ARG001 - no object
+def held(settings: Settings) -> list[Held]:  # noqa: ARG001 - nothing is asked
     """Nothing, and nothing is asked."""
     return []

@@ -8,7 +8,7 @@ from gpuform.schemas.tensorone.moments import unix_time
 from gpuform.schemas.tensorone.statuses import ClusterStatus
 
 
-def held(settings: Settings, region: str | None = None) -> list[Held]:  # noqa: ARG001 - one address
+def held(settings: Settings) -> list[Held]:
     """As many lists as there are pages; the cost is the current hourly rate."""
     found = (each.cluster for each in client_for(settings).clusters())
     return [_held(each) for each in found if each.status != ClusterStatus.DELETING]

@@ -10,7 +10,7 @@ from gpuform.schemas.together.statuses import ClusterStatus, VolumeStatus
 from gpuform.schemas.together.timestamps import unix_time
 
 
-def held(settings: Settings, region: str | None = None) -> list[Held]:  # noqa: ARG001 - one address
+def held(settings: Settings) -> list[Held]:
     """Two lists. A volume's region is that of a cluster which has it, and else not told."""
     client = client_for(settings)
     clusters = client.clusters()

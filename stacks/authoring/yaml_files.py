@@ -5,7 +5,7 @@ what was intended afterwards is refused instead.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import yaml
@@ -48,21 +48,23 @@ def with_entries(text: str, declared: Declared, where: str) -> str:
     return _checked(text, wanted, where)
 
 
-def without_option(text: str, section: str, name: str, option: str, where: str) -> str:
-    """The file without one option of an entry, which may lack it; an empty `options` goes, too.
+def without_option(text: str, entries: Iterable[tuple[str, str]], option: str, where: str) -> str:
+    """The file without one option of these entries, by section and name, which may lack it.
 
-    FileNotEdited where that cannot be said otherwise.
+    An empty `options` goes, too. FileNotEdited where that cannot be said otherwise.
     """
     wanted = _meaning(text, where)
-    entry = (wanted.get(section) or {}).get(name) or {}
-    if option not in (entry.get("options") or {}):
-        return text
-    del entry["options"][option]
-    path = [section, name, "options", option]
-    if not entry["options"]:
-        del entry["options"]
-        path.pop()
-    return _checked(_File(text, where).without(*path), wanted, where)
+    paths = []
+    for section, name in entries:
+        entry = (wanted.get(section) or {}).get(name) or {}
+        if option not in (entry.get("options") or {}):
+            continue
+        del entry["options"][option]
+        paths.append([section, name, "options", option])
+        if not entry["options"]:
+            del entry["options"]
+            paths[-1].pop()
+    return _checked(_File(text, where).without(paths), wanted, where) if paths else text
 
 
 def _checked(text: str, wanted: Mapping[str, Any], where: str) -> str:
@@ -108,20 +110,27 @@ class _File:
         end = self._end_of_content(min(following, default=len(self._lines)), column)
         return self._with(end, lines_of(names, column, step))
 
-    def without(self, *path: str) -> str:
-        """Without a member that is not the only one: its lines, or its part of a line."""
+    def without(self, paths: Iterable[Sequence[str]]) -> str:
+        """Without these members, none of which is the only one of its object."""
+        text = "".join(self._lines)
+        for begin, end in sorted(map(self._span, paths), reverse=True):
+            text = text[:begin] + text[end:]
+        return text
+
+    def _span(self, path: Sequence[str]) -> tuple[int, int]:
+        """From where to where a member goes: its lines, or its part of a line."""
         parent = self._find(*path[:-1])
         at = next(n for n, (key, _) in enumerate(parent.value) if key.value == path[-1])
         key, value = parent.value[at]
         if not parent.flow_style:
-            first, last = key.start_mark.line, _last(value).end_mark.line
-            return "".join([*self._lines[:first], *self._lines[last + 1 :]])
+            begin = self._offset(key.start_mark.line)
+            return begin, self._offset(_last(value).end_mark.line + 1)
         if at + 1 < len(parent.value):
-            begin, end = key.start_mark, parent.value[at + 1][0].start_mark
+            first, last = key.start_mark, parent.value[at + 1][0].start_mark
         else:
-            begin, end = _last(parent.value[at - 1][1]).end_mark, value.end_mark
-        text = "".join(self._lines)
-        return text[: self._offset(begin)] + text[self._offset(end) :]
+            first, last = _last(parent.value[at - 1][1]).end_mark, value.end_mark
+        begin, end = (self._offset(mark.line) + mark.column for mark in (first, last))
+        return begin, end
 
     def problem(self, message: str, *path: str) -> FileNotEdited:
         """About a member."""
@@ -154,8 +163,8 @@ class _File:
             end -= 1
         return end
 
-    def _offset(self, mark: Any) -> int:
-        return sum(map(len, self._lines[: mark.line])) + int(mark.column)
+    def _offset(self, line: int) -> int:
+        return sum(map(len, self._lines[:line]))
 
     def _find(self, *path: str) -> Any:
         node: Any = self._root

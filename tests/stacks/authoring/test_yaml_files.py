@@ -76,7 +76,7 @@ def test_a_file_may_be_empty_or_have_empty_sections_or_no_line_break_at_its_end(
     made = with_entries(before, DECLARED, "t.yaml")
     assert made.startswith(before) or "clusters:\n  train:" in made
     assert made.endswith("\n")
-    assert without_option(made, "clusters", "train", "import", "t.yaml") != made
+    assert without_option(made, [("clusters", "train")], "import", "t.yaml") != made
 
 
 def test_line_breaks_and_a_byte_order_mark_stay() -> None:
@@ -142,7 +142,7 @@ def test_text_that_would_change_is_refused() -> None:
 )
 def test_an_option_goes_with_its_line(options: str, left: str) -> None:
     text = "clusters:\n  a:\n    platform: together\n{}    num_gpus: 8\n  b:\n    platform: aios\n"
-    assert without_option(text.replace("{}", options), "clusters", "a", "import", "t.yaml") == (
+    assert without_option(text.replace("{}", options), [("clusters", "a")], "import", "t.yaml") == (
         text.replace("{}", left)
     )
 
@@ -150,4 +150,4 @@ def test_an_option_goes_with_its_line(options: str, left: str) -> None:
 def test_an_option_goes_from_an_entry_in_one_line() -> None:
     text = "clusters:\n  a: {platform: together, options: {import: x}} # one\n"
     left = "clusters:\n  a: {platform: together} # one\n"
-    assert without_option(text, "clusters", "a", "import", "t.yaml") == left
+    assert without_option(text, [("clusters", "a")], "import", "t.yaml") == left
