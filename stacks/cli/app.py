@@ -31,6 +31,10 @@ _COMMANDS = {
         "status_command",
         "Show the stack's resources: state, readiness, GPUs, cost, alerts.",
     ),
+    "orphans": (
+        "orphans_command",
+        "Show what the platforms hold and no stack of this backend owns.",
+    ),
     "validate": (
         "validate_command",
         "Check topology files: every problem at once, with file, line and column.",
