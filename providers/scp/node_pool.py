@@ -68,8 +68,8 @@ class NodePoolActions:
         if place is None:
             return None
         client = self._client(known)
-        if not known and not call.known.get("node_ids"):
-            return self._imported(client, call, *place.groups())
+        if "ready" not in call.known:  # nothing was ever seen of it
+            return self._imported(client, call, id_, known)
         nodes, ledger = self._nodes(client, call, id_, known)
         nodes.look()
         if not nodes.seen:
@@ -124,25 +124,34 @@ class NodePoolActions:
         return PoolNodes(client, ledger, call.known, fabrics), ledger
 
     def _imported(
-        self, client: ScpClient, call: Call, pool: str, fabric: str, prefix: str
+        self, client: ScpClient, call: Call, id_: str, known: Mapping[str, Any]
     ) -> Seen | None:
+        """The nodes of the id's fabric that are declared one by one, else all with its prefix."""
+        pool, fabric, prefix = id_.split("/")
+        declared = DeclaredPool.of(known) if known else None
+
+        def is_meant(name: str) -> bool:
+            if declared and declared.count is None:
+                return declared.has(name)
+            return name.rpartition("-")[0] == prefix
+
         named = [
             node
             for node in client.shared_nodes(fabric).all()
             if node.node_pool_id == pool
-            and node.gpu_node_name.startswith(f"{prefix}-")
+            and is_meant(node.gpu_node_name)
             and not is_leaving(node.state)
         ]
         if not named:
             return None
-        ids = [node.id for node in named]
-        ledger = Ledger(call, target_of(pool, prefix), "", ids)
+        ledger = Ledger(call, target_of(pool, prefix), "", [node.id for node in named])
         nodes = PoolNodes(client, ledger, {}, [fabric])
         nodes.look()
         inputs = _importable(named, prefix)
-        start = 0 if "count" in inputs else len(prefix) + 1
-        reason = _not_ready(nodes.all, None)
-        return Observed(inputs, outputs_of(nodes, ledger, lambda name: name[start:], reason))
+        declared = declared or DeclaredPool.of(inputs)
+        seen = _observed(nodes.all, declared) if known else {}
+        outputs = outputs_of(nodes, ledger, declared.key_of, _not_ready(nodes.all, declared))
+        return Observed({**inputs, **seen}, outputs)
 
     def _client(self, values: Mapping[str, Any]) -> ScpClient:
         region = values.get("region_id")

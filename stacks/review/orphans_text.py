@@ -56,6 +56,8 @@ def _sums(found: Orphans, backend: str) -> str:
         return "No platform was asked."
     *others, last = found.asked
     where = f"on {', '.join(others)} and {last}" if others else f"on {last}"
+    if not found.objects and found.failures:
+        return f"Nothing was found {where}, but not all could be read: there may be orphans."
     if not found.objects:
         return f"No orphans {where}: every object belongs to a stack of {backend}."
     costs: dict[str, float] = {}
