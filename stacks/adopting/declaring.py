@@ -106,7 +106,7 @@ class _Work:
         unknown = dict.fromkeys(values.keys() - plain.keys(), UNKNOWN)
         for problem in check(model, {**plain, **unknown})[1]:
             self.problems.append(f"{wanted}: {problem.path} {problem.reason}")
-        values = self._without_secrets(name, model, values)
+        values = _without_computed(model, self._without_secrets(name, model, values))
         properties = self.links.applied(wanted.platform, wanted.kind, values)
         options: dict[str, Value] = {"import": wanted.id}
         if self.choices.parent is not None:
@@ -161,6 +161,21 @@ class _Work:
             self.secrets[variable] = value if isinstance(value, str) else json.dumps(value)
             made[key] = ConfigValue(variable)
         return made
+
+
+def _without_computed(model: type[InputModel], values: dict[str, Value]) -> dict[str, Value]:
+    """Without what the model computes from the rest, such as sums: nobody has to keep it right."""
+    whole, left = model.canonical(dict(values)), dict(values)
+    for name, value in values.items():
+        less = {key: each for key, each in left.items() if key != name}
+        if model.canonical(dict(less)) == whole:
+            left = less
+            continue
+        for inner in value if isinstance(value, dict) else ():
+            part = {key: each for key, each in left[name].items() if key != inner}
+            if model.canonical({**left, name: part}) == whole:
+                left[name] = part
+    return left
 
 
 def _known(found: Found, name: str) -> Known:
