@@ -5,6 +5,8 @@ import io
 import itertools
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -151,3 +153,21 @@ def test_what_is_imported_has_no_changes_and_can_be_destroyed(
 
     imported()
     assert len(accepted) > 1, "the platform refuses nearly all"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_an_import_that_is_killed_at_any_point_goes_on(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "conformance.import_crashes", str(tmp_path / "loop")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=880,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    told = "\n".join(f"killed at {each['at']}\n{each['why']}" for each in found["failures"])
+    assert not found["failures"], told
+    assert found["points"] >= 10
