@@ -169,7 +169,7 @@ def _refuse_changes(outcome: Outcome) -> None:
             if _is_sent(change):
                 raise EngineError(
                     f"{resource.urn}: {change.path} would be changed from {change.before!r} to "
-                    f"{change.after!r} by what import declares",
+                    f"{change.after!r} by what import declares, or the file's defaults",
                     hint="nothing was adopted. Declare it yourself, with `import` in its options, "
                     "and look at `gpuform preview`",
                 )

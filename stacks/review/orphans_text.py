@@ -59,7 +59,7 @@ def _sums(found: Orphans, backend: str) -> str:
     if not found.objects and found.failures:
         return f"Nothing was found {where}, but not all could be read: there may be orphans."
     if not found.objects:
-        return f"No orphans {where}: every object belongs to a stack of {backend}."
+        return f"No orphans {where}: every object belongs to a stack (backend {backend})."
     costs: dict[str, float] = {}
     for held in (each.held for each in found.objects):
         if held.hourly_cost is not None:
@@ -68,7 +68,7 @@ def _sums(found: Orphans, backend: str) -> str:
     unknown = sum(each.held.hourly_cost is None for each in found.objects)
     known += [f"{counted(unknown, 'cost')} unknown"] if unknown else []
     parts = ", ".join([counted(len(found.objects), "orphan"), *known])
-    return f"{parts}: {where}, owned by no stack of {backend}."
+    return f"{parts}: {where}, owned by no stack (backend {backend})."
 
 
 def _told(intent: Intent) -> str:
