@@ -113,7 +113,10 @@ def _sorted(request: Request) -> _Sorted:
         owner = mine.get(each.key)
         pending = request.place.pending.get(each.key)
         if owner is not None and not (is_bound and each.name not in ("", name_of(owner.urn))):
-            found.told.append(f"{each}: is in the stack already, as {name_of(owner.urn)}")
+            name = name_of(owner.urn)
+            is_declared = (each.section, name) in request.place.names
+            undeclared = "" if is_declared else "; its declaration was not found"
+            found.told.append(f"{each}: is in the stack already, as {name}{undeclared}")
             if pending is not None:
                 found.finished.append(_target(each, name_of(owner.urn), owner.urn))
         elif pending is not None and each.name in ("", pending):

@@ -68,7 +68,13 @@ def _given(
 @click.option("--python", is_flag=True, help="Write Python, also where there is a topology.")
 @click.option("--preview-only", is_flag=True, help="Show what would be written, and do nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
-@click.option("--parallel", "-p", type=click.IntRange(1), metavar="N", hidden=True)
+@click.option(
+    "--parallel",
+    "-p",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Most resource operations at a time; 256 when not given.",
+)
 @click.option(
     "--emulate",
     is_flag=True,
@@ -77,7 +83,7 @@ def _given(
 @lock_flag
 @stack_flags
 def import_(**flags: Any) -> int:
-    """Take objects that exist into the stack.
+    """Take objects that exist into the stack, with their entries.
 
     One by TYPE, NAME and ID (together:Cluster train 6f3a...), or all that an account holds. Writes
     their entries into topology.yaml, or into the Python program, shows what will be adopted, asks,
