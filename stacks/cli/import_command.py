@@ -37,7 +37,7 @@ def _given(
     "regions",
     multiple=True,
     metavar="REGION",
-    help="Only of these regions; scp is asked at their addresses.",
+    help="Only of these regions, of what tells its own; scp is asked at their addresses.",
 )
 @click.option(
     "--tag",

@@ -313,3 +313,70 @@ def test_values_of_set_are_yaml_or_configuration(account: Account) -> None:
     told = account.refused(gate[0], "second", gate[2], "--set", "condition={{ config.c }}")
     assert "the stack has no value of config.c" in told
     assert account.ids == {"healthy": "overview"}
+
+
+def test_entries_go_to_another_file_of_the_topology_and_under_a_parent(account: Account) -> None:
+    assert account.run("up", "--yes", "--skip-preview").code == 0
+    id_ = account.bench(environment_variables={})
+    one = ("tensorone:Cluster", "bench", id_)
+    assert "more.yaml is no part of topology.yaml" in account.refused(*one, "--out", "more.yaml")
+    (account.project / "more.yaml").write_text("# more\n")
+    (account.project / "topology.yaml").write_text(f"include: [more.yaml]\n{TOPOLOGY}")
+    assert "has no resource dta" in account.refused(*one, "--parent", "dta")
+    account.imports(*one, "--out", "more.yaml", "--parent", "data", "--protect")
+    more = (account.project / "more.yaml").read_text()
+    assert more.startswith("# more\n\nclusters:\n  bench:\n")
+    assert more.endswith('    options: {parent: "{{ shared_volumes.data }}", protect: true}\n')
+    assert account.topology == f"include: [more.yaml]\n{TOPOLOGY}"
+    state = json.loads(account.files["dev.json"])["checkpoint"]["latest"]["resources"]
+    bench = next(each for each in state if each.get("id") == id_)
+    assert "SharedVolume$pulumi-python:dynamic/gpuform.tensorone:Cluster::bench" in bench["urn"]
+    assert bench["protect"] is True
+
+
+def test_an_option_in_the_file_adopts_and_changes_what_is_declared_otherwise(
+    account: Account,
+) -> None:
+    ids = {name: account.bench(name=name, environment_variables={}) for name in ("a-1", "a-2")}
+    entry = """
+clusters:
+  a:
+    platform: tensorone
+    for_each: {"1": ID1, "2": ID2}
+    name: "a-{{ each.key }}"
+    gpu_type: A100
+    gpu_count: 2
+    storage_gb: 100
+    region: us-west-2
+    project_id: proj_456
+    docker_image: a/b:c
+    tags: {team: ours}
+    options: {import: "{{ each.value }}"}
+"""
+    entry = entry.replace("ID1", ids["a-1"]).replace("ID2", ids["a-2"])
+    (account.project / "topology.yaml").write_text(f"{TOPOLOGY}{entry}")
+    ran = account.run("up", "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    assert "= 2 imported" in ran.out
+    assert "~ 2 updated" in ran.out
+    assert {name: account.ids[name] for name in ids} == ids
+    assert account.run("preview", "--expect-no-changes").code == 0
+
+
+def test_types_names_and_regions_choose(account: Account) -> None:
+    account.cluster()
+    account.volume("lonely")
+    wanted = ("--all", "--platform", "together", "--preview-only")
+
+    def shown(*flags: str) -> list[str]:
+        ran = account.run("import", *wanted, "--set", "region=us-central-8", *flags)
+        return [line.strip() for line in ran.out.splitlines() if line.endswith(":")]
+
+    assert shown() == ["clusters:", "train-ing:", "cluster_config:", "shared_volumes:", "lonely:"]
+    assert "lonely:" not in shown("--type", "together:Cluster")
+    assert "train-ing:" not in shown("--name", "lone*")
+    assert "lonely:" not in shown("--region", "us-central-8")  # it does not tell its region
+    ran = account.run("import", *wanted, "--tag", "a")
+    assert "together does not tell the tags" in ran.err
+    ran = account.run("import", "--all", "--platform", "tensorne", "--yes")
+    assert "did you mean tensorone" in ran.err
