@@ -151,6 +151,11 @@ class Backend:
         """Where the journal of a run is kept."""
         return self.own_file(project, stack, "journal")
 
+    @property
+    def import_lock(self) -> Path:
+        """The lock of who imports: for all stacks one, since an object has one owner."""
+        return self._folder("gpuform", "import.lock")
+
     def set_journal_aside(self, project: str, stack: str) -> Path | None:
         """Give up a journal that is left; it is kept beside its place, which is returned."""
         path = self.journal(project, stack)

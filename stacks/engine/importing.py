@@ -4,14 +4,14 @@ The platform is asked what the object is; what the declaration wants otherwise i
 same run, after the plan has shown it. A declaration that would replace the object is refused.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from gpuform.providers.lifecycle import PROVIDER_KEY
 from gpuform.stacks.engine import resource_diff, values
 from gpuform.stacks.engine.checking import checked
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.owners import Owners
+from gpuform.stacks.engine.owners import Others, Owners
 from gpuform.stacks.engine.presentation import describe
 from gpuform.stacks.engine.provider_host import Created, ProviderHost
 from gpuform.stacks.engine.registration import Registration
@@ -46,12 +46,13 @@ _Key = tuple[str, str, object]
 class Owned:
     """The objects that somebody has already: none of them is imported a second time.
 
-    `base` is what the stack itself has, `others` finds what other stacks of its backend have.
+    `base` is what the stack itself has, `others` are the other stacks of its backend.
     """
 
     host: ProviderHost
     base: Iterable[ResourceState]
-    others: Callable[[], Owners]
+    others: Others | None
+    preview: bool
     _owners: dict[_Key, str] = field(default_factory=dict)
     _is_read: bool = False
 
@@ -79,7 +80,7 @@ class Owned:
     def _read(self) -> None:
         if self._is_read:
             return
-        others = self.others()
+        others = self.others.owners(claim=not self.preview) if self.others else Owners()
         for unreadable in others.unreadable:
             raise unreadable
         self._is_read = True

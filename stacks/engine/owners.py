@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from gpuform.stacks.engine import journal
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.kernel_lock import KernelLock, Taking
 from gpuform.stacks.engine.state import ResourceState, Snapshot, load_checkpoint
 from gpuform.stacks.engine.urn import is_provider
 
@@ -30,6 +31,31 @@ class Owners:
 
     resources: list[tuple[str, ResourceState]] = field(default_factory=list)
     unreadable: list[UnreadableStack] = field(default_factory=list)
+
+
+class Others:
+    """The stacks of a backend beside one of them, whose run may import what they do not have."""
+
+    def __init__(self, backend: Backend, stack: str) -> None:
+        self._backend = backend
+        self._stack = stack
+        self._lock = KernelLock(backend.import_lock)
+
+    def owners(self, *, claim: bool) -> Owners:
+        """What they have. With `claim` none of them imports anything before `release`.
+
+        Raises EngineError where one of them does so at the moment.
+        """
+        if claim and self._lock.take() is Taking.HELD:
+            raise EngineError(
+                f"another command is importing into a stack of {self._backend.url}",
+                hint="run it again when that has ended",
+            )
+        return owners(self._backend, self._stack)
+
+    def release(self) -> None:
+        """What was claimed is in the state."""
+        self._lock.release()
 
 
 def owners(backend: Backend, besides: str = "") -> Owners:

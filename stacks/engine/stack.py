@@ -15,7 +15,7 @@ from gpuform.stacks.engine.history import HistoryEntry
 from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.lock import Patience, StackLock
-from gpuform.stacks.engine.owners import owners
+from gpuform.stacks.engine.owners import Others
 from gpuform.stacks.engine.passphrase_change import PassphraseChange
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.engine.secrets import PassphraseCrypter
@@ -79,7 +79,7 @@ class Stack:
             write=lambda data: self.backend.write(self.project.name, self.name, data),
             stack_references=StackReferences(self.project.name, self._load, self.passphrase),
             journal=Journal(self.backend.journal(self.project.name, self.name), self.digest),
-            others=lambda: owners(self.backend, full_name(self.project.name, self.name)),
+            others=Others(self.backend, full_name(self.project.name, self.name)),
         )
 
     def _load(self, project: str, stack: str) -> Checkpoint | None:

@@ -15,7 +15,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus
 from gpuform.stacks.engine.input_diff import changed_keys
 from gpuform.stacks.engine.old_entries import OldEntries
-from gpuform.stacks.engine.owners import Owners
+from gpuform.stacks.engine.owners import Others
 from gpuform.stacks.engine.presentation import describe
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
@@ -34,7 +34,7 @@ class StepGenerator:
     """Turns registrations into steps, over the state that the last run left.
 
     `base` is that state in its order. Problems of a preview that do not keep the others from being
-    planned go to `tell`. `others` finds what other stacks of the backend have.
+    planned go to `tell`. `others` are the other stacks of the backend.
     """
 
     stack: str
@@ -45,7 +45,7 @@ class StepGenerator:
     events: EventBus
     tell: Tell
     selection: Selection = field(default_factory=Selection)
-    others: Callable[[], Owners] = Owners
+    others: Others | None = None
     _old: OldEntries = field(init=False)
     _cascade: Cascade = field(init=False)
     _chosen: Chosen = field(init=False)
@@ -64,7 +64,7 @@ class StepGenerator:
         self._old = OldEntries.among(self.stack, self.project, self.base)
         self._cascade = Cascade(self.base, self.host)
         self._chosen = Chosen(self.selection)
-        self._owned = importing.Owned(self.host, self.base, self.others)
+        self._owned = importing.Owned(self.host, self.base, self.others, self.preview)
         self._reads = importing.Reads(self.host)
 
     def read_ahead(self, registration: Registration) -> None:

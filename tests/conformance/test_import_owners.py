@@ -1,6 +1,5 @@
 """An object has one owner among the stacks of a backend, and so has what it is made of."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,10 +7,11 @@ import pytest
 from conformance.emulated import Platform
 from conformance.scp_kinds import GPU_NODE, NODE_POOL
 from conformance.stacks import Declared, EmbeddedStack, thing
+from conformance.together_kinds import SHARED_VOLUME
 
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.deployment import Subject
-from gpuform.stacks.engine.owners import Owners, owners
+from gpuform.stacks.engine.owners import Others
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 
 
@@ -19,7 +19,7 @@ from gpuform.stacks.engine.secrets import PassphraseCrypter
 class Beside(EmbeddedStack):
     """A stack with others in its backend."""
 
-    others: Callable[[], Owners] = Owners
+    others: Others | None = None
 
     def subject(self) -> Subject:
         return replace(super().subject(), others=self.others)
@@ -28,7 +28,7 @@ class Beside(EmbeddedStack):
 def beside(stack: EmbeddedStack, folder: Path) -> Beside:
     folder.mkdir()
     backend = Backend(stack.directory, "file://")
-    return Beside(folder, stack.crypter, others=lambda: owners(backend))
+    return Beside(folder, stack.crypter, others=Others(backend, "organization/conformance/own"))
 
 
 def node(stack: EmbeddedStack, id_: str) -> Declared:
@@ -84,3 +84,22 @@ def test_nothing_is_imported_while_it_is_not_known_what_others_have(
     declared = node(pool, id_)
     (pool.directory / ".pulumi/stacks/conformance/dev.json").write_text("{")
     refused(other, declared, "it is not known what stack organization/conformance/dev has")
+
+
+def test_one_stack_imports_at_a_time(
+    pool: EmbeddedStack, platform: Platform, tmp_path: Path
+) -> None:
+    """Else two could take an object that neither has yet."""
+    other = beside(pool, tmp_path / "other")
+    held = Others(Backend(pool.directory, "file://"), "organization/conformance/third")
+    held.owners(claim=True)
+    volume = platform.send(SHARED_VOLUME, SHARED_VOLUME.create)["volume_id"]
+    platform.advance(600)
+    declared = replace(thing(SHARED_VOLUME), options={"import_": volume})
+    assert other.plan(declared).ok
+    result = other.up(declared)
+    assert not result.ok
+    assert "another command is importing into a stack of file://" in result.errors[0]
+    held.release()
+    assert other.up(declared).ok
+    assert not (pool.directory / ".pulumi/gpuform/import.lock").exists()
