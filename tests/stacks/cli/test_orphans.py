@@ -46,31 +46,30 @@ shared_volumes:
 
 @pytest.fixture
 def account(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """A pool in the stack dev, a cluster and a volume in the stack other."""
+    """A cluster and a volume in the stack dev."""
     (project / "__main__.py").unlink()
     with serve(seed="orphans") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
-        (project / "topology.yaml").write_text(POOL)
-        assert dev("up", "--yes", "--skip-preview").code == 0
-        assert dev("stack", "init", "other").code == 0
         (project / "topology.yaml").write_text(BENCH)
         assert dev("up", "--yes", "--skip-preview").code == 0
         yield dev
 
 
-def state(project: Path, stack: str) -> Path:
+def state(project: Path, stack: str = "dev") -> Path:
     return project / f".pulumi/stacks/demo/{stack}.json"
 
 
 def test_what_stacks_own_is_no_orphan_and_what_they_lose_is_one(
     account: Run, project: Path
 ) -> None:
+    assert account("stack", "init", "other").code == 0
+    (project / "topology.yaml").write_text(POOL)
+    assert account("up", "--yes", "--skip-preview").code == 0
     ran = account("orphans")
     assert (ran.code, ran.err) == (0, "")
     assert "No orphans on together, scp, tensorone and aios" in ran.out
-    state(project, "other").unlink()
-    assert account("stack", "select", "dev").code == 0
+    state(project).unlink()
     ran = account("orphans")
     assert ran.code == 3
     lines = [" ".join(line.split()) for line in ran.out.splitlines()]
@@ -80,8 +79,7 @@ def test_what_stacks_own_is_no_orphan_and_what_they_lose_is_one(
 
 
 def test_json_has_null_for_what_is_unknown(account: Run, project: Path) -> None:
-    state(project, "other").unlink()
-    assert account("stack", "select", "dev").code == 0
+    state(project).unlink()
     ran = account("orphans", "--json", "--platform", "together", "--platform", "tensorone")
     assert ran.code == 3
     volume, cluster = sorted(ran.json["objects"], key=lambda each: str(each["platform"]))[::-1]
@@ -123,7 +121,6 @@ def test_a_platform_without_credentials_is_named(
 
 def test_a_state_that_cannot_be_read_is_not_an_empty_one(account: Run, project: Path) -> None:
     state(project, "other").write_text("{")
-    assert account("stack", "select", "dev").code == 0
     ran = account("orphans")
     assert ran.code == 4
     assert "it is not known what stack organization/demo/other has" in ran.err
@@ -133,7 +130,7 @@ def test_creates_that_were_never_settled_are_told(account: Run, project: Path) -
     intents = Intents(project / ".gpuform" / "intents")
     assert intents.all() == []
     intents.record(Intent("urn:x", "together", "Cluster", "lost", "us-central-8", 1_800_000_000))
-    known = json.loads(state(project, "other").read_text())["checkpoint"]["latest"]["resources"]
+    known = json.loads(state(project).read_text())["checkpoint"]["latest"]["resources"]
     id_ = next(each["id"] for each in known if "SharedVolume" in each["type"])
     intents.record(Intent("urn:y", "together", "SharedVolume", "data", "", 1_800_000_000, id=id_))
     ran = account("orphans")
