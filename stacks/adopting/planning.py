@@ -1,14 +1,15 @@
 """What an import comes to: what is new, what is there already, and what somebody else has."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.adopting.chosen import Wanted
+from gpuform.stacks.adopting.chosen import Key, Wanted
 from gpuform.stacks.adopting.declaring import Choices, Declaration, Names, declaration
-from gpuform.stacks.adopting.owned import objects_of, owners_of
+from gpuform.stacks.adopting.owned import Owner, objects_of, owners_of
 from gpuform.stacks.adopting.places import Place, known
 from gpuform.stacks.adopting.reading import read
 from gpuform.stacks.authoring.declared import Declared
@@ -26,9 +27,9 @@ _NOTHING = Declaration(Declared(), {})
 class Request:
     """What is asked for: these objects, declared in this way and place.
 
-    `read_place` reads the place anew, as it has become.
-    `parent` is the URN of the resource that the new ones are shown under, or empty; `is_sole` says
-    that the object was named, so that it may not be somebody else's.
+    `read_place` reads the place anew, as it has become. `parent` is the URN of the resource that
+    the new ones are shown under, or empty; `is_sole` says that the object was named, so that it may
+    not be somebody else's.
     """
 
     stack: Stack
@@ -75,77 +76,91 @@ class Adoption:
 def adoption_of(request: Request) -> Adoption:
     """Asks the platforms about what is new. Raises EngineError with what stands in the way."""
     resources = request.stack.snapshot.resources
-    place = request.place
-    sorted_ = _sorted(request)
-    names = Names(_names(place, resources))
-    for each in sorted_.new:
+    sorting = _Sorting(request, *_owners(request))
+    for each in request.wanted:
+        sorting.add(each)
+    names = Names(_names(request.place, resources))
+    for each in sorting.new:
         if (each.section, each.name) in names.taken:
             message = f"there is a resource {each.section}.{each.name} already"
             raise EngineError(message, hint="give the new one another NAME")
     made = _NOTHING
-    if sorted_.new:
-        found = read(sorted_.new, request.settings)
-        made = declaration(found, names, known(place, resources), request.choices)
-    entries = zip(made.declared.entries, sorted_.new, strict=True)
+    if sorting.new:
+        found = read(sorting.new, request.settings)
+        made = declaration(found, names, known(request.place, resources), request.choices)
+    entries = zip(made.declared.entries, sorting.new, strict=True)
     new = [_new_target(request, entry.name, wanted) for entry, wanted in entries]
-    targets = [*sorted_.pending, *new]
-    return Adoption(request, made, targets, sorted_.finished, sorted_.told)
+    return Adoption(request, made, [*sorting.pending, *new], sorting.finished, sorting.told)
+
+
+_Owners = Mapping[Key, Owner]
+
+
+def _owners(request: Request) -> tuple[_Owners, _Owners]:
+    """Of the stack's own objects, and of those of other stacks."""
+    stack = request.stack
+    own = full_name(stack.project.name, stack.name)
+    others = owners(stack.backend, besides=own)
+    for unreadable in others.unreadable:
+        raise unreadable
+    mine = owners_of((own, each) for each in stack.snapshot.resources)
+    return mine, owners_of(others.resources)
 
 
 @dataclass(slots=True)
-class _Sorted:
+class _Sorting:
+    """The objects by what there is to do about each."""
+
+    request: Request
+    mine: _Owners
+    theirs: _Owners
     new: list[Wanted] = field(default_factory=list)
     pending: list[Target] = field(default_factory=list)
     finished: list[Target] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
 
-
-def _sorted(request: Request) -> _Sorted:
-    own = full_name(request.stack.project.name, request.stack.name)
-    others = owners(request.stack.backend, besides=own)
-    for unreadable in others.unreadable:
-        raise unreadable
-    mine = owners_of((own, each) for each in request.stack.snapshot.resources)
-    theirs = owners_of(others.resources)
-    found = _Sorted()
-    for each in request.wanted:
-        is_bound = lifecycle_class(each.platform, each.kind).is_bound
-        owner = mine.get(each.key)
-        pending = request.place.pending.get(each.key)
-        if owner is not None and not (is_bound and each.name not in ("", name_of(owner.urn))):
-            name = name_of(owner.urn)
-            is_declared = (each.section, name) in request.place.names
-            undeclared = "" if is_declared else "; its declaration was not found"
-            found.told.append(f"{each}: is in the stack already, as {name}{undeclared}")
-            if pending is not None:
-                found.finished.append(_target(each, name_of(owner.urn), owner.urn))
-        elif pending is not None and each.name in ("", pending):
-            found.told.append(f"{each}: is declared already, as {pending}")
-            pattern = f"**gpuform.{each.platform}:{each.kind}::{pending}"
-            found.pending.append(_target(each, pending, pattern))
-        elif not is_bound and each.key in theirs:
-            text = f"{each}: belongs to {theirs[each.key].urn} of stack {theirs[each.key].stack}"
-            if request.is_sole:
+    def add(self, wanted: Wanted) -> None:
+        """Raises EngineError for a named object that another stack has."""
+        is_bound = lifecycle_class(wanted.platform, wanted.kind).is_bound
+        pending = self.request.place.pending.get(wanted.key)
+        mine, theirs = self.mine.get(wanted.key), self.theirs.get(wanted.key)
+        if is_bound and mine is not None and wanted.name not in ("", name_of(mine.urn)):
+            mine = None  # any number of resources may stand for it
+        if mine is not None:
+            self._add_mine(wanted, mine, pending)
+        elif pending is not None and wanted.name in ("", pending):
+            self.told.append(f"{wanted}: is declared already, as {pending}")
+            urns = f"**gpuform.{wanted.platform}:{wanted.kind}::{pending}"
+            self.pending.append(Target(*wanted.key, pending, urns))
+        elif theirs is not None and not is_bound:
+            text = f"{wanted}: belongs to {theirs.urn} of stack {theirs.stack}"
+            if self.request.is_sole:
                 raise EngineError(text, hint="`gpuform state move` gives a resource to a stack")
-            found.told.append(f"{text}: left alone")
+            self.told.append(f"{text}: left alone")
         else:
-            found.new.append(each)
-    return found
+            self.new.append(wanted)
+
+    def _add_mine(self, wanted: Wanted, owner: Owner, pending: str | None) -> None:
+        name = name_of(owner.urn)
+        is_declared = (wanted.section, name) in self.request.place.names
+        undeclared = "" if is_declared else "; its declaration was not found"
+        self.told.append(f"{wanted}: is in the stack already, as {name}{undeclared}")
+        if pending is not None:
+            self.finished.append(Target(*wanted.key, name, owner.urn))
 
 
 def _names(place: Place, resources: Iterable[ResourceState]) -> set[tuple[str, str]]:
     """Of what is declared, and of what only the state has still."""
-    keys = ((key, each) for each in resources for key in objects_of(each))
     sections = {kind: section for section, kind in SECTIONS.items()}
-    return place.names | {(sections[key[1]], name_of(each.urn)) for key, each in keys}
+    found = set(place.names)
+    for each in resources:
+        for _, kind, _ in islice(objects_of(each), 1):
+            found.add((sections[kind], name_of(each.urn)))
+    return found
 
 
 def _new_target(request: Request, name: str, wanted: Wanted) -> Target:
     stack = request.stack
     type_ = f"{DYNAMIC_PACKAGE}:dynamic/gpuform.{wanted.platform}:{wanted.kind}"
     urn = make_urn(stack.name, stack.project.name, request.parent, type_, name)
-    return _target(wanted, name, urn)
-
-
-def _target(wanted: Wanted, name: str, urn: str) -> Target:
     return Target(*wanted.key, name, urn)

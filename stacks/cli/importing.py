@@ -12,7 +12,6 @@ from typing import Final
 from gpuform.providers.lifecycle import UNSENT
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
-from gpuform.stacks.adopting.declaring import Declaration
 from gpuform.stacks.adopting.places import Edit
 from gpuform.stacks.adopting.planning import Adoption, Target, adoption_of
 from gpuform.stacks.cli.arguments import ImportArguments, RunArguments
@@ -80,33 +79,33 @@ class _Import:
         screen = self.session.screen
         for line in adoption.told:
             screen.print(line)
-        made = adoption.made
-        if self.arguments.preview_only:
-            if made.declared.entries:
-                screen.print(adoption.request.place.text(made.declared).rstrip("\n"))
-            return SUCCESS
-        targets = adoption.targets
-        if not targets and not adoption.finished:
+        if not adoption.targets and not adoption.finished:
             screen.print("There is nothing to import.")
             return SUCCESS
-        if targets:
-            try:
-                self._write(stack, adoption)
-                self._run(stack, targets)
-            finally:
-                stack = self.open()
-                adopted = adoption.adopted(stack.snapshot.resources)
-                if not adopted:
-                    self._undo()
-        else:
-            adopted = []
-        if targets and not adopted:
+        if self.arguments.preview_only:
+            screen.write(adoption.request.place.text(adoption.made.declared))
+            return SUCCESS
+        adopted = self._adopted(stack, adoption) if adoption.targets else []
+        if adoption.targets and not adopted:
             return FAILED
         self._finish(adoption, [*adopted, *adoption.finished])
-        return self._proven(targets, adopted)
+        return self._proven(adoption.targets, adopted)
+
+    def _adopted(self, stack: Stack, adoption: Adoption) -> list[Target]:
+        """What the state has in the end; without any of it, the files are as they were."""
+        adopted: list[Target] = []
+        try:
+            self._write(stack, adoption)
+            self._run(stack, adoption.targets)
+        finally:
+            adopted = adoption.adopted(self.open().snapshot.resources)
+            if not adopted:
+                for edit in reversed(self.edits):
+                    edit.undo()
+        return adopted
 
     def _write(self, stack: Stack, adoption: Adoption) -> None:
-        made: Declaration = adoption.made
+        made = adoption.made
         if not made.declared.entries:
             return
         if made.secrets:
@@ -118,12 +117,9 @@ class _Import:
         self.edits.append(adoption.request.place.edit(made.declared))
         for edit in self.edits:
             edit.apply()
-        count = counted(len(made.declared.entries), "entry").replace("entrys", "entries")
-        self.session.screen.print(f"{self.edits[-1].path}: {count} added")
-
-    def _undo(self) -> None:
-        for edit in reversed(self.edits):
-            edit.undo()
+        count = len(made.declared.entries)
+        entries = "1 entry" if count == 1 else f"{count} entries"
+        self.session.screen.print(f"{self.edits[-1].path}: {entries} added")
 
     def _run(self, stack: Stack, targets: Sequence[Target]) -> None:
         arguments = RunArguments(

@@ -1,7 +1,7 @@
 """Kills `gpuform import` after each request and each write, and runs it once more.
 
-A program of its own, as `crash_points`: `python -m conformance.import_crashes FOLDER` prints a line
-of JSON.
+A program of its own, as `crash_points`: `python -m conformance.import_crashes FILE FOLDER` prints a
+line of JSON. FILE is what gets the entries.
 """
 
 import contextlib
@@ -37,7 +37,11 @@ from gpuform.stacks.cli.app import cli
 
 IMPORT = ("import", "--all", "--platform", "tensorone", "--yes")
 NAMES = ("one", "two")
-TOPOLOGY = "# mine\noutputs:\n  a: 1   # kept\n"
+OURS = {
+    "topology.yaml": "# mine\noutputs:\n  a: 1   # kept\n",
+    "__main__.py": "import pulumi\nx = 1  # kept\n",
+}
+NAMED = {"topology.yaml": "    name: {}\n", "__main__.py": '    name="{}",\n'}
 SECRET = "planted-in-a-variable"
 
 
@@ -64,12 +68,12 @@ def world(folder: Path, held: ExitStack, hook: Hook | None = None) -> httpx.Clie
     return httpx.Client(base_url=URL, transport=transport)
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, file: str) -> None:
     project = folder / "project"
     project.mkdir(parents=True)
     (project / "Pulumi.yaml").write_text("name: demo\nruntime: python\nbackend: {url: file://.}\n")
     (project / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {CRYPTER.salt_state}\n")
-    (project / "topology.yaml").write_text(TOPOLOGY)
+    (project / file).write_text(OURS[file])
     with ExitStack() as held:
         http = world(folder, held)
         for name in NAMES:
@@ -88,15 +92,16 @@ def run(folder: Path, last: int, told: Path) -> None:
         gpuform(*IMPORT)
 
 
-def mend(folder: Path) -> None:
+def mend(folder: Path, file: str) -> None:
     """Nothing twice and nothing half, once the command was run again."""
     with ExitStack() as held:
         http = world(folder, held)
         gpuform(*IMPORT)
-        text = Path("topology.yaml").read_text()
+        text = Path(file).read_text()
         assert "import:" not in text, text
-        assert all(text.count(f"name: {name}\n") == 1 for name in NAMES), text
-        assert text.startswith(TOPOLOGY), text
+        assert "import_" not in text, text
+        assert all(text.count(NAMED[file].format(name)) == 1 for name in NAMES), text
+        assert set(OURS[file].splitlines()) <= set(text.splitlines()), text
         files = [text, Path("Pulumi.dev.yaml").read_text()]
         state = json.loads(Path(".pulumi/stacks/demo/dev.json").read_text())
         assert not any(SECRET in each for each in [*files, json.dumps(state)])
@@ -109,10 +114,10 @@ def mend(folder: Path) -> None:
         assert not Path(".pulumi/gpuform/demo/dev.journal").exists()
 
 
-def crash_everywhere(folder: Path) -> dict[str, Any]:
+def crash_everywhere(file: str, folder: Path) -> dict[str, Any]:
     base, log, told = folder / "base", folder / "log", folder / "told"
     failures = []
-    if in_child(lambda: prepare(base), log):
+    if in_child(lambda: prepare(base, file), log):
         return {"points": 0, "failures": [{"at": "before", "why": log.read_text()}]}
     for last in itertools.count(1):
         log.unlink(missing_ok=True)
@@ -124,7 +129,7 @@ def crash_everywhere(folder: Path) -> dict[str, Any]:
         at = f"{last}: {told.read_text()}" if was_killed else "the end"
         if not was_killed and status:
             failures.append({"at": at, "why": log.read_text()})
-        if in_child(lambda work=work: mend(work), log):
+        if in_child(lambda work=work: mend(work, file), log):
             failures.append({"at": at, "why": log.read_text()})
         if not was_killed or len(failures) > 5:
             return {"points": last - 1, "failures": failures}
@@ -133,7 +138,7 @@ def crash_everywhere(folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     CRYPTER.check()  # derives the key once, for all children
-    print(json.dumps(crash_everywhere(Path(sys.argv[1]))))  # noqa: T201 - the result
+    print(json.dumps(crash_everywhere(sys.argv[1], Path(sys.argv[2]))))  # noqa: T201 - the result
 
 
 if __name__ == "__main__":

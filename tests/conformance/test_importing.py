@@ -157,9 +157,10 @@ def test_what_is_imported_has_no_changes_and_can_be_destroyed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_an_import_that_is_killed_at_any_point_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["topology.yaml", "__main__.py"])
+def test_an_import_that_is_killed_at_any_point_goes_on(file: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "conformance.import_crashes", str(tmp_path / "loop")],
+        [sys.executable, "-m", "conformance.import_crashes", file, str(tmp_path / "loop")],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
         capture_output=True,
         text=True,
