@@ -1,8 +1,9 @@
-"""Asks the platforms what the objects are: many at the same time, who share their requests."""
+"""Asks the platforms what the objects are: all of them by the same few lists."""
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,7 +42,12 @@ def read(wanted: Sequence[Wanted], settings: Settings) -> list[Found]:
         ThreadPoolExecutor(READERS, thread_name_prefix="import") as pool,
     ):
         # The record of creates under way belongs to the runs that make them.
-        one = partial(_read, settings=settings, intents=Intents(Path(empty)))
+        intents, began = Intents(Path(empty)), time.monotonic()
+
+        def call() -> Call:
+            return Call(clock=clock_from(os.environ), intents=intents, as_of=began)
+
+        one = partial(_read, settings=settings, new_call=call)
         found = list(pool.map(one, wanted))
     problems = [each for each in found if isinstance(each, str)]
     if problems:
@@ -51,11 +57,11 @@ def read(wanted: Sequence[Wanted], settings: Settings) -> list[Found]:
     return [each for each in found if isinstance(each, Found)]
 
 
-def _read(wanted: Wanted, settings: Settings, intents: Intents) -> Found | str:
+def _read(wanted: Wanted, settings: Settings, new_call: Callable[[], Call]) -> Found | str:
     lifecycle = lifecycle_class(wanted.platform, wanted.kind)
     settings = replace(settings, region=wanted.region or settings.region)
     try:
-        with serving(Call(clock=clock_from(os.environ), intents=intents)):
+        with serving(new_call()):
             found = lifecycle.using(settings).read(wanted.id, {})
     except GpuformError as error:
         return f"{wanted}: {error}"

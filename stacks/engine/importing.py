@@ -4,6 +4,7 @@ The platform is asked what the object is; what the declaration wants otherwise i
 same run, after the plan has shown it. A declaration that would replace the object is refused.
 """
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -110,18 +111,20 @@ def _key(type_: str, id_: str, inputs: values.PropertyMap) -> _Key:
 class Reads:
     """What the platforms say of the objects to import.
 
-    Steps are made one after the other; who asks ahead does so beside others, and those who ask at
-    the same time share their requests.
+    Steps are made one after the other; who asks ahead does so beside others. All are content with
+    what is so since the run began, and share one list.
     """
 
     host: ProviderHost
+    _began: float = field(default_factory=time.monotonic)
     _answers: dict[str, _Found | EngineError] = field(default_factory=dict)
 
     def ahead(self, registration: Registration) -> None:
         """Asks now, in the caller's thread."""
         urn, inputs = registration.urn, registration.inputs
         try:
-            found = self.host.read(urn, registration.import_id, inputs, inputs)
+            id_, began = registration.import_id, self._began
+            found = self.host.read(urn, id_, inputs, inputs, as_of=began)
         except EngineError as error:
             self._answers[urn] = error
         else:

@@ -380,3 +380,13 @@ def test_types_names_and_regions_choose(account: Account) -> None:
     assert "together does not tell the tags" in ran.err
     ran = account.run("import", "--all", "--platform", "tensorne", "--yes")
     assert "did you mean tensorone" in ran.err
+
+
+def test_many_objects_take_no_request_each(account: Account) -> None:
+    ids = {account.volume(f"v-{number}") for number in range(40)}
+    account.ask("DELETE", "_emulator/requests")
+    account.imports("--all", "--platform", "together", "--set", "region=us-central-8")
+    assert ids == set(account.ids.values())
+    requests = account.ask("GET", "_emulator/requests")
+    assert sum("volumes/" in each["path"] for each in requests) <= 4
+    assert len(requests) <= 16
