@@ -6,6 +6,7 @@ from itertools import islice
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.intents import Intents
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.adopting.chosen import Key, Wanted
 from gpuform.stacks.adopting.declaring import Choices, Declaration, Names, declaration
@@ -76,7 +77,7 @@ class Adoption:
 def adoption_of(request: Request) -> Adoption:
     """Asks the platforms about what is new. Raises EngineError with what stands in the way."""
     resources = request.stack.snapshot.resources
-    sorting = _Sorting(request, *_owners(request))
+    sorting = _Sorting(request, *_owners(request), _begun(request.stack))
     for each in request.wanted:
         sorting.add(each)
     names = Names(_names(request.place, resources))
@@ -107,13 +108,24 @@ def _owners(request: Request) -> tuple[_Owners, _Owners]:
     return mine, owners_of(others.resources)
 
 
+def _begun(stack: Stack) -> Mapping[str, str]:
+    own = f"urn:pulumi:{stack.name}::{stack.project.name}::"
+    intents = Intents(stack.project.directory / ".gpuform" / "intents").all()
+    mine = [(each, each.urn) for each in intents if each.urn and each.urn.startswith(own)]
+    return {id_: name_of(urn) for each, urn in mine for id_ in (each.id, *each.ids) if id_}
+
+
 @dataclass(slots=True)
 class _Sorting:
-    """The objects by what there is to do about each."""
+    """The objects by what there is to do about each.
+
+    `begun` has the names of resources whose creates were interrupted, by the ids that these made.
+    """
 
     request: Request
     mine: _Owners
     theirs: _Owners
+    begun: Mapping[str, str]
     new: list[Wanted] = field(default_factory=list)
     pending: list[Target] = field(default_factory=list)
     finished: list[Target] = field(default_factory=list)
@@ -134,11 +146,17 @@ class _Sorting:
             self.pending.append(Target(*wanted.key, pending, urns))
         elif theirs is not None and not is_bound:
             text = f"{wanted}: belongs to {theirs.urn} of stack {theirs.stack}"
-            if self.request.is_sole:
-                raise EngineError(text, hint="`gpuform state move` gives a resource to a stack")
-            self.told.append(f"{text}: left alone")
+            self._leave(text, "`gpuform state move` gives a resource to a stack")
+        elif (wanted.section, self.begun.get(wanted.id)) in self.request.place.names:
+            text = f"{wanted}: an interrupted run made it for {self.begun[wanted.id]}"
+            self._leave(text, "`gpuform up` takes it over")
         else:
             self.new.append(wanted)
+
+    def _leave(self, text: str, hint: str) -> None:
+        if self.request.is_sole:
+            raise EngineError(text, hint=hint)
+        self.told.append(f"{text}: left alone, {hint}")
 
     def _add_mine(self, wanted: Wanted, owner: Owner, pending: str | None) -> None:
         name = name_of(owner.urn)

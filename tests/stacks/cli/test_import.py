@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.intents import Intent, Intents
 
 Run = Any
 
@@ -252,7 +253,7 @@ def test_what_another_stack_has_is_refused_by_its_name(account: Account, how: st
         (account.project / "topology.yaml").write_text(TOPOLOGY)
         told = account.imports("tensorone:Cluster", "bench", id_, code=1)
         skipped = account.imports("--all", "--platform", "tensorone")
-        assert "of stack organization/demo/dev: left alone" in skipped
+        assert "of stack organization/demo/dev: left alone, `gpuform state move`" in skipped
     else:
         named = f"    name: bench\n    options: {{import: {id_}}}\n"
         text = account.topology.replace("    name: bench\n", named)
@@ -390,3 +391,19 @@ def test_many_objects_take_no_request_each(account: Account) -> None:
     requests = account.ask("GET", "_emulator/requests")
     assert sum("volumes/" in each["path"] for each in requests) <= 4
     assert len(requests) <= 16
+
+
+def test_what_an_interrupted_create_made_is_left_to_the_next_up(account: Account) -> None:
+    """Unless nobody declares it any more."""
+    id_ = account.volume("training-data")
+    urn = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVolume::data"
+    begun = Intent(urn, "together", "SharedVolume", "training-data", "", 1_800_000_000, id=id_)
+    Intents(account.project / ".gpuform" / "intents").record(begun)
+    region = ("--set", "region=us-central-8")
+    one = ("together:SharedVolume", "taken", id_, *region)
+    assert "an interrupted run made it for data" in account.refused(*one)
+    told = account.imports("--all", "--platform", "together", *region)
+    assert "left alone, `gpuform up` takes it over" in told
+    (account.project / "topology.yaml").write_text("# nothing\n")
+    account.imports(*one)
+    assert account.ids == {"taken": id_}
