@@ -49,10 +49,14 @@ def _no_config(key: str) -> str | None:  # noqa: ARG001 - the shape of a look-up
 
 @dataclass(frozen=True)
 class Settings:
-    """Where credentials and addresses come from: the environment, then the stack's config."""
+    """Where credentials and addresses come from: the environment, then the stack's config.
+
+    `region` is asked where a resource names none, by platforms with an address for each region.
+    """
 
     config: Callable[[str], str | None] = _no_config
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    region: str | None = None
 
     def value(self, variable: str, config_key: str | None = None) -> str | None:
         """The environment variable, else the value of the full config key; empty is absent."""

@@ -226,8 +226,9 @@ def _name_taken(target: Target, taken: Sequence[Candidate]) -> NameTaken:
     return NameTaken(
         f"{target.platform} already has a {target.kind} named {target.name!r} ({ids}), and no "
         "record says that this project made it",
-        hint="to manage it, import it: give this resource "
-        f'opts=pulumi.ResourceOptions(import_="{taken[0].id}") and run `gpuform up`; '
+        hint=f"to manage it, write `import: {taken[0].id}` in the options of its entry (in Python "
+        f'opts=pulumi.ResourceOptions(import_="{taken[0].id}")) and run `gpuform up`, or let '
+        f"`gpuform import {target.platform}:{target.kind} NAME {taken[0].id}` declare it; "
         "otherwise give it another name",
     )
 

@@ -6,7 +6,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pulumi.dynamic import (
     CheckFailure,
@@ -67,6 +67,10 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     """The inputs that `planned_changes` compares, instead of their rules."""
     parts: ClassVar[str] = ""
     """The output that lists the ids of what the resource is made of, if of several objects."""
+    parts_kind: ClassVar[str] = ""
+    """The kind of those objects, each of which could be a resource of its own."""
+    is_bound: ClassVar[bool] = False
+    """Nothing is made or deleted: any number of resources may stand for one id."""
     remains: ClassVar[str] = ""
     """What a deletion leaves as it is, for the plan to say; empty when that is nothing."""
 
@@ -76,6 +80,13 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     def gpus(cls, values: Mapping[str, Any]) -> int | None:
         """How many GPUs a resource of these inputs or outputs holds; None when not known yet."""
         return count_of(values.get(cls.gpus_field)) if cls.gpus_field else 0
+
+    @classmethod
+    def using(cls, settings: Settings) -> Self:
+        """One that finds its platform by these settings."""
+        made = cls()
+        made._settings = settings
+        return made
 
     def __getstate__(self) -> None:
         """Nothing of an instance is pickled: what it was configured with stays in its process."""
@@ -373,12 +384,17 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         return check(self.inputs, echo)[0]
 
     def _importable(self, observed: Mapping[str, Any]) -> Properties:
-        """What a program would declare: not defaults, and nothing that is zero, off or empty."""
-        rules = rules_of(self.inputs)
+        """What a program would declare: what it must, and no zero, nothing off and no default."""
+        rules, fields = rules_of(self.inputs), self.inputs.model_fields
+
+        def is_worth_it(key: str, value: Any) -> bool:
+            default = rules[key].default
+            return bool(value) and not (default and same(default.value, value))
+
         return {
             key: value
             for key, value in observed.items()
-            if value and not ((default := rules[key].default) and same(default.value, value))
+            if (fields[key].is_required() and value is not None) or is_worth_it(key, value)
         }
 
     def _refuse(self, echo: Properties, declared: Properties) -> None:

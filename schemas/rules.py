@@ -118,6 +118,17 @@ class Refers:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenFrom:
+    """Usually an output of a resource of this kind, on the same platform.
+
+    What has the value of such an output is declared by it, so that it depends on the resource.
+    """
+
+    kind: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where a fact about the field is documented."""
 
@@ -147,6 +158,7 @@ class FieldRules:
     shown_as: str = ""
     refers: str = ""
     """The kind of resource that the field holds the id of."""
+    taken_from: TakenFrom | None = None
     source: str = ""
     nested: type[BaseModel] | None = None
     is_map: bool = False
@@ -206,20 +218,23 @@ def rules_of(model: type[BaseModel]) -> Mapping[str, FieldRules]:
     return MappingProxyType(found)
 
 
+_WHOLE: Final[Mapping[type, str]] = {
+    KeyedBy: "keyed_by",
+    Default: "default",
+    ReplaceIf: "replace_if",
+    SameIf: "same_if",
+    TakenFrom: "taken_from",
+}
+
+
 def _stated(metadata: list[Any]) -> dict[str, Any]:
     stated: dict[str, Any] = {}
     for rule in metadata:
         match rule:
             case Flag(name):
                 stated[name] = True
-            case KeyedBy():
-                stated["keyed_by"] = rule
-            case Default():
-                stated["default"] = rule
-            case ReplaceIf():
-                stated["replace_if"] = rule
-            case SameIf():
-                stated["same_if"] = rule
+            case KeyedBy() | Default() | ReplaceIf() | SameIf() | TakenFrom():
+                stated[_WHOLE[type(rule)]] = rule
             case ShownAs(output):
                 stated["shown_as"] = output
             case Refers(kind):

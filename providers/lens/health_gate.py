@@ -83,6 +83,7 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     outputs = HealthGateOutputs
     timeouts = Timeouts(create=DAY, update=DAY, delete=60)  # `wait_minutes` is what ends waiting
     actions = HealthGateActions
+    is_bound = True
 
 
 def _outputs(overview: Overview, reason: str) -> HealthGateOutputs:

@@ -64,7 +64,7 @@ def find_credentials(settings: Settings, region: str | None = None) -> Credentia
             f"there are no keys for SCP: set {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}",
             hint=_SET_KEYS,
         )
-    return replace(found, base_url=_base_url(settings, files, region))
+    return replace(found, base_url=_base_url(settings, files, region or settings.region))
 
 
 def _given(settings: Settings) -> Credentials | None:

@@ -101,6 +101,7 @@ class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
     outputs = FabricOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
     actions = FabricActions
+    is_bound = True
 
 
 _ID = re.compile(r"([^/]+)/([^/]+)")

@@ -21,7 +21,7 @@ from gpuform.providers.scp.node_steps import NodeSteps
 from gpuform.providers.scp.pool_creating import INTERVAL, PATIENCE, server_of, tags_of
 from gpuform.providers.scp.pool_nodes import shown
 from gpuform.providers.scp.pool_plan import Fabric, Wanted
-from gpuform.providers.scp.states import is_leaving
+from gpuform.providers.scp.states import is_leaving, power_of
 from gpuform.providers.waiting import Look, wait_until, wait_until_gone
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
@@ -105,13 +105,20 @@ class GpuNodeActions:
         return wait_until(call, probe, what=what, interval=client.rhythm(INTERVAL))
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
-        """Which public IP it has is not told: that is as known."""
+        """Which public IP it has is not told: that is as known.
+
+        An import therefore leaves its address out, and says what is not as usual.
+        """
         node = _OneNode(self._client(known), id_, call.known.get("public_ip_address_id"))
         seen = node.look()
         if seen is None:
             return None
         reason = None if seen.state in NODE_AT_REST else _failure(seen) or f"it is {seen.state}"
-        return Observed(_inputs(node.last), _outputs(node.last, seen, reason))
+        inputs = _inputs(node.last)
+        if not known:
+            power = power_of(seen.state)
+            inputs |= {"nat_enabled": None, "lock_enabled": seen.lock_enabled, "state": power}
+        return Observed(inputs, _outputs(node.last, seen, reason))
 
     def update(
         self,

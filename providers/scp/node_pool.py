@@ -68,8 +68,8 @@ class NodePoolActions:
         if place is None:
             return None
         client = self._client(known)
-        if not known and not call.known.get("node_ids"):
-            return self._imported(client, call, *place.groups())
+        if "ready" not in call.known:  # nothing was ever seen of it
+            return self._imported(client, call, id_, known)
         nodes, ledger = self._nodes(client, call, id_, known)
         nodes.look()
         if not nodes.seen:
@@ -124,25 +124,34 @@ class NodePoolActions:
         return PoolNodes(client, ledger, call.known, fabrics), ledger
 
     def _imported(
-        self, client: ScpClient, call: Call, pool: str, fabric: str, prefix: str
+        self, client: ScpClient, call: Call, id_: str, known: Mapping[str, Any]
     ) -> Seen | None:
+        """The nodes of the id's fabric that are declared one by one, else all with its prefix."""
+        pool, fabric, prefix = id_.split("/")
+        declared = DeclaredPool.of(known) if known else None
+
+        def is_meant(name: str) -> bool:
+            if declared and declared.count is None:
+                return declared.has(name)
+            return name.rpartition("-")[0] == prefix
+
         named = [
             node
             for node in client.shared_nodes(fabric).all()
             if node.node_pool_id == pool
-            and node.gpu_node_name.startswith(f"{prefix}-")
+            and is_meant(node.gpu_node_name)
             and not is_leaving(node.state)
         ]
         if not named:
             return None
-        ids = [node.id for node in named]
-        ledger = Ledger(call, target_of(pool, prefix), "", ids)
+        ledger = Ledger(call, target_of(pool, prefix), "", [node.id for node in named])
         nodes = PoolNodes(client, ledger, {}, [fabric])
         nodes.look()
         inputs = _importable(named, prefix)
-        start = 0 if "count" in inputs else len(prefix) + 1
-        reason = _not_ready(nodes.all, None)
-        return Observed(inputs, outputs_of(nodes, ledger, lambda name: name[start:], reason))
+        declared = declared or DeclaredPool.of(inputs)
+        seen = _observed(nodes.all, declared) if known else {}
+        outputs = outputs_of(nodes, ledger, declared.key_of, _not_ready(nodes.all, declared))
+        return Observed({**inputs, **seen}, outputs)
 
     def _client(self, values: Mapping[str, Any]) -> ScpClient:
         region = values.get("region_id")
@@ -163,6 +172,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     actions = NodePoolActions
     planned = pool_changes.PLANNED
     parts = "node_ids"
+    parts_kind = "GpuNode"
 
     @classmethod
     def gpus(cls, values: Mapping[str, Any]) -> int | None:
@@ -222,12 +232,13 @@ def _observed(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> dict[str,
 
 
 def _importable(named: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:
-    """What a program would declare of these nodes."""
+    """What a program would declare of these nodes. Which public IP one has is not told."""
     first = named[0]
-    keys = [node.gpu_node_name.removeprefix(f"{prefix}-") for node in named]
-    many: dict[str, Any] = {"nodes": {key: {} for key in keys}}
-    if all(re.fullmatch(r"[0-9]{3}", key) for key in keys):
-        many = {"count": len(keys)}
+    own = {node.gpu_node_name.removeprefix(f"{prefix}-"): _own(node) for node in named}
+    alike = all(each == own[key] for key in list(own)[:1] for each in own.values())
+    many: dict[str, Any] = {"nodes": own}
+    if alike and all(re.fullmatch(r"[0-9]{3}", key) for key in own):
+        many = {"count": len(own), **_own(first)}
     return {
         "node_pool_id": first.node_pool_id,
         "cluster_fabric_name": first.cluster_fabric_name,
@@ -239,3 +250,9 @@ def _importable(named: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:
         "subnet_id": first.network_id,
         "init_script": first.init_script.get_secret_value(),
     }
+
+
+def _own(node: wire.GpuNode) -> dict[str, Any]:
+    """What a program would declare of a node where it is not as usual."""
+    own: dict[str, Any] = {"lock_enabled": True} if node.lock_enabled else {}
+    return own | ({"state": "STOPPED"} if power_of(node.state) == "STOPPED" else {})

@@ -8,7 +8,6 @@ import base64
 import binascii
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -38,6 +37,7 @@ from gpuform.schemas.together.statuses import (
     ClusterStatus,
     VolumeStatus,
 )
+from gpuform.schemas.together.timestamps import unix_time
 
 GPUS_PER_NODE = 8
 INTERVAL = 30.0
@@ -77,7 +77,7 @@ class ClusterActions:
             return [
                 Candidate(
                     each.cluster_id,
-                    _unix_time(each.created_at),
+                    unix_time(each.created_at),
                     leaving=each.status == ClusterStatus.DELETING,
                     region=each.region,
                     gpu_type=each.gpu_type,
@@ -402,7 +402,7 @@ def _failure(cluster: wire.Cluster) -> str | None:
 
 
 def _last_phase(transitions: Sequence[wire.PhaseTransition]) -> str:
-    last = max(transitions, key=lambda each: _unix_time(each.transition_time) or 0, default=None)
+    last = max(transitions, key=lambda each: unix_time(each.transition_time) or 0, default=None)
     return last.phase if last else ""
 
 
@@ -411,10 +411,3 @@ def _driver_version(cluster: wire.Cluster) -> str | None:
         return driver_name(cluster.cuda_version, cluster.nvidia_driver_version)
     except ValueError:
         return cluster.driver_version or None
-
-
-def _unix_time(text: str | None) -> float | None:
-    try:
-        return datetime.fromisoformat(text or "").timestamp()
-    except ValueError:
-        return None

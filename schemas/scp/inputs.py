@@ -10,7 +10,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.rules import AtCreate, Default, Immutable, Local, Secret, Source, WriteOnly
+from gpuform.schemas.rules import (
+    AtCreate,
+    Default,
+    Immutable,
+    Local,
+    Secret,
+    Source,
+    TakenFrom,
+    WriteOnly,
+)
 from gpuform.schemas.scp.node_rules import (
     gpu_node_problems,
     node_pool_problems,
@@ -160,7 +169,7 @@ class _PoolInputs(InputModel):
         description="The platform's node pool, such as POOL001-krw1a.",
         examples=["POOL001-krw1a"],
     )
-    cluster_fabric_name: FabricName = Field(
+    cluster_fabric_name: Annotated[FabricName, TakenFrom("Fabric", "cluster_fabric_name")] = Field(
         description="Fabric of the nodes, made with the first of them; another name moves them to "
         "that fabric, which has to have members.",
         examples=["train-a"],
@@ -228,7 +237,7 @@ class _OneInputs(InputModel):
     gpu_node_name: Annotated[NodeName, Immutable] = Field(
         description="Name of the node.", examples=["gpu-node-001"]
     )
-    cluster_fabric_id: str = Field(
+    cluster_fabric_id: Annotated[str, TakenFrom("Fabric", "cluster_fabric_id")] = Field(
         description="Fabric to join, such as a NodePool's cluster_fabric_id; another one of the "
         "same vendor pool moves the node.",
         examples=["{{ node_pools.train.cluster_fabric_id }}"],

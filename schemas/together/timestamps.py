@@ -13,6 +13,14 @@ def checked_timestamp(value: str) -> str:
     return value
 
 
+def unix_time(text: str | None) -> float | None:
+    """Unix time in seconds; None for text that names no moment."""
+    try:
+        return datetime.fromisoformat(text or "").timestamp()
+    except ValueError:
+        return None
+
+
 def is_same_moment(one: str, other: str) -> bool:
     """Whether two spellings name one moment; text that names none is compared as text."""
     try:

@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from difflib import get_close_matches
+from keyword import iskeyword
 from typing import Any, NoReturn
 
 import click
@@ -20,6 +21,10 @@ _COMMANDS = {
     "preview": ("run_commands", "Show what `up` would change."),
     "review": ("review_command", "Show saved plans to those who decide on them."),
     "up": ("run_commands", "Create, change and delete resources until they are as declared."),
+    "import": (
+        "import_command",
+        "Take objects that exist into the stack, with their entries.",
+    ),
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
     "destroy": ("run_commands", "Delete every resource of the stack."),
     "status": (
@@ -33,6 +38,10 @@ _COMMANDS = {
     "doctor": (
         "doctor_command",
         "Look for what would make a run fail, and say what to do about it.",
+    ),
+    "orphans": (
+        "orphans_command",
+        "Show what the platforms hold and no stack of this backend owns.",
     ),
     "validate": (
         "validate_command",
@@ -65,7 +74,8 @@ class App(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(f"gpuform.stacks.cli.{_COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(module, name)
         return command
 
     def resolve_command(

@@ -58,3 +58,31 @@ class RunArguments:
         if self.preview_only:
             return "preview"
         return "up" if self.operation == "update" else self.operation
+
+
+@dataclass(frozen=True, slots=True)
+class ImportArguments:
+    """`import`: one object by `type_`, `name` and `id_`, or `everything` of a `platform`'s account.
+
+    `types`, `names`, `regions` and `tags` say what of that; `given` are inputs, as texts, that no
+    platform tells; `out` is the file that gets the entries.
+    """
+
+    type_: str | None = None
+    name: str | None = None
+    id_: str | None = None
+    everything: bool = False
+    platform: str | None = None
+    types: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
+    parent: str | None = None
+    protect: bool = False
+    out: Path | None = None
+    python: bool = False
+    preview_only: bool = False
+    yes: bool = False
+    parallel: int | None = None
+    emulate: bool = False

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -60,7 +60,7 @@ def run(arguments: RunArguments, session: Session) -> int:
         warn_of_recovery(session.screen, stack.recovered)
         log = held.enter_context(_event_log(arguments.event_log))
         held.enter_context(_profile(arguments.profile))
-        return _Run(arguments, session, stack, lock, log, _view(arguments, session), saved).go()
+        return Run(arguments, session, stack, lock, log, view_of(arguments, session), saved).go()
 
 
 def _permissions(arguments: RunArguments) -> dict[str, str]:
@@ -69,7 +69,7 @@ def _permissions(arguments: RunArguments) -> dict[str, str]:
     return {permissions.VARIABLE: ",".join(sorted(given))} if given else {}
 
 
-def _view(arguments: RunArguments, session: Session) -> View:
+def view_of(arguments: RunArguments, session: Session) -> View:
     if arguments.json:
         kind = PreviewJson if arguments.preview_only else EventLines
         return kind(session.screen)
@@ -105,22 +105,30 @@ def _opened(path: Path, what: str) -> TextIO:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
+    """A command's work on a stack that is open, and locked if anything is to be changed.
+
+    `judge` looks at what the preview found, and raises what is to stop the command.
+    """
+
     arguments: RunArguments
     session: Session
     stack: Stack
     lock: StackLock | None
     log: list[Listener]
     view: View
-    saved: SavedPlan | None
+    saved: SavedPlan | None = None
+    judge: Callable[[Outcome], None] = lambda _outcome: None
 
     def go(self) -> int:
+        """The exit code."""
         arguments, saved = self.arguments, self.saved
         bound = saved.bound(arguments, self.stack) if saved else None
         if saved or arguments.preview_only or not arguments.skip_preview:
             outcome = self._deploy(preview=True)
             if not outcome.succeeded:
                 return FAILED
+            self.judge(outcome)
             if saved and bound:
                 saved.refuse_more(bound, self.view.plan(outcome), outcome)
             if arguments.preview_only:

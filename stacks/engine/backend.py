@@ -26,6 +26,7 @@ from gpuform.stacks.engine.storage.protocol import (
     ABSENT,
     Changed,
     Entry,
+    Exclusion,
     Storage,
     Unwritable,
     Version,
@@ -193,6 +194,11 @@ class Backend:
             self.storage.delete(_own(project, stack, kind))
         else:
             self.storage.write(_own(project, stack, kind), data)
+
+    @property
+    def import_lock(self) -> Exclusion:
+        """The lock of who imports: for all stacks one, since an object has one owner."""
+        return self.storage.exclusion(_folder("gpuform", "import.lock"))
 
     def where_own(self, project: str, stack: str, kind: str) -> str:
         return self.storage.where(_own(project, stack, kind))

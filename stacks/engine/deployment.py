@@ -33,6 +33,7 @@ from gpuform.stacks.engine.events import (
 )
 from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.monitor import Engine, Monitor, Target
+from gpuform.stacks.engine.owners import Others
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.provider_resource import DefaultProvider
 from gpuform.stacks.engine.registration import Read, Registration
@@ -79,7 +80,7 @@ class Subject:
 
     `provider_config` is the configuration as the default provider's properties hold it; `write`
     puts a checkpoint on disk; `stack_references` reads other stacks; a run that changes something
-    keeps a `journal`, if there is one.
+    keeps a `journal`, if there is one; `others` are the other stacks of its backend.
     """
 
     program: language.Program
@@ -89,6 +90,7 @@ class Subject:
     write: Callable[[bytes], None]
     stack_references: StackReferences
     journal: Journal | None = None
+    others: Others | None = None
 
 
 _NO_CHANGES = frozenset({Op.SAME, Op.READ, Op.DISCARD})
@@ -170,6 +172,13 @@ class Deployment:
 
     def run(self) -> Outcome:
         """Does the run. Raises EngineError only when the state could not be written."""
+        try:
+            return self._run()
+        finally:
+            if self.subject.others is not None:
+                self.subject.others.release()
+
+    def _run(self) -> Outcome:
         began = time.monotonic()
         program, options = self.subject.program, self.options
         self.events.hide(program.config[key] for key in program.secret_keys)
@@ -237,6 +246,7 @@ class Deployment:
             events=self.events,
             tell=self._executor.fail,
             selection=self.options.selection,
+            others=self.subject.others,
         )
 
     def _update(self, base: Sequence[ResourceState]) -> None:

@@ -4,6 +4,7 @@ The platform is asked what the object is; what the declaration wants otherwise i
 same run, after the plan has shown it. A declaration that would replace the object is refused.
 """
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -11,11 +12,13 @@ from gpuform.providers.lifecycle import PROVIDER_KEY
 from gpuform.stacks.engine import resource_diff, values
 from gpuform.stacks.engine.checking import checked
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.owners import Others, Owners
 from gpuform.stacks.engine.presentation import describe
-from gpuform.stacks.engine.provider_host import ProviderHost
+from gpuform.stacks.engine.provider_host import Created, ProviderHost
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.urn import is_own
 
 
 def is_wanted(registration: Registration, old: ResourceState | None) -> bool:
@@ -37,45 +40,121 @@ def is_wanted(registration: Registration, old: ResourceState | None) -> bool:
 
 
 _Key = tuple[str, str, object]
+"""The type and the id of an object, and the provider of one that is not gpuform's own."""
 
 
 @dataclass(slots=True)
 class Owned:
-    """The objects that a stack has already: none of them is imported a second time."""
+    """The objects that somebody has already: none of them is imported a second time.
 
+    `base` is what the stack itself has, `others` are the other stacks of its backend.
+    """
+
+    host: ProviderHost
     base: Iterable[ResourceState]
-    _urns: dict[_Key, str] = field(default_factory=dict)
+    others: Others | None
+    preview: bool
+    _owners: dict[_Key, str] = field(default_factory=dict)
+    _is_read: bool = False
 
     def take(self, registration: Registration) -> None:
         """Notes an import. Raises EngineError when the object is another resource's."""
-        if not self._urns:
-            owned = [e for e in self.base if e.id and not e.external and not e.pending_replacement]
-            self._urns = {_key(e.type, e.id, e.inputs): e.urn for e in owned}
-        key = _key(registration.type, registration.import_id, registration.inputs)
-        owner = self._urns.setdefault(key, registration.urn)
-        if owner != registration.urn:
+        if not self.host.is_bound(registration.inputs):
+            key = _key(registration.type, registration.import_id, registration.inputs)
+            self._take(registration.urn, key)
+
+    def take_parts(self, imported: ResourceState) -> None:
+        """The same for what an imported object is made of."""
+        for key in self._parts(imported):
+            self._take(imported.urn, key)
+
+    def _take(self, urn: str, key: _Key) -> None:
+        self._read()
+        owner = self._owners.setdefault(key, urn)
+        if owner != urn:
             raise EngineError(
-                f"{registration.urn}: import_ names {registration.import_id}, which {owner} of "
-                "this stack stands for",
-                hint="give it that resource's name as an alias instead of import_",
+                f"{urn}: import_ names {key[1]}, which {owner} stands for",
+                hint="give it that resource's name as an alias instead of import_; what another "
+                "stack has is moved with `gpuform state move`",
             )
+
+    def _read(self) -> None:
+        if self._is_read:
+            return
+        others = self.others.owners(claim=not self.preview) if self.others else Owners()
+        for unreadable in others.unreadable:
+            raise unreadable
+        self._is_read = True
+        own = [e for e in self.base if e.id and not e.external and not e.pending_replacement]
+        known = [(each, f"{each.urn} of this stack") for each in own]
+        known += [(each, f"{each.urn} of stack {stack}") for stack, each in others.resources]
+        for entry, owner in known:
+            for key in (_key(entry.type, entry.id, entry.inputs), *self._parts(entry)):
+                self._owners.setdefault(key, owner)
+
+    def _parts(self, entry: ResourceState) -> list[_Key]:
+        if not is_own(entry.type):
+            return []  # another program's provider is nothing to load
+        type_ = self.host.part_type(entry)
+        return [(type_, id_, "") for id_ in self.host.parts(entry)]
+
+
+_Found = tuple[Created, values.PropertyMap | None] | None
 
 
 def _key(type_: str, id_: str, inputs: values.PropertyMap) -> _Key:
-    return type_, id_, values.unwrap_secrets(inputs.get(PROVIDER_KEY))
+    provider = "" if is_own(type_) else values.unwrap_secrets(inputs.get(PROVIDER_KEY))
+    return type_, id_, provider
+
+
+@dataclass(slots=True)
+class Reads:
+    """What the platforms say of the objects to import.
+
+    Steps are made one after the other; who asks ahead does so beside others. All are content with
+    what is so since the run began, and share one list.
+    """
+
+    host: ProviderHost
+    _began: float = field(default_factory=time.monotonic)
+    _answers: dict[str, _Found | EngineError] = field(default_factory=dict)
+
+    def ahead(self, registration: Registration) -> None:
+        """Asks now, in the caller's thread."""
+        urn, inputs = registration.urn, registration.inputs
+        try:
+            id_, began = registration.import_id, self._began
+            found = self.host.read(urn, id_, inputs, inputs, as_of=began)
+        except EngineError as error:
+            self._answers[urn] = error
+        else:
+            self._answers[urn] = found
+
+    def take(self, registration: Registration) -> _Found:
+        """The answer; EngineError when there was none."""
+        if registration.urn not in self._answers:
+            self.ahead(registration)
+        found = self._answers.pop(registration.urn)
+        if isinstance(found, EngineError):
+            raise found
+        return found
 
 
 def steps(
-    host: ProviderHost, registration: Registration, old: ResourceState | None, goal: ResourceState
+    host: ProviderHost,
+    reads: Reads,
+    registration: Registration,
+    old: ResourceState | None,
+    goal: ResourceState,
 ) -> list[Step]:
-    """Reads the object and takes it over; then changes what `goal` wants otherwise.
+    """Takes the object over; then changes what `goal` wants otherwise.
 
     `old` is an entry of an object that the program has only read so far.
     Raises EngineError when there is no such object or it does not fit the declaration.
     """
     id_ = registration.import_id
     goal.inputs = checked(host, registration, {}, registration.inputs)
-    found = host.read(goal.urn, id_, goal.inputs, goal.inputs)
+    found = reads.take(registration)
     if found is None:
         raise EngineError(
             f"{goal.urn}: import_ names {id_}, and the platform has no such object",

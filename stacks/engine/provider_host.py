@@ -204,6 +204,18 @@ class ProviderHost:
         found = values.unwrap_secrets(resource.outputs.get(name))
         return [str(each) for each in found] if isinstance(found, list) else []
 
+    def part_type(self, resource: ResourceState) -> str:
+        """The type that each of its parts would have as a resource of its own."""
+        provider = self._provider(resource.inputs)
+        if not isinstance(provider, Lifecycle) or not provider.parts_kind:
+            return ""
+        return resource.type.removesuffix(provider.kind) + provider.parts_kind
+
+    def is_bound(self, inputs: PropertyMap) -> bool:
+        """Whether any number of resources may stand for one id: nothing is made or deleted."""
+        provider = self._provider(inputs)
+        return isinstance(provider, Lifecycle) and provider.is_bound
+
     def gpus(self, resource: ResourceState) -> int | None:
         """How many GPUs the resource holds by its inputs; None when they are not known yet."""
         if not resource.custom or PROVIDER_KEY not in resource.inputs:

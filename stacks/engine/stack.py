@@ -16,6 +16,7 @@ from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.lock import Patience, StackLock
 from gpuform.stacks.engine.origin import Origin
+from gpuform.stacks.engine.owners import Others
 from gpuform.stacks.engine.passphrase_change import PassphraseChange
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.engine.secrets import PassphraseCrypter
@@ -89,6 +90,7 @@ class Stack:
                 ),
                 self.digest,
             ),
+            others=Others(self.backend, full_name(self.project.name, self.name)),
         )
 
     def _load(self, project: str, stack: str) -> Checkpoint | None:

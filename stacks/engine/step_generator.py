@@ -15,6 +15,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus
 from gpuform.stacks.engine.input_diff import changed_keys
 from gpuform.stacks.engine.old_entries import OldEntries
+from gpuform.stacks.engine.owners import Others
 from gpuform.stacks.engine.presentation import describe
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
@@ -33,7 +34,7 @@ class StepGenerator:
     """Turns registrations into steps, over the state that the last run left.
 
     `base` is that state in its order. Problems of a preview that do not keep the others from being
-    planned go to `tell`.
+    planned go to `tell`. `others` are the other stacks of the backend.
     """
 
     stack: str
@@ -44,10 +45,12 @@ class StepGenerator:
     events: EventBus
     tell: Tell
     selection: Selection = field(default_factory=Selection)
+    others: Others | None = None
     _old: OldEntries = field(init=False)
     _cascade: Cascade = field(init=False)
     _chosen: Chosen = field(init=False)
     _owned: importing.Owned = field(init=False)
+    _reads: importing.Reads = field(init=False)
     _doomed: set[int] = field(default_factory=set)  # id() of entries replaced before they go
     _fallen: dict[str, Sequence[str]] = field(default_factory=dict)  # URN -> why it fell
     _felling: dict[int, Step] = field(default_factory=dict)  # id() of what fell -> its deletion
@@ -61,7 +64,15 @@ class StepGenerator:
         self._old = OldEntries.among(self.stack, self.project, self.base)
         self._cascade = Cascade(self.base, self.host)
         self._chosen = Chosen(self.selection)
-        self._owned = importing.Owned(self.base)
+        self._owned = importing.Owned(self.host, self.base, self.others, self.preview)
+        self._reads = importing.Reads(self.host)
+
+    def read_ahead(self, registration: Registration) -> None:
+        """Reads an object that will be imported. Unlike all else here, by many threads at once."""
+        old, targets = self._old.entries.get(registration.urn), self.selection.targets
+        is_new = old is None or old.external
+        if registration.import_id and is_new and (not targets or registration.urn in targets):
+            self._reads.ahead(registration)
 
     def generate(self, registration: Registration, provider: str) -> list[Step]:
         """The steps of one registration, to be done in this order.
@@ -141,7 +152,9 @@ class StepGenerator:
     ) -> list[Step]:
         if importing.is_wanted(registration, old):
             self._owned.take(registration)
-            return importing.steps(self.host, registration, old, goal)
+            steps = importing.steps(self.host, self._reads, registration, old, goal)
+            self._owned.take_parts(steps[0].state)
+            return steps
         recreated = goal.urn in self._fallen
         asked = goal.urn in self.selection.replace or (old is not None and old.taint)
         goal.inputs, compared = self._inputs(registration, old, fresh=asked or recreated)

@@ -27,12 +27,9 @@ class UrnPatterns:
 
     def missing(self, urns: Iterable[str]) -> list[str]:
         """What was given without `*` and fits none of the URNs."""
-        known = list(urns)
-        return [
-            text
-            for text in self.given
-            if "*" not in text and not any(urn in UrnPatterns([text]) for urn in known)
-        ]
+        known = set(urns)
+        unknown = [text for text in self.given if "*" not in text and text not in known]
+        return [text for text in unknown if not any(urn in UrnPatterns([text]) for urn in known)]
 
 
 def _is_pattern(text: str) -> bool:

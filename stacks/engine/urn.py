@@ -48,6 +48,11 @@ def is_provider(type_: str) -> bool:
     return type_.startswith(PROVIDER_TYPE_PREFIX)
 
 
+def is_own(type_: str) -> bool:
+    """Whether a type is one of gpuform's own resources."""
+    return type_.startswith(f"{DYNAMIC_PACKAGE}:dynamic/gpuform.")
+
+
 def is_urn(text: str) -> bool:
     """Whether a text has the form of a URN."""
     return text.startswith("urn:pulumi:") and len(_parts(text)) == 4

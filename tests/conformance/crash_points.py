@@ -171,7 +171,7 @@ class Hook:
         return call
 
 
-class _Counting(httpx.BaseTransport):
+class Counting(httpx.BaseTransport):
     """The platform; the process dies when a request has had its effect and nobody was told."""
 
     def __init__(self, inner: httpx.BaseTransport, hook: Hook) -> None:
@@ -197,7 +197,7 @@ class World:
         store = held.enter_context(Store(folder / "emulator.db", seed="crashes"))
         app = create_app(store, Clock(store, start=START))
         transport = in_process(app)
-        served = transport if hook is None else _Counting(transport, hook)
+        served = transport if hook is None else Counting(transport, hook)
         held.enter_context(mount(URL, served))
         os.environ.update(environment(URL))
         os.chdir(folder)

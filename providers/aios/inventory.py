@@ -1,0 +1,23 @@
+"""What a registry of AIOS holds: records of clusters, with the nodes that each has."""
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.aios.client import client_for
+from gpuform.providers.inventory import Held
+from gpuform.schemas.aios import wire
+
+
+def held(settings: Settings) -> list[Held]:
+    """One query. A record costs nothing by itself; what its hardware costs is not told."""
+    return [
+        Held(
+            "aios",
+            "Cluster",
+            each.id,
+            each.id,
+            region=each.region_id or "",
+            tags=dict.fromkeys(each.tags or ()),
+            status=each.status or "",
+            created_at=wire.moment_of(each.object_id),
+        )
+        for each in client_for(settings).query({})
+    ]

@@ -1,0 +1,9 @@
+"""Lens holds nothing: it tells what others have."""
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.inventory import Held
+
+
+def held(settings: Settings) -> list[Held]:  # noqa: ARG001 - nothing is asked
+    """Nothing, and nothing is asked."""
+    return []

@@ -1,0 +1,113 @@
+"""Which objects are to be imported: one by its id, or what an account holds."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.errors import UnsupportedKind
+from gpuform.providers.inventory import Held
+from gpuform.schemas.topology import SECTIONS
+from gpuform.stacks.engine.errors import EngineError
+
+Key = tuple[str, str, str]
+"""The platform, the kind and the id of an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An object to import.
+
+    `name` is the resource's, empty where it is to be made from `called`, the object's own;
+    `region` is where to ask; `told` has inputs that reading the object does not tell.
+    """
+
+    platform: str
+    kind: str
+    id: str
+    name: str = ""
+    called: str = ""
+    region: str = ""
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        return self.platform, self.kind, self.id
+
+    @property
+    def section(self) -> str:
+        return next(section for section, kind in SECTIONS.items() if kind == self.kind)
+
+    def __str__(self) -> str:
+        return f"{self.platform}:{self.kind} {self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What to take of an account: what fits one of each that is given.
+
+    `types` such as together:Cluster; `names` may be patterns with * and ?; `tags` are NAME or
+    NAME=VALUE, and all of them have to fit.
+    """
+
+    types: Sequence[str] = ()
+    names: Sequence[str] = ()
+    regions: Sequence[str] = ()
+    tags: Sequence[str] = ()
+
+    def takes(self, held: Held) -> bool:
+        """Raises EngineError for tags where the platform shows none."""
+        if self.tags and held.tags is None:
+            raise EngineError(
+                f"{held.platform} does not tell the tags of a {held.kind}",
+                hint="leave --tag out, and choose by --name or --region",
+            )
+        type_ = f"{held.platform}:{held.kind}"
+        return (
+            (type_ in self.types if self.types else not is_grouping(held))
+            and (not self.names or any(fnmatchcase(held.name, each) for each in self.names))
+            and (not self.regions or held.region in self.regions)
+            and all(_has(held.tags or {}, tag) for tag in self.tags)
+        )
+
+
+def is_grouping(held: Held) -> bool:
+    """Whether it is one way of several to group its parts."""
+    lifecycle = lifecycle_class(held.platform, held.kind)
+    return bool(held.made_of) and not lifecycle.is_bound
+
+
+def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "") -> Wanted:
+    """The object of an id. Raises EngineError for a type that there is not."""
+    platform, kind = kind_of(type_)
+    found = next((each for each in held if (each.kind, each.id) == (kind, id_)), None)
+    if found is None:
+        return Wanted(platform, kind, id_, name, region=region)
+    return Wanted(platform, kind, id_, name, found.name, found.region or region, found.told)
+
+
+def all_of(held: Iterable[Held], wanted: Filter) -> Iterator[Wanted]:
+    """What an account holds and the filter takes."""
+    for each in held:
+        if wanted.takes(each):
+            place = (each.platform, each.kind, each.id)
+            yield Wanted(*place, called=each.name, region=each.region, told=each.told)
+
+
+def kind_of(type_: str) -> tuple[str, str]:
+    """The platform and the kind of `together:Cluster`; also of a whole type token."""
+    platform, _, kind = type_.rpartition("gpuform.")[2].removeprefix("gpuform:").partition(":")
+    try:
+        lifecycle_class(platform, kind)
+    except UnsupportedKind as error:
+        known = (f"{each}:{kind}" for each, kinds in LIFECYCLES.items() for kind in kinds)
+        raise EngineError(
+            f"there is no type '{type_}': {error.message}", hint=f"there is {', '.join(known)}"
+        ) from None
+    return platform, kind
+
+
+def _has(tags: Mapping[str, str | None], wanted: str) -> bool:
+    name, is_pair, value = wanted.partition("=")
+    return name in tags and (not is_pair or tags[name] == value)

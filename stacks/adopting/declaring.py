@@ -1,0 +1,184 @@
+"""What to declare of objects: entries with names, references, and no secret in the clear."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpuform.providers.catalog import lifecycle_class
+from gpuform.schemas.checking import check
+from gpuform.schemas.models import InputModel
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.values import UNKNOWN
+from gpuform.stacks.adopting.chosen import Wanted
+from gpuform.stacks.adopting.linking import Known, Links
+from gpuform.stacks.adopting.reading import MOST_TOLD, Found
+from gpuform.stacks.authoring.declared import (
+    ConfigValue,
+    Declared,
+    Entry,
+    Reference,
+    Value,
+    Variable,
+)
+from gpuform.stacks.engine.errors import EngineError
+
+_NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_TYPES: Final[Mapping[type, str]] = {dict: "object", list: "array"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """How the objects are to be declared.
+
+    `given` are inputs that no platform tells; `has_config` says whether the stack has a value of a
+    configuration variable.
+    """
+
+    protect: bool = False
+    parent: Reference | None = None
+    given: Mapping[str, Value] = field(default_factory=dict)
+    has_config: Callable[[str], bool] = lambda _name: False
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What to write: entries, and the secret values that go into the stack's configuration."""
+
+    declared: Declared
+    secrets: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Names:
+    """The names that resources have, by section."""
+
+    taken: set[tuple[str, str]]
+
+    def of(self, wanted: Wanted) -> str:
+        """The name that was asked for, or one that is like the object's and free."""
+        if wanted.name:
+            self.taken.add((wanted.section, wanted.name))
+            return wanted.name
+        called = _NOT_A_NAME.sub("-", wanted.called or wanted.id).strip("-.") or "imported"
+        name, number = called, 1
+        while (wanted.section, name) in self.taken:
+            number += 1
+            name = f"{called}-{number}"
+        self.taken.add((wanted.section, name))
+        return name
+
+
+def declaration(
+    found: Sequence[Found], names: Names, known: Iterable[Known], choices: Choices
+) -> Declaration:
+    """Raises EngineError with everything that is missing."""
+    named = [(each, names.of(each.wanted)) for each in found]
+    links = Links.to([*(_known(each, name) for each, name in named), *known])
+    work = _Work(choices, links)
+    entries = [work.entry(each, name) for each, name in named]
+    if work.problems:
+        more = len(work.problems) - MOST_TOLD
+        told = [*work.problems[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])]
+        raise EngineError("\n".join(told), hint="\n".join(dict.fromkeys(work.hints)) or None)
+    return Declaration(Declared(entries, list(work.variables.values())), work.secrets)
+
+
+@dataclass(slots=True)
+class _Work:
+    choices: Choices
+    links: Links
+    variables: dict[str, Variable] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
+
+    def entry(self, found: Found, name: str) -> Entry:
+        wanted = found.wanted
+        model = lifecycle_class(wanted.platform, wanted.kind).inputs
+        inputs = {
+            **{k: v for k, v in wanted.told.items() if k in model.model_fields},
+            **found.inputs,
+        }
+        values = {**inputs, **self._missing(wanted, model, inputs)}
+        plain = {k: v for k, v in values.items() if not isinstance(v, ConfigValue)}
+        unknown = dict.fromkeys(values.keys() - plain.keys(), UNKNOWN)
+        for problem in check(model, {**plain, **unknown})[1]:
+            self.problems.append(f"{wanted}: {problem.path} {problem.reason}")
+        values = _without_computed(model, self._without_secrets(name, model, values))
+        properties = self.links.applied(wanted.platform, wanted.kind, values)
+        options: dict[str, Value] = {"import": wanted.id}
+        if self.choices.parent is not None:
+            options["parent"] = self.choices.parent
+        if self.choices.protect:
+            options["protect"] = True
+        return Entry(wanted.section, name, wanted.platform, properties, options)
+
+    def _missing(
+        self, wanted: Wanted, model: type[InputModel], inputs: Mapping[str, Any]
+    ) -> dict[str, Value]:
+        """What was given, and required secrets, of that which nobody tells."""
+        found: dict[str, Value] = {}
+        for name, field_ in model.model_fields.items():
+            if name in inputs:
+                continue
+            if name in self.choices.given:
+                found[name] = self.choices.given[name]
+            elif field_.is_required() and rules_of(model)[name].secret:
+                found[name] = ConfigValue(name)
+                self._require(name)
+            elif field_.is_required():
+                self.problems.append(f"{wanted}: the platform does not tell its {name}")
+                self.hints.append(f"give it: --set {name}=VALUE")
+        for value in found.values():
+            if isinstance(value, ConfigValue):
+                self._require(value.name)
+        return found
+
+    def _require(self, variable: str) -> None:
+        self.variables.setdefault(variable, Variable(variable, {"secret": True}))
+        if not self.choices.has_config(variable):
+            problem = (
+                f"the stack has no value of config.{variable}, a secret that no platform tells"
+            )
+            if problem not in self.problems:
+                self.problems.append(problem)
+                self.hints.append(f"set it: gpuform config set --secret {variable}")
+
+    def _without_secrets(
+        self, name: str, model: type[InputModel], values: Mapping[str, Value]
+    ) -> dict[str, Value]:
+        """Secrets that the platform tells become configuration of the stack."""
+        made = dict(values)
+        for key, value in values.items():
+            if isinstance(value, ConfigValue) or not rules_of(model)[key].secret:
+                continue
+            variable = f"{name}_{key}"
+            type_ = _TYPES.get(type(value), "string")
+            said = {"secret": True} if type_ == "string" else {"type": type_, "secret": True}
+            self.variables[variable] = Variable(variable, said)
+            self.secrets[variable] = value if isinstance(value, str) else json.dumps(value)
+            made[key] = ConfigValue(variable)
+        return made
+
+
+def _without_computed(model: type[InputModel], values: dict[str, Value]) -> dict[str, Value]:
+    """Without what the model computes from the rest, such as sums: nobody has to keep it right."""
+    whole, left = model.canonical(dict(values)), dict(values)
+    for name, value in values.items():
+        less = {key: each for key, each in left.items() if key != name}
+        if model.canonical(dict(less)) == whole:
+            left = less
+            continue
+        for inner in value if isinstance(value, dict) else ():
+            part = {key: each for key, each in left[name].items() if key != inner}
+            if model.canonical({**left, name: part}) == whole:
+                left[name] = part
+    return left
+
+
+def _known(found: Found, name: str) -> Known:
+    wanted = found.wanted
+    outputs = {**found.inputs, **found.outputs}
+    return Known(*wanted.key, outputs, Reference(wanted.section, name))

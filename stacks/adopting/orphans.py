@@ -1,0 +1,130 @@
+"""What the platforms hold and no stack of a backend owns; and creates that were never settled."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.clock import clock_from
+from gpuform.providers.errors import GpuformError, MissingCredentials
+from gpuform.providers.intents import Intent, Intents
+from gpuform.providers.inventory import Held, held_by
+from gpuform.stacks.adopting.owned import owners_of
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.owners import owners
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """An object without an owner. `age` is in seconds, None where the platform does not tell.
+
+    `intent` is the create that made it, where a record of this project names it.
+    """
+
+    held: Held
+    age: float | None = None
+    intent: Intent | None = None
+
+
+@dataclass(slots=True)
+class Orphans:
+    """What was found, and how far that can be relied on.
+
+    `unsettled` are creates whose outcome this project does not know; `asked` the platforms that
+    answered, `not_asked` those without credentials, with the reason. With `failures` the rest is
+    not all that there is.
+    """
+
+    objects: list[Orphan] = field(default_factory=list)
+    unsettled: list[Intent] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    not_asked: dict[str, str] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Where to look: no `platforms` are all that there are credentials for.
+
+    Objects younger than `older_than` seconds are left out, those of unknown age are not.
+    """
+
+    backend: Backend
+    intents: Intents
+    settings: Settings
+    platforms: Sequence[str] = ()
+    regions: Sequence[str] = ()
+    older_than: float = 0.0
+
+
+def find(question: Question) -> Orphans:
+    """Asks the platforms for their lists, and reads every state. Changes nothing."""
+    found = Orphans()
+    # The lists come first: what a run makes meanwhile is in its state by the time that is read.
+    held = [each for platform in _platforms(question) for each in _held(platform, question, found)]
+    owned = _owned(question.backend, found)
+    intents = [each for each in question.intents.all() if each.platform in _platforms(question)]
+    made_by = {id_: each for each in intents for id_ in (each.id, *each.ids) if id_}
+    owned_ids = {id_ for _, _, id_ in owned}
+    found.unsettled = [each for each in intents if not _is_settled(each, owned_ids)]
+    now = clock_from(os.environ).now()
+    for each in _still_held([each for each in held if _key(each) not in owned], question):
+        age = None if each.created_at is None else max(0.0, now - each.created_at)
+        if age is None or age >= question.older_than:
+            found.objects.append(Orphan(each, age, made_by.get(each.id)))
+    return found
+
+
+def _platforms(question: Question) -> list[str]:
+    """Those that can hold anything."""
+
+    def holds(platform: str) -> bool:
+        return any(not lifecycle_class(platform, kind).is_bound for kind in LIFECYCLES[platform])
+
+    return [*question.platforms] or [each for each in LIFECYCLES if holds(each)]
+
+
+def _still_held(held: Sequence[Held], question: Question) -> list[Held]:
+    """What a run deletes meanwhile has left its state: such objects are gone at a second look."""
+    again: set[tuple[str, str, str]] = set()
+    for platform in {each.platform for each in held}:
+        try:
+            seen = held_by(platform, question.settings, question.regions)
+        except GpuformError:
+            again |= {_key(each) for each in held if each.platform == platform}
+        else:
+            again |= set(map(_key, seen))
+    return [each for each in held if _key(each) in again]
+
+
+def _key(held: Held) -> tuple[str, str, str]:
+    return held.platform, held.kind, held.id
+
+
+def _held(platform: str, question: Question, found: Orphans) -> list[Held]:
+    try:
+        held = held_by(platform, question.settings, question.regions)
+    except MissingCredentials as error:
+        if question.platforms:
+            found.failures.append(f"{platform} could not be asked: {error}")
+        else:
+            found.not_asked[platform] = error.message
+        return []
+    except GpuformError as error:
+        found.failures.append(f"{platform} could not be asked: {error}")
+        return []
+    found.asked.append(platform)
+    return [each for each in held if not each.made_of]
+
+
+def _owned(backend: Backend, found: Orphans) -> set[tuple[str, str, str]]:
+    everybody = owners(backend)
+    found.failures += [str(each) for each in everybody.unreadable]
+    return set(owners_of(everybody.resources))
+
+
+def _is_settled(intent: Intent, owned_ids: set[str]) -> bool:
+    """Whether a state has what it made."""
+    made = intent.ids if intent.names else ((intent.id,) if intent.id else ())
+    return bool(made) and set(made) <= owned_ids

@@ -1,0 +1,157 @@
+"""A topology as a Python program."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpuform.providers.catalog import LIFECYCLES
+from gpuform.stacks.authoring.declared import (
+    ConfigValue,
+    Declared,
+    Entry,
+    Reference,
+    Value,
+    Variable,
+    in_order,
+)
+from gpuform.stacks.authoring.python_values import (
+    STEP,
+    argument,
+    literal,
+    statement,
+    text,
+    variable,
+)
+
+_GETTERS: Final = {
+    "string": "",
+    "integer": "_int",
+    "number": "_float",
+    "boolean": "_bool",
+    "array": "_object",
+    "object": "_object",
+}
+_RENAMED: Final = {"import": "import_", "timeouts": "custom_timeouts"}
+
+
+@dataclass(slots=True)
+class PythonNames:
+    """The variables of a program; `taken` are those that it has already, or must not have."""
+
+    taken: set[str] = field(default_factory=set)
+    _of: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def give(self, group: str, name: str, given: str = "") -> str:
+        """The variable of a resource (`group` is its section) or of a `config` value."""
+        if (group, name) not in self._of:
+            self._of[group, name] = given or self._free(group, name)
+            self.taken.add(self._of[group, name])
+        return self._of[group, name]
+
+    def __call__(self, value: Reference | ConfigValue) -> str:
+        if isinstance(value, ConfigValue):
+            return self.give("config", value.name)
+        return self.give(value.section, value.name)
+
+    def _free(self, group: str, name: str) -> str:
+        own = variable(name)
+        reserved = {"pulumi", "config", *LIFECYCLES, *self.taken}
+        tries = (own, f"{own}_{group.removesuffix('s')}", *(f"{own}_{n}" for n in range(2, 10**6)))
+        return next(each for each in tries if each not in reserved)
+
+
+def program_text(declared: Declared) -> str:
+    """The program that declares this, and nothing else."""
+    names = PythonNames()
+    body = body_of(declared, names)
+    config = ["config = pulumi.Config()"] if declared.variables else []
+    return "\n\n".join(["\n".join(imports_of(declared)), *config, body])
+
+
+def imports_of(declared: Declared) -> list[str]:
+    """The lines that import what the program needs."""
+    platforms = sorted({entry.platform for entry in declared.entries})
+    own = [f"from gpuform.providers import {', '.join(platforms)}"] if platforms else []
+    return ["import pulumi", *(["", *own] if own else [])]
+
+
+def body_of(declared: Declared, names: PythonNames) -> str:
+    """The statements: configuration, resources after those that they need, outputs."""
+    settings = [_setting(each, names) for each in declared.variables]
+    blocks = ["\n".join(settings)] if settings else []
+    blocks += ["\n".join(_resource(entry, names)) for entry in in_order(declared.entries)]
+    outputs = [
+        line
+        for name, value in declared.outputs.items()
+        for line in statement(f"pulumi.export({text(name)}, ", value, ")", names)
+    ]
+    blocks += ["\n".join(outputs)] if outputs else []
+    return "\n\n".join(blocks) + "\n"
+
+
+def _setting(each: Variable, names: PythonNames) -> str:
+    said = each.said
+    secret = "_secret" if said.get("secret") is True else ""
+    getter = f"{secret}{_GETTERS[str(said.get('type') or 'string')]}"
+    name = names.give("config", each.name)
+    if said.get("default") is None:
+        return f"{name} = config.require{getter}({text(each.name)})"
+    default = literal(said["default"], names)
+    return f"{name} = config.get{getter}({text(each.name)}, {default})"
+
+
+def _resource(entry: Entry, names: PythonNames) -> Iterator[str]:
+    options = dict(entry.options)
+    existing = options.pop("id", None)
+    made = names.give(entry.section, entry.name)
+    call = f"{entry.platform}.{entry.kind}"
+    if existing is not None:
+        yield f"{made} = {call}.get("
+    else:
+        yield f"{made} = {call}("
+    inner = " " * STEP
+    yield f"{inner}{text(entry.name)},"
+    if existing is not None:
+        yield from argument("", existing, STEP, names)
+    else:
+        for name in _ordered(entry):
+            yield from argument(f"{name}=", entry.properties[name], STEP, names)
+    if options:
+        yield f"{inner}opts={_options(options, names)},"
+    yield ")"
+
+
+def _ordered(entry: Entry) -> list[str]:
+    order = {name: place for place, name in enumerate(entry.model.model_fields)}
+    return sorted(entry.properties, key=lambda each: order.get(each, len(order)))
+
+
+def _options(options: Mapping[str, Value], names: PythonNames) -> str:
+    made = []
+    for key, value in options.items():
+        if key == "timeouts":
+            spans = (f"{verb}={literal(span, names)}" for verb, span in value.items())
+            written = f"pulumi.CustomTimeouts({', '.join(spans)})"
+        elif key == "aliases":
+            aliases = (_alias(each, names) for each in value)
+            written = f"[{', '.join(aliases)}]"
+        elif key in ("depends_on", "replace_with"):
+            written = f"[{', '.join(map(names, value))}]"
+        elif key in ("parent", "deleted_with"):
+            written = names(value)
+        else:
+            written = literal(value, names)
+        made.append(f"{_RENAMED.get(key, key)}={written}")
+    return f"pulumi.ResourceOptions({', '.join(made)})"
+
+
+def _alias(alias: Mapping[str, Any], names: PythonNames) -> str:
+    parent = alias.get("parent")
+    made = [
+        f"{'type_' if key == 'type' else key}={literal(value, names)}"
+        for key, value in alias.items()
+        if key != "parent"
+    ]
+    if parent is not None:
+        made.append(f"parent={names(parent) if isinstance(parent, Reference) else text(parent)}")
+    return f"pulumi.Alias({', '.join(made)})"

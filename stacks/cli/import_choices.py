@@ -1,0 +1,104 @@
+"""From the flags of `import` to what is asked for."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.catalog import LIFECYCLES
+from gpuform.providers.inventory import held_by
+from gpuform.schemas.reasons import nearest
+from gpuform.stacks.adopting import chosen
+from gpuform.stacks.adopting.chosen import Filter, Wanted
+from gpuform.stacks.adopting.declaring import Choices
+from gpuform.stacks.adopting.places import Place
+from gpuform.stacks.adopting.planning import Request
+from gpuform.stacks.adopting.project_place import place_of
+from gpuform.stacks.authoring.declared import ConfigValue, Reference, Value
+from gpuform.stacks.cli.arguments import ImportArguments
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.nodes import plain
+from gpuform.stacks.document.reading import read_text
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.expressions.template import has_expression
+from gpuform.stacks.review.names import short_type
+
+_CONFIG: Final = re.compile(r"\s*\{\{\s*config\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}\s*")
+
+
+def request_of(arguments: ImportArguments, stack: Stack, environ: Mapping[str, str]) -> Request:
+    """Asks the platform's lists. Raises EngineError for flags that fit nothing."""
+    config, _ = stack.settings.program_config(stack.crypter)
+    settings = Settings(config=config.get, environ=environ)
+
+    def read_place() -> Place:
+        return place_of(stack.project, stack.name, arguments.out, python=arguments.python)
+
+    place = read_place()
+    parent, reference = _parent(arguments.parent, stack, place)
+    own = f"{stack.project.name}:"
+    has_value = {key.removeprefix(own) for key in config} | place.defaults
+    choices = Choices(
+        protect=arguments.protect,
+        parent=reference,
+        given={name: _value(name, text) for name, text in arguments.given},
+        has_config=has_value.__contains__,
+    )
+    return Request(
+        stack=stack,
+        wanted=_wanted(arguments, settings),
+        place=place,
+        read_place=read_place,
+        settings=settings,
+        choices=choices,
+        parent=parent,
+        is_sole=not arguments.everything,
+    )
+
+
+def _wanted(arguments: ImportArguments, settings: Settings) -> list[Wanted]:
+    if not arguments.everything:
+        type_, name, id_ = arguments.type_ or "", arguments.name or "", arguments.id_ or ""
+        platform, _ = chosen.kind_of(type_)
+        held = held_by(platform, settings, arguments.regions)
+        return [chosen.one(type_, name, id_, held, next(iter(arguments.regions), ""))]
+    platform = arguments.platform or ""
+    if platform not in LIFECYCLES:
+        near = nearest(platform, tuple(LIFECYCLES))
+        meant = f"did you mean {near}?" if near else f"use one of {', '.join(LIFECYCLES)}"
+        raise EngineError(f"{platform} is not a platform", hint=meant)
+    types = [":".join(chosen.kind_of(each)) for each in arguments.types]
+    wanted = Filter(types, arguments.names, arguments.regions, arguments.tags)
+    return list(chosen.all_of(held_by(platform, settings, arguments.regions), wanted))
+
+
+def _value(name: str, text: str) -> Value:
+    """The value of --set: YAML, or a configuration value."""
+    config = _CONFIG.fullmatch(text)
+    if config:
+        return ConfigValue(config[1])
+    problems = Diagnostics()
+    value = plain(read_text(f"value: {text}", f"--set {name}", problems)).get("value")
+    if problems or has_expression(text):
+        raise EngineError(
+            f"--set {name}: {text} is no value",
+            hint="write it as in a topology file, or '{{ config.NAME }}'",
+        )
+    return value
+
+
+def _parent(given: str | None, stack: Stack, place: Place) -> tuple[str, Reference | None]:
+    if given is None:
+        return "", None
+    for each in stack.snapshot.resources:
+        if given in (each.urn, name_of(each.urn)):
+            platform, _, kind = short_type(each.type).partition(":")
+            reference = place.reference(platform, kind, name_of(each.urn))
+            if reference is not None:
+                return each.urn, reference
+    raise EngineError(
+        f"the stack has no resource {given} that an entry could name as its parent",
+        hint="give the URN of a resource that is declared: `gpuform state list`",
+    )

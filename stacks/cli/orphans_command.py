@@ -1,0 +1,98 @@
+"""`gpuform orphans`: what costs money and belongs to no stack, without a lock and a change."""
+
+import json
+
+import click
+
+from gpuform.stacks.cli.emulating import emulator_for
+from gpuform.stacks.cli.failures import SUCCESS
+from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.engine.durations import seconds
+
+FOUND = 3
+"""The exit code when there are orphans, or creates that were never settled."""
+INCOMPLETE = 4
+"""The exit code when it is not known whether there are more."""
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+
+
+@click.command()
+@click.option(
+    "--platform",
+    "platforms",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one's account; all that have credentials when not given.",
+)
+@click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    metavar="REGION",
+    help="Ask scp at this region's address; the default region's when not given.",
+)
+@click.option(
+    "--older-than",
+    default="0",
+    metavar="DURATION",
+    callback=_seconds,
+    help="Leave out what is younger (30m, 12h); what is of unknown age stays.",
+)
+@click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
+)
+@stack_flags
+def orphans(
+    platforms: tuple[str, ...],
+    regions: tuple[str, ...],
+    older_than: float,
+    as_json: bool,
+    emulate: bool,
+) -> int:
+    """Show what the platforms hold and no stack of this backend owns.
+
+    Reads the state of every stack and the platforms' lists, with age and cost where a platform
+    tells them; and the records of creates of this project that were never settled. Credentials are
+    those of the environment, else of the stack. Nothing is locked and nothing is changed.
+
+    \b
+    Exit codes, for a scheduled job:
+      0  no orphans, and every platform asked has answered
+      3  there are orphans, or creates that were never settled
+      4  a platform or a state could not be read: there may be more
+    \b
+    Examples:
+      gpuform orphans
+      gpuform orphans --platform tensorone --older-than 12h --json
+    """
+    from gpuform.stacks.adopting.orphans import find  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.orphans_question import question_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.orphans_text import (  # noqa: PLC0415 - as above
+        orphans_document,
+        orphans_lines,
+    )
+
+    with session() as current:
+        question, directory = question_of(current, platforms, regions, older_than)
+        with emulator_for(directory, wanted=emulate):
+            found = find(question)
+        screen = current.screen
+        if as_json:
+            screen.print(json.dumps(orphans_document(found), indent=2, ensure_ascii=False))
+        else:
+            for line in orphans_lines(found, question.backend.url, paint=screen.paint):
+                screen.print(line)
+        for failure in found.failures:
+            screen.warn(f"error: {failure}")
+        if found.failures or not found.asked:
+            return INCOMPLETE
+        return FOUND if found.objects or found.unsettled else SUCCESS

@@ -1,0 +1,46 @@
+"""From the flags of `orphans` to where to look."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.catalog import LIFECYCLES
+from gpuform.providers.intents import Intents
+from gpuform.schemas.reasons import nearest
+from gpuform.stacks.adopting.orphans import Question
+from gpuform.stacks.cli.opening import workspace_of
+from gpuform.stacks.cli.passphrase import passphrase_of
+from gpuform.stacks.cli.session import Session
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.stack import Workspace
+
+
+def question_of(
+    session: Session, platforms: Sequence[str], regions: Sequence[str], older_than: float
+) -> tuple[Question, Path]:
+    """The question, and the project's folder. Raises EngineError for a platform there is not."""
+    for each in platforms:
+        if each not in LIFECYCLES:
+            near = nearest(each, tuple(LIFECYCLES))
+            meant = f"did you mean {near}?" if near else f"use one of {', '.join(LIFECYCLES)}"
+            raise EngineError(f"{each} is not a platform", hint=meant)
+    workspace = workspace_of(session)
+    directory = workspace.project.directory
+    config = _config(session, workspace)
+    question = Question(
+        backend=workspace.backend,
+        intents=Intents(directory / ".gpuform" / "intents"),
+        settings=Settings(config=config.get, environ=session.environ),
+        platforms=platforms,
+        regions=regions,
+        older_than=older_than,
+    )
+    return question, directory
+
+
+def _config(session: Session, workspace: Workspace) -> Mapping[str, str]:
+    """The configuration of the stack that is named or selected; none where there is no such."""
+    if session.stack is None and workspace.selected() not in workspace.stacks():
+        return {}
+    stack = workspace.open(session.stack, passphrase_of(workspace, session.screen))
+    return stack.settings.program_config(stack.crypter)[0]

@@ -1,0 +1,122 @@
+"""What `gpuform orphans` found, for people and for machines."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from gpuform.providers.intents import Intent
+from gpuform.stacks.adopting.orphans import Orphan, Orphans
+from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.visible import visible
+
+_COLUMNS = ("TYPE", "NAME", "ID", "REGION", "STATE", "AGE", "COST")
+_UNKNOWN = "unknown"
+
+
+def orphans_lines(found: Orphans, backend: str, *, paint: Paint = PLAIN) -> Iterator[str]:
+    """A table, what was never settled, and what was not asked; not the failures."""
+    if found.objects:
+        rows = [_COLUMNS, *map(_row, found.objects)]
+        widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        yield paint("bold", lines[0])
+        yield from lines[1:]
+        yield ""
+    for each in found.unsettled:
+        yield paint("warning", f"never settled: {_told(each)}")
+    for platform, reason in found.not_asked.items():
+        yield f"not asked: {platform} ({reason})"
+    yield _sums(found, backend)
+
+
+def orphans_document(found: Orphans) -> dict[str, Any]:
+    """The same as JSON: ages in seconds, times in UTC, null for what is unknown."""
+    return {
+        "objects": [_object(each) for each in found.objects],
+        "unsettled": [_intent(each) for each in found.unsettled],
+        "asked": found.asked,
+        "not_asked": found.not_asked,
+        "failures": found.failures,
+    }
+
+
+def _row(orphan: Orphan) -> tuple[str, ...]:
+    held = orphan.held
+    cost = _UNKNOWN
+    if held.hourly_cost is not None:
+        cost = f"{held.hourly_cost:.2f} {held.currency}".rstrip() + "/h"
+    age = _UNKNOWN if orphan.age is None else _span(orphan.age)
+    told = (held.name, held.id, held.region or _UNKNOWN, held.status or "-", age, cost)
+    return f"{held.platform}:{held.kind}", *map(visible, told)
+
+
+def _sums(found: Orphans, backend: str) -> str:
+    if not found.asked:
+        return "No platform was asked."
+    *others, last = found.asked
+    where = f"on {', '.join(others)} and {last}" if others else f"on {last}"
+    if not found.objects and found.failures:
+        return f"Nothing was found {where}, but not all could be read: there may be orphans."
+    if not found.objects:
+        return f"No orphans {where}: every object belongs to a stack (backend {backend})."
+    costs: dict[str, float] = {}
+    for held in (each.held for each in found.objects):
+        if held.hourly_cost is not None:
+            costs[held.currency] = costs.get(held.currency, 0.0) + held.hourly_cost
+    known = [f"{cost:.2f} {currency}".rstrip() + "/h" for currency, cost in sorted(costs.items())]
+    unknown = sum(each.held.hourly_cost is None for each in found.objects)
+    known += [f"{counted(unknown, 'cost')} unknown"] if unknown else []
+    parts = ", ".join([counted(len(found.objects), "orphan"), *known])
+    return f"{parts}: {where}, owned by no stack (backend {backend})."
+
+
+def _told(intent: Intent) -> str:
+    region = intent.tried_region or intent.region
+    where = f" in {region}" if region else ""
+    made = ", ".join(intent.ids or ((intent.id,) if intent.id else ())) or "no id is known"
+    text = f"{intent.platform}:{intent.kind} {intent.name!r}{where} ({made})"
+    whose = f" for {intent.urn}" if intent.urn else ""
+    return visible(f"{text}, begun {_moment(intent.started_at)}{whose}: `gpuform up` settles it")
+
+
+def _object(orphan: Orphan) -> dict[str, Any]:
+    held = orphan.held
+    return {
+        "platform": held.platform,
+        "kind": held.kind,
+        "id": held.id,
+        "name": held.name,
+        "region": held.region or None,
+        "tags": None if held.tags is None else dict(held.tags),
+        "status": held.status or None,
+        "created_at": None if held.created_at is None else _moment(held.created_at),
+        "age_seconds": orphan.age,
+        "hourly_cost": held.hourly_cost,
+        "currency": held.currency or None,
+        "made_for": orphan.intent.urn if orphan.intent else None,
+    }
+
+
+def _intent(intent: Intent) -> dict[str, Any]:
+    return {
+        "platform": intent.platform,
+        "kind": intent.kind,
+        "name": intent.name,
+        "region": intent.tried_region or intent.region or None,
+        "ids": list(intent.ids or ((intent.id,) if intent.id else ())),
+        "urn": intent.urn,
+        "started_at": _moment(intent.started_at),
+    }
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _span(seconds: float) -> str:
+    """The two greatest units: 3d 4h, 2h 5m."""
+    minutes = int(seconds // 60)
+    parts = [(minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m")]
+    told = [f"{number}{unit}" for number, unit in parts if number][:2]
+    return " ".join(told) or "0m"

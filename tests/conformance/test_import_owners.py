@@ -1,0 +1,105 @@
+"""An object has one owner among the stacks of a backend, and so has what it is made of."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from conformance.emulated import Platform
+from conformance.scp_kinds import GPU_NODE, NODE_POOL
+from conformance.stacks import Declared, EmbeddedStack, thing
+from conformance.together_kinds import SHARED_VOLUME
+
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.deployment import Subject
+from gpuform.stacks.engine.owners import Others
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+
+
+@dataclass
+class Beside(EmbeddedStack):
+    """A stack with others in its backend."""
+
+    others: Others | None = None
+
+    def subject(self) -> Subject:
+        return replace(super().subject(), others=self.others)
+
+
+def beside(stack: EmbeddedStack, folder: Path) -> Beside:
+    folder.mkdir()
+    backend = Backend(stack.directory, "file://")
+    return Beside(folder, stack.crypter, others=Others(backend, "organization/conformance/own"))
+
+
+def node(stack: EmbeddedStack, id_: str) -> Declared:
+    seen = next(each for each in stack.outputs["gpu_nodes"].values() if each["id"] == id_)
+    own = {name: seen[name] for name in ("gpu_node_name", "cluster_fabric_id")}
+    inputs = {**GPU_NODE.good, **own}
+    return Declared("solo", GPU_NODE, inputs, options={"import_": id_})
+
+
+def refused(stack: EmbeddedStack, declared: Declared, told: str) -> None:
+    for result in (stack.plan(declared), stack.up(declared)):
+        assert not result.ok
+        assert told in result.errors[0]
+    assert stack.resources == []
+
+
+@pytest.fixture
+def pool(embedded: EmbeddedStack, platform: Platform) -> EmbeddedStack:
+    """A stack with a pool of three nodes."""
+    assert embedded.up(thing(platform.prepare(NODE_POOL))).ok
+    platform.forget_requests()
+    return embedded
+
+
+def test_a_node_of_a_pool_is_no_resource_of_another_stack(
+    pool: EmbeddedStack, platform: Platform, tmp_path: Path
+) -> None:
+    other, id_ = beside(pool, tmp_path / "other"), pool.outputs["node_ids"][0]
+    refused(other, node(pool, id_), f"import_ names {id_}, which urn:pulumi:dev::conformance::")
+    refused(other, node(pool, id_), "thing of stack organization/conformance/dev stands for")
+    assert pool.id is not None
+    declared = replace(thing(NODE_POOL), options={"import_": pool.id})
+    refused(other, declared, "thing of stack organization/conformance/dev stands for")
+    assert platform.writes() == []
+
+
+def test_a_pool_is_not_made_of_another_stack_s_nodes(
+    platform: Platform, tmp_path: Path, crypter: PassphraseCrypter, pool: EmbeddedStack
+) -> None:
+    (tmp_path / "owner").mkdir()
+    owner = EmbeddedStack(tmp_path / "owner", crypter)
+    assert owner.up(node(pool, pool.outputs["node_ids"][1])).ok
+    other = beside(owner, tmp_path / "other")
+    assert pool.id is not None
+    declared = replace(thing(NODE_POOL), options={"import_": pool.id})
+    refused(other, declared, "solo of stack organization/conformance/dev stands for")
+
+
+def test_nothing_is_imported_while_it_is_not_known_what_others_have(
+    pool: EmbeddedStack, tmp_path: Path
+) -> None:
+    other, id_ = beside(pool, tmp_path / "other"), pool.outputs["node_ids"][0]
+    declared = node(pool, id_)
+    (pool.directory / ".pulumi/stacks/conformance/dev.json").write_text("{")
+    refused(other, declared, "it is not known what stack organization/conformance/dev has")
+
+
+def test_one_stack_imports_at_a_time(
+    pool: EmbeddedStack, platform: Platform, tmp_path: Path
+) -> None:
+    """Else two could take an object that neither has yet."""
+    other = beside(pool, tmp_path / "other")
+    held = Others(Backend(pool.directory, "file://"), "organization/conformance/third")
+    held.owners(claim=True)
+    volume = platform.send(SHARED_VOLUME, SHARED_VOLUME.create)["volume_id"]
+    platform.advance(600)
+    declared = replace(thing(SHARED_VOLUME), options={"import_": volume})
+    assert other.plan(declared).ok
+    result = other.up(declared)
+    assert not result.ok
+    assert "another command is importing into a stack of file://" in result.errors[0]
+    held.release()
+    assert other.up(declared).ok
+    assert not (pool.directory / ".pulumi/gpuform/import.lock").exists()

@@ -1,0 +1,150 @@
+"""`gpuform orphans`: what no stack owns, and how sure that is."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.intents import Intent, Intents
+
+Run = Any
+
+POOL = """\
+node_pools:
+  pool:
+    platform: scp
+    node_pool_id: POOL001-krw1a
+    cluster_fabric_name: train-a
+    gpu_node_name_prefix: train
+    count: 2
+    region_id: kr-west1
+    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
+    subnet_id: ab313c43291e4b678f4bacffe10768ae
+    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
+    os_user_password: Only4Tests!
+"""
+BENCH = """\
+clusters:
+  bench:
+    platform: tensorone
+    name: bench
+    gpu_type: A100
+    gpu_count: 2
+    storage_gb: 100
+    region: us-west-2
+    project_id: proj_456
+    docker_image: a/b:c
+shared_volumes:
+  data: {platform: together, volume_name: data, region: us-central-8, size_tib: 1}
+"""
+
+
+@pytest.fixture
+def account(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """A cluster and a volume in the stack dev."""
+    (project / "__main__.py").unlink()
+    with serve(seed="orphans") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        (project / "topology.yaml").write_text(BENCH)
+        assert dev("up", "--yes", "--skip-preview").code == 0
+        yield dev
+
+
+def state(project: Path, stack: str = "dev") -> Path:
+    return project / f".pulumi/stacks/demo/{stack}.json"
+
+
+def test_what_stacks_own_is_no_orphan_and_what_they_lose_is_one(
+    account: Run, project: Path
+) -> None:
+    assert account("stack", "init", "other").code == 0
+    (project / "topology.yaml").write_text(POOL)
+    assert account("up", "--yes", "--skip-preview").code == 0
+    ran = account("orphans")
+    assert (ran.code, ran.err) == (0, "")
+    assert "No orphans on together, scp, tensorone and aios" in ran.out
+    state(project).unlink()
+    ran = account("orphans")
+    assert ran.code == 3
+    lines = [" ".join(line.split()) for line in ran.out.splitlines()]
+    assert any(line.startswith("tensorone:Cluster bench cluster_") for line in lines)
+    assert any(line.endswith("unknown available unknown unknown") for line in lines)  # the volume
+    assert re.search(r"\n2 orphans, [1-9][.0-9]* USD/h, 1 cost unknown: on together, scp", ran.out)
+
+
+def test_json_has_null_for_what_is_unknown(account: Run, project: Path) -> None:
+    state(project).unlink()
+    ran = account("orphans", "--json", "--platform", "together", "--platform", "tensorone")
+    assert ran.code == 3
+    volume, cluster = sorted(ran.json["objects"], key=lambda each: str(each["platform"]))[::-1]
+    assert (volume["age_seconds"], volume["hourly_cost"], volume["region"]) == (None, None, None)
+    assert cluster["hourly_cost"] > 0
+    assert cluster["age_seconds"] > 0
+    assert ran.json["asked"] == ["together", "tensorone"]
+    younger = account("orphans", "--platform", "tensorone", "--older-than", "1000h")
+    assert (younger.code, younger.out[:10]) == (0, "No orphans")
+
+
+def test_a_platform_that_does_not_answer_is_never_without_orphans(
+    account: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIOS_REGISTRY_URL", "http://127.0.0.1:9")
+    ran = account("orphans")
+    assert ran.code == 4
+    assert "aios could not be asked" in ran.err
+    assert "there may be orphans" in ran.out
+    assert "No orphans" not in ran.out
+
+
+def test_a_platform_without_credentials_is_named(
+    account: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOGETHER_API_KEY")
+    ran = account("orphans")
+    assert ran.code == 0
+    assert "not asked: together (there is no API key for Together" in ran.out
+    assert account("orphans", "--platform", "together").code == 4
+    for name in ("SCP_TF_ACCESS_KEY", "SCP_TF_SECRET_KEY", "TENSORONE_API_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", "/nowhere")
+    monkeypatch.delenv("AIOS_REGISTRY_URL")
+    ran = account("orphans")
+    assert ran.code == 4
+    assert "No platform was asked." in ran.out
+
+
+def test_a_state_that_cannot_be_read_is_not_an_empty_one(account: Run, project: Path) -> None:
+    state(project, "other").write_text("{")
+    ran = account("orphans")
+    assert ran.code == 4
+    assert "it is not known what stack organization/demo/other has" in ran.err
+
+
+def test_creates_that_were_never_settled_are_told(account: Run, project: Path) -> None:
+    intents = Intents(project / ".gpuform" / "intents")
+    assert intents.all() == []
+    intents.record(Intent("urn:x", "together", "Cluster", "lost", "us-central-8", 1_800_000_000))
+    known = json.loads(state(project).read_text())["checkpoint"]["latest"]["resources"]
+    id_ = next(each["id"] for each in known if "SharedVolume" in each["type"])
+    intents.record(Intent("urn:y", "together", "SharedVolume", "data", "", 1_800_000_000, id=id_))
+    ran = account("orphans")
+    assert ran.code == 3
+    assert "never settled: together:Cluster 'lost' in us-central-8 (no id is known)" in ran.out
+    assert "'data'" not in ran.out
+    assert len(intents.all()) == 2
+
+
+def test_nothing_is_changed_anywhere(account: Run, project: Path) -> None:
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+
+    before = files()
+    account("orphans")
+    assert files() == before
+    assert "did you mean together?" in account("orphans", "--platform", "togther").err
