@@ -13,6 +13,7 @@ from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.deployment import Subject
 from gpuform.stacks.engine.owners import Others
 from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.storage.files import Files
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Beside(EmbeddedStack):
 
 def beside(stack: EmbeddedStack, folder: Path) -> Beside:
     folder.mkdir()
-    backend = Backend(stack.directory, "file://")
+    backend = Backend(Files(stack.directory), "file://")
     return Beside(folder, stack.crypter, others=Others(backend, "organization/conformance/own"))
 
 
@@ -91,7 +92,7 @@ def test_one_stack_imports_at_a_time(
 ) -> None:
     """Else two could take an object that neither has yet."""
     other = beside(pool, tmp_path / "other")
-    held = Others(Backend(pool.directory, "file://"), "organization/conformance/third")
+    held = Others(Backend(Files(pool.directory), "file://"), "organization/conformance/third")
     held.owners(claim=True)
     volume = platform.send(SHARED_VOLUME, SHARED_VOLUME.create)["volume_id"]
     platform.advance(600)
