@@ -115,6 +115,10 @@ class ResourceChange(_PlanModel):
     changes: tuple[PropertyChange, ...] = Field(default=(), description="Its property changes.")
     gpus_added: int | None = Field(default=None, ge=0, description="GPUs that come; null: unknown.")
     gpus_removed: int | None = Field(default=None, ge=0, description="GPUs that go; null: unknown.")
+    parent: str = Field(default="", description="URN of the resource that it is under, if any.")
+    dependencies: tuple[str, ...] = Field(
+        default=(), description="URNs of the other resources that it needs."
+    )
 
 
 class OutputChange(_ValueChange):

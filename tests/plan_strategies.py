@@ -45,6 +45,7 @@ json_values = st.recursive(
     ),
     max_leaves=8,
 )
+urns = texts | st.sampled_from([f"urn:pulumi:s::p::t::{n}" for n in "abc"])
 gpus = st.none() | st.integers(0, 10**6)
 
 
@@ -65,7 +66,7 @@ property_changes = st.builds(
 output_changes = st.builds(OutputChange, name=texts, **_values())
 resource_changes = st.builds(
     ResourceChange,
-    urn=texts,
+    urn=urns,
     type=types,
     name=texts,
     action=st.sampled_from(PlanAction),
@@ -74,6 +75,8 @@ resource_changes = st.builds(
     changes=st.lists(property_changes, max_size=4).map(tuple),
     gpus_added=gpus,
     gpus_removed=gpus,
+    parent=urns,
+    dependencies=st.lists(urns, max_size=2).map(tuple),
 )
 
 

@@ -43,6 +43,10 @@ _COMMANDS = {
         "orphans_command",
         "Show what the platforms hold and no stack of this backend owns.",
     ),
+    "graph": (
+        "graph_command",
+        "Draw the stack: clusters with what is in them, volumes and fabrics beside.",
+    ),
     "validate": (
         "validate_command",
         "Check topology files: every problem at once, with file, line and column.",

@@ -9,7 +9,10 @@ from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import unwinding
+from gpuform.stacks.engine.backups import naming_the_last_good
+from gpuform.stacks.engine.sealed import read_sealed
 from gpuform.stacks.engine.stack import Stack, Workspace
+from gpuform.stacks.engine.state import Snapshot
 
 
 def workspace_of(session: Session) -> Workspace:
@@ -39,6 +42,14 @@ def opened_for_change(session: Session, name: str | None = None) -> Iterator[Sta
         stack.crypter.check()
         warn_of_recovery(session.screen, stack.recovered)
         yield stack
+
+
+def sealed_snapshot(session: Session, workspace: Workspace | None = None) -> Snapshot:
+    """The stack's state without its secrets, which needs no passphrase."""
+    workspace = workspace or workspace_of(session)
+    name = workspace.resolve(session.stack)
+    with naming_the_last_good(workspace.backend, workspace.project.name, name):
+        return read_sealed(workspace.backend, workspace.project.name, name).snapshot
 
 
 def warn_of_recovery(screen: Screen, changes: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.events import Diagnostic, Event, Prelude, StepDone, Unchecked
+from gpuform.stacks.engine.presentation import place_of
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.names import is_noise
@@ -92,6 +93,7 @@ class Record:
                 reason=_REASONS[step.op],
                 gpus_added=0,
                 gpus_removed=0,
+                **place_of(step.state),
             )
             for step in self._done.values()
             if step.change is None and step.op in _REASONS

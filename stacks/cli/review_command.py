@@ -1,14 +1,13 @@
 """`gpuform review`: what plans would do, for people who did not make them."""
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuform.stacks.cli.failures import SUCCESS
+from gpuform.stacks.cli.files import content_of, deliver
 from gpuform.stacks.cli.session import Session, common_flags, session
 
 if TYPE_CHECKING:
@@ -59,26 +58,11 @@ def review(files: tuple[str, ...], form: str, output: Path | None, detailed_exit
     from gpuform.stacks.review.reading import read_plan  # noqa: PLC0415 - as above
 
     with session() as current:
-        plans = [read_plan("stdin" if name == "-" else name, _content(name)) for name in files]
+        plans = [read_plan("stdin" if name == "-" else name, content_of(name)) for name in files]
         found = Review(list(map(StackFacts, plans, files)))
         text = _written(found, form, current, to_file=output is not None)
-        if output is None:
-            current.screen.write(text)
-        else:
-            try:
-                output.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise click.FileError(str(output), error.strerror) from None
+        deliver(text, output, current.screen)
     return CHANGES if detailed_exitcode and found.has_changes else SUCCESS
-
-
-def _content(name: str) -> bytes:
-    if name == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(name).read_bytes()
-    except OSError as error:
-        raise click.FileError(os.fspath(name), error.strerror) from None
 
 
 def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from gpuform.stacks.cli.files import deliver
 from gpuform.stacks.cli.session import common_flags, session
 
 
@@ -29,11 +30,4 @@ def schema(output: Path | None) -> None:
     from gpuform.stacks.language.json_schema import schema_text  # noqa: PLC0415 - not for help
 
     with session() as current:
-        text = schema_text()
-        if output is None:
-            current.screen.write(text)
-            return
-        try:
-            output.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise click.FileError(str(output), error.strerror) from None
+        deliver(schema_text(), output, current.screen)

@@ -4,7 +4,7 @@ import json
 
 import click
 
-from gpuform.stacks.cli.opening import workspace_of
+from gpuform.stacks.cli.opening import sealed_snapshot, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.cli.state_edit_commands import (
@@ -19,8 +19,6 @@ from gpuform.stacks.cli.state_move_command import move
 from gpuform.stacks.cli.state_recover_command import recover
 from gpuform.stacks.cli.state_repair_commands import repair, upgrade
 from gpuform.stacks.engine import yaml_text
-from gpuform.stacks.engine.backups import naming_the_last_good
-from gpuform.stacks.engine.sealed import read_sealed
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.state_lookup import locate
 from gpuform.stacks.review.state_text import entry_document, state_lines, state_rows
@@ -71,7 +69,7 @@ def list_entries(as_json: bool) -> None:
       gpuform state list --stack dev
     """
     with session() as current:
-        snapshot = _sealed(current)
+        snapshot = sealed_snapshot(current)
         if not as_json:
             lines = state_lines(snapshot.resources, snapshot.pending_operations)
             current.screen.print("\n".join(lines))
@@ -109,13 +107,6 @@ def show(resource: str, as_json: bool, show_secrets: bool) -> None:
 def _state(current: Session, *, show_secrets: bool) -> Snapshot:
     """With its secrets, or without the need of a passphrase."""
     if not show_secrets:
-        return _sealed(current)
+        return sealed_snapshot(current)
     workspace = workspace_of(current)
     return workspace.open(current.stack, passphrase_of(workspace, current.screen)).snapshot
-
-
-def _sealed(current: Session) -> Snapshot:
-    workspace = workspace_of(current)
-    name = workspace.resolve(current.stack)
-    with naming_the_last_good(workspace.backend, workspace.project.name, name):
-        return read_sealed(workspace.backend, workspace.project.name, name).snapshot

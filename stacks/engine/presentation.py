@@ -12,10 +12,11 @@ from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine import input_diff, property_paths, values
+from gpuform.stacks.engine.graph import needs
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op
-from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.engine.urn import STACK_TYPE, is_urn, name_of, type_of
 from gpuform.stacks.engine.values import PropertyMap
 
 _ACTIONS = {
@@ -67,6 +68,7 @@ def describe(
         changes=tuple(_property_changes(fields, old, new)),
         gpus_added=_gpus_added(op, before, after),
         gpus_removed=_gpus_added(op, after, before),
+        **place_of(subject),
     )
 
 
@@ -93,7 +95,15 @@ def describe_drift(
         changes=tuple(_property_changes(fields, old, new)),
         gpus_removed=host.gpus(old) if new is None else 0,
         gpus_added=0,
+        **place_of(old),
     )
+
+
+def place_of(resource: ResourceState) -> dict[str, Any]:
+    """What a resource is under, and what it needs, as the fields of a plan."""
+    is_top = not is_urn(resource.parent) or type_of(resource.parent) == STACK_TYPE
+    needed = needs(resource, provider=False) - {resource.parent, resource.urn}
+    return {"parent": "" if is_top else resource.parent, "dependencies": tuple(sorted(needed))}
 
 
 def _gpus_added(op: Op, before: int | None, after: int | None) -> int | None:

@@ -1,0 +1,58 @@
+"""`gpuform graph` as a person runs it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drawn import read_dot, read_mermaid
+from plan_scenes import Scene
+
+Run = Callable[..., Any]
+
+
+def test_the_state_needs_no_passphrase(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    ran = made.run("graph", "--stack", "dev")
+    assert (ran.code, ran.err) == (0, "")
+    labels = read_dot(ran.out).labels
+    assert any(
+        label.startswith("train\ntogether:Cluster\nus-central-8") for label in labels.values()
+    )
+    mermaid = made.run("graph", "--format", "mermaid").out
+    assert read_mermaid(mermaid).labels == labels
+    page = made.run("graph", "--format", "html", "--output", "stack.html")
+    assert (page.code, page.out) == (0, "")
+    assert Path("stack.html").read_text().startswith("<!doctype html>")
+    assert "hunter2" not in Path("stack.html").read_text()
+
+
+def test_a_saved_plan_with_what_is_there(made: Scene, tmp_path: Path) -> None:
+    made.run("config", "set", "gpus", "24")
+    assert made.run("preview", "--save-plan", "plan.json").code == 0
+    ran = made.run("graph", "--plan", "plan.json")
+    found = read_dot(ran.out)
+    assert any(label.startswith("~ train\n") for label in found.labels.values())
+    assert len(found.arrows) == 1
+    alone = made.run("graph", "--plan", "plan.json", "--cwd", str(tmp_path))
+    assert alone.code == 1, "the file is named from there"
+    (tmp_path / "plan.json").write_bytes(Path("plan.json").read_bytes())
+    alone = made.run("graph", "--plan", "plan.json", "--cwd", str(tmp_path))
+    assert len(read_dot(alone.out).arrows) == 1, "a plan knows what needs what, in no project"
+    preview = made.run("preview", "--json").out
+    piped = made.run("graph", "--plan", "-", answers=preview)
+    assert len(read_dot(piped.out).arrows) == 1
+
+
+def test_what_cannot_be_drawn(dev: Run, project: Path) -> None:
+    empty = dev("graph")
+    assert empty.code == 0
+    assert read_dot(empty.out).labels == {}
+    (project / "no.json").write_text("[]")
+    refused = dev("graph", "--plan", "no.json")
+    assert (refused.code, refused.out) == (1, "")
+    assert "error: no.json is no plan" in refused.err
+    assert dev("graph", "--plan", "none.json").code == 1
+    assert dev("graph", "--stack", "none").code == 6
+    assert dev("graph", "--output", "no/such/file").code == 1
+    assert dev("graph", "--format", "png").code == 2
