@@ -116,7 +116,8 @@ def _of_change(change: ResourceChange, entry: ResourceState | None) -> Thing:
         facts=tuple(fact for fact in facts if fact),
         gpus=(change.gpus_added or 0) - (change.gpus_removed or 0),
         inside=change.parent,
-        needs=frozenset(change.dependencies),
+        # A preview's JSON does not tell what needs what.
+        needs=frozenset(change.dependencies or (needs(entry, provider=False) if entry else ())),
         action=change.action,
     )
 
