@@ -42,6 +42,11 @@ class PlatformResource(pulumi.dynamic.Resource):
         )
 
     @classmethod
+    def property_names(cls) -> tuple[str, ...]:
+        """What it has beside its id: inputs and outputs."""
+        return tuple(cls._lifecycle.property_names())
+
+    @classmethod
     def get(
         cls,
         resource_name: str,

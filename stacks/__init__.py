@@ -1,6 +1,22 @@
 """Whole stacks. A topology's `__main__.py` is `run("topology.yaml")`."""
 
-__all__ = ["run"]
+from typing import Any
+
+__all__ = ["expression", "run"]
+
+
+def expression(text: str, /, **variables: Any) -> Any:
+    """The value of a topology's text with `{{ }}`, in a Python program.
+
+    `variables` are what it refers to: values, outputs, resources, or objects of these. The value is
+    an output where one of them is needed that is an output or a resource; it fails as it would in a
+    topology. What a topology can say is thus never lost on the way to Python:
+
+        expression("{{ clusters.train.urls | dictsort }}", clusters={"train": train})
+    """
+    from gpuform.stacks.topology.calling import value_of  # noqa: PLC0415 - as below
+
+    return value_of(text, variables)
 
 
 def run(path: str = "topology.yaml") -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pulumi
 from pulumi.runtime import config as pulumi_config
-from pydantic import BaseModel
 
 from gpuform.providers.catalog import lookup
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.expressions.sandbox import Function
+from gpuform.stacks.topology.answers import plain_answer
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.planning import Surroundings, plan
 from gpuform.stacks.topology.registering import register
@@ -46,17 +46,6 @@ def _lookups() -> Callable[[str, str], Any]:
     @cache
     def found(platform: str, name: str) -> Function:
         ask = cache(lookup(platform, name))
-        return Function(lambda *args, **kwargs: _plain(ask(*args, **kwargs)))
+        return Function(lambda *args, **kwargs: plain_answer(ask(*args, **kwargs)))
 
     return found
-
-
-def _plain(answer: Any) -> Any:
-    """A platform's answer as expressions have values."""
-    if isinstance(answer, BaseModel):
-        return answer.model_dump(mode="json")
-    if isinstance(answer, list | tuple):
-        return [_plain(item) for item in answer]
-    if isinstance(answer, dict):
-        return {key: _plain(item) for key, item in answer.items()}
-    return answer

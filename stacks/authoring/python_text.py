@@ -77,7 +77,7 @@ def imports_of(declared: Declared) -> list[str]:
 
 def body_of(declared: Declared, names: PythonNames) -> str:
     """The statements: configuration, resources after those that they need, outputs."""
-    settings = [_setting(each, names) for each in declared.variables]
+    settings = [setting(each, names) for each in declared.variables]
     blocks = ["\n".join(settings)] if settings else []
     blocks += ["\n".join(_resource(entry, names)) for entry in in_order(declared.entries)]
     outputs = [
@@ -89,7 +89,8 @@ def body_of(declared: Declared, names: PythonNames) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _setting(each: Variable, names: PythonNames) -> str:
+def setting(each: Variable, names: PythonNames) -> str:
+    """The statement that reads a configuration variable."""
     said = each.said
     secret = "_secret" if said.get("secret") is True else ""
     getter = f"{secret}{_GETTERS[str(said.get('type') or 'string')]}"

@@ -3,12 +3,21 @@
 import keyword
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
 
 WIDTH: Final = 100
 STEP: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """An expression of Python, as it is written."""
+
+    text: str
+
 
 Names = Callable[[Reference | ConfigValue], str]
 """The variable of a resource or of a configuration value."""
@@ -23,7 +32,9 @@ def variable(name: str) -> str:
 
 
 def literal(value: Value, names: Names) -> str:
-    """The value in one line."""
+    """The value in one line; `Code` may stand in it at any depth."""
+    if isinstance(value, Code):
+        return value.text
     if isinstance(value, Reference):
         return names(value) + "".join(map(_step, value.steps or ("id",)))
     if isinstance(value, ConfigValue):

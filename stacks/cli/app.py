@@ -51,6 +51,10 @@ _COMMANDS = {
         "validate_command",
         "Check topology files: every problem at once, with file, line and column.",
     ),
+    "convert": (
+        "convert_command",
+        "Say what is declared in another form: YAML, Python, from the state, from Terraform.",
+    ),
     "stack": ("stack_commands", "Make, list, select, rename, remove and read stacks."),
     "state": ("state_commands", "Look at a stack's state and edit it."),
     "cancel": ("cancel_command", "Remove the locks that an ended command left on a stack."),

@@ -68,8 +68,7 @@ def parse(text: str) -> Template:
     if len(text) > _LONGEST:
         raise ExpressionError(f"a text with expressions has at most {_LONGEST} characters")
     try:
-        tree = SANDBOX.parse(text)
-        pieces = list(_pieces(tree))
+        pieces = pieces_of(text)
         _check_size([nodes.List([p for p in pieces if not isinstance(p, str)])])
         needs = tuple(need for p in pieces if not isinstance(p, str) for need in needs_of(p))
         alone = pieces[0] if len(pieces) == 1 else None
@@ -104,6 +103,14 @@ def compiled(expression: nodes.Expr) -> Callable[[Variables], Any]:
         return context.vars["result"]
 
     return evaluate
+
+
+def pieces_of(text: str) -> list[str | nodes.Expr]:
+    """The texts and expressions of a value's text, in order, as Jinja2 has parsed them.
+
+    Raises ExpressionError for statements, and Jinja2's own errors.
+    """
+    return list(_pieces(SANDBOX.parse(text)))
 
 
 def _pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:

@@ -70,12 +70,12 @@ class Scope:
             leaves.update(self.references.leaves(need, alone=need is template.reference))
         pending = [path for path, leaf in leaves.items() if self.names.source.is_pending(leaf)]
         if not pending:
-            return template.evaluate(_variables(leaves))
+            return template.evaluate(variables_of(leaves))
 
         def make(values: Sequence[Any]) -> Any:
             known = {**leaves, **dict(zip(pending, values, strict=True))}
             try:
-                return template.evaluate(_variables(known))
+                return template.evaluate(variables_of(known))
             except ExpressionError as error:
                 shown = _FAILS if error.tells_values else str(error)
                 late = Diagnostic(place, "expression", shown, error.hint)
@@ -122,7 +122,7 @@ def template_of(node: ScalarNode, problems: Diagnostics) -> Template | None:
         return None
 
 
-def _variables(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+def variables_of(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     """The variables of an evaluation: objects inside objects, resources among them."""
     roots: dict[str, Any] = {}
     for path, leaf in leaves.items():

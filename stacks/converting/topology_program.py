@@ -1,0 +1,163 @@
+"""A topology as a Python program: loops stay loops, references references, options options."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from gpuform.stacks.authoring.python_text import PythonNames
+from gpuform.stacks.authoring.python_values import STEP, Code, argument, literal, statement, text
+from gpuform.stacks.converting.comments import Comments
+from gpuform.stacks.converting.declaration_order import ordered
+from gpuform.stacks.converting.python_config import settings_of
+from gpuform.stacks.converting.python_expressions import Expressions, formatted
+from gpuform.stacks.converting.python_loops import Header, header_of
+from gpuform.stacks.converting.python_options import options_code
+from gpuform.stacks.converting.python_references import Found, References
+from gpuform.stacks.document.shapes import is_null
+from gpuform.stacks.topology.declarations import Declaration
+from gpuform.stacks.topology.planning import Planned
+
+_RESERVED: Final = ("expression", "key", "value", "each", "re", "Fraction", "range", "len", "str")
+
+
+def program_of(planned: Planned, file: Path, secret: Collection[str]) -> str:
+    """The program that declares what a checked topology does.
+
+    `secret` are the configuration values that a stack of the project keeps encrypted. Raises
+    NotConverted, with the place, for entries whose instances need each other back and forth.
+    """
+    return _Writer(planned, file, frozenset(secret)).text()
+
+
+@dataclass(slots=True)
+class _Writer:
+    planned: Planned
+    file: Path
+    secret: frozenset[str]
+    names: PythonNames = field(default_factory=lambda: PythonNames(set(_RESERVED)))
+    used: set[str] = field(default_factory=set)
+
+    def text(self) -> str:
+        topology = self.planned.topology
+        secret = self.secret | {name for name, each in topology.config.items() if each.secret}
+        references = References(topology, self.names, secret, used=self.used)
+        outside = Expressions(references)
+        comments = Comments()
+        settings = [
+            line
+            for name, variable in topology.config.items()
+            for line in settings_of(variable, self.names, secret=name in secret)
+        ]
+        stacks = [
+            f"{self.names.give('stack_references', name)} = pulumi.StackReference("
+            f"{text(name)}, stack_name={self.written(outside.value(entry.node))})"
+            for name, entry in topology.stack_references.items()
+        ]
+        # What nothing refers to needs no variable: that is known once all has been written.
+        bodies = [
+            (each, comments.before(each.place), self.entry(each, references))
+            for each in ordered(self.planned)
+        ]
+        outputs = [
+            line
+            for name, entry in topology.outputs.items()
+            for line in statement(
+                f"pulumi.export({text(name)}, ", outside.value(entry.node), ")", self.names
+            )
+        ]
+        blocks = [
+            "\n".join([*about, *body.lines(each.address in self.used)])
+            for each, about, body in bodies
+        ]
+        config = ["config = pulumi.Config()", *settings] if settings else []
+        parts = ["\n".join(self.imports([*config, *stacks])), "\n".join(config), "\n".join(stacks)]
+        doc = comments.first_of(self.file) or f"What {self.file.name} declared."
+        head = f'"""{doc}"""'.replace("\\", "\\\\")
+        return (
+            "\n\n".join(each for each in (head, *parts, *blocks, "\n".join(outputs)) if each) + "\n"
+        )
+
+    def imports(self, lines: list[str]) -> Iterator[str]:
+        """After all else, which tells what is needed."""
+        written = "\n".join(lines)
+        standard = [
+            line
+            for name, line in (("Fraction(", "from fractions import Fraction"),)
+            if name in written
+        ]
+        standard += ["import re"] if "re.fullmatch(" in written else []
+        yield from sorted(standard, key=lambda line: line.startswith("from"))
+        yield from [""] if standard else []
+        yield "import pulumi"
+        declarations = self.planned.topology.declarations.values()
+        platforms = {each.platform for of_section in declarations for each in of_section.values()}
+        platforms |= {name for name in self.used if "." not in name and name != "expression"}
+        if platforms:
+            yield ""
+            yield f"from gpuform.providers import {', '.join(sorted(platforms))}"
+        if "expression" in self.used:
+            yield from [] if platforms else [""]
+            yield "from gpuform.stacks import expression"
+
+    def written(self, value: Any) -> str:
+        return literal(value, self.names)
+
+    def entry(self, declaration: Declaration, references: References) -> "_Body":
+        header = header_of(declaration, self.planned, Expressions(references))
+        inside = Expressions(replace(references, loop=header.loop) if header else references)
+        name = text(declaration.name)
+        if header:
+            name = formatted([f"{declaration.name}-", Found(header.loop.key, "string")])
+        condition = inside.condition(declaration.when) if declaration.when is not None else ""
+        return _Body(
+            self.names.give(declaration.section, declaration.name),
+            f"{declaration.platform}.{declaration.kind}",
+            tuple(self.arguments(declaration, name, inside)),
+            header,
+            condition,
+            declaration.options.get("id") is not None,
+        )
+
+    def arguments(self, declaration: Declaration, name: str, inside: Expressions) -> Iterator[str]:
+        options = dict(declaration.options)
+        existing = options.pop("id", None)
+        yield f"{' ' * STEP}{name},"
+        if existing is not None:
+            yield from argument("", inside.value(existing.node), STEP, self.names)
+        else:
+            for key, entry in declaration.properties.items():
+                if not is_null(entry.node):
+                    yield from argument(f"{key}=", inside.value(entry.node), STEP, self.names)
+        if options:
+            yield from argument("opts=", Code(options_code(options, inside)), STEP, self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """An entry's statements, but for what depends on whether something refers to it."""
+
+    variable: str
+    kind: str
+    arguments: tuple[str, ...]
+    header: Header | None
+    condition: str
+    is_read: bool
+
+    def lines(self, is_used: bool) -> Iterator[str]:
+        target = ""
+        if is_used:
+            target = (
+                f"{self.variable}[{self.header.loop.key}] = "
+                if self.header
+                else f"{self.variable} = "
+            )
+        call = [f"{target}{self.kind}{'.get' if self.is_read else ''}(", *self.arguments, ")"]
+        if self.condition:
+            call = [f"if {self.condition}:", *(f"{' ' * STEP}{line}" for line in call)]
+        if self.header:
+            if is_used:
+                yield f"{self.variable} = {{}}"
+            yield from self.header.lines
+            call = [f"{' ' * STEP}{line}" for line in call]
+        yield from call
