@@ -45,13 +45,7 @@ SOURCES: Final = ("topology", "state", "program", "terraform")
 )
 @stack_flags
 def convert(
-    source: Path | None,
-    kind: str,
-    form: str | None,
-    out: str | None,
-    force: bool,
-    set_secrets: bool,
-    emulate: bool,
+    source: Path | None, kind: str, form: str | None, out: str | None, **given: bool
 ) -> int:
     """Say what is declared in another form: YAML, Python, from the state, from Terraform.
 
@@ -70,15 +64,17 @@ def convert(
       gpuform convert --from terraform ../infrastructure
     """
     from gpuform.stacks.cli.converting import Request, converted  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.kept_secrets import keep_secrets  # noqa: PLC0415 - as above
 
     form = form or ("python" if kind == "topology" else "yaml")
     with session() as current:
-        request = Request(source, kind, form, set_secrets=set_secrets, emulate=emulate)
-        target = _target(out, form, force=force)
-        result = converted(request, current)
+        target = _target(out, form, force=given["force"])
+        result = converted(Request(source, kind, form, emulate=given["emulate"]), current)
         _write(result.text, target, current)
         for line in result.notes:
             current.screen.warn(line)
+        if result.secrets:
+            keep_secrets(result.secrets, current, wanted=given["set_secrets"])
     return result.code
 
 

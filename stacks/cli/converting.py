@@ -1,17 +1,26 @@
 """What `gpuform convert` is asked for, and what it gives; nothing is written here."""
 
-import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 
+from gpuform.stacks.authoring.declared import Declared
+from gpuform.stacks.authoring.python_text import program_text
+from gpuform.stacks.authoring.yaml_text import topology_text
+from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import SUCCESS
+from gpuform.stacks.cli.opening import workspace_of
+from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.converting.errors import NotConverted
+from gpuform.stacks.converting.program_topology import topology_of_program
+from gpuform.stacks.converting.state_topology import topology_of_state
 from gpuform.stacks.converting.topology_program import program_of
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.project import ProjectError, find_project
+from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.stack_settings import StackSettings, is_secure
 from gpuform.stacks.topology.offline import own_topology, surroundings_of
 from gpuform.stacks.topology.planning import plan
@@ -24,16 +33,19 @@ class Request:
     source: Path | None
     kind: str
     form: str
-    set_secrets: bool = False
     emulate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The text of the new file, what there is to say about it, and the exit code."""
+    """The text of the new file, what there is to say about it, and the exit code.
+
+    `secrets` are values that the stack's configuration has to have for it, by key.
+    """
 
     text: str
     notes: tuple[str, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict)
     code: int = SUCCESS
 
 
@@ -44,7 +56,31 @@ def converted(request: Request, session: Session) -> Result:
             raise click.UsageError("a topology is YAML already: `gpuform fmt` formats it")
         file = request.source or own_topology(Path.cwd())
         return Result(topology_as_python(file, session.stack))
-    raise NotImplementedError
+    if request.source is not None and request.kind != "terraform":
+        raise click.UsageError(f"--from {request.kind} reads the project's own: name no file")
+    write = program_text if request.form == "python" else topology_text
+    read = _from_state if request.kind == "state" else _from_program
+    declared, secrets = read(request, session)
+    return Result(write(declared), secrets=secrets)
+
+
+def _from_state(_request: Request, session: Session) -> tuple[Declared, Mapping[str, str]]:
+    stack = _stack(session)
+    config, secret_keys = stack.settings.program_config(stack.crypter)
+    own = (key for key in secret_keys if key.startswith(f"{stack.project.name}:"))
+    known = {config[key]: key.partition(":")[2] for key in own}
+    return topology_of_state(stack.snapshot.resources, known)
+
+
+def _from_program(request: Request, session: Session) -> tuple[Declared, Mapping[str, str]]:
+    stack = _stack(session)
+    with emulator_for(stack.project.directory, wanted=request.emulate):
+        return topology_of_program(stack.subject().program, stack.snapshot.resources)
+
+
+def _stack(session: Session) -> Stack:
+    workspace = workspace_of(session)
+    return workspace.open(session.stack, passphrase_of(workspace, session.screen))
 
 
 def topology_as_python(file: Path, stack: str | None) -> str:

@@ -23,7 +23,7 @@ from pulumi.runtime.stack import run_in_stack
 
 from gpuform.providers.tracing import span
 from gpuform.stacks.engine import sparing
-from gpuform.stacks.engine.monitor import Engine, Monitor
+from gpuform.stacks.engine.monitor import Engine, ResourceMonitor
 from gpuform.stacks.engine.printing import printing_to
 from gpuform.stacks.engine.process_state import restored
 from gpuform.stacks.engine.program_errors import ProgramError, ProgramFiles, told
@@ -54,7 +54,7 @@ class Program:
 
 def run(
     program: Program,
-    monitor: Monitor,
+    monitor: ResourceMonitor,
     engine: Engine,
     *,
     preview: bool,
@@ -85,7 +85,9 @@ class _Run:
     refusals: Refusals
     stray: StrayFailures
 
-    def failure(self, monitor: Monitor, engine: Engine, preview: bool) -> BaseException | None:
+    def failure(
+        self, monitor: ResourceMonitor, engine: Engine, preview: bool
+    ) -> BaseException | None:
         """What the program raised in the end."""
         failures: list[BaseException] = []
 

@@ -35,7 +35,7 @@ from gpuform.stacks.engine.steps import Step
 from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, DYNAMIC_PACKAGE, STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue
 
-_FEATURES = (
+FEATURES = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
     resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
     resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
@@ -43,6 +43,14 @@ _FEATURES = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_DELETED_WITH,
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
 )
+
+
+class ResourceMonitor(Protocol):
+    """What a program declares its resources to; other methods of the protocol may be there."""
+
+    def RegisterResource(  # noqa: N802 - the protocol's name
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse: ...
 
 
 class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
@@ -123,7 +131,7 @@ class Monitor:
             stack=self.target.stack,
             organization="organization",
             dryRun=self.preview,
-            supportedFeatures=_FEATURES,
+            supportedFeatures=FEATURES,
         )
 
     def RegisterResource(  # noqa: N802 - the protocol's name

@@ -18,7 +18,7 @@ from pulumi import runtime
 from pulumi.runtime.proto import resource_pb2
 
 from gpuform.stacks.engine.errors import USE_THE_CLI
-from gpuform.stacks.engine.monitor import Monitor, RpcError
+from gpuform.stacks.engine.monitor import ResourceMonitor, RpcError
 from gpuform.stacks.engine.program_errors import ProgramError, ProgramFiles
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, STACK_REFERENCE_TYPE, is_provider
 
@@ -150,7 +150,7 @@ def _options(args: pulumi.ResourceTransformationArgs) -> str:
 class Gate:
     """The monitor, as long as nothing was refused."""
 
-    monitor: Monitor
+    monitor: ResourceMonitor
     refusals: Refusals
 
     def RegisterResource(  # noqa: N802 - the protocol's name

@@ -1,0 +1,199 @@
+"""From what was registered to what a topology says: entries, options, configuration, outputs."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpuform.schemas.topology import NAME, SECTIONS
+from gpuform.stacks.authoring.declared import Declared, Entry, Reference, Value, references
+from gpuform.stacks.converting.matching import Computed, Index, match, same_path
+from gpuform.stacks.converting.registered_options import options_of
+from gpuform.stacks.converting.secret_values import SecretValues
+from gpuform.stacks.document.diagnostics import Diagnostic, Place
+from gpuform.stacks.engine.registration import Read, Registration
+from gpuform.stacks.engine.urn import STACK_TYPE, name_of
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
+from gpuform.stacks.review.identity import kind_of
+from gpuform.stacks.review.names import PROVIDER_PROPERTY, short_type
+from gpuform.stacks.review.outputs_text import shown
+
+_SECTION_OF: Final = {kind: section for section, kind in SECTIONS.items()}
+
+Asked = Registration | Read
+Indexes = Callable[[Sequence[str]], Sequence[Index]]
+"""The outputs, run by run, that a value which depends on these URNs can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What is to be said in another form: each resource, and the outputs, as each run had them."""
+
+    resources: Sequence[Sequence[Asked]]
+    outputs: Sequence[PropertyMap]
+
+
+def references_to(resources: Sequence[Asked], problems: list[Diagnostic]) -> dict[str, Reference]:
+    """How entries call the resources, by URN; what cannot be an entry goes to `problems`."""
+    found: dict[str, Reference] = {}
+    first: dict[Reference, Asked] = {}
+    for asked in resources:
+        if asked.type == STACK_TYPE:
+            continue
+        kind = kind_of(asked.type)
+        if kind is None:
+            what = (
+                f"{asked.name} is a {short_type(asked.type)}, for which topologies have no section"
+            )
+            problems.append(_problem(asked, "kind", what))
+            continue
+        reference = Reference(_SECTION_OF[kind[1]], asked.name)
+        if not re.fullmatch(NAME, asked.name):
+            what = f"{asked.name!r} cannot be the name of an entry"
+            hint = "rename it: letters, digits, hyphens, underscores, dots; `gpuform state rename`"
+            problems.append(_problem(asked, "name", what, hint))
+        elif reference in first:
+            what = f"two resources would be {reference.section}.{asked.name}"
+            problems.append(_problem(asked, "name", what, "rename one: `gpuform state rename`"))
+        first.setdefault(reference, asked)
+        found[asked.urn] = reference
+    return found
+
+
+@dataclass(slots=True)
+class Declaring:
+    """Says what was registered; what cannot be said goes to `problems`."""
+
+    named: Mapping[str, Reference]
+    indexes: Indexes
+    output_indexes: Callable[[str], Sequence[Index]]
+    secrets: SecretValues
+    problems: list[Diagnostic] = field(default_factory=list)
+
+    def declared(self, registered: Registered) -> Declared:
+        entries = [
+            self.entry(asked) for asked in registered.resources if asked[0].urn in self.named
+        ]
+        outputs = {
+            name: self.output(name, [run.get(name) for run in registered.outputs])
+            for name in registered.outputs[0]
+        }
+        return Declared(entries, self.secrets.variables(), outputs)
+
+    def entry(self, asked: Sequence[Asked]) -> Entry:
+        first, reference = asked[0], self.named[asked[0].urn]
+        platform, _ = kind_of(first.type) or ("", "")
+        properties: dict[str, Value] = {}
+        options: dict[str, Value] = {}
+        if isinstance(first, Read):
+            ids = [each.id for each in asked if isinstance(each, Read)]
+            options["id"] = self.value(asked, "id", ids, first.dependencies)
+        else:
+            for key in first.inputs:
+                if key != PROVIDER_PROPERTY and first.inputs[key] is not None:
+                    needed = (first.property_dependencies or {}).get(key, ())
+                    values = [each.inputs.get(key) for each in asked]
+                    properties[key] = self.value(asked, key, values, needed)
+        options |= options_of(asked, self)
+        said = {self.address(each) for each in references([properties, options])}
+        after = [
+            self.named[urn]
+            for urn in first.dependencies
+            if urn in self.named
+            and urn != first.parent
+            and self.address(self.named[urn]) not in said
+        ]
+        if after:
+            options["depends_on"] = after
+        return Entry(reference.section, reference.name, platform, properties, options)
+
+    @staticmethod
+    def address(reference: Reference) -> str:
+        return f"{reference.section}.{reference.name}"
+
+    def value(
+        self,
+        asked: Sequence[Asked],
+        key: str,
+        values: Sequence[PropertyValue],
+        needed: Sequence[str],
+    ) -> Value:
+        """A property or an option; one that was computed goes to `problems`."""
+        indexes = self.indexes(needed)
+        try:
+            found = self.said(values, indexes, (asked[0].name, key))
+        except Computed:
+            return self.refuse(asked[0], key, "is computed from outputs")
+        mentioned = {self.address(each) for each in references(found)}
+        missing = [
+            name_of(urn)
+            for urn in needed
+            if urn in self.named and self.address(self.named[urn]) not in mentioned
+        ]
+        if missing:
+            return self.refuse(asked[0], key, f"is computed from outputs of {', '.join(missing)}")
+        return found
+
+    def refuse(self, asked: Asked, key: str, why: str) -> None:
+        """Notes a value that only its program can make."""
+        message = f"{asked.name}.{key} {why}: a topology cannot say how"
+        hint = "use the output itself or inside a text, or write the entry by hand"
+        self.problems.append(_problem(asked, "computed", message, hint))
+
+    def output(self, name: str, values: Sequence[PropertyValue]) -> Value:
+        try:
+            return self.said(values, self.output_indexes(name), ("output", name))
+        except Computed:
+            message = (
+                f"the output {name} is computed from outputs, which a topology cannot say of it"
+            )
+            hint = "export the output itself or inside a text"
+            self.problems.append(Diagnostic(Place("outputs"), "computed", message, hint))
+            return None
+
+    def said(
+        self,
+        values: Sequence[PropertyValue],
+        indexes: Sequence[Index],
+        name: tuple[str, ...],
+        *,
+        secret: bool = False,
+    ) -> Value:
+        """The value with its references; secret parts are configuration. Raises Computed."""
+        if any(isinstance(value, Secret) for value in values):
+            inner = [value.value if isinstance(value, Secret) else value for value in values]
+            return self.said(inner, indexes, name, secret=True)
+        plain = [shown(value, show_secrets=True) for value in values]
+        path = same_path(plain, indexes)
+        if path is not None:
+            return path
+        members = _members(values)
+        if members is None:
+            found = match(plain, indexes)
+            is_literal = found is not None and type(found) is type(plain[0])
+            return self.secrets.value(name, found) if secret and is_literal else found
+        made = {
+            key: self.said(each, indexes, (*name, str(key)), secret=secret) for key, each in members
+        }
+        return made if isinstance(values[0], dict) else list(made.values())
+
+
+def _members(values: Sequence[Any]) -> list[tuple[Any, list[Any]]] | None:
+    """What is in objects or lists that are alike, member by member. Raises Computed."""
+    first = values[0]
+    if not isinstance(first, dict | list):
+        return None
+    if any(type(value) is not type(first) or len(value) != len(first) for value in values):
+        raise Computed
+    if isinstance(first, list):
+        return [(at, list(items)) for at, items in enumerate(zip(*values, strict=True))]
+    if any(set(value) != set(first) for value in values):
+        raise Computed
+    return [(key, [value[key] for value in values]) for key in first]
+
+
+def _problem(asked: Asked, rule: str, message: str, hint: str = "") -> Diagnostic:
+    file, _, line = asked.place.rpartition(":")
+    is_place = bool(file) and line.isdigit()
+    place = Place(file, int(line)) if is_place else Place(asked.place)
+    return Diagnostic(place, rule, message, hint)

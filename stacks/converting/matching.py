@@ -1,0 +1,143 @@
+"""Finds in what was declared the outputs of other resources, by their values.
+
+A value is looked at in all runs of a program at once: what is the same output in each is a
+reference, what has outputs in it in the same places is a text of several parts, what is the same
+in each and has none is meant as it is, and anything else was computed.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
+
+Path = Reference | ConfigValue
+
+
+class Computed(Exception):
+    """The value was made of outputs in a way that only its program knows."""
+
+
+@dataclass(slots=True)
+class Index:
+    """What outputs are where, in one run.
+
+    `marks` finds outputs inside texts; numbers and texts that are shorter than `shortest` are left
+    out. What was added first is found first.
+    """
+
+    marks: re.Pattern[str] | None = None
+    shortest: int = 0
+    paths: dict[str, Path] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+
+    def add(self, path: Path, value: Any, steps: tuple[str | int, ...] = ()) -> None:
+        """Adds a value with all its parts; the first one with a value keeps it."""
+        if not self._tells(value):
+            return
+        whole = path
+        if isinstance(path, Reference):
+            whole = Reference(path.section, path.name, (*path.steps, *steps), path.key)
+        if value not in ({}, []):
+            self.paths.setdefault(_canonical(value), whole)
+        if isinstance(value, str):
+            self.texts.append(value)
+        if isinstance(value, Mapping):
+            for name, item in value.items():
+                self.add(path, item, (*steps, name))
+        elif isinstance(value, list):
+            for at, item in enumerate(value):
+                self.add(path, item, (*steps, at))
+
+    def _tells(self, value: Any) -> bool:
+        """Whether the value says where it is from: true, null and an empty text do not."""
+        if value is None or value == "" or isinstance(value, bool):
+            return False
+        if isinstance(value, str):
+            return len(value) >= self.shortest
+        return not self.shortest or isinstance(value, Mapping | list)
+
+    def before(self, other: "Index") -> "Index":
+        """Both, the other one's outputs where this one has none of a value."""
+        paths = {**other.paths, **self.paths}
+        return Index(self.marks, self.shortest, paths, [*self.texts, *other.texts])
+
+    def find(self, value: Any) -> Path | None:
+        """The output that has a value."""
+        if value is None or isinstance(value, bool):
+            return None
+        return self.paths.get(_canonical(value))
+
+    def parts(self, text: str) -> list[str | Path]:
+        """A text as what is between outputs, and the outputs."""
+        found: list[str | Path] = []
+        at = 0
+        for begin, end, path in self._inside(text):
+            found += [text[at:begin]] if begin > at else []
+            found.append(path)
+            at = end
+        return [*found, text[at:]] if at < len(text) else found
+
+    def _inside(self, text: str) -> Iterator[tuple[int, int, Path]]:
+        pattern = self.marks or self._any_text()
+        for match in pattern.finditer(text) if pattern else ():
+            found = match[0]
+            path = self.paths.get(_canonical(float(found) if found.endswith(".0") else found))
+            if path is not None:
+                yield match.start(), match.end(), path
+
+    def _any_text(self) -> re.Pattern[str] | None:
+        longest_first = sorted(set(self.texts), key=lambda each: (-len(each), each))
+        texts = [re.escape(each) for each in longest_first if len(each) >= _SHORTEST]
+        return re.compile("|".join(texts)) if texts else None
+
+
+_SHORTEST: Final = 3
+"""Shorter texts are in others by chance."""
+
+
+def match(values: Sequence[Any], indexes: Sequence[Index]) -> Value:
+    """What a value is, that every run has; `indexes` are those of the runs. Raises Computed."""
+    path = same_path(values, indexes)
+    if path is not None:
+        return path
+    first = values[0]
+    if any(type(value) is not type(first) for value in values):
+        raise Computed
+    if isinstance(first, Mapping):
+        if any(set(value) != set(first) for value in values):
+            raise Computed
+        return {key: match([value[key] for value in values], indexes) for key in first}
+    if isinstance(first, list):
+        if any(len(value) != len(first) for value in values):
+            raise Computed
+        return [match(items, indexes) for items in zip(*values, strict=True)]
+    if isinstance(first, str):
+        return _text(values, indexes)
+    if any(value != first for value in values):
+        raise Computed
+    return first
+
+
+def same_path(values: Sequence[Any], indexes: Sequence[Index]) -> Path | None:
+    """The output that has the value in every run."""
+    paths = [index.find(value) for index, value in zip(indexes, values, strict=True)]
+    return paths[0] if all(path == paths[0] for path in paths) else None
+
+
+def _text(values: Sequence[str], indexes: Sequence[Index]) -> Value:
+    every = [index.parts(value) for index, value in zip(indexes, values, strict=True)]
+    if any(parts != every[0] for parts in every):
+        raise Computed
+    parts = every[0]
+    if all(isinstance(part, str) for part in parts):
+        return values[0]
+    return Mixed(tuple(parts))
+
+
+def _canonical(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,152 @@
+"""A Python program as a topology: it is run twice, with outputs that can be told from all else.
+
+What is the same in both runs is meant as it is, what is an output in both refers to it, and what
+differs in any other way was computed. Nothing is changed, and platforms are only asked what the
+program itself asks them.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuform.providers.catalog import lifecycle_class
+from gpuform.stacks.authoring.declared import ConfigValue, Declared, Mixed, Reference
+from gpuform.stacks.converting.declaring import Asked, Declaring, Registered, references_to
+from gpuform.stacks.converting.errors import NotConverted
+from gpuform.stacks.converting.marks import Marks, marks_of_runs
+from gpuform.stacks.converting.matching import Index
+from gpuform.stacks.converting.secret_values import SecretValues
+from gpuform.stacks.document.diagnostics import Diagnostic, Place
+from gpuform.stacks.engine.language import Program
+from gpuform.stacks.engine.recording import Recorded, record
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.engine.values import PropertyMap, Secret
+from gpuform.stacks.review.identity import kind_of
+from gpuform.stacks.review.outputs_text import shown
+
+
+def topology_of_program(
+    program: Program, entries: Sequence[ResourceState]
+) -> tuple[Declared, Mapping[str, str]]:
+    """The topology of a program, and the secret values that its stack has to keep.
+
+    `entries` are those of the stack's state, whose outputs have the shape that the program expects.
+    Raises NotConverted, and ProgramError for what the program raises.
+    """
+    shapes = {entry.urn: shown(entry.outputs) for entry in entries if not entry.delete}
+    runs = [_Run(program, shapes, marks) for marks in marks_of_runs()]
+    recorded = [run.go() for run in runs]
+    problems: list[Diagnostic] = []
+    pairs = _paired(recorded, problems)
+    named = references_to([each[0] for each in pairs], problems)
+    secrets = SecretValues()
+    indexes = [run.index(named) for run in runs]
+    declaring = Declaring(named, lambda _: indexes, lambda _: indexes, secrets, problems)
+    declared = declaring.declared(Registered(pairs, [each.outputs for each in recorded]))
+    for name in _config_in(declared):
+        secrets.use(name)
+    if problems:
+        raise NotConverted(problems)
+    return Declared(declared.entries, secrets.variables(), declared.outputs), secrets.wanted
+
+
+@dataclass(slots=True)
+class _Run:
+    program: Program
+    shapes: Mapping[str, PropertyMap]
+    marks: Marks
+    answers: dict[str, tuple[str, PropertyMap]] = field(default_factory=dict)
+    config: dict[str, str] = field(default_factory=dict)
+
+    def go(self) -> Recorded:
+        prefix = f"{self.program.project}:"
+        own = (key for key in self.program.secret_keys if key.startswith(prefix))
+        # A number has to stay one, for the program reads it as such.
+        self.config = {
+            key: self.marks.text() for key in own if not _is_typed(self.program.config[key])
+        }
+        return record(self.program, self.answer, {**self.program.config, **self.config})
+
+    def answer(self, asked: Asked) -> tuple[str, PropertyMap]:
+        """The id and outputs of a resource: each a mark, in the shape that they have."""
+        if asked.urn not in self.answers:
+            kind = kind_of(asked.type)
+            id_ = self.marks.text()
+            outputs = self.outputs(kind, self.shapes.get(asked.urn, {}), asked) if kind else {}
+            self.answers[asked.urn] = (id_, outputs)
+        return self.answers[asked.urn]
+
+    def outputs(self, kind: tuple[str, str], known: PropertyMap, asked: Asked) -> PropertyMap:
+        lifecycle = lifecycle_class(*kind)
+        fields = {**lifecycle.inputs.model_fields, **lifecycle.outputs.model_fields}
+        secret = {*lifecycle.secret_names(), *asked.additional_secret_outputs}
+        found: PropertyMap = {}
+        for name in lifecycle.property_names():
+            like = known.get(name)
+            value = (
+                self.marks.like(like)
+                if like is not None
+                else self.marks.typed(fields[name].annotation)
+            )
+            found[name] = Secret(value) if name in secret else value
+        return found
+
+    def index(self, named: Mapping[str, Reference]) -> Index:
+        index = Index(self.marks.pattern)
+        for key, mark in self.config.items():
+            index.add(ConfigValue(key.partition(":")[2]), mark)
+        for urn, reference in named.items():
+            id_, outputs = self.answers.get(urn, ("", {}))
+            index.add(reference, id_)
+            index.add(Reference(reference.section, reference.name, ("urn",)), urn)
+            for name, value in shown(outputs, show_secrets=True).items():
+                index.add(Reference(reference.section, reference.name, (name,)), value)
+        return index
+
+
+def _is_typed(text: str) -> bool:
+    """Whether a secret may be read as something else than text."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _paired(recorded: Sequence[Recorded], problems: list[Diagnostic]) -> list[tuple[Asked, ...]]:
+    """What both runs have declared, resource by resource."""
+    by_urn = [
+        {each.urn: each for each in run.declared if each.type != STACK_TYPE} for run in recorded
+    ]
+    first, *others = by_urn
+    for other in others:
+        for urn in {*first} ^ {*other}:
+            asked = first.get(urn) or other[urn]
+            place = Place(asked.place)
+            message = f"whether {asked.name} is declared depends on outputs"
+            problems.append(Diagnostic(place, "computed", message, "declare it in any case"))
+        for urn in (
+            urn for urn in first if urn in other and type(first[urn]) is not type(other[urn])
+        ):
+            message = f"how {first[urn].name} is declared depends on outputs"
+            problems.append(Diagnostic(Place(first[urn].place), "computed", message))
+    common = [urn for urn in first if all(urn in other for other in others)]
+    return [tuple(run[urn] for run in by_urn) for urn in common]
+
+
+def _config_in(declared: Declared) -> Iterator[str]:
+    """The configuration values that are referred to."""
+    values = [declared.outputs, *([e.properties, e.options] for e in declared.entries)]
+    waiting: list[Any] = [*values]
+    while waiting:
+        value = waiting.pop(0)
+        if isinstance(value, ConfigValue):
+            yield value.name
+        elif isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+        elif isinstance(value, Mixed):
+            waiting += value.parts

@@ -1,0 +1,125 @@
+"""A state as a topology: its inputs, with outputs of others where these have the same value."""
+
+from collections.abc import Mapping, Sequence
+
+from gpuform.stacks.authoring.declared import Declared, Reference
+from gpuform.stacks.converting.declaring import Declaring, Registered, references_to
+from gpuform.stacks.converting.errors import NotConverted
+from gpuform.stacks.converting.matching import Index
+from gpuform.stacks.converting.secret_values import SecretValues
+from gpuform.stacks.document.diagnostics import Diagnostic, Place
+from gpuform.stacks.engine.registration import Read, Registration
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
+from gpuform.stacks.review.names import PROVIDER_PROPERTY
+from gpuform.stacks.review.outputs_text import shown
+
+_TELLING: int = 8
+"""A text of an output is another resource's when it is as long as this; shorter ones repeat."""
+
+
+def topology_of_state(
+    entries: Sequence[ResourceState], secret_config: Mapping[str, str]
+) -> tuple[Declared, Mapping[str, str]]:
+    """The topology of a state that is read with its secrets, and those that the stack has to keep.
+
+    `secret_config` are the secrets of its configuration, by value. Raises NotConverted.
+    """
+    problems = [
+        _unfinished(entry) for entry in entries if entry.delete or entry.pending_replacement
+    ]
+    live = [e for e in entries if not (e.delete or e.pending_replacement or is_provider(e.type))]
+    asked = [_asked(entry) for entry in live]
+    named = references_to(asked, problems)
+    by_urn = {entry.urn: entry for entry in live}
+    secrets = SecretValues(secret_config)
+
+    def indexes(needed: Sequence[str]) -> list[Index]:
+        return [_index([(named[u], by_urn[u]) for u in needed if u in named and u in by_urn])]
+
+    every = _telling([(named[entry.urn], entry) for entry in live if entry.urn in named])
+
+    def output_indexes(name: str) -> list[Index]:
+        own = Index()
+        for urn, reference in named.items():
+            value = shown(by_urn[urn].outputs.get(name), show_secrets=True)
+            own.add(Reference(reference.section, reference.name, (name,)), value)
+        return [own.before(every)]
+
+    declaring = Declaring(named, indexes, output_indexes, secrets, problems)
+    outputs = next((entry.outputs for entry in live if entry.type == STACK_TYPE), {})
+    declared = declaring.declared(Registered([[each] for each in asked], [outputs]))
+    if problems:
+        raise NotConverted(problems)
+    return declared, secrets.wanted
+
+
+def _index(entries: Sequence[tuple[Reference, ResourceState]]) -> Index:
+    index = Index()
+    for reference, entry in entries:
+        index.add(reference, entry.id)
+        for name, value in _outputs(entry).items():
+            index.add(Reference(reference.section, reference.name, (name,)), value)
+    return index
+
+
+def _telling(entries: Sequence[tuple[Reference, ResourceState]]) -> Index:
+    """What nobody would write twice by chance: ids, long texts, objects and lists."""
+    index = Index(shortest=_TELLING)
+    for reference, entry in entries:
+        index.add(reference, entry.id)
+    for reference, entry in entries:
+        for name, value in _outputs(entry).items():
+            index.add(Reference(reference.section, reference.name, (name,)), value)
+    return index
+
+
+def _outputs(entry: ResourceState) -> dict[str, object]:
+    """What the platform says first, then what was declared."""
+    plain: dict[str, object] = shown(entry.outputs, show_secrets=True)
+    plain.pop(PROVIDER_PROPERTY, None)
+    return dict(sorted(plain.items(), key=lambda each: each[0] in entry.inputs))
+
+
+def _asked(entry: ResourceState) -> Registration | Read:
+    """As a program would have registered it."""
+    if entry.external:
+        return Read(
+            urn=entry.urn,
+            type=entry.type,
+            name=name_of(entry.urn),
+            id=entry.id,
+            inputs=entry.inputs,
+            parent=entry.parent,
+            dependencies=entry.dependencies,
+            additional_secret_outputs=entry.additional_secret_outputs,
+            source_position=entry.source_position,
+            stack_trace=entry.stack_trace,
+        )
+    return Registration(
+        urn=entry.urn,
+        type=entry.type,
+        name=name_of(entry.urn),
+        custom=entry.custom,
+        inputs=entry.inputs,
+        parent=entry.parent,
+        dependencies=entry.dependencies,
+        property_dependencies=entry.property_dependencies,
+        protect=entry.protect or None,
+        retain_on_delete=entry.retain_on_delete or None,
+        ignore_changes=entry.ignore_changes,
+        replace_on_changes=entry.replace_on_changes,
+        additional_secret_outputs=entry.additional_secret_outputs,
+        custom_timeouts=entry.custom_timeouts,
+        source_position=entry.source_position,
+        stack_trace=entry.stack_trace,
+        hide_diff=entry.hide_diff,
+        deleted_with=entry.deleted_with,
+        replace_with=entry.replace_with,
+        replacement_trigger=entry.replacement_trigger,
+    )
+
+
+def _unfinished(entry: ResourceState) -> Diagnostic:
+    message = f"{name_of(entry.urn)} has an old object that waits for its deletion"
+    return Diagnostic(Place(entry.urn), "unfinished", message, "finish it: `gpuform up`")
