@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from pydantic import BaseModel
+
+from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.topology import NAME, SECTIONS
 from gpuform.stacks.authoring.declared import Declared, Entry, Reference, Value, references
 from gpuform.stacks.converting.matching import Computed, Index, match, same_path
@@ -14,7 +17,7 @@ from gpuform.stacks.document.diagnostics import Diagnostic, Place
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import STACK_TYPE, name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
-from gpuform.stacks.review.identity import kind_of
+from gpuform.stacks.review.identity import inputs_of, kind_of
 from gpuform.stacks.review.names import PROVIDER_PROPERTY, short_type
 from gpuform.stacks.review.outputs_text import shown
 
@@ -76,7 +79,7 @@ class Declaring:
         ]
         outputs = {
             name: self.output(name, [run.get(name) for run in registered.outputs])
-            for name in registered.outputs[0]
+            for name in sorted(registered.outputs[0])
         }
         return Declared(entries, self.secrets.variables(), outputs)
 
@@ -89,11 +92,13 @@ class Declaring:
             ids = [each.id for each in asked if isinstance(each, Read)]
             options["id"] = self.value(asked, "id", ids, first.dependencies)
         else:
+            rules = rules_of(inputs_of(first.type) or BaseModel)
             for key in first.inputs:
                 if key != PROVIDER_PROPERTY and first.inputs[key] is not None:
                     needed = (first.property_dependencies or {}).get(key, ())
                     values = [each.inputs.get(key) for each in asked]
-                    properties[key] = self.value(asked, key, values, needed)
+                    found = self.value(asked, key, values, needed)
+                    properties[key] = in_order_of(rules.get(key), found)
         options |= options_of(asked, self)
         said = {self.address(each) for each in references([properties, options])}
         after = [
@@ -176,6 +181,19 @@ class Declaring:
             key: self.said(each, indexes, (*name, str(key)), secret=secret) for key, each in members
         }
         return made if isinstance(values[0], dict) else list(made.values())
+
+
+def in_order_of(rules: FieldRules | None, value: Value) -> Value:
+    """The value with objects in the order of their models, others in that of the alphabet."""
+    if isinstance(value, list):
+        return [in_order_of(rules, item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if rules is not None and rules.is_map:
+        return {key: in_order_of(replace(rules, is_map=False), value[key]) for key in sorted(value)}
+    inner = rules.inner if rules else {}
+    names = [*(name for name in inner if name in value), *sorted(value.keys() - inner.keys())]
+    return {name: in_order_of(inner.get(name), value[name]) for name in names}
 
 
 def _members(values: Sequence[Any]) -> list[tuple[Any, list[Any]]] | None:

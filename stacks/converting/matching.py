@@ -8,7 +8,7 @@ in each and has none is meant as it is, and anything else was computed.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
@@ -76,7 +76,7 @@ class Index:
         at = 0
         for begin, end, path in self._inside(text):
             found += [text[at:begin]] if begin > at else []
-            found.append(path)
+            found.append(_inside_text(path))
             at = end
         return [*found, text[at:]] if at < len(text) else found
 
@@ -135,6 +135,13 @@ def _text(values: Sequence[str], indexes: Sequence[Index]) -> Value:
     if all(isinstance(part, str) for part in parts):
         return values[0]
     return Mixed(tuple(parts))
+
+
+def _inside_text(path: Path) -> Path:
+    """A resource itself, which means its id as a value, has to say so in a text."""
+    if isinstance(path, Reference) and not path.steps:
+        return replace(path, steps=("id",))
+    return path
 
 
 def _canonical(value: Any) -> str:
