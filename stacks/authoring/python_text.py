@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any, Final
 
 from gpuform.providers.catalog import LIFECYCLES
@@ -56,7 +57,8 @@ class PythonNames:
     def _free(self, group: str, name: str) -> str:
         own = variable(name)
         reserved = {"pulumi", "config", *LIFECYCLES, *self.taken}
-        tries = (own, f"{own}_{group.removesuffix('s')}", *(f"{own}_{n}" for n in range(2, 10**6)))
+        numbered = (f"{own}_{number}" for number in count(2))
+        tries = chain((own, f"{own}_{group.removesuffix('s')}"), numbered)
         return next(each for each in tries if each not in reserved)
 
 

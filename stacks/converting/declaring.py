@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.topology import NAME, SECTIONS
 from gpuform.stacks.authoring.declared import Declared, Entry, Reference, Value, references
+from gpuform.stacks.converting.errors import NOWHERE
 from gpuform.stacks.converting.matching import Computed, Index, match, same_path
 from gpuform.stacks.converting.registered_options import options_of
 from gpuform.stacks.converting.secret_values import SecretValues
@@ -48,16 +49,16 @@ def references_to(resources: Sequence[Asked], problems: list[Diagnostic]) -> dic
             what = (
                 f"{asked.name} is a {short_type(asked.type)}, for which topologies have no section"
             )
-            problems.append(_problem(asked, "kind", what))
+            problems.append(problem_of(asked, "kind", what))
             continue
         reference = Reference(_SECTION_OF[kind[1]], asked.name)
         if not re.fullmatch(NAME, asked.name):
             what = f"{asked.name!r} cannot be the name of an entry"
             hint = "rename it: letters, digits, hyphens, underscores, dots; `gpuform state rename`"
-            problems.append(_problem(asked, "name", what, hint))
+            problems.append(problem_of(asked, "name", what, hint))
         elif reference in first:
             what = f"two resources would be {reference.section}.{asked.name}"
-            problems.append(_problem(asked, "name", what, "rename one: `gpuform state rename`"))
+            problems.append(problem_of(asked, "name", what, "rename one: `gpuform state rename`"))
         first.setdefault(reference, asked)
         found[asked.urn] = reference
     return found
@@ -143,7 +144,7 @@ class Declaring:
         """Notes a value that only its program can make."""
         message = f"{asked.name}.{key} {why}: a topology cannot say how"
         hint = "use the output itself or inside a text, or write the entry by hand"
-        self.problems.append(_problem(asked, "computed", message, hint))
+        self.problems.append(problem_of(asked, "computed", message, hint))
 
     def output(self, name: str, values: Sequence[PropertyValue]) -> Value:
         try:
@@ -153,7 +154,7 @@ class Declaring:
                 f"the output {name} is computed from outputs, which a topology cannot say of it"
             )
             hint = "export the output itself or inside a text"
-            self.problems.append(Diagnostic(Place("outputs"), "computed", message, hint))
+            self.problems.append(Diagnostic(Place("outputs", NOWHERE), "computed", message, hint))
             return None
 
     def said(
@@ -210,8 +211,8 @@ def _members(values: Sequence[Any]) -> list[tuple[Any, list[Any]]] | None:
     return [(key, [value[key] for value in values]) for key in first]
 
 
-def _problem(asked: Asked, rule: str, message: str, hint: str = "") -> Diagnostic:
+def problem_of(asked: Asked, rule: str, message: str, hint: str = "") -> Diagnostic:
     file, _, line = asked.place.rpartition(":")
     is_place = bool(file) and line.isdigit()
-    place = Place(file, int(line)) if is_place else Place(asked.place)
+    place = Place(file, int(line)) if is_place else Place(asked.urn, NOWHERE)
     return Diagnostic(place, rule, message, hint)

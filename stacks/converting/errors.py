@@ -1,6 +1,7 @@
 """What cannot be said in the other form, all of it at once."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from gpuform.stacks.document.diagnostics import Diagnostic
 from gpuform.stacks.engine.errors import EngineError
@@ -11,5 +12,15 @@ class NotConverted(EngineError):
 
     def __init__(self, problems: Sequence[Diagnostic]) -> None:
         self.problems = problems
-        told = "".join(f"\n{problem}" for problem in problems)
+        told = "".join(f"\n{_told(problem)}" for problem in problems)
         super().__init__(f"this cannot be converted; nothing was written:{told}")
+
+
+NOWHERE: Final = 0
+"""The line of what no line is known of."""
+
+
+def _told(problem: Diagnostic) -> str:
+    if problem.place.line != NOWHERE:
+        return str(problem)
+    return f"{problem.place.file}: {problem.message}" + (f"\n  {problem.hint}" * bool(problem.hint))

@@ -12,12 +12,18 @@ from typing import Any
 
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.stacks.authoring.declared import ConfigValue, Declared, Mixed, Reference
-from gpuform.stacks.converting.declaring import Asked, Declaring, Registered, references_to
+from gpuform.stacks.converting.declaring import (
+    Asked,
+    Declaring,
+    Registered,
+    problem_of,
+    references_to,
+)
 from gpuform.stacks.converting.errors import NotConverted
 from gpuform.stacks.converting.marks import Marks, marks_of_runs
 from gpuform.stacks.converting.matching import Index
 from gpuform.stacks.converting.secret_values import SecretValues
-from gpuform.stacks.document.diagnostics import Diagnostic, Place
+from gpuform.stacks.document.diagnostics import Diagnostic
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.recording import Recorded, record
 from gpuform.stacks.engine.state import ResourceState
@@ -122,16 +128,14 @@ def _paired(recorded: Sequence[Recorded], problems: list[Diagnostic]) -> list[tu
     ]
     first, *others = by_urn
     for other in others:
-        for urn in {*first} ^ {*other}:
+        for urn in sorted({*first} ^ {*other}):
             asked = first.get(urn) or other[urn]
-            place = Place(asked.place)
             message = f"whether {asked.name} is declared depends on outputs"
-            problems.append(Diagnostic(place, "computed", message, "declare it in any case"))
-        for urn in (
-            urn for urn in first if urn in other and type(first[urn]) is not type(other[urn])
-        ):
+            problems.append(problem_of(asked, "computed", message, "declare it in any case"))
+        both = [urn for urn in first if urn in other]
+        for urn in (urn for urn in both if type(first[urn]) is not type(other[urn])):
             message = f"how {first[urn].name} is declared depends on outputs"
-            problems.append(Diagnostic(Place(first[urn].place), "computed", message))
+            problems.append(problem_of(first[urn], "computed", message))
     common = [urn for urn in first if all(urn in other for other in others)]
     return [tuple(run[urn] for run in by_urn) for urn in common]
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any, Final
 
 from gpuform.stacks.authoring.declared import ConfigValue, Variable
@@ -48,5 +49,5 @@ class SecretValues:
         taken = {*self.known.values(), *self.wanted}
         parts = [re.sub(r"[^A-Za-z0-9_]+", "_", part).strip("_") or "secret" for part in name]
         short, long = "_".join(parts[1:]), "_".join(parts)
-        tries = (short, long, *(f"{long}_{number}" for number in range(2, 10**6)))
+        tries = chain((short, long), (f"{long}_{number}" for number in count(2)))
         return next(each for each in tries if each not in taken)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuform.stacks.authoring.declared import Declared, Reference
 from gpuform.stacks.converting.declaring import Declaring, Registered, references_to
-from gpuform.stacks.converting.errors import NotConverted
+from gpuform.stacks.converting.errors import NOWHERE, NotConverted
 from gpuform.stacks.converting.matching import Index
 from gpuform.stacks.converting.secret_values import SecretValues
 from gpuform.stacks.document.diagnostics import Diagnostic, Place
@@ -122,4 +122,4 @@ def _asked(entry: ResourceState) -> Registration | Read:
 
 def _unfinished(entry: ResourceState) -> Diagnostic:
     message = f"{name_of(entry.urn)} has an old object that waits for its deletion"
-    return Diagnostic(Place(entry.urn), "unfinished", message, "finish it: `gpuform up`")
+    return Diagnostic(Place(entry.urn, NOWHERE), "unfinished", message, "finish it: `gpuform up`")

@@ -1,0 +1,197 @@
+"""`gpuform convert` as a person runs it: plans stay empty, in every direction."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_scenes import Scene
+
+from gpuform.providers.emulator.server import environment, serve
+
+Run = Callable[..., Any]
+EXAMPLES = Path(__file__).parents[3] / "examples"
+FIRST = "01-together-training"
+OTHERS = sorted(path.name for path in EXAMPLES.iterdir() if path.name != FIRST)
+
+
+@pytest.fixture
+def example(
+    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Run]]:
+    """An example's stack in this project, once it is made."""
+    with serve(seed="examples") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+
+        def make(name: str) -> Run:
+            (project / "__main__.py").unlink()
+            shutil.copy(EXAMPLES / name / "topology.yaml", project)
+            ran = dev("up", "--yes", "--skip-preview")
+            assert ran.code == 0, ran.err + ran.out
+            return dev
+
+        yield make
+
+
+def same(run: Run) -> None:
+    """Nothing is to be done."""
+    ran = run("preview", "--expect-no-changes")
+    assert ran.code == 0, ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    "name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
+def test_examples_in_every_direction(
+    example: Callable[[str], Run], project: Path, name: str
+) -> None:
+    run = example(name)
+    converted = run("convert")
+    assert (converted.code, converted.out) == (0, "__main__.py is written.\n")
+    (project / "topology.yaml").unlink()
+    same(run)
+    for source, form in [("program", "yaml"), ("state", "yaml"), ("state", "python")]:
+        for path in (project / "topology.yaml", project / "made.py"):
+            path.unlink(missing_ok=True)
+        ran = run("convert", "--from", source, "--to", form, "--set-secrets", "--out", "made")
+        assert ran.code == 0, ran.err
+        if form == "yaml":
+            (project / "__main__.py").rename(project / "old.py")
+            (project / "made").rename(project / "topology.yaml")
+        else:
+            (project / "made").rename(project / "__main__.py")
+        same(run)
+        if form == "yaml":
+            (project / "old.py").rename(project / "__main__.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [FIRST, *OTHERS])
+def test_the_examples_programs_as_topologies(
+    example: Callable[[str], Run], project: Path, name: str
+) -> None:
+    run = example(name)
+    shutil.copy(EXAMPLES / name / "python" / "__main__.py", project)
+    ran = run("convert", "--from", "program", "--set-secrets", "--force")
+    assert ran.code == 0, ran.err
+    (project / "__main__.py").unlink()
+    same(run)
+
+
+def test_files_are_not_overwritten(made: Scene) -> None:
+    before = Path("__main__.py").read_text()
+    refused = made.run("convert", "--from", "state", "--to", "python")
+    assert (refused.code, refused.out) == (1, "")
+    assert "__main__.py exists; nothing was written" in refused.err
+    assert Path("__main__.py").read_text() == before
+    assert made.run("convert", "--from", "state", "--out", "new/it.yaml").code == 0
+    assert Path("new/it.yaml").read_text().startswith("config:\n  place_token: {secret")
+    assert made.run("convert", "--from", "state", "--to", "python", "--force").code == 0
+    assert Path("__main__.py").read_text() != before
+    assert made.run("config", "set", "--secret", "place_token", "hunter2").code == 0
+    same(made.run)
+
+
+def test_secrets_are_never_written(made: Scene, project: Path) -> None:
+    """The program exports a token that no configuration has."""
+    ran = made.run("convert", "--from", "state")
+    assert ran.code == 0, ran.err
+    assert "gpuform config set --secret place_token VALUE" in ran.err
+    assert "hunter2" not in ran.out + ran.err + (project / "topology.yaml").read_text()
+    assert 'token: "{{ config.place_token }}"' in (project / "topology.yaml").read_text()
+    kept = made.run("convert", "--from", "state", "--force", "--set-secrets")
+    assert "1 secret value is kept in Pulumi.dev.yaml." in kept.out
+    assert "hunter2" not in (project / "Pulumi.dev.yaml").read_text()
+    (project / "__main__.py").unlink()
+    same(made.run)
+    assert made.run("config", "get", "place_token").out == "hunter2\n"
+
+
+def test_a_secret_that_the_configuration_has_is_found(made: Scene, project: Path) -> None:
+    assert made.run("config", "set", "--secret", "pass", "hunter2").code == 0
+    ran = made.run("convert", "--from", "state")
+    assert (ran.code, ran.err) == (0, "")
+    assert "config:\n  pass: {secret: true}\n" in (project / "topology.yaml").read_text()
+
+
+COMPUTED = """
+import pulumi
+from gpuform.providers.together import Cluster, SharedVolume
+
+config = pulumi.Config()
+data = SharedVolume("data", volume_name="training-data", region="us-central-8", size_tib=5)
+train = Cluster(
+    "train",
+    cluster_name=data.id.apply(lambda text: text[:4]),
+    region=data.region,
+    gpu_type="H100_SXM",
+    num_gpus=data.size_tib.apply(lambda size: 16 if size > 2 else 8),
+    driver_version="CUDA_12_6_560",
+    billing_type="ON_DEMAND",
+    volume_id=data.id,
+    opts=pulumi.ResourceOptions(protect=True, custom_timeouts=pulumi.CustomTimeouts(create="90m")),
+)
+pulumi.export("length", data.id.apply(len))
+pulumi.export("text", pulumi.Output.concat("a ", train.id, " on ", data.status))
+pulumi.export("key", config.require_secret("key"))
+"""
+
+
+def test_what_a_program_computes_is_named_with_its_line(dev: Run, project: Path) -> None:
+    (project / "__main__.py").write_text(COMPUTED)
+    dev("config", "set", "--secret", "key", "s3cr3t-k3y")
+    ran = dev("convert", "--from", "program")
+    assert (ran.code, ran.out) == (1, "")
+    assert "this cannot be converted; nothing was written" in ran.err
+    assert "__main__.py:7:1: train.cluster_name is computed from outputs" in ran.err
+    assert "__main__.py:7:1: train.num_gpus is computed from outputs of data" in ran.err
+    assert "the output length is computed from outputs" in ran.err
+    assert not (project / "topology.yaml").exists()
+
+    computed = ("cluster_name", "num_gpus", "length")
+    lines = [line for line in COMPUTED.splitlines() if not any(each in line for each in computed)]
+    (project / "__main__.py").write_text("\n".join(lines))
+    ran = dev("convert", "--from", "program", "--out", "-")
+    assert ran.code == 0, ran.err
+    assert "s3cr3t" not in ran.out + ran.err
+    assert 'region: "{{ shared_volumes.data.region }}"\n' in ran.out
+    assert 'volume: "{{ shared_volumes.data }}"\n' in ran.out
+    assert "options: {protect: true, timeouts: {create: 1h30m}}" in ran.out
+    assert 'text: "a {{ clusters.train.id }} on {{ shared_volumes.data.status }}"' in ran.out
+    assert 'key: "{{ config.key }}"\n' in ran.out
+
+
+REFUSED = {
+    "a component": 'class Part(pulumi.ComponentResource):\n    pass\nPart("my:Part", "p", None)\n',
+    "a name": "SharedVolume('a b', volume_name='d', region='us-central-8', size_tib=5)\n",
+    "two names": (
+        "from gpuform.providers.aios import Cluster as Record\n"
+        "SharedVolume('n', volume_name='d', region='us-central-8', size_tib=5)\n"
+        "Record('n', cluster_id='c')\nCluster('n', cluster_name='c')\n"
+    ),
+    "a failure": "raise ValueError('no')\n",
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_no_topology_can_say(dev: Run, project: Path, why: str) -> None:
+    head = "import pulumi\nfrom gpuform.providers.together import Cluster, SharedVolume\n"
+    body = REFUSED[why].replace('Part("my:Part", "p", None)', 'Part("my:Part", "p")')
+    (project / "__main__.py").write_text(head + body)
+    ran = dev("convert", "--from", "program")
+    assert (ran.code, ran.out) == (1, "")
+    assert "__main__.py:" in ran.err or "p is a my:Part: topologies have no section" in ran.err
+    assert not (project / "topology.yaml").exists()
+
+
+def test_a_topology_with_problems_is_not_converted(dev: Run, project: Path) -> None:
+    (project / "topology.yaml").write_text("clusters:\n  train:\n    platform: nowhere\n")
+    ran = dev("convert", "--out", "new.py")
+    assert ran.code == 1
+    assert "topology.yaml:3:15: nowhere is not a platform" in ran.err
+    assert not (project / "new.py").exists()
+    assert dev("convert", "--to", "yaml", "--out", "new.yaml").code == 2
+    assert dev("convert", "x.yaml", "--from", "state", "--out", "new.yaml").code == 2
+    assert dev("convert", "no.yaml", "--out", "new.py").code == 1

@@ -1,0 +1,48 @@
+"""Any topology, as Python and back, registers the same."""
+
+import ast
+import tempfile
+from pathlib import Path
+
+import pytest
+from converted import program_in, registered, topologies
+from hypothesis import given, settings
+
+from gpuform.stacks.authoring.yaml_text import topology_text
+from gpuform.stacks.cli.converting import topology_as_python
+from gpuform.stacks.converting.errors import NotConverted
+from gpuform.stacks.converting.program_topology import topology_of_program
+
+PROJECT = "name: demo\nruntime: python\n"
+
+
+@settings(max_examples=15)
+@given(topologies())
+def test_python_and_back(text: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for each in ("yaml", "python", "again"):
+            (folder / each).mkdir()
+            (folder / each / "Pulumi.yaml").write_text(PROJECT)
+        file = folder / "yaml" / "topology.yaml"
+        file.write_text(text)
+        expected = registered(folder / "yaml")
+        program = topology_as_python(file, None)
+        ast.parse(program)
+        (folder / "python" / "__main__.py").write_text(program)
+        assert registered(folder / "python") == expected
+        python = program_in(folder / "python")
+        if "upper" in text:
+            # What a filter makes of an output cannot be told from outside.
+            with pytest.raises(NotConverted, match="computed"):
+                topology_of_program(python, [])
+            return
+        declared, secrets = topology_of_program(python, [])
+        assert not secrets
+        (folder / "again" / "topology.yaml").write_text(topology_text(declared))
+        again = registered(folder / "again")
+        assert again["outputs"] == expected["outputs"]
+        for told in (again, expected):
+            for resource in told["resources"].values():
+                resource["protect"] = resource["protect"] or None
+        assert again["resources"] == expected["resources"]
