@@ -36,7 +36,8 @@ def literal(value: Value, names: Names) -> str:
     if isinstance(value, Code):
         return value.text
     if isinstance(value, Reference):
-        return names(value) + "".join(map(_step, value.steps or ("id",)))
+        first, *rest = value.steps or ("id",)
+        return f"{names(value)}.{first}{''.join(map(_subscript, rest))}"
     if isinstance(value, ConfigValue):
         return names(value)
     if isinstance(value, Mixed):
@@ -86,9 +87,8 @@ def _lines(begin: str, value: Value, indent: int, names: Names, end: str) -> lis
     return [f"{begin}{opener}", *lines, f"{' ' * indent}{closer}{end}"]
 
 
-def _step(step: str | int) -> str:
-    if isinstance(step, str) and step.isidentifier() and not keyword.iskeyword(step):
-        return f".{step}"
+def _subscript(step: str | int) -> str:
+    """Of the value of an output, which holds plain objects and lists."""
     return f"[{text(step) if isinstance(step, str) else step}]"
 
 

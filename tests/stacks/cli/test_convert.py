@@ -182,7 +182,7 @@ def test_what_no_topology_can_say(dev: Run, project: Path, why: str) -> None:
     (project / "__main__.py").write_text(head + body)
     ran = dev("convert", "--from", "program")
     assert (ran.code, ran.out) == (1, "")
-    assert "__main__.py:" in ran.err or "p is a my:Part: topologies have no section" in ran.err
+    assert "__main__.py" in ran.err or "Part::p: p is a my:Part, for which" in ran.err
     assert not (project / "topology.yaml").exists()
 
 
