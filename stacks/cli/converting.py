@@ -10,18 +10,20 @@ from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.authoring.python_text import program_text
 from gpuform.stacks.authoring.yaml_text import topology_text
 from gpuform.stacks.cli.emulating import emulator_for
-from gpuform.stacks.cli.failures import SUCCESS
+from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.converting.errors import NotConverted
 from gpuform.stacks.converting.program_topology import topology_of_program
 from gpuform.stacks.converting.state_topology import topology_of_state
+from gpuform.stacks.converting.terraform_topology import topology_of_terraform
 from gpuform.stacks.converting.topology_program import program_of
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.project import ProjectError, find_project
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.stack_settings import StackSettings, is_secure
+from gpuform.stacks.review.names import counted
 from gpuform.stacks.topology.offline import own_topology, surroundings_of
 from gpuform.stacks.topology.planning import plan
 
@@ -56,7 +58,9 @@ def converted(request: Request, session: Session) -> Result:
             raise click.UsageError("a topology is YAML already: `gpuform fmt` formats it")
         file = request.source or own_topology(Path.cwd())
         return Result(topology_as_python(file, session.stack))
-    if request.source is not None and request.kind != "terraform":
+    if request.kind == "terraform":
+        return _from_terraform(request)
+    if request.source is not None:
         raise click.UsageError(f"--from {request.kind} reads the project's own: name no file")
     write = program_text if request.form == "python" else topology_text
     read = _from_state if request.kind == "state" else _from_program
@@ -76,6 +80,19 @@ def _from_program(request: Request, session: Session) -> tuple[Declared, Mapping
     stack = _stack(session)
     with emulator_for(stack.project.directory, wanted=request.emulate):
         return topology_of_program(stack.subject().program, stack.snapshot.resources)
+
+
+def _from_terraform(request: Request) -> Result:
+    taken = topology_of_terraform(request.source or Path())
+    write = program_text if request.form == "python" else topology_text
+    left = [f"  {each}".replace(":0:1: ", ": ") for each in taken.left]
+    notes = ["What is not taken over, or not as it is written there:", *left] if left else []
+    count = len(taken.declared.entries)
+    notes.append(
+        f"{counted(count, 'resource')} of Terraform's: `gpuform up` takes over what exists."
+    )
+    notes.append("Then remove them from Terraform: `terraform state rm ADDRESS` destroys nothing.")
+    return Result(write(taken.declared), tuple(notes), taken.secrets, FAILED if left else SUCCESS)
 
 
 def _stack(session: Session) -> Stack:

@@ -1,0 +1,94 @@
+"""Resources of the official Terraform providers, as gpuform's.
+
+From the documentation of togethercomputer/together 0.x (together_beta_cluster and
+together_beta_cluster_storage) and of SamsungSDSCloud/samsungcloudplatformv2 4.x
+(multinodegpucluster_gpunode). Their names are the platforms' own, as gpuform's are.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpuform.stacks.authoring.declared import Value
+
+
+@dataclass(frozen=True, slots=True)
+class TerraformKind:
+    """One type of theirs.
+
+    `inner` are arguments that are objects whose parts are arguments here; `ignored` says nothing of
+    the object on the platform; changes of what `spelt` holds cannot be ignored by that name. `id`
+    makes the id of an import from what is declared and from the attributes of the state; `more`
+    adds what their names do not tell.
+    """
+
+    section: str
+    platform: str
+    ids: tuple[str, ...]
+    id: Callable[[Mapping[str, Value], Mapping[str, Any]], str | None]
+    inner: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    spelt: tuple[str, ...] = ()
+    more: Callable[[Mapping[str, Any]], Mapping[str, Value]] = field(default=lambda _: {})
+
+
+def _attribute(*names: str) -> Callable[[Mapping[str, Value], Mapping[str, Any]], str | None]:
+    def find(_: Mapping[str, Value], attributes: Mapping[str, Any]) -> str | None:
+        return next((str(attributes[name]) for name in names if attributes.get(name)), None)
+
+    return find
+
+
+def _pool_id(declared: Mapping[str, Value], attributes: Mapping[str, Any]) -> str | None:
+    """Vendor pool, fabric and prefix, as gpuform calls a pool."""
+    parts = [declared.get(name) for name in ("node_pool_id", "cluster_fabric_name")]
+    parts.append(_prefix(attributes) or declared.get("gpu_node_name_prefix"))
+    return "/".join(map(str, parts)) if all(isinstance(part, str) for part in parts) else None
+
+
+def _prefix(attributes: Mapping[str, Any]) -> str:
+    """Their state does not keep the prefix, but names that begin with it: PREFIX-001."""
+    names = [str(each.get("gpu_node_name") or "") for each in _servers(attributes)]
+    return names[0].rpartition("-")[0] if names else ""
+
+
+def _servers(attributes: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    servers = attributes.get("server_details")
+    return [each for each in servers if isinstance(each, Mapping)] if servers else []
+
+
+def _pool(attributes: Mapping[str, Any]) -> Mapping[str, Value]:
+    servers = _servers(attributes)
+    found: dict[str, Value] = {"count": len(servers)}
+    if _prefix(attributes):
+        found["gpu_node_name_prefix"] = _prefix(attributes)
+    states = {str(each.get("state")) for each in servers}
+    if states == {"STOPPED"}:
+        found["state"] = "STOPPED"
+    return found
+
+
+KINDS: Final[Mapping[str, TerraformKind]] = {
+    "together_beta_cluster": TerraformKind(
+        "clusters",
+        "together",
+        ("id", "cluster_id"),
+        _attribute("cluster_id", "id"),
+        spelt=("driver_version",),
+    ),
+    "together_beta_cluster_storage": TerraformKind(
+        "shared_volumes",
+        "together",
+        ("id", "volume_id"),
+        _attribute("volume_id", "id"),
+    ),
+    "samsungcloudplatformv2_multinodegpucluster_gpunode": TerraformKind(
+        "node_pools",
+        "scp",
+        (),
+        _pool_id,
+        inner=("cluster_fabric_details",),
+        ignored=("server_details",),
+        more=_pool,
+    ),
+}

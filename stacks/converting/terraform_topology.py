@@ -1,0 +1,286 @@
+"""Terraform's files and state as a topology that takes over what they have made.
+
+Each resource of a known type becomes an entry with the id of its object. What the files say that an
+entry cannot say is listed, with its line; an entry that would not be whole is left out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuform.providers.catalog import lifecycle_class
+from gpuform.schemas.checking import check
+from gpuform.schemas.models import InputModel
+from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.topology import SECTIONS
+from gpuform.schemas.values import UNKNOWN
+from gpuform.stacks.authoring.declared import (
+    ConfigValue,
+    Declared,
+    Entry,
+    Mixed,
+    Reference,
+    Value,
+    references,
+)
+from gpuform.stacks.converting.errors import NOWHERE
+from gpuform.stacks.converting.secret_values import SecretValues
+from gpuform.stacks.converting.terraform_expressions import Resolver, Step, Unsaid
+from gpuform.stacks.converting.terraform_files import (
+    STATE,
+    Block,
+    Instance,
+    TerraformFiles,
+    read_terraform,
+)
+from gpuform.stacks.converting.terraform_kinds import KINDS, TerraformKind
+from gpuform.stacks.converting.terraform_options import META, options_of
+from gpuform.stacks.converting.terraform_variables import TerraformVariables
+from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
+
+Key = tuple[str, str, Step | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """The topology, what is not in it, and secret values that the stack has to keep."""
+
+    declared: Declared
+    left: Sequence[Diagnostic]
+    secrets: Mapping[str, str]
+
+
+def topology_of_terraform(folder: Path) -> TakenOver:
+    """Raises EngineError for files that are missing or cannot be read."""
+    return _Taking(read_terraform(folder), folder).taken()
+
+
+class _Left(Exception):
+    """The entry would not be whole."""
+
+
+@dataclass(slots=True)
+class _Taking:
+    files: TerraformFiles
+    folder: Path
+    left: Diagnostics = field(default_factory=Diagnostics)
+    secrets: SecretValues = field(default_factory=SecretValues)
+    variables: TerraformVariables = field(init=False)
+    names: dict[Key, Reference] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.variables = TerraformVariables(self.files, self.secrets)
+
+    def taken(self) -> TakenOver:
+        pairs = list(self._pairs())
+        for _, instance in pairs:
+            name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
+            key = (instance.type, instance.name, instance.key)
+            self.names[key] = Reference(KINDS[instance.type].section, name)
+        entries = []
+        for block, instance in pairs:
+            try:
+                entries.append(self._entry(block, instance))
+            except _Left as why:
+                self._leave(block.place, f"{instance.address}: {why}")
+        entries = self._whole(entries)
+        outputs = dict(self._outputs({entry.address for entry in entries}))
+        variables = [*self.variables.used.values(), *self.secrets.variables()]
+        declared = Declared(entries, variables, outputs)
+        return TakenOver(declared, list(self.left), self.secrets.wanted)
+
+    def _leave(self, place: Place, message: str) -> None:
+        self.left.add(place, "terraform", message)
+
+    def _pairs(self) -> Iterator[tuple[Block, Instance]]:
+        """The resources of known types with their objects; the others are left."""
+        state = Place(str(self.folder / STATE), NOWHERE)
+        blocks = {each.labels: each for each in self.files.of("resource")}
+        for block in self.files.of("module"):
+            self._leave(block.place, f"module {'.'.join(block.labels)} is not taken over")
+        made = {(each.type, each.name) for each in self.files.instances if not each.module}
+        for labels, block in blocks.items():
+            if len(labels) == 2 and labels[0] in KINDS and labels not in made:
+                self._leave(block.place, f"{'.'.join(labels)} has no object in the state")
+            elif len(labels) != 2 or labels[0] not in KINDS:
+                self._leave(block.place, f"{'.'.join(labels)} is of a type that is not known here")
+        for instance in self.files.instances:
+            found = blocks.get((instance.type, instance.name))
+            if instance.module or (found is None and instance.type in KINDS):
+                self._leave(state, f"{instance.address} is in the state, and not in these files")
+            elif found is not None and instance.type in KINDS:
+                yield found, instance
+
+    def _entry(self, block: Block, instance: Instance) -> Entry:
+        kind, reference = KINDS[instance.type], self._name(instance)
+        lifecycle = lifecycle_class(kind.platform, SECTIONS[kind.section])
+        rules = rules_of(lifecycle.inputs)
+        resolver = self._resolver(block, instance)
+        attributes = _flat(instance.attributes, kind)
+        properties: dict[str, Value] = {}
+        for name, raw in self._arguments(block, kind, attributes):
+            if name not in rules:
+                self._leave(block.place_of(name), f"{instance.address}: {name} has no like here")
+                continue
+            value = self._value(raw, name, rules[name], (block, instance, resolver, attributes))
+            if value is not None:
+                properties[name] = value
+        properties |= kind.more(instance.attributes)
+        for name, model_field in lifecycle.inputs.model_fields.items():
+            if model_field.is_required() and name not in properties:
+                properties[name] = self._missing(name, rules[name], attributes)
+        id_ = kind.id(properties, instance.attributes)
+        if id_ is None:
+            raise _Left("the state does not tell its id")
+        properties = _spelt(properties, lifecycle.inputs)
+        options = {"import": id_, **options_of(block, resolver, self._leave, kind.spelt)}
+        return Entry(reference.section, reference.name, kind.platform, properties, options)
+
+    def _name(self, instance: Instance) -> Reference:
+        return self.names[instance.type, instance.name, instance.key]
+
+    def _arguments(
+        self, block: Block, kind: TerraformKind, attributes: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Any]]:
+        for name, raw in block.body.items():
+            if name in META or name in kind.ignored:
+                continue
+            if name not in kind.inner:
+                yield name, raw
+            elif isinstance(raw, Mapping):
+                yield from raw.items()
+            else:
+                self._leave(block.place_of(name), f"{name} is as it is in the state: {raw}")
+                inner = attributes.get(name)
+                yield from ((n, _as_raw(v)) for n, v in (inner or {}).items())
+
+    def _value(
+        self,
+        raw: Any,
+        name: str,
+        rules: FieldRules,
+        about: tuple[Block, Instance, Resolver, Mapping[str, Any]],
+    ) -> Value:
+        block, instance, resolver, attributes = about
+        try:
+            value = resolver.value(raw)
+        except Unsaid as code:
+            known = attributes.get(name)
+            if known is None:
+                if rules.secret:
+                    return self._secret(name)
+                raise _Left(f"{name} is {code}, and the state does not tell its value") from None
+            message = f"{instance.address}: {name} is as it is in the state, not {code}"
+            self._leave(block.place_of(name), message)
+            value = known
+        if rules.secret and isinstance(value, str):
+            return self.secrets.value((instance.name, name), value)
+        return value
+
+    def _missing(self, name: str, rules: FieldRules, attributes: Mapping[str, Any]) -> Value:
+        value = attributes.get(name)
+        if value is not None:
+            return value
+        if rules.secret:
+            return self._secret(name)
+        raise _Left(f"neither the files nor the state tell its {name}")
+
+    def _secret(self, name: str) -> ConfigValue:
+        """A secret that a person has to give."""
+        self.secrets.use(name)
+        return ConfigValue(name)
+
+    def _resolver(self, block: Block | None = None, instance: Instance | None = None) -> Resolver:
+        key = instance.key if instance else None
+        each = None
+        if block is not None and isinstance(table := block.body.get("for_each"), Mapping):
+            each = table.get(str(key))
+        elif block is not None and "for_each" in block.body:
+            each = _as_raw(key)
+        return Resolver(self._reference, self.variables.value, self._local, key, each)
+
+    def _local(self, name: str) -> Any:
+        for block in self.files.of("locals"):
+            if name in block.body:
+                return block.body[name]
+        raise Unsaid(f"local.{name}")
+
+    def _reference(self, root: str, steps: Sequence[Step]) -> Reference | None:
+        if root not in KINDS or not steps:
+            return None
+        rest = list(steps[1:])
+        key = rest.pop(0) if rest and (root, str(steps[0]), rest[0]) in self.names else None
+        found = self.names.get((root, str(steps[0]), key))
+        if found is None:
+            return None
+        kind = KINDS[root]
+        if not rest or (len(rest) == 1 and rest[0] in kind.ids):
+            return found
+        known = lifecycle_class(kind.platform, SECTIONS[kind.section]).property_names()
+        return Reference(found.section, found.name, tuple(rest)) if rest[0] in known else None
+
+    def _whole(self, entries: list[Entry]) -> list[Entry]:
+        """Without those that refer to what was left out, and so on."""
+        while True:
+            kept = {entry.address for entry in entries}
+            broken = {
+                entry.address: f"{each.section}.{each.name}"
+                for entry in entries
+                for each in references([dict(entry.properties), dict(entry.options)])
+                if f"{each.section}.{each.name}" not in kept
+            }
+            if not broken:
+                return entries
+            for address, other in broken.items():
+                place = Place(str(self.folder), NOWHERE)
+                self._leave(place, f"{address} refers to {other}, which is not taken over")
+            entries = [entry for entry in entries if entry.address not in broken]
+
+    def _outputs(self, kept: set[str]) -> Iterator[tuple[str, Value]]:
+        resolver = self._resolver()
+        for block in self.files.of("output"):
+            name = ".".join(block.labels)
+            try:
+                value = resolver.value(block.body.get("value"))
+            except Unsaid as code:
+                self._leave(block.place, f"output {name} is {code}")
+                continue
+            if all(f"{each.section}.{each.name}" in kept for each in references(value)):
+                yield name, value
+            else:
+                self._leave(block.place, f"output {name} is of something that is not taken over")
+
+
+def _flat(attributes: Mapping[str, Any], kind: TerraformKind) -> dict[str, Any]:
+    """The attributes with those of inner objects beside them."""
+    inner = (attributes.get(name) for name in kind.inner)
+    parts = {k: v for each in inner if isinstance(each, Mapping) for k, v in each.items()}
+    return {**parts, **attributes}
+
+
+def _as_raw(value: Any) -> Any:
+    """A plain value as python-hcl2 has literals."""
+    if not isinstance(value, str):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return '"' + escaped.replace("${", "$${").replace("%{", "%%{") + '"'
+
+
+def _spelt(properties: dict[str, Value], model: type[InputModel]) -> dict[str, Value]:
+    """Their provider takes choices in any case: in capitals what is refused only as it is."""
+    refused = {problem.path for problem in check(model, _known(properties))[1]}
+    louder = {
+        name: value.upper()
+        for name, value in properties.items()
+        if name in refused and isinstance(value, str)
+    }
+    still = {problem.path for problem in check(model, _known({**properties, **louder}))[1]}
+    return {**properties, **{name: text for name, text in louder.items() if name not in still}}
+
+
+def _known(properties: Mapping[str, Value]) -> dict[str, Any]:
+    return {
+        name: UNKNOWN if isinstance(value, Reference | ConfigValue | Mixed) else value
+        for name, value in properties.items()
+    }

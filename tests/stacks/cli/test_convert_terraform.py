@@ -1,0 +1,285 @@
+"""`gpuform convert --from terraform`: what Terraform has made is taken over, and not replaced."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.providers.emulator.server import environment, serve
+
+Run = Callable[..., Any]
+
+TOGETHER = """
+terraform {
+  required_providers {
+    together = { source = "togethercomputer/together" }
+  }
+}
+
+variable "gpus" {
+  type        = number
+  description = "GPUs to train on."
+  default     = 8
+}
+
+locals {
+  region = "us-central-8"
+}
+
+resource "together_beta_cluster_storage" "data" {
+  region      = local.region
+  size_tib    = 5
+  volume_name = "training-data"
+}
+
+resource "together_beta_cluster" "train" {
+  cluster_name   = "training"
+  region         = together_beta_cluster_storage.data.region
+  gpu_type       = "h100_sxm"
+  num_gpus       = var.gpus
+  driver_version = "CUDA_12_6_560"
+  billing_type   = "ON_DEMAND"
+  volume_id      = together_beta_cluster_storage.data.volume_id
+  timeouts {
+    create = "90m"
+  }
+  lifecycle {
+    prevent_destroy = true
+    ignore_changes  = [num_gpus]
+  }
+}
+
+output "place" {
+  value = "${together_beta_cluster.train.cluster_id} in ${local.region}: $${free}"
+}
+"""
+
+SCP = """
+variable "password" {
+  type      = string
+  ephemeral = true
+}
+
+resource "samsungcloudplatformv2_multinodegpucluster_gpunode" "train" {
+  cluster_fabric_details = {
+    cluster_fabric_name = "train-a"
+    node_pool_id        = "POOL001-krw1a"
+  }
+  gpu_node_name_prefix = "train"
+  image_id             = "IMAGE"
+  os_user_password     = var.password
+  region_id            = "kr-west1"
+  server_details       = [for n in range(2) : { zone = "kr-west1-a", state = "RUNNING" }]
+  server_type_id       = "SERVER"
+  subnet_id            = "ab313c43291e4b678f4bacffe10768ae"
+  vpc_id               = "e58348b1bc9148e5af86500fd4ef99ca"
+}
+"""
+
+
+@pytest.fixture
+def platforms(dev: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    with serve(seed="terraform") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        yield dev
+
+
+def state_of(*resources: tuple[str, str, Any, dict[str, Any]]) -> str:
+    """A state of Terraform with these: type, name, key, attributes."""
+    found = []
+    for type_, name, key, attributes in resources:
+        instance = {"attributes": attributes} | ({} if key is None else {"index_key": key})
+        found.append({"mode": "managed", "type": type_, "name": name, "instances": [instance]})
+    return json.dumps({"version": 4, "resources": found})
+
+
+def elsewhere(run: Run, project: Path, name: str) -> Path:
+    """Another project, with another backend."""
+    folder = project.parent / name
+    folder.mkdir()
+    for file in ("Pulumi.yaml", "Pulumi.dev.yaml"):
+        (folder / file).write_text((project / file).read_text())
+    assert run("stack", "init", "dev", "--cwd", str(folder)).code == 0
+    return folder
+
+
+def taken_over(run: Run, folder: Path) -> None:
+    """The next run imports everything, and the one after it has nothing to do."""
+    planned = run("preview", "--json", "--cwd", str(folder))
+    assert planned.code == 0, planned.out[-900:] + planned.err
+    steps = json.loads(planned.out)["steps"]
+    made = {step["op"] for step in steps if "gpuform" in step["urn"]}
+    assert made == {"import"}, steps
+    ran = run("up", "--yes", "--cwd", str(folder))
+    assert ran.code == 0, ran.out + ran.err
+    ran = run("preview", "--expect-no-changes", "--cwd", str(folder))
+    assert ran.code == 0, ran.out + ran.err
+
+
+def ids(run: Run) -> dict[str, str]:
+    resources = json.loads(run("stack", "export").out)["deployment"]["resources"]
+    return {each["urn"].rpartition("::")[2]: each.get("id", "") for each in resources}
+
+
+def test_together_is_taken_over(platforms: Run, project: Path) -> None:
+    assert platforms("up", "--yes", "--skip-preview").code == 0
+    made = ids(platforms)
+    folder = elsewhere(platforms, project, "other")
+    (folder / "main.tf").write_text(TOGETHER)
+    (folder / "terraform.tfvars").write_text("gpus = 16\n")
+    (folder / "terraform.tfstate").write_text(
+        state_of(
+            ("together_beta_cluster_storage", "data", None, {"volume_id": made["data"]}),
+            ("together_beta_cluster", "train", None, {"cluster_id": made["train"]}),
+        )
+    )
+    ran = platforms("convert", "--from", "terraform", ".", "--cwd", str(folder))
+    assert ran.code == 0, ran.err
+    text = (folder / "topology.yaml").read_text()
+    assert "  gpus: {type: integer, description: GPUs to train on., default: 16}\n" in text
+    assert '    region: "{{ shared_volumes.data.region }}"\n' in text
+    assert '    volume: "{{ shared_volumes.data }}"\n' in text
+    assert f"import: {made['train']}" in text.replace('"', "")
+    assert "ignore_changes: [num_gpus]" in text
+    assert """place: "{{ clusters.train.id }}{{ ' in us-central-8: ${free}' }}\"""" in text
+    taken_over(platforms, folder)
+
+
+def test_scp_is_taken_over(platforms: Run, project: Path) -> None:
+    from gpuform.providers.scp import images, products
+
+    image, server = images("kr-west1")[0].id, products("SCALE", region="kr-west1")[0].id
+    files = SCP.replace("IMAGE", image).replace("SERVER", server)
+    (project / "__main__.py").write_text(
+        "from gpuform.providers.scp import NodePool\n"
+        "NodePool('p', node_pool_id='POOL001-krw1a', cluster_fabric_name='train-a', count=2,\n"
+        f"    gpu_node_name_prefix='train', image_id={image!r}, server_type_id={server!r},\n"
+        "    region_id='kr-west1', vpc_id='e58348b1bc9148e5af86500fd4ef99ca',\n"
+        "    subnet_id='ab313c43291e4b678f4bacffe10768ae', os_user_password='Only4Tests!')\n"
+    )
+    ran = platforms("up", "--yes", "--skip-preview")
+    assert ran.code == 0, ran.out + ran.err
+    folder = elsewhere(platforms, project, "other")
+    (folder / "main.tf").write_text(files)
+    servers = [{"gpu_node_name": f"train-00{n}", "state": "RUNNING"} for n in (1, 2)]
+    attributes = {"server_details": servers, "os_user_password": None}
+    (folder / "terraform.tfstate").write_text(
+        state_of(("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes))
+    )
+    ran = platforms("convert", "--from", "terraform", "--cwd", str(folder))
+    assert ran.code == 0, ran.err
+    text = (folder / "topology.yaml").read_text()
+    assert "  password: {secret: true}\n" in text
+    assert '    os_user_password: "{{ config.password }}"\n' in text
+    assert "    count: 2\n" in text
+    assert "import: POOL001-krw1a/train-a/train" in text
+    run = ("config", "set", "--secret", "password", "Only4Tests!", "--cwd", str(folder))
+    assert platforms(*run).code == 0
+    taken_over(platforms, folder)
+
+
+LEFT = """
+module "network" {
+  source = "./network"
+}
+
+resource "aws_s3_bucket" "logs" {
+  bucket = "logs"
+}
+
+resource "together_beta_cluster_storage" "data" {
+  for_each    = { a = "us-central-8", b = "us-central-4" }
+  region      = each.value
+  size_tib    = max(1, 5)
+  volume_name = "data-${each.key}"
+  color       = "blue"
+  provisioner "local-exec" {
+    command = "true"
+  }
+  lifecycle {
+    ignore_changes = all
+  }
+}
+
+resource "together_beta_cluster" "lost" {
+  cluster_name   = "lost"
+  region         = "us-central-8"
+  gpu_type       = upper("h100_sxm")
+  num_gpus       = 8
+  driver_version = "CUDA_12_6_560"
+  billing_type   = "ON_DEMAND"
+  volume_id      = together_beta_cluster_storage.data["a"].id
+}
+
+resource "together_beta_cluster" "new" {
+  cluster_name = "new"
+}
+
+output "lost" {
+  value = together_beta_cluster.lost.status
+}
+
+output "volumes" {
+  value = [for v in together_beta_cluster_storage.data : v.id]
+}
+"""
+
+
+def test_what_is_left_is_listed(dev: Run, project: Path) -> None:
+    (project / "main.tf").write_text(LEFT)
+    volume = {"size_tib": 5, "region": "us-central-8"}
+    (project / "terraform.tfstate").write_text(
+        state_of(
+            ("together_beta_cluster_storage", "data", "a", {"volume_id": "v-a", **volume}),
+            ("together_beta_cluster_storage", "data", "b", {"volume_id": "v-b", **volume}),
+            ("together_beta_cluster", "lost", None, {"cluster_id": "c-1"}),
+            ("together_beta_cluster", "gone", None, {"cluster_id": "c-2"}),
+        )
+    )
+    ran = dev("convert", "--from", "terraform")
+    assert ran.code == 1
+    told = [
+        "main.tf:2:1: module network is not taken over",
+        "main.tf:6:1: aws_s3_bucket.logs is of a type that is not known here",
+        'main.tf:13:1: together_beta_cluster_storage.data["a"]: size_tib is as it is in the state',
+        'main.tf:15:1: together_beta_cluster_storage.data["b"]: color has no like here',
+        "main.tf:16:1: together_beta_cluster_storage.data: provisioner is not taken over",
+        'main.tf:24:1: together_beta_cluster.lost: gpu_type is upper("h100_sxm"), and ',
+        "main.tf:20:1: together_beta_cluster_storage.data: ignore_changes is not taken over",
+        "main.tf:34:1: together_beta_cluster.new has no object in the state",
+        "main.tf:38:1: output lost is of something that is not taken over",
+        "main.tf:42:1: output volumes is ",
+        "terraform.tfstate: together_beta_cluster.gone is in the state, and not in these files",
+    ]
+    for line in told:
+        assert f"  {line}" in ran.err
+    text = (project / "topology.yaml").read_text()
+    assert "  data-b:\n    platform: together\n    volume_name: data-b\n" in text
+    assert "region: us-central-4" in text
+    assert "lost" not in text
+    assert dev("validate", "topology.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({}, "has no .tf files"),
+        ({"main.tf": "resource {{{"}, "main.tf:1:11: this is not Terraform's language"),
+        ({"main.tf": ""}, "terraform.tfstate does not exist"),
+        ({"main.tf": "", "terraform.tfstate": "{}"}, "has version None: 4 is known here"),
+        ({"main.tf": "", "terraform.tfstate": "["}, "is no state of Terraform"),
+        ({"main.tf": "", "terraform.tfstate": '{"version": 4, "resources": 3}'}, "is no state"),
+    ],
+)
+def test_files_that_cannot_be_read(
+    dev: Run, project: Path, files: dict[str, str], why: str
+) -> None:
+    for name, text in files.items():
+        (project / name).write_text(text)
+    ran = dev("convert", "--from", "terraform")
+    assert (ran.code, ran.out) == (1, "")
+    assert why in ran.err
+    assert not (project / "topology.yaml").exists()
