@@ -1,8 +1,10 @@
 """The order of a program's statements: whole entries, each after those that it refers to."""
 
+from collections.abc import Sequence
+
 from gpuform.stacks.converting.errors import NotConverted
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
-from gpuform.stacks.document.nodes import scalars
+from gpuform.stacks.document.nodes import Node, scalars
 from gpuform.stacks.topology.declarations import Declaration
 from gpuform.stacks.topology.planning import Planned
 from gpuform.stacks.topology.scope import template_of
@@ -24,6 +26,11 @@ def ordered(planned: Planned) -> list[Declaration]:
     for each in every:
         if planned.names.groups[each.section][each.name].open:
             needs[each.address].update(_named_in(each, planned))
+    for each in every:
+        if each.for_each is not None and each in _named_by([each.for_each], planned):
+            message = f"the for_each of {each.address} refers to its own instances"
+            hint = "write them as entries of their own"
+            raise NotConverted([Diagnostic(each.for_each.place, "order", message, hint)])
     done: dict[str, Declaration] = {}
     for first in every:
         _visit(first, needs, done)
@@ -32,15 +39,19 @@ def ordered(planned: Planned) -> list[Declaration]:
 
 def _named_in(declaration: Declaration, planned: Planned) -> dict[str, Declaration]:
     """What an entry whose instances are not known here refers to by name."""
-    found: dict[str, Declaration] = {}
-    for entry in (*declaration.properties.values(), *declaration.options.values()):
-        for scalar in scalars(entry.node):
-            template = template_of(scalar, Diagnostics())
-            for need in template.needs if template else ():
-                of_section = planned.topology.declarations.get(need.root, {})
-                other = of_section.get(str(need.steps[0])) if need.steps else None
-                if other is not None and other is not declaration:
-                    found[other.address] = other
+    entries = (*declaration.properties.values(), *declaration.options.values())
+    named = _named_by([entry.node for entry in entries], planned)
+    return {other.address: other for other in named if other is not declaration}
+
+
+def _named_by(nodes: Sequence[Node], planned: Planned) -> list[Declaration]:
+    found = []
+    for scalar in (scalar for node in nodes for scalar in scalars(node)):
+        template = template_of(scalar, Diagnostics())
+        for need in template.needs if template else ():
+            of_section = planned.topology.declarations.get(need.root, {})
+            other = of_section.get(str(need.steps[0])) if need.steps else None
+            found += [other] if other is not None else []
     return found
 
 

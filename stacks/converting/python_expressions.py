@@ -220,7 +220,9 @@ def _list(writer: Expressions, node: Any) -> Found:
 
 
 def _concatenated(writer: Expressions, node: Any) -> Found:
-    return Found(writer.mixed(node.nodes), "string")
+    texts = (each.value if isinstance(each, nodes.Const) else each for each in node.nodes)
+    pieces = [text if isinstance(text, str | nodes.Expr) else nodes.Const(text) for text in texts]
+    return Found(writer.mixed(pieces), "string")
 
 
 def _call(writer: Expressions, node: Any) -> Found:
