@@ -13,6 +13,7 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.recording import Recorded, record
 from gpuform.stacks.engine.registration import Read, Registration
+from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.review.identity import kind_of
@@ -42,6 +43,29 @@ def registered(folder: Path, config: Mapping[str, str] | None = None) -> dict[st
     found: Recorded = record(program, answer, program.config)
     resources = {e.urn: _told(e) for e in found.declared if e.type != STACK_TYPE}
     return {"resources": resources, "outputs": _plain(found.outputs)}
+
+
+def state_of(folder: Path) -> list[ResourceState]:
+    """The state that a run would leave whose platform answers as `answer` does."""
+    program = program_in(folder)
+    found = record(program, answer, program.config)
+    return [_entry(asked, found.outputs) for asked in found.declared]
+
+
+def _entry(asked: Registration | Read, outputs: PropertyMap) -> ResourceState:
+    entry = ResourceState(asked.urn, custom=asked.type != STACK_TYPE, type=asked.type)
+    kept = {f.name for f in fields(ResourceState)} & {f.name for f in fields(asked)}
+    for name in kept - {"urn", "type", "custom"}:
+        value = getattr(asked, name)
+        setattr(entry, name, dict(value) if isinstance(value, Mapping) else value)
+    entry.external = isinstance(asked, Read)
+    entry.protect, entry.retain_on_delete = bool(entry.protect), bool(entry.retain_on_delete)
+    if asked.type == STACK_TYPE:
+        entry.outputs = outputs
+    else:
+        entry.id, entry.outputs = answer(asked)
+    entry.inputs = {key: value for key, value in entry.inputs.items() if value is not None}
+    return entry
 
 
 def _told(asked: Registration | Read) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from gpuform.stacks.converting.registered_options import options_of
 from gpuform.stacks.converting.secret_values import SecretValues
 from gpuform.stacks.document.diagnostics import Diagnostic, Place
 from gpuform.stacks.engine.registration import Read, Registration
-from gpuform.stacks.engine.urn import STACK_TYPE, name_of
+from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, STACK_TYPE, name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
 from gpuform.stacks.review.identity import inputs_of, kind_of
 from gpuform.stacks.review.names import PROVIDER_PROPERTY, short_type
@@ -45,6 +45,11 @@ def references_to(resources: Sequence[Asked], problems: list[Diagnostic]) -> dic
         if asked.type == STACK_TYPE:
             continue
         kind = kind_of(asked.type)
+        if asked.type == STACK_REFERENCE_TYPE:
+            what = f"{asked.name} reads another stack"
+            hint = "take it out, convert, and write it by hand under stack_references"
+            problems.append(problem_of(asked, "kind", what, hint))
+            continue
         if kind is None:
             what = (
                 f"{asked.name} is a {short_type(asked.type)}, for which topologies have no section"

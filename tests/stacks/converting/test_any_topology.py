@@ -3,15 +3,17 @@
 import ast
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
-from converted import program_in, registered, topologies
+from converted import program_in, registered, state_of, topologies
 from hypothesis import given, settings
 
 from gpuform.stacks.authoring.yaml_text import topology_text
 from gpuform.stacks.cli.converting import topology_as_python
 from gpuform.stacks.converting.errors import NotConverted
 from gpuform.stacks.converting.program_topology import topology_of_program
+from gpuform.stacks.converting.state_topology import topology_of_state
 
 PROJECT = "name: demo\nruntime: python\n"
 
@@ -42,7 +44,31 @@ def test_python_and_back(text: str) -> None:
         (folder / "again" / "topology.yaml").write_text(topology_text(declared))
         again = registered(folder / "again")
         assert again["outputs"] == expected["outputs"]
-        for told in (again, expected):
-            for resource in told["resources"].values():
-                resource["protect"] = resource["protect"] or None
-        assert again["resources"] == expected["resources"]
+        assert said(again) == said(expected)
+
+
+def said(told: dict[str, Any], *but: str) -> dict[str, Any]:
+    """The resources, without options that say what holds without them."""
+    return {
+        urn: {key: value or None for key, value in resource.items() if key not in but}
+        for urn, resource in told["resources"].items()
+    }
+
+
+@settings(max_examples=15)
+@given(topologies())
+def test_a_state_as_a_topology(text: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for each in ("yaml", "again"):
+            (folder / each).mkdir()
+            (folder / each / "Pulumi.yaml").write_text(PROJECT)
+        (folder / "yaml" / "topology.yaml").write_text(text)
+        expected = registered(folder / "yaml")
+        declared, secrets = topology_of_state(state_of(folder / "yaml"), {})
+        assert not secrets
+        (folder / "again" / "topology.yaml").write_text(topology_text(declared))
+        again = registered(folder / "again")
+        assert again["outputs"] == expected["outputs"]
+        # A state does not keep earlier names.
+        assert said(again, "aliases") == said(expected, "aliases")
