@@ -18,7 +18,7 @@ from gpuform.stacks.converting.state_topology import topology_of_state
 PROJECT = "name: demo\nruntime: python\n"
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(topologies())
 def test_python_and_back(text: str) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -55,7 +55,7 @@ def said(told: dict[str, Any], *but: str) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(topologies())
 def test_a_state_as_a_topology(text: str) -> None:
     with tempfile.TemporaryDirectory() as name:

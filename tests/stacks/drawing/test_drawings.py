@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from drawn import Drawn, read_dot, read_mermaid
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_strategies import ODD_TEXTS, plans
 
@@ -95,6 +95,7 @@ def stacks(draw: st.DrawFn) -> list[Thing]:
     ]
 
 
+@settings(max_examples=40)
 @given(stacks(), names, st.integers(0, 15), st.randoms(use_true_random=False))
 def test_any_drawing(things: list[Thing], title: str, most: int, chance: random.Random) -> None:
     drawing = arrange(title, things, most)
@@ -110,6 +111,7 @@ def test_any_drawing(things: list[Thing], title: str, most: int, chance: random.
     ]
 
 
+@settings(max_examples=40)
 @given(plans())
 def test_any_plan(plan: Plan) -> None:
     same_everywhere(arrange(plan.project, things_of_plan(plan)))
