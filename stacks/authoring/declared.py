@@ -84,17 +84,26 @@ class Declared:
 
 def references(value: Value) -> Iterator[Reference]:
     """The references in a value, at any depth."""
-    if isinstance(value, Reference):
+    return (each for each in _parts(value) if isinstance(each, Reference))
+
+
+def variables_in(value: Value) -> Iterator[ConfigValue]:
+    """The configuration values in a value, at any depth."""
+    return (each for each in _parts(value) if isinstance(each, ConfigValue))
+
+
+def _parts(value: Value) -> Iterator[Reference | ConfigValue]:
+    if isinstance(value, Reference | ConfigValue):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from references(item)
+            yield from _parts(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from references(item)
+            yield from _parts(item)
     elif isinstance(value, Mixed):
         for part in value.parts:
-            yield from references(part)
+            yield from _parts(part)
 
 
 def in_order(entries: Sequence[Entry]) -> list[Entry]:

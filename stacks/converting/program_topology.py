@@ -8,10 +8,9 @@ program itself asks them.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.stacks.authoring.declared import ConfigValue, Declared, Mixed, Reference
+from gpuform.stacks.authoring.declared import ConfigValue, Declared, Reference, variables_in
 from gpuform.stacks.converting.declaring import (
     Asked,
     Declaring,
@@ -142,15 +141,8 @@ def _paired(recorded: Sequence[Recorded], problems: list[Diagnostic]) -> list[tu
 
 def _config_in(declared: Declared) -> Iterator[str]:
     """The configuration values that are referred to."""
-    values = [declared.outputs, *([e.properties, e.options] for e in declared.entries)]
-    waiting: list[Any] = [*values]
-    while waiting:
-        value = waiting.pop(0)
-        if isinstance(value, ConfigValue):
-            yield value.name
-        elif isinstance(value, Mapping):
-            waiting += value.values()
-        elif isinstance(value, list | tuple):
-            waiting += value
-        elif isinstance(value, Mixed):
-            waiting += value.parts
+    said = [
+        dict(declared.outputs),
+        *([dict(e.properties), dict(e.options)] for e in declared.entries),
+    ]
+    return (each.name for each in variables_in(said))

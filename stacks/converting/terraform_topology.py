@@ -23,6 +23,7 @@ from gpuform.stacks.authoring.declared import (
     Reference,
     Value,
     references,
+    variables_in,
 )
 from gpuform.stacks.converting.errors import NOWHERE
 from gpuform.stacks.converting.secret_values import SecretValues
@@ -176,6 +177,9 @@ class _Taking:
             value = known
         if rules.secret and isinstance(value, str):
             return self.secrets.value((instance.name, name), value)
+        if rules.holds_secret:
+            for each in variables_in(value):
+                self.variables.hide(each.name)
         return value
 
     def _missing(self, name: str, rules: FieldRules, attributes: Mapping[str, Any]) -> Value:

@@ -44,13 +44,22 @@ class TerraformVariables:
             said["type"] = type_
         if isinstance(description := block.body.get("description"), str):
             said["description"] = _LITERALS.value(description)
-        if block.body.get("sensitive") is True or block.body.get("ephemeral") is True:
-            said["secret"] = True
-            if value is not None:
-                self.secrets.wanted[name] = value if isinstance(value, str) else json.dumps(value)
-        elif value is not None:
+        if value is not None:
             said["default"] = value
-        return Variable(name, said)
+        is_hidden = block.body.get("sensitive") is True or block.body.get("ephemeral") is True
+        return self._hidden(Variable(name, said)) if is_hidden else Variable(name, said)
+
+    def hide(self, name: str) -> None:
+        """Keeps a variable secret whatever the files say: a secret is made of it."""
+        self.used[name] = self._hidden(self.used[name])
+
+    def _hidden(self, variable: Variable) -> Variable:
+        said = {**variable.said, "secret": True}
+        value = said.pop("default", None)
+        if value is not None:
+            text = value if isinstance(value, str) else json.dumps(value)
+            self.secrets.wanted[variable.name] = text
+        return Variable(variable.name, said)
 
 
 def _type_of(raw: Any, value: Any) -> str:

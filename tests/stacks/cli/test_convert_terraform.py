@@ -181,6 +181,23 @@ def test_scp_is_taken_over(platforms: Run, project: Path) -> None:
     taken_over(platforms, folder)
 
 
+def test_no_secret_gets_into_the_file(dev: Run, project: Path) -> None:
+    """Neither one that is written out, nor one of a variable that nobody has called sensitive."""
+    literal = SCP.replace("var.password", '"Only4Tests!"')
+    plain = SCP.replace("ephemeral = true", 'default = "Only4Tests!"')
+    attributes = {"server_details": [{"gpu_node_name": "train-001"}]}
+    (project / "terraform.tfstate").write_text(
+        state_of(("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes))
+    )
+    for files, key in ((literal, "os_user_password"), (plain, "password")):
+        (project / "main.tf").write_text(files)
+        ran = dev("convert", "--from", "terraform", "--force", "--set-secrets")
+        text = (project / "topology.yaml").read_text()
+        assert "Only4Tests" not in ran.out + ran.err + text
+        assert f'os_user_password: "{{{{ config.{key} }}}}"' in text
+        assert dev("config", "get", key).out == "Only4Tests!\n"
+
+
 LEFT = """
 module "network" {
   source = "./network"
