@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.python_values import Code, literal, statement
-from gpuform.stacks.converting.python_expressions import Expressions, no_names
+from gpuform.stacks.converting.python_expressions import Expressions
+from gpuform.stacks.converting.python_operations import no_names
 from gpuform.stacks.converting.python_references import Loop
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars

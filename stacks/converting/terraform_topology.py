@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.schemas.checking import check
-from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.topology import SECTIONS
-from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.authoring.declared import (
     ConfigValue,
     Declared,
     Entry,
-    Mixed,
     Reference,
     Value,
     references,
@@ -29,7 +25,6 @@ from gpuform.stacks.converting.errors import NOWHERE
 from gpuform.stacks.converting.secret_values import SecretValues
 from gpuform.stacks.converting.terraform_expressions import Resolver, Step, Unsaid
 from gpuform.stacks.converting.terraform_files import (
-    STATE,
     Block,
     Instance,
     TerraformFiles,
@@ -37,6 +32,8 @@ from gpuform.stacks.converting.terraform_files import (
 )
 from gpuform.stacks.converting.terraform_kinds import KINDS, TerraformKind
 from gpuform.stacks.converting.terraform_options import META, options_of
+from gpuform.stacks.converting.terraform_pairs import paired
+from gpuform.stacks.converting.terraform_values import as_raw, flat, spelt
 from gpuform.stacks.converting.terraform_variables import TerraformVariables
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
 
@@ -74,7 +71,7 @@ class _Taking:
         self.variables = TerraformVariables(self.files, self.secrets)
 
     def taken(self) -> TakenOver:
-        pairs = list(self._pairs())
+        pairs = list(paired(self.files, self.folder, self._leave))
         for _, instance in pairs:
             name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
             key = (instance.type, instance.name, instance.key)
@@ -94,31 +91,12 @@ class _Taking:
     def _leave(self, place: Place, message: str) -> None:
         self.left.add(place, "terraform", message)
 
-    def _pairs(self) -> Iterator[tuple[Block, Instance]]:
-        """The resources of known types with their objects; the others are left."""
-        state = Place(str(self.folder / STATE), NOWHERE)
-        blocks = {each.labels: each for each in self.files.of("resource")}
-        for block in self.files.of("module"):
-            self._leave(block.place, f"module {'.'.join(block.labels)} is not taken over")
-        made = {(each.type, each.name) for each in self.files.instances if not each.module}
-        for labels, block in blocks.items():
-            if len(labels) == 2 and labels[0] in KINDS and labels not in made:
-                self._leave(block.place, f"{'.'.join(labels)} has no object in the state")
-            elif len(labels) != 2 or labels[0] not in KINDS:
-                self._leave(block.place, f"{'.'.join(labels)} is of a type that is not known here")
-        for instance in self.files.instances:
-            found = blocks.get((instance.type, instance.name))
-            if instance.module or (found is None and instance.type in KINDS):
-                self._leave(state, f"{instance.address} is in the state, and not in these files")
-            elif found is not None and instance.type in KINDS:
-                yield found, instance
-
     def _entry(self, block: Block, instance: Instance) -> Entry:
         kind, reference = KINDS[instance.type], self._name(instance)
         lifecycle = lifecycle_class(kind.platform, SECTIONS[kind.section])
         rules = rules_of(lifecycle.inputs)
         resolver = self._resolver(block, instance)
-        attributes = _flat(instance.attributes, kind)
+        attributes = flat(instance.attributes, kind)
         properties: dict[str, Value] = {}
         for name, raw in self._arguments(block, kind, attributes):
             if name not in rules:
@@ -134,7 +112,7 @@ class _Taking:
         id_ = kind.id(properties, instance.attributes)
         if id_ is None:
             raise _Left("the state does not tell its id")
-        properties = _spelt(properties, lifecycle.inputs)
+        properties = spelt(properties, lifecycle.inputs)
         options = {"import": id_, **options_of(block, resolver, self._leave, kind.spelt)}
         return Entry(reference.section, reference.name, kind.platform, properties, options)
 
@@ -154,7 +132,7 @@ class _Taking:
             else:
                 self._leave(block.place_of(name), f"{name} is as it is in the state: {raw}")
                 inner = attributes.get(name)
-                yield from ((n, _as_raw(v)) for n, v in (inner or {}).items())
+                yield from ((n, as_raw(v)) for n, v in (inner or {}).items())
 
     def _value(
         self,
@@ -172,7 +150,8 @@ class _Taking:
                 if rules.secret:
                     return self._secret(name)
                 raise _Left(f"{name} is {code}, and the state does not tell its value") from None
-            message = f"{instance.address}: {name} is as it is in the state, not {code}"
+            said = "what is written" if rules.holds_secret else code
+            message = f"{instance.address}: {name} is as it is in the state, not {said}"
             self._leave(block.place_of(name), message)
             value = known
         if rules.secret and isinstance(value, str):
@@ -201,7 +180,7 @@ class _Taking:
         if block is not None and isinstance(table := block.body.get("for_each"), Mapping):
             each = table.get(str(key))
         elif block is not None and "for_each" in block.body:
-            each = _as_raw(key)
+            each = as_raw(key)
         return Resolver(self._reference, self.variables.value, self._local, key, each)
 
     def _local(self, name: str) -> Any:
@@ -254,37 +233,3 @@ class _Taking:
                 yield name, value
             else:
                 self._leave(block.place, f"output {name} is of something that is not taken over")
-
-
-def _flat(attributes: Mapping[str, Any], kind: TerraformKind) -> dict[str, Any]:
-    """The attributes with those of inner objects beside them."""
-    inner = (attributes.get(name) for name in kind.inner)
-    parts = {k: v for each in inner if isinstance(each, Mapping) for k, v in each.items()}
-    return {**parts, **attributes}
-
-
-def _as_raw(value: Any) -> Any:
-    """A plain value as python-hcl2 has literals."""
-    if not isinstance(value, str):
-        return value
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return '"' + escaped.replace("${", "$${").replace("%{", "%%{") + '"'
-
-
-def _spelt(properties: dict[str, Value], model: type[InputModel]) -> dict[str, Value]:
-    """Their provider takes choices in any case: in capitals what is refused only as it is."""
-    refused = {problem.path for problem in check(model, _known(properties))[1]}
-    louder = {
-        name: value.upper()
-        for name, value in properties.items()
-        if name in refused and isinstance(value, str)
-    }
-    still = {problem.path for problem in check(model, _known({**properties, **louder}))[1]}
-    return {**properties, **{name: text for name, text in louder.items() if name not in still}}
-
-
-def _known(properties: Mapping[str, Value]) -> dict[str, Any]:
-    return {
-        name: UNKNOWN if isinstance(value, Reference | ConfigValue | Mixed) else value
-        for name, value in properties.items()
-    }

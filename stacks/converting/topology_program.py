@@ -10,8 +10,9 @@ from gpuform.stacks.authoring.python_values import STEP, Code, argument, literal
 from gpuform.stacks.converting.comments import Comments
 from gpuform.stacks.converting.declaration_order import ordered
 from gpuform.stacks.converting.python_config import settings_of
-from gpuform.stacks.converting.python_expressions import Expressions, formatted
+from gpuform.stacks.converting.python_expressions import Expressions
 from gpuform.stacks.converting.python_loops import Header, header_of
+from gpuform.stacks.converting.python_operations import formatted
 from gpuform.stacks.converting.python_options import options_code
 from gpuform.stacks.converting.python_references import Found, References
 from gpuform.stacks.document.shapes import is_null
