@@ -102,3 +102,8 @@ def _write(text: str, target: Path | None, current: Session) -> None:
     except OSError as error:
         raise click.FileError(str(target), error.strerror) from None
     current.screen.print(f"{target} is written.")
+    program, topology = target.with_name("__main__.py"), target.with_name("topology.yaml")
+    if target in (program, topology) and program.exists() and topology.exists():
+        current.screen.print(
+            f"{program} is what runs: {topology} is read only if the program does that."
+        )

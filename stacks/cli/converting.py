@@ -20,6 +20,7 @@ from gpuform.stacks.converting.state_topology import topology_of_state
 from gpuform.stacks.converting.terraform_topology import topology_of_terraform
 from gpuform.stacks.converting.topology_program import program_of
 from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, find_project
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.stack_settings import StackSettings, is_secure
@@ -65,6 +66,11 @@ def converted(request: Request, session: Session) -> Result:
     write = program_text if request.form == "python" else topology_text
     read = _from_state if request.kind == "state" else _from_program
     declared, secrets = read(request, session)
+    if not (declared.entries or declared.outputs):
+        raise EngineError(
+            f"the {request.kind} has nothing to convert; nothing was written",
+            "name another stack with --stack" if request.kind == "state" else None,
+        )
     return Result(write(declared), secrets=secrets)
 
 

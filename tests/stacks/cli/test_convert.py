@@ -49,7 +49,11 @@ def test_examples_in_every_direction(
 ) -> None:
     run = example(name)
     converted = run("convert")
-    assert (converted.code, converted.out) == (0, "__main__.py is written.\n")
+    assert (converted.code, converted.err) == (0, "")
+    assert converted.out == (
+        "__main__.py is written.\n"
+        "__main__.py is what runs: topology.yaml is read only if the program does that.\n"
+    )
     (project / "topology.yaml").unlink()
     same(run)
     for source, form in [("program", "yaml"), ("state", "yaml"), ("state", "python")]:
@@ -184,6 +188,17 @@ def test_what_no_topology_can_say(dev: Run, project: Path, why: str) -> None:
     assert (ran.code, ran.out) == (1, "")
     assert "__main__.py" in ran.err or "Part::p: p is a my:Part, for which" in ran.err
     assert not (project / "topology.yaml").exists()
+
+
+def test_there_has_to_be_something(dev: Run, project: Path) -> None:
+    ran = dev("convert", "--from", "state")
+    assert (ran.code, ran.out) == (1, "")
+    assert "the state has nothing to convert; nothing was written" in ran.err
+    (project / "__main__.py").write_text("import pulumi\n")
+    ran = dev("convert", "--from", "program")
+    assert ran.code == 1
+    assert "the program has nothing to convert" in ran.err
+    assert dev("convert", "--from", "state", "--stack", "none").code == 6
 
 
 def test_a_topology_with_problems_is_not_converted(dev: Run, project: Path) -> None:
