@@ -39,10 +39,6 @@ _COMMANDS = {
         "doctor_command",
         "Look for what would make a run fail, and say what to do about it.",
     ),
-    "graph": (
-        "graph_command",
-        "Draw the stack: clusters with what is in them, volumes and fabrics beside.",
-    ),
     "orphans": (
         "orphans_command",
         "Show what the platforms hold and no stack of this backend owns.",
