@@ -120,11 +120,11 @@ class Reads:
     _answers: dict[str, _Found | EngineError] = field(default_factory=dict)
 
     def ahead(self, registration: Registration) -> None:
-        """Asks now, in the caller's thread."""
-        urn, inputs = registration.urn, registration.inputs
+        """Asks now, in the caller's thread, with the declaration as the platform spells it."""
+        urn, id_ = registration.urn, registration.import_id
         try:
-            id_, began = registration.import_id, self._began
-            found = self.host.read(urn, id_, inputs, inputs, as_of=began)
+            inputs = checked(self.host, registration, {}, registration.inputs)
+            found = self.host.read(urn, id_, inputs, inputs, as_of=self._began)
         except EngineError as error:
             self._answers[urn] = error
         else:
