@@ -1,5 +1,6 @@
 """Which objects are to be imported: one by its id, or what an account holds."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -8,7 +9,7 @@ from typing import Any
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.inventory import Held
-from gpuform.schemas.topology import SECTIONS
+from gpuform.schemas.topology import NAME, SECTIONS
 from gpuform.stacks.engine.errors import EngineError
 
 Key = tuple[str, str, str]
@@ -79,8 +80,13 @@ def is_grouping(held: Held) -> bool:
 
 
 def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "") -> Wanted:
-    """The object of an id. Raises EngineError for a type that there is not."""
+    """The object of an id. Raises EngineError for a type that there is not, and for a bad name."""
     platform, kind = kind_of(type_)
+    if not re.fullmatch(NAME, name):
+        raise EngineError(
+            f"{name!r} is not a name",
+            hint="use letters, digits, hyphens, underscores and dots: import TYPE NAME ID",
+        )
     found = next((each for each in held if (each.kind, each.id) == (kind, id_)), None)
     if found is None:
         return Wanted(platform, kind, id_, name, region=region)

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final
 
 from gpuform.providers.catalog import lifecycle_class
@@ -32,14 +33,15 @@ _TYPES: Final[Mapping[type, str]] = {dict: "object", list: "array"}
 class Choices:
     """How the objects are to be declared.
 
-    `given` are inputs that no platform tells; `has_config` says whether the stack has a value of a
-    configuration variable.
+    `given` are inputs that no platform tells; `config` are the stack's configuration values, as
+    texts by name, `defaults` the variables that need none.
     """
 
     protect: bool = False
     parent: Reference | None = None
     given: Mapping[str, Value] = field(default_factory=dict)
-    has_config: Callable[[str], bool] = lambda _name: False
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    defaults: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class _Work:
 
     def _require(self, variable: str) -> None:
         self.variables.setdefault(variable, Variable(variable, {"secret": True}))
-        if not self.choices.has_config(variable):
+        if variable not in self.choices.config and variable not in self.choices.defaults:
             problem = (
                 f"the stack has no value of config.{variable}, a secret that no platform tells"
             )
@@ -154,13 +156,19 @@ class _Work:
         for key, value in values.items():
             if isinstance(value, ConfigValue) or not rules_of(model)[key].secret:
                 continue
-            variable = f"{name}_{key}"
             type_ = _TYPES.get(type(value), "string")
             said = {"secret": True} if type_ == "string" else {"type": type_, "secret": True}
+            text = value if isinstance(value, str) else json.dumps(value)
+            variable = self._variable(f"{name}_{key}", text)
             self.variables[variable] = Variable(variable, said)
-            self.secrets[variable] = value if isinstance(value, str) else json.dumps(value)
+            self.secrets[variable] = text
             made[key] = ConfigValue(variable)
         return made
+
+    def _variable(self, called: str, value: str) -> str:
+        """A configuration variable that has no other value."""
+        names = (called if number == 1 else f"{called}_{number}" for number in count(1))
+        return next(name for name in names if self.choices.config.get(name, value) == value)
 
 
 def _without_computed(model: type[InputModel], values: dict[str, Value]) -> dict[str, Value]:

@@ -39,12 +39,12 @@ def request_of(arguments: ImportArguments, stack: Stack, environ: Mapping[str, s
     place = read_place()
     parent, reference = _parent(arguments.parent, stack, place)
     own = f"{stack.project.name}:"
-    has_value = {key.removeprefix(own) for key in config} | place.defaults
     choices = Choices(
         protect=arguments.protect,
         parent=reference,
         given={name: _value(name, text) for name, text in arguments.given},
-        has_config=has_value.__contains__,
+        config={key.removeprefix(own): text for key, text in config.items()},
+        defaults=place.defaults,
     )
     return Request(
         stack=stack,

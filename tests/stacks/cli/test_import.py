@@ -175,6 +175,10 @@ def test_secrets_become_secret_configuration(account: Account) -> None:
     assert not any(b"hunter2hunter2" in text for text in account.files.values())
     got = account.run("config", "get", "bench_environment_variables")
     assert json.loads(got.out) == {"KEY": "hunter2hunter2"}
+    assert account.run("config", "set", "other_environment_variables", "mine").code == 0
+    account.imports("--all", "--platform", "tensorone")
+    assert account.run("config", "get", "other_environment_variables").out == "mine\n"
+    assert '"{{ config.other_environment_variables_2 }}"' in account.topology
 
 
 def test_what_no_platform_tells_is_asked_for(account: Account) -> None:
@@ -188,6 +192,7 @@ def test_what_no_platform_tells_is_asked_for(account: Account) -> None:
 
 def test_an_object_that_is_not_there_changes_no_file(account: Account) -> None:
     assert "the platform has no such object" in account.refused("together:Cluster", "x", "nothing")
+    assert "'a b' is not a name" in account.refused("together:Cluster", "a b", "nothing")
     assert "there is no type 'together:Clutser'" in account.refused("together:Clutser", "x", "y")
     id_ = account.volume("lonely")
     region = ("--set", "region=us-central-8")
