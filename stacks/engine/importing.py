@@ -4,7 +4,6 @@ The platform is asked what the object is; what the declaration wants otherwise i
 same run, after the plan has shown it. A declaration that would replace the object is refused.
 """
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +13,7 @@ from gpuform.stacks.engine.checking import checked
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.owners import Others, Owners
 from gpuform.stacks.engine.presentation import describe
-from gpuform.stacks.engine.provider_host import Created, ProviderHost
+from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op, Step
@@ -99,62 +98,28 @@ class Owned:
         return [(type_, id_, "") for id_ in self.host.parts(entry)]
 
 
-_Found = tuple[Created, values.PropertyMap | None] | None
-
-
 def _key(type_: str, id_: str, inputs: values.PropertyMap) -> _Key:
     provider = "" if is_own(type_) else values.unwrap_secrets(inputs.get(PROVIDER_KEY))
     return type_, id_, provider
 
 
-@dataclass(slots=True)
-class Reads:
-    """What the platforms say of the objects to import.
-
-    Steps are made one after the other; who asks ahead does so beside others. All are content with
-    what is so since the run began, and share one list.
-    """
-
-    host: ProviderHost
-    _began: float = field(default_factory=time.monotonic)
-    _answers: dict[str, _Found | EngineError] = field(default_factory=dict)
-
-    def ahead(self, registration: Registration) -> None:
-        """Asks now, in the caller's thread, with the declaration as the platform spells it."""
-        urn, id_ = registration.urn, registration.import_id
-        try:
-            inputs = checked(self.host, registration, {}, registration.inputs)
-            found = self.host.read(urn, id_, inputs, inputs, as_of=self._began)
-        except EngineError as error:
-            self._answers[urn] = error
-        else:
-            self._answers[urn] = found
-
-    def take(self, registration: Registration) -> _Found:
-        """The answer; EngineError when there was none."""
-        if registration.urn not in self._answers:
-            self.ahead(registration)
-        found = self._answers.pop(registration.urn)
-        if isinstance(found, EngineError):
-            raise found
-        return found
-
-
 def steps(
     host: ProviderHost,
-    reads: Reads,
     registration: Registration,
     old: ResourceState | None,
     goal: ResourceState,
+    *,
+    as_of: float,
 ) -> list[Step]:
-    """Takes the object over; then changes what `goal` wants otherwise.
+    """Reads the object and takes it over; then changes what `goal` wants otherwise.
 
-    `old` is an entry of an object that the program has only read so far.
+    `old` is an entry of an object that the program has only read so far; what the object was at any
+    moment since `as_of` will do, so that many share one list.
     Raises EngineError when there is no such object or it does not fit the declaration.
     """
     id_ = registration.import_id
     goal.inputs = checked(host, registration, {}, registration.inputs)
-    found = reads.take(registration)
+    found = host.read(goal.urn, id_, goal.inputs, goal.inputs, as_of=as_of)
     if found is None:
         raise EngineError(
             f"{goal.urn}: import_ names {id_}, and the platform has no such object",

@@ -163,7 +163,6 @@ class Monitor:
             return self._failed(registration)
 
     def _register(self, registration: Registration) -> resource_pb2.RegisterResourceResponse:
-        self.generator.read_ahead(registration)
         with span("step", "plan", registration.urn), self._lock:
             failing = self._needs_a_failure(registration)
             if failing and self.preview:

@@ -4,6 +4,7 @@ The generator is serial: the monitor calls it under one lock, as Pulumi's does. 
 check and to compare, never to change anything.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -50,7 +51,7 @@ class StepGenerator:
     _cascade: Cascade = field(init=False)
     _chosen: Chosen = field(init=False)
     _owned: importing.Owned = field(init=False)
-    _reads: importing.Reads = field(init=False)
+    _began: float = field(default_factory=time.monotonic)
     _doomed: set[int] = field(default_factory=set)  # id() of entries replaced before they go
     _fallen: dict[str, Sequence[str]] = field(default_factory=dict)  # URN -> why it fell
     _felling: dict[int, Step] = field(default_factory=dict)  # id() of what fell -> its deletion
@@ -65,14 +66,6 @@ class StepGenerator:
         self._cascade = Cascade(self.base, self.host)
         self._chosen = Chosen(self.selection)
         self._owned = importing.Owned(self.host, self.base, self.others, self.preview)
-        self._reads = importing.Reads(self.host)
-
-    def read_ahead(self, registration: Registration) -> None:
-        """Reads an object that will be imported. Unlike all else here, by many threads at once."""
-        old, targets = self._old.entries.get(registration.urn), self.selection.targets
-        is_new = old is None or old.external
-        if registration.import_id and is_new and (not targets or registration.urn in targets):
-            self._reads.ahead(registration)
 
     def generate(self, registration: Registration, provider: str) -> list[Step]:
         """The steps of one registration, to be done in this order.
@@ -152,7 +145,8 @@ class StepGenerator:
     ) -> list[Step]:
         if importing.is_wanted(registration, old):
             self._owned.take(registration)
-            steps = importing.steps(self.host, self._reads, registration, old, goal)
+            began = self._began
+            steps = importing.steps(self.host, registration, old, goal, as_of=began)
             self._owned.take_parts(steps[0].state)
             return steps
         recreated = goal.urn in self._fallen
