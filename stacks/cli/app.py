@@ -19,6 +19,10 @@ _COMMANDS = {
     ),
     "preview": ("run_commands", "Show what `up` would change."),
     "review": ("review_command", "Show saved plans to those who decide on them."),
+    "fetch-plan": (
+        "fetch_plan_command",
+        "Get the plan that a pull request was reviewed with, to apply it.",
+    ),
     "up": ("run_commands", "Create, change and delete resources until they are as declared."),
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
     "destroy": ("run_commands", "Delete every resource of the stack."),
@@ -55,7 +59,7 @@ class App(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(f"gpuform.stacks.cli.{_COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def resolve_command(
