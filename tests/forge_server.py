@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flask import Flask, Response, jsonify, request
-from werkzeug.serving import make_server
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 TOKEN = "ghs_thetokenofthetests"
 ME = {"login": "github-actions[bot]", "type": "Bot", "id": 1}
@@ -87,10 +87,20 @@ class Forge:
         return [line for line in self.log if line.startswith(method)]
 
 
+class _Handler(WSGIRequestHandler):
+    """Without lines on stderr; a broken connection is closed without an answer."""
+
+    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002 - werkzeug's name
+        pass
+
+    def connection_dropped(self, error: BaseException, environ: Any = None) -> None:
+        self.close_connection = True
+
+
 @contextmanager
 def serve_forge() -> Iterator[Forge]:
     forge = Forge()
-    server = make_server("127.0.0.1", 0, _app(forge), threaded=True)
+    server = make_server("127.0.0.1", 0, _app(forge), threaded=True, request_handler=_Handler)
     forge.url = f"http://127.0.0.1:{server.port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
