@@ -127,11 +127,11 @@ def test_without_danger_it_is_as_without_the_flag(scene: Scene) -> None:
 
 
 def test_a_saved_plan_is_checked_without_applying_it(made: Scene) -> None:
-    made.write_program(("us-central-8", "us-central-4"))
+    made.write_program(("size_tib=5", "size_tib=6"))
     made.save()
     before = made.requests
     assert made.run("preview", "--plan", "plan.json").code == 0
-    made.write_program(("us-central-4", "us-east-2"))
+    made.write_program(("size_tib=6", "size_tib=7"))
     overtaken = made.run("preview", "--plan", "plan.json")
     assert overtaken.code == 1
     assert "overtaken" in overtaken.err
