@@ -102,7 +102,7 @@ def serve_forge() -> Iterator[Forge]:
     forge = Forge()
     server = make_server("127.0.0.1", 0, _app(forge), threaded=True, request_handler=_Handler)
     forge.url = f"http://127.0.0.1:{server.port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield forge

@@ -1,6 +1,5 @@
 """`gpuform new ci`: the workflows of a repository, written where its forge looks for them."""
 
-import os
 from pathlib import Path
 
 import click
@@ -32,7 +31,7 @@ def new_ci(
     files = workflow_files(forge, repository, stack=stack, branch=branch)
     write_files(repository.root, files, force=force)
     for name in files:
-        session.screen.print(f"Written: {os.path.relpath(repository.root / name)}")
+        session.screen.print(f"Written in {repository.root}: {name}")
     session.screen.print(_NEXT[forge])
     if not (repository.project / "requirements.txt").is_file():
         session.screen.warn(

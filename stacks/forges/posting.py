@@ -1,7 +1,9 @@
 """One comment for one set of stacks, whoever else writes at the same time.
 
 No forge can change a comment on the condition that it is still the same. So what was written is
-read again, until the comment is ours or that of a younger plan, and there is only one.
+read again, until the comment is ours or that of a younger plan, and there is only one. What is left
+to chance is an older plan that is written in the moment in which a younger one is written and read
+again; the workflows of `gpuform new ci` stop the older job of a pull request.
 """
 
 import contextlib
@@ -61,11 +63,12 @@ class _Posting:
     def settle(self) -> Posted:
         for _ in range(_ROUNDS):
             found = self._found()
-            younger = [c for c, stamp in found if self._stamp.is_older_than(stamp)]
+            younger = [each for each in found if self._stamp.is_older_than(each[1])]
             if younger:
-                return Posted("left", younger[0])
+                self._remove([each for each in found[1:] if each not in younger])
+                return Posted("left", younger[0][0])
             if self._outcome and found and found[0][1] == self._stamp:
-                self._remove([comment for comment, _ in found[1:]])
+                self._remove(found[1:])
                 return Posted(self._outcome, found[0][0])
             added = None if found else self._added
             if self._send(found[0][0] if found else added) and added:
@@ -105,9 +108,9 @@ class _Posting:
             return True
         return False
 
-    def _remove(self, comments: Sequence[Comment]) -> None:
-        """Those that jobs at work at the same time have added."""
-        for comment in comments:
+    def _remove(self, found: Sequence[tuple[Comment, Stamp]]) -> None:
+        """What jobs at work at the same time have added. The first comment nobody removes."""
+        for comment, _ in found:
             with contextlib.suppress(NotFound):
                 self._forge.remove(comment.id)
 

@@ -2,11 +2,13 @@
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import click
 import httpx
 import pytest
 import yaml
@@ -85,6 +87,23 @@ def test_pinned_actions_and_least_permissions(repository: Path, write: Write) ->
             allowed = job.get("permissions", {})
             writes = [what for what, how in allowed.items() if how == "write"]
             assert writes == (["pull-requests"] if name == "plan" else [])
+
+
+@pytest.mark.parametrize("forge", list(SCHEMAS))
+def test_the_commands_take_the_flags_that_are_given(
+    repository: Path, write: Write, forge: str
+) -> None:
+    """Of the commands that this version has."""
+    write("--forge", forge)
+    text = "".join(path.read_text() for path in written(repository))
+    lines = re.findall(r"^ *(?:run: |- )gpuform (.+?)(?: #.*)?$", text, re.MULTILINE)
+    names = {line.split()[0] for line in lines}
+    assert names == {"preview", "review", "fetch-plan", "up", "drift", "orphans"}
+    context = click.Context(cli)
+    for name, *arguments in map(shlex.split, lines):
+        command = cast("click.Group", cli).get_command(context, name)
+        if command is not None:
+            command.make_context(name, arguments, parent=context)
 
 
 def test_two_applies_never_run_at_once(repository: Path, write: Write) -> None:

@@ -45,6 +45,7 @@ def test_every_command_is_there() -> None:
     assert {name for name, _ in ALL} == {
         *("preview", "up", "refresh", "destroy", "stack", "config", "emulator", "emulator env"),
         *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review"),
+        "fetch-plan",
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),

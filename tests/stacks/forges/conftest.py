@@ -67,6 +67,12 @@ def gitlab(server: forge_server.Forge, number: int | None = 12) -> GitLab:
 CLIENTS: dict[str, Callable[..., GitHub | GitLab]] = {"github": github, "gitlab": gitlab}
 
 
+@pytest.fixture
+def clients() -> dict[str, Callable[..., GitHub | GitLab]]:
+    """How to make them, for tests that need several."""
+    return CLIENTS
+
+
 @pytest.fixture(params=list(CLIENTS))
 def forge(
     request: pytest.FixtureRequest, server: forge_server.Forge, clock: StoppedClock

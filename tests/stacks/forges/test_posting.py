@@ -1,6 +1,8 @@
 """One comment for a set of stacks, on both forges, whatever others do at the same time."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -90,6 +92,40 @@ def test_two_jobs_that_add_at_once_leave_one_comment(
     posted(forge, review(destroys=16))
     assert [c["id"] for c in server.comments] == [50]
     assert "destroys 16 GPUs" in server.comments[0]["body"]
+
+
+def test_jobs_at_the_same_time_leave_one_comment(
+    server: Server, review: Make, clients: dict[str, Callable[..., Any]]
+) -> None:
+    together = threading.Barrier(4)
+
+    def job(n: int) -> str:
+        forge = clients["github"](server)
+        with forge.client:
+            together.wait()
+            return posted(forge, review(made_at=f"2026-11-21T10:00:0{n}Z", destroys=8 + n))
+
+    with ThreadPoolExecutor(4) as jobs:
+        outcomes = list(jobs.map(job, range(4)))
+    (comment,) = server.comments
+    assert Stamp.read(comment["body"])
+    assert "added" in outcomes
+
+
+def test_an_older_plan_takes_its_own_comment_back(
+    forge: Forge, server: Server, review: Make
+) -> None:
+    """Another job has added the comment of a younger plan at the same time."""
+    posted(forge, review(destroys=8))
+    younger = server.comments.pop()["body"]
+
+    def other_job() -> None:
+        server.comments.insert(0, server.write(younger) | {"id": 50})
+        server.comments.pop()
+
+    server.meanwhile["GET"] = lambda: server.meanwhile.update(GET=other_job)
+    assert posted(forge, review(made_at="2026-11-21T09:00:00Z", destroys=16)) == "left"
+    assert bodies(server) == [younger]
 
 
 @pytest.mark.parametrize(("made_at", "shown"), [("10:00:01", 8), ("09:59:59", 16)])
