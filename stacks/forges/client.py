@@ -4,9 +4,9 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from pydantic import SecretStr
+from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from gpuform.providers.call import current_call
 from gpuform.providers.errors import (
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import tenacity
 
 logger = logging.getLogger("gpuform.http")
+
+T = TypeVar("T")
 
 ATTEMPTS: Final = 6
 LONGEST_PAUSE: Final = 900.0
@@ -73,22 +75,26 @@ class ForgeClient:
     def __exit__(self, *_error: object) -> None:
         self._http.close()
 
-    def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        """The JSON of an answer. Raises the errors of `gpuform.providers.errors`."""
-        return self._json(self._request("GET", path, params=params))
+    def get(self, kind: type[T], path: str, params: Mapping[str, str] | None = None) -> T:
+        """The answer. Raises the errors of `gpuform.providers.errors`."""
+        return self._read(kind, self._request("GET", path, params=params))
 
-    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """As `get`, with a body; None where there is no content."""
-        response = self._request(method, path, body=body)
-        return self._json(response) if response.content else None
+    def write(self, kind: type[T], method: str, path: str, body: Mapping[str, Any]) -> T:
+        """As `get`, with a body."""
+        return self._read(kind, self._request(method, path, body=body))
 
-    def pages(self, path: str, params: Mapping[str, str] | None = None) -> Iterator[Any]:
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
+        """As `write`, where nobody needs the answer."""
+        self._request(method, path, body=body)
+
+    def pages(
+        self, kind: type[T], path: str, params: Mapping[str, str] | None = None
+    ) -> Iterator[T]:
         """The items of a list, of all its pages."""
         query: dict[str, str] | None = {"per_page": "100", **(params or {})}
         for _ in range(_MOST_PAGES):
             response = self._request("GET", path, params=query)
-            found = self._json(response)
-            yield from found if isinstance(found, list) else [found]
+            yield from self._read(list[kind], response)  # type: ignore[valid-type]
             query = next_page(response, query or {})
             if query is None:
                 return
@@ -145,14 +151,16 @@ class ForgeClient:
                 return send(attempt.retry_state.attempt_number)
         raise AssertionError("tenacity ends with an answer or an error")
 
-    def _json(self, response: "httpx.Response") -> Any:
+    def _read(self, kind: type[T], response: "httpx.Response") -> T:
         try:
-            return response.json()
-        except ValueError:
+            return TypeAdapter(kind).validate_json(response.content)
+        except ValidationError as error:
             request = response.request
+            first = error.errors(include_input=False, include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the whole"
             raise ServerError(
-                f"{self.forge}: {request.method} {request.url.path} answered with something that "
-                "is not JSON",
+                f"{self.forge}: {request.method} {request.url.path} answered in an unexpected form "
+                f"({where}: {first['msg']})",
                 method=request.method,
                 path=request.url.path,
                 status=response.status_code,

@@ -68,6 +68,8 @@ def token_of(forge: ForgeName, environ: Mapping[str, str]) -> SecretStr:
     """The token in the environment. Raises MissingCredentials."""
     for name in _TOKENS[forge]:
         if token := environ.get(name, "").strip():
+            if not re.fullmatch(r"[!-~]+", token):
+                raise GpuformError(f"{name} is no token: it has characters that no token has")
             return SecretStr(token)
     raise MissingCredentials(
         f"there is no token: {' or '.join(_TOKENS[forge])} is not set", hint=_TOKEN_HINTS[forge]

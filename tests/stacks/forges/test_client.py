@@ -20,6 +20,7 @@ from gpuform.providers.errors import (
     Unreachable,
 )
 from gpuform.stacks.forges.client import ATTEMPTS, ForgeClient
+from gpuform.stacks.forges.wire import GitHubComment
 
 NOTES = "/repos/o/r/issues/12/comments"
 
@@ -83,7 +84,7 @@ def test_a_limit_that_takes_too_long_ends_at_once(
     answer = limited(403, "API rate limit exceeded", Retry_After="3000")
     server.faults.append(Fault("GET", "comments", answer, times=99))
     with pytest.raises(RateLimited, match="rate limit exceeded") as raised:
-        client.get(NOTES)
+        client.get(Any, NOTES)
     assert "in 50m00s" in str(raised.value)
     assert clock.slept == []
 
@@ -91,7 +92,7 @@ def test_a_limit_that_takes_too_long_ends_at_once(
 def test_a_limit_that_never_ends(client: ForgeClient, server: Server, clock: Any) -> None:
     server.faults.append(Fault("GET", "comments", limited(403, SECONDARY), times=99))
     with pytest.raises(RateLimited):
-        client.get(NOTES)
+        client.get(Any, NOTES)
     assert clock.slept == [60, 120, 240, 480], "longer each time, and then no more"
 
 
@@ -110,11 +111,11 @@ def test_what_is_safe_is_sent_again(
     client: ForgeClient, server: Server, clock: Any, answer: Any
 ) -> None:
     server.faults.append(Fault("GET", "comments", answer, times=3))
-    assert client.get(NOTES) == []
+    assert client.get(Any, NOTES) == []
     assert clock.slept == [1, 2, 4]
     server.faults.append(Fault("GET", "comments", answer, times=99))
     with pytest.raises(UnknownOutcome if answer is None else ServerError):
-        client.get(NOTES)
+        client.get(Any, NOTES)
     assert len(server.log) == 4 + ATTEMPTS
 
 
@@ -139,7 +140,15 @@ def test_nobody_is_there(server: Server, clock: Any) -> None:
 
 def test_an_address_that_is_not_the_apis(client: ForgeClient, server: Server, clock: Any) -> None:
     with pytest.raises(GpuformError, match="404"):
-        client.get("/login")
+        client.get(Any, "/login")
+
+
+def test_an_answer_of_another_form(client: ForgeClient, server: Server, clock: Any) -> None:
+    """Of something that is not this forge, as when the address is wrong."""
+    server.is_installation = False
+    with pytest.raises(ServerError, match=r"unexpected form \(the whole: .*array") as raised:
+        list(client.pages(GitHubComment, "/user"))
+    assert "the address of its API?" in str(raised.value)
 
 
 def test_the_token_is_in_no_error_no_log_and_no_representation(
@@ -171,4 +180,4 @@ def test_a_redirect_of_anything_else_is_not_followed(
     moved = ({"message": "Moved Permanently"}, 301, {"Location": "https://elsewhere.invalid/"})
     server.faults.append(Fault("GET", "comments", moved))
     with pytest.raises(GpuformError, match="answered 301 and sends elsewhere: Moved Permanently"):
-        client.get(NOTES)
+        client.get(Any, NOTES)

@@ -67,5 +67,9 @@ def test_a_token_is_not_shown() -> None:
     token = token_of("github", {"GITHUB_TOKEN": "", "GH_TOKEN": " secret\n"})
     assert token.get_secret_value() == "secret"
     assert "secret" not in repr(token) + str(token)
+    for wrong in ("two\nlines", "caf\u00e9"):
+        with pytest.raises(GpuformError, match="GITHUB_TOKEN is no token") as raised:
+            token_of("github", {"GITHUB_TOKEN": wrong})
+        assert wrong not in str(raised.value)
     with pytest.raises(MissingCredentials, match="GITLAB_TOKEN is not set"):
         token_of("gitlab", {"GITHUB_TOKEN": "other", "CI_JOB_TOKEN": "may not"})
