@@ -76,6 +76,12 @@ def write_project(directory: Path, files: Mapping[str, str], *, force: bool) -> 
     """
     if not force:
         _check_empty(directory)
+    write_files(directory, files, force=force)
+
+
+def write_files(directory: Path, files: Mapping[str, str], *, force: bool) -> None:
+    """As `write_project`, into a folder that may have other files."""
+    if not force:
         found = [name for name in files if (directory / name).exists()]
         if found:
             lines = "".join(f"\n  overwrite   {name}" for name in found)
@@ -84,8 +90,8 @@ def write_project(directory: Path, files: Mapping[str, str], *, force: bool) -> 
                 hint="rerun the command and pass --force to accept and create",
             )
     try:
-        directory.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise EngineError(f"{error.filename} cannot be written: {error.strerror}") from error

@@ -20,6 +20,10 @@ _COMMANDS = {
     ),
     "preview": ("run_commands", "Show what `up` would change."),
     "review": ("review_command", "Show saved plans to those who decide on them."),
+    "fetch-plan": (
+        "fetch_plan_command",
+        "Get the plan that a pull request was reviewed with, to apply it.",
+    ),
     "up": ("run_commands", "Create, change and delete resources until they are as declared."),
     "import": (
         "import_command",
@@ -82,8 +86,8 @@ class App(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(f"gpuform.stacks.cli.{_COMMANDS[cmd_name][0]}")
-        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
-        command: click.Command = getattr(module, name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(module, f"{name}_" if iskeyword(name) else name)
         return command
 
     def resolve_command(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from gpuform.stacks.cli.session import Session, common_flags, session
+from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.forges.asked import FORGES, ForgeName
 
 
 @click.command()
@@ -23,16 +24,25 @@ from gpuform.stacks.cli.session import Session, common_flags, session
 @click.option(
     "--yes", "-y", is_flag=True, expose_value=False, help="As for Pulumi; nothing is asked anyway."
 )
-@common_flags
-def new(
+@click.option(
+    "--forge", type=click.Choice(FORGES), help="For ci: whose workflows; the git remote's if not."
+)
+@click.option("--branch", default="main", show_default=True, help="For ci: the default branch.")
+@stack_flags
+def new(  # noqa: PLR0913, PLR0917 - the flags
     template: str | None,
     directory: Path,
     name: str | None,
     description: str,
     python: bool,
     force: bool,
+    forge: ForgeName | None,
+    branch: str,
 ) -> None:
     """Make a project that runs at once from a template, or list the templates.
+
+    `gpuform new ci` writes workflows for the repository around a project: plan and comment on a
+    pull request, a check before the merge, apply of the reviewed plan, scheduled drift and orphans.
 
     The folder has to be empty, hidden files apart, or --force given. What is made runs against the
     emulator as it is; `pulumi up` works in it, too.
@@ -41,10 +51,17 @@ def new(
     Examples:
       gpuform new
       gpuform new together-training --dir training
+      gpuform new ci --forge github --stack prod
     """
     with session() as current:
         if template is None:
             _list(current)
+            return
+        if template == "ci":
+            from gpuform.stacks.cli.new_ci import new_ci  # noqa: PLC0415 - not for help
+
+            stack = current.stack or "prod"
+            new_ci(current, directory, forge=forge, stack=stack, branch=branch, force=force)
             return
         from gpuform.stacks.projects import (  # noqa: PLC0415 - the engine, not for help
             project_files,
@@ -72,3 +89,4 @@ def _list(current: Session) -> None:
     for name, description in found.items():
         current.screen.print(f"{name:<{width}}  {description}")
     current.screen.print("\nMake one: gpuform new TEMPLATE --dir FOLDER")
+    current.screen.print("Workflows for its repository: gpuform new ci")

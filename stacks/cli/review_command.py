@@ -8,13 +8,18 @@ import click
 
 from gpuform.stacks.cli.failures import SUCCESS
 from gpuform.stacks.cli.files import content_of, deliver
+from gpuform.stacks.cli.forge_flags import forge_flags
 from gpuform.stacks.cli.session import Session, common_flags, session
+from gpuform.stacks.forges.asked import Asked
 
 if TYPE_CHECKING:
     from gpuform.stacks.review.facts import Review
 
 CHANGES = 2
 """The exit code of --detailed-exitcode when there are changes, as Terraform has it."""
+
+DANGEROUS = 3
+"""The exit code of --fail-on-danger when a change is dangerous."""
 
 _FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
 
@@ -39,8 +44,35 @@ _FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
 @click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 if a plan would change anything."
 )
+@click.option(
+    "--fail-on-danger",
+    is_flag=True,
+    help="Exit with 3 if a plan destroys, replaces or takes capacity away.",
+)
+@click.option(
+    "--post",
+    "to_post",
+    is_flag=True,
+    help="Also write it as a comment of the pull request, one for these stacks, and as the job's "
+    "summary where GITHUB_STEP_SUMMARY names its file.",
+)
+@click.option(
+    "--label",
+    is_flag=True,
+    help="With --post: label the pull request `gpuform: no changes`, `changes` or `dangerous`.",
+)
+@forge_flags
 @common_flags
-def review(files: tuple[str, ...], form: str, output: Path | None, detailed_exitcode: bool) -> int:
+def review(  # noqa: PLR0913, PLR0917 - the flags
+    files: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    detailed_exitcode: bool,
+    fail_on_danger: bool,
+    to_post: bool,
+    label: bool,
+    asked: Asked,
+) -> int:
     """Show saved plans to those who decide on them.
 
     FILE is a plan that `gpuform preview --save-plan` saved, or what `gpuform preview --json` or
@@ -48,20 +80,33 @@ def review(files: tuple[str, ...], form: str, output: Path | None, detailed_exit
     stack first. What destroys capacity or data leads, with the field that forces it. Secrets are
     masked, old ones as well. Markdown stays below 65,536 characters: what does not fit is counted.
 
+    --post finds the comment of the same stacks again and edits it, also to say that nothing would
+    change. Forge, repository and pull request are those of the CI that runs the command, or given
+    by flags. The token is GITHUB_TOKEN or GH_TOKEN, for GitLab GITLAB_TOKEN.
+
     \b
     Examples:
       gpuform review plan.json
       gpuform review prod.json staging.json --format github --output comment.md
       pulumi preview --json | gpuform review - --format html --output plan.html
+      gpuform review plan.json --post --label
     """
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.reading import read_plan  # noqa: PLC0415 - as above
 
+    if label and not to_post:
+        raise click.UsageError("--label is for --post")
     with session() as current:
         plans = [read_plan("stdin" if name == "-" else name, content_of(name)) for name in files]
         found = Review(list(map(StackFacts, plans, files)))
         text = _written(found, form, current, to_file=output is not None)
         deliver(text, output, current.screen)
+        if to_post:
+            from gpuform.stacks.cli.review_posting import post_review  # noqa: PLC0415 - as above
+
+            post_review(found, current, asked, label=label)
+    if fail_on_danger and any(stack.dangers for stack in found.stacks):
+        return DANGEROUS
     return CHANGES if detailed_exitcode and found.has_changes else SUCCESS
 
 

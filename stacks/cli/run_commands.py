@@ -133,10 +133,16 @@ _PLAN = click.option(
     help="Do no more than this saved plan says; refused when state, configuration or program "
     "moved since.",
 )
+_CHECK_PLAN = click.option(
+    "--plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Fail where `up --plan FILE` would be refused: the saved plan is overtaken.",
+)
 
 
 @click.command()
-@_flags(_REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _SAVE_PLAN)
+@_flags(_REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _SAVE_PLAN, _CHECK_PLAN)
 def preview(**flags: Any) -> int:
     """Show what `up` would change.
 
@@ -148,6 +154,7 @@ def preview(**flags: Any) -> int:
       gpuform preview --stack dev
       gpuform preview --expect-no-changes
       gpuform preview --save-plan plan.json
+      gpuform preview --plan plan.json
     """
     return _run(RunArguments("update", preview_only=True, **flags))
 

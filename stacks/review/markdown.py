@@ -17,8 +17,11 @@ _MARKS: Final = {"~": "!"}
 """Forges colour lines of a diff that begin with + - and !"""
 
 
-def markdown(review: Review, *, folded: bool) -> str:
-    """The document. `folded` uses HTML's details, which GitHub and GitLab show."""
+def markdown(review: Review, *, folded: bool, limit: int = LIMIT) -> str:
+    """The document, not longer than `limit` if there is room for its counts at all.
+
+    `folded` uses HTML's details, which GitHub and GitLab show.
+    """
     filters: Filters = {
         **FACTS,
         "code": code,
@@ -30,7 +33,7 @@ def markdown(review: Review, *, folded: bool) -> str:
         "diff": diff,
         "diff_of_output": diff_of_output,
     }
-    text = document(review, Form("md", LIMIT, filters, {"folded": folded}))
+    text = document(review, Form("md", limit, filters, {"folded": folded}))
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 

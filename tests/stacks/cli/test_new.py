@@ -31,7 +31,10 @@ PLAYED = [
 def test_every_template_is_listed_with_what_it_makes(run: Any) -> None:
     lines = run("new").out.splitlines()
     assert [line.split()[0] for line in lines[1 : 1 + len(TEMPLATES)]] == TEMPLATES
-    assert "together-training  A shared volume and a GPU cluster that trains on it" in lines[-3]
+    assert (
+        "together-training  A shared volume and a GPU cluster that trains on it"
+        in lines[len(TEMPLATES)]
+    )
     platforms = {each.partition("-")[0] for each in TEMPLATES}
     assert platforms >= {"together", "scp", "tensorone", "aios", "health"}
 

@@ -1,0 +1,316 @@
+"""A forge over HTTP: what GitHub's and GitLab's documents say of the requests that gpuform sends.
+
+One pull request of one repository, in both forges' forms. Tests inject answers and other jobs.
+"""
+
+import io
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from flask import Flask, Response, jsonify, request
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+TOKEN = "ghs_thetokenofthetests"
+ME = {"login": "github-actions[bot]", "type": "Bot", "id": 1}
+SOMEBODY = {"login": "somebody", "type": "User", "id": 2}
+
+Answer = tuple[dict[str, Any], int, dict[str, str]]
+
+
+@dataclass
+class Fault:
+    """The next `times` requests of this method whose path ends so are answered like that.
+
+    An answer of None is a broken connection; with `after`, the request has had its effect.
+    """
+
+    method: str
+    ending: str
+    answer: Answer | None
+    times: int = 1
+    after: bool = False
+
+
+@dataclass
+class Forge:
+    """The state of the one repository o/r (GitLab's project 7)."""
+
+    url: str = ""
+    comments: list[dict[str, Any]] = field(default_factory=list)
+    labels: set[str] = field(default_factory=set)
+    is_installation: bool = True
+    longest: int = 65_536
+    number: int = 12
+    head: str = "0" * 40
+    merged: dict[str, str] = field(default_factory=dict)
+    """Commit on the default branch -> last commit of the pull request by which it came."""
+    artifacts: list[dict[str, Any]] = field(default_factory=list)
+    pipelines: list[dict[str, Any]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """What another job does after the next request of a method."""
+    log: list[str] = field(default_factory=list)
+    _next: int = 100
+
+    def write(self, body: str, user: dict[str, Any] = ME) -> dict[str, Any]:
+        self._next += 1
+        comment = {"id": self._next, "body": body, "user": user, "author": user, "system": False}
+        self.comments.append(comment | {"html_url": f"https://forge/c/{self._next}"})
+        return self.comments[-1]
+
+    def reset(self) -> None:
+        """As it was at first; it is served at the same address."""
+        vars(self).update(vars(Forge(self.url)))
+
+    def keep(self, name: str, head: str, content: bytes, **more: Any) -> dict[str, Any]:
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr("plan.json", content)
+        self.artifacts.append(
+            {
+                "id": len(self.artifacts) + 1,
+                "name": name,
+                "expired": False,
+                "created_at": f"2026-11-21T00:00:{len(self.artifacts):02}Z",
+                "workflow_run": {"head_sha": head},
+                "packed": packed.getvalue(),
+                **more,
+            }
+        )
+        return self.artifacts[-1]
+
+    def sent(self, method: str) -> list[str]:
+        return [line for line in self.log if line.startswith(method)]
+
+
+class _Handler(WSGIRequestHandler):
+    """Without lines on stderr; a broken connection is closed without an answer."""
+
+    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002 - werkzeug's name
+        pass
+
+    def connection_dropped(self, error: BaseException, environ: Any = None) -> None:
+        self.close_connection = True
+
+
+@contextmanager
+def serve_forge() -> Iterator[Forge]:
+    forge = Forge()
+    server = make_server("127.0.0.1", 0, _app(forge), threaded=True, request_handler=_Handler)
+    forge.url = f"http://127.0.0.1:{server.port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield forge
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _app(forge: Forge) -> Flask:
+    app = Flask("forge")
+    app.config["PROPAGATE_EXCEPTIONS"] = True  # a broken connection is the server's to break
+    _around(app, forge)
+    _github(app, forge)
+    _gitlab(app, forge)
+    return app
+
+
+def _around(app: Flask, forge: Forge) -> None:
+    def fault(*, after: bool) -> Any:
+        for each in forge.faults:
+            hit = each.method == request.method and request.path.endswith(each.ending)
+            if hit and each.times and each.after == after:
+                each.times -= 1
+                if each.answer is None:
+                    raise ConnectionAbortedError
+                body, status, headers = each.answer
+                return jsonify(body), status, headers
+        return None
+
+    @app.before_request
+    def _before() -> Any:
+        forge.log.append(f"{request.method} {request.full_path.rstrip('?')}")
+        if request.path.startswith("/blob/"):
+            return None
+        bearer = request.headers.get("Authorization") == f"Bearer {TOKEN}"
+        if not bearer and request.headers.get("PRIVATE-TOKEN") != TOKEN:
+            return jsonify(message="Bad credentials"), 401
+        return fault(after=False)
+
+    @app.after_request
+    def _after(response: Response) -> Response:
+        made = fault(after=True)
+        if other := forge.meanwhile.pop(request.method, None):
+            other()
+        return response if made is None else app.make_response(made)
+
+
+def _found(items: list[dict[str, Any]], comment: int) -> dict[str, Any] | None:
+    return next((item for item in items if item["id"] == comment), None)
+
+
+def _page(items: list[Any]) -> tuple[list[Any], int, int | None]:
+    size, page = int(request.args.get("per_page", 30)), int(request.args.get("page", 1))
+    more = len(items) > page * size
+    return items[(page - 1) * size : page * size], size, page + 1 if more else None
+
+
+def _github(app: Flask, forge: Forge) -> None:  # noqa: C901 - a function for each route
+    def listed(items: list[Any]) -> Any:
+        shown, size, following = _page(items)
+        # Another host, as behind a proxy: no token may be sent there.
+        link = f"<https://elsewhere.invalid{request.path}?per_page={size}&page={following}>"
+        return jsonify(shown), 200, {"Link": f'{link}; rel="next"'} if following else {}
+
+    def too_long() -> Any:
+        said = f"body is too long (maximum is {forge.longest} characters)"
+        errors = [{"resource": "IssueComment", "code": "unprocessable", "message": said}]
+        return jsonify(message="Validation Failed", errors=errors), 422
+
+    @app.get("/user")
+    def user() -> Any:
+        refused = jsonify(message="Resource not accessible by integration"), 403
+        return refused if forge.is_installation else jsonify(ME)
+
+    @app.route("/repos/o/r/issues/<int:number>/comments", methods=["GET", "POST"])
+    def comments(number: int) -> Any:
+        if number != forge.number:
+            return jsonify(message="Not Found"), 404
+        if request.method == "GET":
+            return listed(forge.comments)
+        body = request.get_json()["body"]
+        return too_long() if len(body) > forge.longest else (jsonify(forge.write(body)), 201)
+
+    @app.route("/repos/o/r/issues/comments/<int:comment>", methods=["PATCH", "DELETE"])
+    def comment(comment: int) -> Any:
+        found = _found(forge.comments, comment)
+        if found is None:
+            return jsonify(message="Not Found"), 404
+        if request.method == "DELETE":
+            forge.comments.remove(found)
+            return "", 204
+        body = request.get_json()["body"]
+        if len(body) > forge.longest:
+            return too_long()
+        found["body"] = body
+        return jsonify(found)
+
+    @app.post("/repos/o/r/issues/<int:number>/labels")
+    def label(number: int) -> Any:
+        forge.labels.update(request.get_json()["labels"])
+        return jsonify([{"name": name} for name in forge.labels])
+
+    @app.delete("/repos/o/r/issues/<int:number>/labels/<name>")
+    def unlabel(number: int, name: str) -> Any:
+        if name not in forge.labels:
+            return jsonify(message="Label does not exist"), 404
+        forge.labels.remove(name)
+        return jsonify([])
+
+    @app.get("/repos/o/r/pulls/<int:number>")
+    def pull(number: int) -> Any:
+        return jsonify(number=number, head={"sha": forge.head})
+
+    @app.get("/repos/o/r/commits/<sha>/pulls")
+    def pulls(sha: str) -> Any:
+        head = forge.merged.get(sha)
+        still_open = {"number": 99, "merged_at": None, "head": {"sha": "f" * 40}}
+        merged = {
+            "number": forge.number,
+            "merged_at": "2026-11-21T00:00:00Z",
+            "head": {"sha": head},
+        }
+        return listed([still_open, merged] if head else [still_open])
+
+    @app.get("/repos/o/r/actions/artifacts")
+    def artifacts() -> Any:
+        found = [a for a in forge.artifacts if a["name"] == request.args["name"]]
+        shown = [{k: v for k, v in a.items() if k != "packed"} for a in found]
+        return jsonify(total_count=len(shown), artifacts=shown)
+
+    @app.get("/repos/o/r/actions/artifacts/<int:artifact>/zip")
+    def packed(artifact: int) -> Any:
+        port = request.host.rpartition(":")[2]
+        return "", 302, {"Location": f"http://localhost:{port}/blob/{artifact}"}
+
+    @app.get("/blob/<int:artifact>")
+    def blob(artifact: int) -> Any:
+        if "Authorization" in request.headers or "PRIVATE-TOKEN" in request.headers:
+            return "the token was given away", 400
+        return _found(forge.artifacts, artifact)["packed"]
+
+
+def _gitlab(app: Flask, forge: Forge) -> None:  # noqa: C901 - as above
+    root = "/api/v4/projects/7"
+
+    def listed(items: list[Any]) -> Any:
+        shown, _, following = _page(items)
+        return jsonify(shown), 200, {"X-Next-Page": str(following or "")}
+
+    def checked(body: str) -> Any:
+        said = f"is too long (maximum is {forge.longest} characters)"
+        return (jsonify(message={"note": [said]}), 400) if len(body) > forge.longest else None
+
+    @app.get("/api/v4/user")
+    def gitlab_user() -> Any:
+        return jsonify(ME)
+
+    @app.route(f"{root}/merge_requests/<int:number>/notes", methods=["GET", "POST"])
+    def notes(number: int) -> Any:
+        if number != forge.number:
+            return jsonify(message="404 Not found"), 404
+        if request.method == "GET":
+            return listed(forge.comments)
+        body = request.get_json()["body"]
+        return checked(body) or (jsonify(forge.write(body)), 201)
+
+    @app.route(f"{root}/merge_requests/<int:number>/notes/<int:note>", methods=["PUT", "DELETE"])
+    def note(number: int, note: int) -> Any:
+        found = _found(forge.comments, note)
+        if found is None:
+            return jsonify(message="404 Not found"), 404
+        if request.method == "DELETE":
+            forge.comments.remove(found)
+            return "", 204
+        body = request.get_json()["body"]
+        if refused := checked(body):
+            return refused
+        found["body"] = body
+        return jsonify(found)
+
+    @app.put(f"{root}/merge_requests/<int:number>")
+    def merge_request(number: int) -> Any:
+        asked = request.get_json()
+        forge.labels -= set(asked["remove_labels"].split(","))
+        forge.labels |= set(asked["add_labels"].split(","))
+        return jsonify(iid=number)
+
+    @app.get(f"{root}/repository/commits/<sha>/merge_requests")
+    def merge_requests(sha: str) -> Any:
+        found = [{"iid": 99, "state": "opened"}]
+        return listed(
+            [*found, {"iid": forge.number, "state": "merged"}] if sha in forge.merged else found
+        )
+
+    @app.get(f"{root}/merge_requests/<int:number>/pipelines")
+    def pipelines(number: int) -> Any:
+        return listed([{"id": each["id"]} for each in forge.pipelines])
+
+    @app.get(f"{root}/pipelines/<int:pipeline>/jobs")
+    def jobs(pipeline: int) -> Any:
+        found = _found(forge.pipelines, pipeline)["jobs"]
+        return listed([{k: v for k, v in job.items() if k != "files"} for job in found])
+
+    @app.get(f"{root}/jobs/<int:job>/artifacts/<path:file>")
+    def artifact(job: int, file: str) -> Any:
+        every = [each for pipeline in forge.pipelines for each in pipeline["jobs"]]
+        files = _found(every, job).get("files", {})
+        if file not in files:
+            return jsonify(message="404 Not found"), 404
+        return files[file]

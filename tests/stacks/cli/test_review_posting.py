@@ -1,0 +1,207 @@
+"""`gpuform review --post` and `gpuform fetch-plan` as jobs run them, against a forge over HTTP."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import forge_server
+import pytest
+from forge_server import TOKEN, Fault
+from plan_scenes import Scene
+
+Run = Callable[..., Any]
+CI = ("GITHUB_", "GH_", "GITLAB_", "CI_")
+
+
+@pytest.fixture
+def forge(monkeypatch: pytest.MonkeyPatch) -> Iterator[forge_server.Forge]:
+    """A forge, and no trace of the CI that the tests may run in."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith(CI)]:
+        monkeypatch.delenv(name)
+    with forge_server.serve_forge() as served:
+        yield served
+
+
+@pytest.fixture
+def action(forge: forge_server.Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A job of GitHub Actions for pull request 12; the file of its summary."""
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({"pull_request": {"number": 12, "head": {"sha": "abc" * 13}}}))
+    summary = tmp_path / "summary.md"
+    variables = {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_API_URL": forge.url,
+        "GITHUB_REPOSITORY": "o/r",
+        "GITHUB_EVENT_PATH": str(event),
+        "GITHUB_RUN_ID": "77",
+        "GITHUB_TOKEN": TOKEN,
+        "GITHUB_STEP_SUMMARY": str(summary),
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return summary
+
+
+@pytest.fixture
+def job(forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of GitLab CI for merge request 12."""
+    variables = {
+        "GITLAB_CI": "true",
+        "CI_API_V4_URL": f"{forge.url}/api/v4",
+        "CI_PROJECT_ID": "8",
+        "CI_MERGE_REQUEST_PROJECT_ID": "7",
+        "CI_MERGE_REQUEST_IID": "12",
+        "CI_JOB_URL": "https://gitlab.com/o/r/-/jobs/5",
+        "GITLAB_TOKEN": TOKEN,
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_job_of_github(scene: Scene, action: Path, forge: forge_server.Forge) -> None:
+    scene.save()
+    posted = scene.run("review", "plan.json", "--post", "--label", "--detailed-exitcode")
+    assert posted.code == 2, posted.err
+    assert posted.err == ("Comment added https://forge/c/101\nLabelled gpuform: changes\n")
+    assert "2 to create" in posted.out
+    body = forge.comments[0]["body"]
+    for text in (body, action.read_text()):
+        assert "2 to create" in text
+        assert "`abcabcabcabc` by [this job](https://github.com/o/r/actions/runs/77)" in text
+    assert forge.labels == {"gpuform: changes"}
+
+
+def test_a_job_of_gitlab(scene: Scene, job: None, forge: forge_server.Forge) -> None:
+    scene.save()
+    for told in ("Comment added", "Comment edited"):
+        posted = scene.run("review", "plan.json", "--post")
+        assert (posted.code, posted.err) == (0, f"{told}\n")
+    assert "by [this job](https://gitlab.com/o/r/-/jobs/5)" in forge.comments[0]["body"]
+
+
+def test_by_flags_and_without_a_ci(
+    scene: Scene, forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.save()
+    nowhere = scene.run("review", "plan.json", "--post")
+    assert nowhere.code == 1
+    assert "--forge github --repository OWNER/NAME --pull-request N" in nowhere.err
+    where = ("--forge", "github", "--forge-url", forge.url, "--repository", "o/r")
+    no_number = scene.run("review", "plan.json", "--post", *where)
+    assert "--pull-request N" in no_number.err
+    no_token = scene.run("review", "plan.json", "--post", *where, "--pull-request", "12")
+    assert "GITHUB_TOKEN or GH_TOKEN is not set" in no_token.err
+    monkeypatch.setenv("GH_TOKEN", TOKEN)
+    assert scene.run("review", "plan.json", "--post", *where, "--pull-request", "12").code == 0
+    assert len(forge.comments) == 1
+    assert "error: --label is for --post" in scene.run("review", "plan.json", "--label").err
+
+
+def test_a_forge_that_refuses_fails_the_job_and_never_tells_the_token(
+    scene: Scene, action: Path, forge: forge_server.Forge
+) -> None:
+    scene.save()
+    answer = ({"message": f"Resource not accessible by {TOKEN}"}, 403, {})
+    forge.faults.append(Fault("POST", "comments", answer))
+    refused = scene.run("review", "plan.json", "--post", "--verbose")
+    assert refused.code == 1
+    assert "Resource not accessible by [secret]" in refused.err
+    assert "pull-requests: write" in refused.err
+    assert TOKEN not in refused.out + refused.err
+    assert "2 to create" in action.read_text(), "the summary is there all the same"
+
+
+def test_danger_has_an_exit_code_of_its_own(made: Scene) -> None:
+    made.write_program(("us-central-8", "us-central-4"))
+    made.save()
+    assert made.run("review", "plan.json", "--fail-on-danger").code == 3
+    assert made.run("review", "plan.json", "--fail-on-danger", "--detailed-exitcode").code == 3
+
+
+def test_without_danger_it_is_as_without_the_flag(scene: Scene) -> None:
+    scene.save()
+    assert scene.run("review", "plan.json", "--fail-on-danger").code == 0
+
+
+def test_a_saved_plan_is_checked_without_applying_it(made: Scene) -> None:
+    made.write_program(("size_tib=5", "size_tib=6"))
+    made.save()
+    before = made.requests
+    assert made.run("preview", "--plan", "plan.json").code == 0
+    made.write_program(("size_tib=6", "size_tib=7"))
+    overtaken = made.run("preview", "--plan", "plan.json")
+    assert overtaken.code == 1
+    assert "overtaken" in overtaken.err
+    assert made.requests == before
+
+
+@pytest.mark.parametrize("forge_name", ["github", "gitlab"])
+def test_the_reviewed_plan_is_fetched(
+    scene: Scene,
+    forge: forge_server.Forge,
+    request: pytest.FixtureRequest,
+    forge_name: str,
+) -> None:
+    request.getfixturevalue("action" if forge_name == "github" else "job")
+    scene.save()
+    content = Path("plan.json").read_bytes()
+    forge.head = "a" * 40
+    forge.keep(f"gpuform-plan-{forge.head}", forge.head, b"an older one")
+    forge.keep(f"gpuform-plan-{forge.head}", forge.head, content)
+    forge.keep(f"gpuform-plan-{forge.head}", "b" * 40, b"of somebody who has chosen the name")
+    old = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
+    new = {"id": 2, "name": "gpuform-plan", "status": "success", "files": {"plan.json": content}}
+    train = {"id": 3, "name": "gpuform-fresh", "status": "running"}
+    forge.pipelines = [
+        {"id": 3, "jobs": [train]},
+        {"id": 1, "jobs": [old]},
+        {"id": 2, "jobs": [new]},
+    ]
+    Path("plan.json").unlink()
+    fetched = scene.run("fetch-plan")
+    assert fetched.code == 0, fetched.err
+    assert fetched.out.startswith("Plan of demo/dev, made 2")
+    assert scene.run("preview", "--plan", "plan.json").code == 0
+
+
+@pytest.mark.parametrize(
+    ("artifact", "told"),
+    [
+        (None, "was not kept"),
+        ({"expired": True}, "is kept no longer"),
+        ({"packed": b"no archive"}, "has no plan.json"),
+        ({}, "what the job kept is no plan"),
+    ],
+)
+def test_a_plan_that_is_not_there(
+    scene: Scene, action: Path, forge: forge_server.Forge, artifact: Any, told: str
+) -> None:
+    if artifact is not None:
+        forge.keep(f"gpuform-plan-{forge.head}", forge.head, b"[]", **artifact)
+    missing = scene.run("fetch-plan")
+    assert missing.code == 1
+    assert told in missing.err
+    assert not Path("plan.json").exists()
+
+
+def test_a_plan_job_of_gitlab_that_failed(
+    scene: Scene, job: None, forge: forge_server.Forge
+) -> None:
+    done = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
+    failed = {"id": 2, "name": "gpuform-plan", "status": "failed"}
+    forge.pipelines = [{"id": 1, "jobs": [done]}, {"id": 2, "jobs": [failed]}]
+    refused = scene.run("fetch-plan")
+    assert (refused.code, "its job 2 is failed" in refused.err) == (1, True)
+
+
+def test_a_commit_that_came_by_no_pull_request(
+    scene: Scene, action: Path, forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_EVENT_PATH")
+    refused = scene.run("fetch-plan", "--commit", "c" * 40)
+    assert refused.code == 1
+    assert "no merged pull request has commit" in refused.err
+    assert scene.run("fetch-plan").code == 2

@@ -1,0 +1,285 @@
+"""The workflows of `gpuform new ci`: valid for their forges, and run as they are, end to end."""
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import httpx
+import pytest
+import yaml
+from check_jsonschema import main as check_jsonschema
+from click.testing import CliRunner, Result
+from forge_server import TOKEN, Forge, serve_forge
+from runners import PASSPHRASE, GitHubRunner, GitLabRunner
+
+from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.stacks.cli.app import cli
+
+PROGRAM = """
+from gpuform.providers.together import SharedVolume
+SharedVolume("data", volume_name="training-data", region="us-central-8", size_tib={size})
+"""
+SCHEMAS = {
+    "github": ["--builtin-schema", "vendor.github-workflows"],
+    "gitlab": ["--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci"],
+}
+Write = Callable[..., Result]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with a project in its folder infra."""
+    root = tmp_path / "repository"
+    (root / "infra").mkdir(parents=True)
+    (root / "infra/Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (root / "infra/requirements.txt").write_text("# gpuform is there already\n")
+    (root / "infra/__main__.py").write_text(PROGRAM.format(size=5))
+    git(root, "init", "-q", "-b", "main")
+    return root
+
+
+@pytest.fixture
+def write(repository: Path) -> Write:
+    def new_ci(*flags: str) -> Result:
+        arguments = ["new", "ci", "--dir", str(repository / "infra"), *flags]
+        return CliRunner().invoke(cli, arguments, prog_name="gpuform")
+
+    return new_ci
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(
+        ["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def written(repository: Path) -> list[Path]:
+    found = [*repository.glob(".github/workflows/*"), *repository.glob(".gitlab-ci.yml")]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("forge", list(SCHEMAS))
+def test_valid_by_the_forges_own_schema(repository: Path, write: Write, forge: str) -> None:
+    assert write("--forge", forge, "--stack", "prod").exit_code == 0
+    files = list(map(str, written(repository)))
+    assert len(files) == {"github": 2, "gitlab": 1}[forge]
+    checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *files])
+    assert checked.exit_code == 0, checked.output
+    Path(files[0]).write_text(Path(files[0]).read_text().replace("timeout", "tiemout"))
+    assert CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *files]).exit_code != 0
+
+
+def test_pinned_actions_and_least_permissions(repository: Path, write: Write) -> None:
+    write("--forge", "github")
+    for file in written(repository):
+        for action in re.findall(r"uses: (.*)", file.read_text()):
+            assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)
+        workflow = yaml.safe_load(file.read_text())
+        assert workflow["permissions"] == {"contents": "read"}
+        for name, job in workflow["jobs"].items():
+            allowed = job.get("permissions", {})
+            writes = [what for what, how in allowed.items() if how == "write"]
+            assert writes == (["pull-requests"] if name == "plan" else [])
+
+
+@pytest.mark.parametrize("forge", list(SCHEMAS))
+def test_the_commands_take_the_flags_that_are_given(
+    repository: Path, write: Write, forge: str
+) -> None:
+    """Of the commands that this version has."""
+    write("--forge", forge)
+    text = "".join(path.read_text() for path in written(repository))
+    lines = re.findall(r"^ *(?:run: |- )gpuform (.+?)(?: #.*)?$", text, re.MULTILINE)
+    names = {line.split()[0] for line in lines}
+    assert names == {"preview", "review", "fetch-plan", "up", "drift", "orphans"}
+    context = click.Context(cli)
+    for name, *arguments in map(shlex.split, lines):
+        command = cast("click.Group", cli).get_command(context, name)
+        if command is not None:
+            command.make_context(name, arguments, parent=context)
+
+
+def test_two_applies_never_run_at_once(repository: Path, write: Write) -> None:
+    write("--forge", "github", "--stack", "prod")
+    write("--forge", "gitlab", "--stack", "prod")
+    jobs = yaml.safe_load((repository / ".github/workflows/gpuform.yml").read_text())["jobs"]
+    group = {"group": "gpuform-apply-prod", "cancel-in-progress": False}
+    assert jobs["apply"]["concurrency"] == group
+    apply = yaml.safe_load((repository / ".gitlab-ci.yml").read_text())["gpuform-apply"]
+    assert (apply["resource_group"], apply["interruptible"]) == ("gpuform-apply-prod", False)
+
+
+def test_files_that_are_there_stay(repository: Path, write: Write) -> None:
+    (repository / ".gitlab-ci.yml").write_text("mine")
+    refused = write("--forge", "gitlab")
+    assert (refused.exit_code, (repository / ".gitlab-ci.yml").read_text()) == (1, "mine")
+    assert "overwrite   .gitlab-ci.yml" in refused.output
+    assert write("--forge", "gitlab", "--force").exit_code == 0
+
+
+def test_the_forge_is_that_of_the_remote(repository: Path, write: Write) -> None:
+    unknown = write()
+    assert unknown.exit_code == 2
+    assert "--forge github or --forge gitlab" in unknown.output
+    git(repository, "remote", "add", "origin", "git@gitlab.com:o/r.git")
+    assert write().exit_code == 0
+    assert [path.name for path in written(repository)] == [".gitlab-ci.yml"]
+
+
+@pytest.mark.parametrize("flag", [["--stack", "a'b"], ["--branch", "x]\ny"]])
+def test_a_name_that_yaml_or_a_shell_would_misread(
+    repository: Path, write: Write, flag: list[str]
+) -> None:
+    refused = write("--forge", "github", *flag)
+    assert refused.exit_code == 1
+    assert "cannot be written into a workflow" in refused.output
+    assert written(repository) == []
+
+
+def test_a_folder_without_a_project(repository: Path, write: Write) -> None:
+    (repository / "infra/Pulumi.yaml").unlink()
+    refused = write("--forge", "github")
+    assert refused.exit_code == 1
+    assert "has no Pulumi.yaml" in refused.output
+
+
+@pytest.fixture
+def forge() -> Iterator[Forge]:
+    with serve_forge() as served:
+        yield served
+
+
+@pytest.fixture
+def emulator() -> Iterator[Server]:
+    with serve(0) as server:
+        yield server
+
+
+def volumes(emulator: Server) -> list[int]:
+    """The sizes of the volumes that there are."""
+    own = environment(emulator.url)
+    listed = httpx.get(
+        f"{own['TOGETHER_BASE_URL']}/v1/compute/clusters/storage/volumes",
+        headers={"Authorization": f"Bearer {own['TOGETHER_API_KEY']}"},
+        trust_env=False,
+    )
+    return [volume["size_tib"] for volume in listed.json()["volumes"]]
+
+
+def prepared(
+    kind: type[Any], repository: Path, tmp_path: Path, forge: Forge, emulator: Server
+) -> Any:
+    """A runner of that forge, for a repository whose stack prod exists."""
+    backend = tmp_path / "backend"
+    backend.mkdir()
+    outside = environment(emulator.url)
+    secrets = {
+        "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+        "TOGETHER_API_KEY": outside.pop("TOGETHER_API_KEY"),
+    }
+    outside = {k: v for k, v in outside.items() if k in ("TOGETHER_BASE_URL", "GPUFORM_CLOCK")}
+    work = tmp_path / "work"
+    work.mkdir()
+    runner = kind(repository, work, forge, outside, secrets, f"file://{backend}")
+    own = {**secrets, "PULUMI_BACKEND_URL": f"file://{backend}"}
+    assert runner.bash("gpuform stack init prod", repository / "infra", own) == 0, runner.output
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "Begin")
+    return runner
+
+
+def committed(repository: Path, size: int) -> str:
+    (repository / "infra/__main__.py").write_text(PROGRAM.format(size=size))
+    git(repository, "commit", "-q", "-am", f"Want {size}")
+    return git(repository, "rev-parse", "HEAD")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
+@pytest.mark.parametrize("kind", [GitHubRunner, GitLabRunner])
+def test_from_a_plan_to_its_apply(
+    kind: type[Any],
+    repository: Path,
+    write: Write,
+    tmp_path: Path,
+    forge: Forge,
+    emulator: Server,
+) -> None:
+    assert write("--forge", kind.name, "--stack", "prod").exit_code == 0
+    runner = prepared(kind, repository, tmp_path, forge, emulator)
+    git(repository, "checkout", "-q", "-b", "feature")
+    first, second = committed(repository, 6), committed(repository, 7)
+
+    assert runner.pull("plan", first) == 0, runner.output[-1]
+    (comment,) = forge.comments
+    assert "size_tib" in comment["body"]
+    assert first[:12] in comment["body"]
+    assert runner.pull("fresh", first) == 0, runner.output[-1]
+
+    assert runner.pull("plan", second) == 0, runner.output[-1]
+    assert forge.comments == [comment], "edited in place"
+    assert second[:12] in comment["body"]
+
+    applied_by_hand(runner, first)
+    assert volumes(emulator) == [6]
+    assert runner.pull("fresh", second) == 1
+    assert "overtaken" in runner.output[-1]
+    forge.merged[second] = second
+    assert runner.push(second) == 1
+    assert volumes(emulator) == [6], "what was reviewed is overtaken: nothing was changed"
+
+    assert runner.pull("plan", second) == 0, runner.output[-1]
+    assert forge.comments == [comment]
+    assert runner.pull("fresh", second) == 0, runner.output[-1]
+
+    git(repository, "checkout", "-q", "main")
+    git(repository, "merge", "-q", "--no-ff", "-m", "Merge", "feature")
+    merge = git(repository, "rev-parse", "HEAD")
+    assert runner.push(merge) == 1, "which pull request it came by is not known yet"
+    forge.merged[merge] = second
+    assert runner.push(merge) == 0, runner.output[-1]
+    assert volumes(emulator) == [7]
+    assert runner.push(merge) == 1, "a plan is good for one run"
+    assert volumes(emulator) == [7]
+    nothing_secret_is_told(runner)
+
+
+def applied_by_hand(runner: Any, commit: str) -> None:
+    folder = runner.clone(commit)
+    own = {**runner.secrets, "PULUMI_BACKEND_URL": runner.backend}
+    assert runner.bash("gpuform up --stack prod --yes", folder / "infra", own) == 0
+
+
+def nothing_secret_is_told(runner: Any) -> None:
+    forge = runner.forge
+    kept = [artifact["packed"] for artifact in forge.artifacts]
+    kept += [f for p in forge.pipelines for j in p["jobs"] for f in j["files"].values()]
+    assert kept
+    told = "".join(runner.output) + repr(kept) + repr(forge.comments)
+    for secret in (TOKEN, *runner.secrets.values()):
+        assert secret not in told
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
+def test_a_merge_queue_checks_and_a_fork_gets_nothing(
+    repository: Path, write: Write, tmp_path: Path, forge: Forge, emulator: Server
+) -> None:
+    write("--forge", "github", "--stack", "prod")
+    runner = prepared(GitHubRunner, repository, tmp_path, forge, emulator)
+    head = git(repository, "rev-parse", "HEAD")
+    pull = {"number": 12, "head": {"sha": head, "repo": {"full_name": "fork/r"}}}
+    assert runner.run("plan", "pull_request", head, pull) == -1
+    assert runner.run("apply", "pull_request", head, pull) == -1
+    pull["head"]["repo"] = {"full_name": "o/r"}
+    forge.head = head
+    assert runner.run("plan", "pull_request", head, pull) == 0, runner.output[-1]
+    assert runner.run("fresh", "merge_group", head) == 0, runner.output[-1]
+    assert "size_tib" in (tmp_path / "work/summary.md").read_text()
