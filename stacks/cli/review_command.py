@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuform.stacks.cli.failures import SUCCESS
+from gpuform.stacks.cli.failures import POLICY_VIOLATION, SUCCESS
 from gpuform.stacks.cli.session import Session, common_flags, session
 
 if TYPE_CHECKING:
@@ -38,16 +38,38 @@ _FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
     help="Write to this file instead of stdout.",
 )
 @click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 2 if a plan would change anything."
+    "--detailed-exitcode",
+    is_flag=True,
+    help="Exit with 2 if a plan would change anything, and with 5 if a gate stops one.",
+)
+@click.option(
+    "--gates",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Put the plans before the gates of this file, instead of those of their own projects.",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="gate:NAME",
+    help="Let the plans pass this gate; for this review only.",
 )
 @common_flags
-def review(files: tuple[str, ...], form: str, output: Path | None, detailed_exitcode: bool) -> int:
+def review(
+    files: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    detailed_exitcode: bool,
+    gates: Path | None,
+    allow: tuple[str, ...],
+) -> int:
     """Show saved plans to those who decide on them.
 
     FILE is a plan that `gpuform preview --save-plan` saved, or what `gpuform preview --json` or
     `pulumi preview --json` printed; - is stdin. Several are reviewed together, one line for each
     stack first. What destroys capacity or data leads, with the field that forces it. Secrets are
     masked, old ones as well. Markdown stays below 65,536 characters: what does not fit is counted.
+    A plan holds what its gates say; where nobody has asked them yet, this folder's project's are.
 
     \b
     Examples:
@@ -55,11 +77,13 @@ def review(files: tuple[str, ...], form: str, output: Path | None, detailed_exit
       gpuform review prod.json staging.json --format github --output comment.md
       pulumi preview --json | gpuform review - --format html --output plan.html
     """
+    from gpuform.stacks.cli.review_gates import judged  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.reading import read_plan  # noqa: PLC0415 - as above
 
     with session() as current:
         plans = [read_plan("stdin" if name == "-" else name, _content(name)) for name in files]
+        plans = judged(plans, gates, allow, current.environ)
         found = Review(list(map(StackFacts, plans, files)))
         text = _written(found, form, current, to_file=output is not None)
         if output is None:
@@ -69,7 +93,9 @@ def review(files: tuple[str, ...], form: str, output: Path | None, detailed_exit
                 output.write_text(text, encoding="utf-8")
             except OSError as error:
                 raise click.FileError(str(output), error.strerror) from None
-    return CHANGES if detailed_exitcode and found.has_changes else SUCCESS
+    if not detailed_exitcode:
+        return SUCCESS
+    return POLICY_VIOLATION if found.is_stopped else CHANGES if found.has_changes else SUCCESS
 
 
 def _content(name: str) -> bytes:
