@@ -21,6 +21,7 @@ _COMMANDS = {
     "review": ("review_command", "Show saved plans to those who decide on them."),
     "up": ("run_commands", "Create, change and delete resources until they are as declared."),
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
+    "drift": ("drift_command", "Show what was changed behind the stack's back; change nothing."),
     "destroy": ("run_commands", "Delete every resource of the stack."),
     "status": (
         "status_command",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CHANGES = 2
 """The exit code of --detailed-exitcode when there are changes, as Terraform has it."""
 
-_FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
+FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
 
 
 @click.command()
@@ -26,7 +26,7 @@ _FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
     "--format",
     "-f",
     "form",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(FORMATS),
     default="text",
     show_default=True,
     help="github and gitlab are Markdown that folds; html is one page with nothing to load.",
@@ -85,17 +85,22 @@ def review(
         plans = [read_plan("stdin" if name == "-" else name, _content(name)) for name in files]
         plans = judged(plans, gates, allow, current.environ)
         found = Review(list(map(StackFacts, plans, files)))
-        text = _written(found, form, current, to_file=output is not None)
-        if output is None:
-            current.screen.write(text)
-        else:
-            try:
-                output.write_text(text, encoding="utf-8")
-            except OSError as error:
-                raise click.FileError(str(output), error.strerror) from None
+        write_review(found, form, output, current)
     if not detailed_exitcode:
         return SUCCESS
     return POLICY_VIOLATION if found.is_stopped else CHANGES if found.has_changes else SUCCESS
+
+
+def write_review(found: "Review", form: str, output: Path | None, current: Session) -> None:
+    """Writes it to the file, or to the screen without one."""
+    text = _written(found, form, current, to_file=output is not None)
+    if output is None:
+        current.screen.write(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.FileError(str(output), error.strerror) from None
 
 
 def _content(name: str) -> bytes:

@@ -29,14 +29,18 @@ _DEFAULTS = {f.name: f.default for f in fields(RunArguments) if f.name in _OPTIO
 def save(path: Path, plan: Plan, arguments: RunArguments, stack: Stack, preview: Outcome) -> None:
     """Writes what a preview has planned, with all that it was made from."""
     digest, subject = stack.crypter.digest, stack.subject()
-    now = datetime.fromtimestamp(clock_from(os.environ).now(), UTC)
-    made = {
-        "made_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "made_by": f"gpuform {version('gpuform')}",
-        "basis": _basis(arguments, stack, preview),
-    }
+    made = {**made_now(), "basis": _basis(arguments, stack, preview)}
     secrets = [subject.program.config[key] for key in subject.program.secret_keys]
     write_plan(path, sealed(masked(plan.model_copy(update=made), secrets), digest))
+
+
+def made_now() -> dict[str, str]:
+    """What a plan says of when and by whom it was made."""
+    now = datetime.fromtimestamp(clock_from(os.environ).now(), UTC)
+    return {
+        "made_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "made_by": f"gpuform {version('gpuform')}",
+    }
 
 
 def bound_of(plan: Plan, arguments: RunArguments, stack: Stack, preview: Outcome) -> Bound:

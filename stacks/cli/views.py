@@ -64,7 +64,7 @@ class _Recording:
         """Made once: its gates may have to ask others."""
         if self._plan is None or self._plan[0] is not outcome:
             plan = self.record.plan(self.title.project, self.title.stack, outcome)
-            if self.title.preview and self.title.operation != "refresh":
+            if self.title.preview:
                 plan = self._appraiser.appraised(plan, self.record.steps)
             self._plan = outcome, plan
         return self._plan[1]

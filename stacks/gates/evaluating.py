@@ -39,8 +39,11 @@ class Keeper:
             )
 
     def judged(self, plan: Plan) -> Plan:
-        """The plan with what every gate says of it; unchanged where there are no gates."""
-        if not self.gates:
+        """The plan with what every gate says of it; unchanged where there are no gates.
+
+        A refresh changes nothing on a platform: it passes none.
+        """
+        if not self.gates or plan.operation == "refresh":
             return plan
         return plan.model_copy(update={"gates": tuple(self._result(g, plan) for g in self.gates)})
 

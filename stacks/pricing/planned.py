@@ -12,7 +12,7 @@ from gpuform.stacks.pricing.costs import cost_of, priced
 from gpuform.stacks.pricing.footprints import footprint_now, footprint_then
 
 _KEPT = (Op.SAME, Op.UPDATE)
-_OWNED = (*_KEPT, Op.CREATE, Op.REPLACE, Op.IMPORT, Op.DELETE)
+_OWNED = (*_KEPT, Op.CREATE, Op.REPLACE, Op.IMPORT, Op.DELETE, Op.REFRESH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,11 @@ def _course(step: Step, book: PriceBook) -> _Course:
     old = step.old if step.op is not Op.IMPORT else None
     new = step.new if step.op is not Op.DELETE else None
     seen = old if step.op in _KEPT else None
+    then = footprint_now(new) if new and step.op is Op.REFRESH else None
     return _Course(
         name=name_of(step.urn),
         before=priced(footprint_now(old), book) if old else None,
-        after=priced(footprint_then(new, seen), book) if new else None,
+        after=priced(then or footprint_then(new, seen), book) if new else None,
         was_there=old is not None,
         will_be_there=new is not None,
     )
