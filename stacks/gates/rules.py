@@ -145,4 +145,4 @@ def _made(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, Footprint]]:
 
 
 def _not_known(name: str, what: str) -> str:
-    return f"{name}: its {what} is known after apply only"
+    return f"{name}: its {what} cannot be told before it is applied"
