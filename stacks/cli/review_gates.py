@@ -9,6 +9,8 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import Gate, project_gates, read_gates
+from gpuform.stacks.pricing.book import PriceBook
+from gpuform.stacks.pricing.planned import with_prices
 
 
 def judged(
@@ -40,6 +42,8 @@ def _by_project(plan: Plan) -> Plan:
         return plan
     if project.name != plan.project:
         return plan
+    if plan.basis is None and plan.cost is None:
+        plan = with_prices(plan, PriceBook.read(project.directory))
     return Keeper(project_gates(project.directory), (), project.program).judged(plan)
 
 

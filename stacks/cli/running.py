@@ -36,6 +36,7 @@ from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.gates.evaluating import stopped_by
 from gpuform.stacks.resource_rules import RULES
 from gpuform.stacks.review.gates_text import gate_text
+from gpuform.stacks.review.visible import visible
 
 
 def run(arguments: RunArguments, session: Session) -> int:
@@ -160,7 +161,7 @@ class _Run:
             return False
         stopping = stopped_by(self.view.plan(outcome))
         for gate in stopping:
-            self.session.screen.warn(f"error: {gate.source}: gate {gate_text(gate)}")
+            self.session.screen.warn(visible(f"error: {gate.source}: gate {gate_text(gate)}"))
         if stopping and not self.arguments.preview_only:
             self.session.screen.warn("Nothing was changed.")
         return bool(stopping)

@@ -79,7 +79,7 @@ def max_hourly_cost(
 ) -> Iterator[str]:
     del changes
     if plan.cost is None:
-        yield "the cost is not known: the project has no prices.yaml"
+        yield "the plan does not tell the cost: there is no prices.yaml, or a preview's JSON is all of it"
         return
     before, after = plan.cost.before, plan.cost.after
     for text in sorted({*after.unknown} - {*before.unknown}):

@@ -40,6 +40,17 @@ def with_costs(plan: Plan, steps: Iterable[Step], book: PriceBook) -> Plan:
     return plan.model_copy(update={"changes": tuple(changes), "cost": cost})
 
 
+def with_prices(plan: Plan, book: PriceBook) -> Plan:
+    """The plan with its changes priced; of the stack it cannot tell, which has more than changes."""
+    changes = [
+        change.model_copy(
+            update={"before": priced(change.before, book), "after": priced(change.after, book)}
+        )
+        for change in plan.changes
+    ]
+    return plan.model_copy(update={"changes": tuple(changes)})
+
+
 def _has_course(step: Step) -> bool:
     state = step.state
     is_own = state.custom and not (state.type == STACK_TYPE or is_provider(state.type))

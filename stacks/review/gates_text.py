@@ -34,10 +34,10 @@ def gates_lines(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
     yield paint("bold", "Gates:") + (f" {passed} of {len(plan.gates)} passed")
     for gate in told:
         style = "error" if gate.stops else "warning"
-        yield paint(style, f"    {gate.name} {visible(gate_word(gate))}")
+        yield paint(style, visible(f"    {gate.name} {gate_word(gate)}"))
         for finding in gate.findings:
             yield f"        {visible(finding)}"
         if gate.reason:
             yield f"        why: {visible(gate.reason)}"
         if gate.stops:
-            yield f"        if it is meant: --allow {gate.permission}"
+            yield visible(f"        if it is meant: --allow {gate.permission}")

@@ -197,3 +197,30 @@ def test_tensorone_tells_itself_what_is_in_use_and_what_it_costs(scene: Scene) -
     admin(scene, f"tensorone/clusters/{cluster['id']}", {"idle": True})
     admin(scene, "clock", {"advance": 60})
     assert scene.run("destroy", "--yes").code == 0
+
+
+def test_a_preview_of_the_pulumi_cli_is_priced_and_judged_by_its_project(made: Scene) -> None:
+    (made.project / "prices.yaml").write_text(PRICES)
+    gates(made, FEW, "budget: {max_hourly_cost: {amount: 1, currency: USD}, level: advisory}")
+    made.run("config", "set", "type", "H200_SXM")
+    preview = made.run("preview", "--json")
+    assert preview.code == 5
+    assert "gate few: stops the plan" in preview.err
+    ran = made.run("review", "-", "--detailed-exitcode", answers=preview.out)
+    assert ran.code == 5
+    assert "16 GPUs would go (train): at most 8 may" in ran.out
+    assert "the plan does not tell the cost" in ran.out
+    made.run("config", "set", "type", "H100_SXM")
+    made.run("config", "set", "gpus", "24")
+    ran = made.run("review", "-", answers=made.run("preview", "--json").out)
+    assert "~  train  together:Cluster  update  (+8 GPUs, +24.00 USD/h)" in ran.out
+
+
+def test_a_secret_stays_one_where_plans_tell_what_things_take_up(made: Scene) -> None:
+    (made.project / "prices.yaml").write_text(PRICES)
+    gates(made, "place: {allowed_regions: [us-central-8], level: advisory}")
+    made.write_program(('gpu_type=config.get("type") or', 'gpu_type=config.get_secret("type") or'))
+    made.run("config", "set", "--secret", "type", "H200_SXM")
+    made.save()
+    assert "H200_SXM" not in (made.project / "plan.json").read_text()
+    assert "H200_SXM" not in made.run("preview").out
