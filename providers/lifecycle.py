@@ -28,6 +28,7 @@ from gpuform.providers.properties import PROVIDER_KEY, Properties, plain, to_pul
 from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
+from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.values import count_of, same
@@ -87,6 +88,23 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         made = cls()
         made._settings = settings
         return made
+
+    @classmethod
+    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:  # noqa: ARG003 - a hook
+        """What a resource of these inputs takes up; nothing where it is no capacity of its own.
+
+        `values` may be UNKNOWN in places; `seen` are the outputs of the object that has them, or
+        nothing when there is none yet.
+        """
+        return Footprint()
+
+    @classmethod
+    def in_use(cls, settings: Settings, id_: str) -> float | None:  # noqa: ARG003 - a hook
+        """How much of the object's GPUs is used now, from 0 to 1; None if no platform tells it.
+
+        Raises GpuformError when the platform cannot be asked, or does not say.
+        """
+        return None
 
     def __getstate__(self) -> None:
         """Nothing of an instance is pickled: what it was configured with stays in its process."""

@@ -146,7 +146,7 @@ def _objects(rules: FieldRules, value: Any) -> Iterator[tuple[Place, Any]]:
 
 
 def _joined(outer: str, inner: str) -> str:
-    return f"{outer}.{inner}" if outer else inner
+    return ".".join(filter(None, (outer, inner)))
 
 
 def _is_unknown(values: Any, place: Place) -> bool:

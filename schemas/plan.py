@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
 FORMAT_VERSION: Final = "1"
@@ -119,6 +120,12 @@ class ResourceChange(_PlanModel):
     dependencies: tuple[str, ...] = Field(
         default=(), description="URNs of the other resources that it needs."
     )
+    before: Footprint | None = Field(
+        default=None, description="What it takes up now; null where nothing is told of it."
+    )
+    after: Footprint | None = Field(
+        default=None, description="What it will take up; null where nothing is told of it."
+    )
 
 
 class OutputChange(_ValueChange):
@@ -130,6 +137,66 @@ class OutputChange(_ValueChange):
     after: Any = Field(default=None, description="Its value then; null when none or unknown.")
     unknown: bool = Field(default=False, description="The value is known after apply only.")
     secret: bool = Field(default=False, description="The values are masked.")
+
+
+class Amount(_PlanModel):
+    """What is known to be paid for an hour, in one currency and one way of paying."""
+
+    billing: Billing = Field(description="How it is paid for.")
+    currency: str = Field(description="Its currency.")
+    hourly: float = Field(description="What an hour costs.")
+
+
+class StackCost(_PlanModel):
+    """What all of a stack costs. What is unknown is in none of the amounts."""
+
+    amounts: tuple[Amount, ...] = Field(default=(), description="What is known.")
+    unknown: tuple[str, ...] = Field(
+        default=(), description="What has a cost that is not known, and why."
+    )
+
+    def hourly(self) -> Mapping[str, float]:
+        """The known cost of an hour by currency."""
+        sums: dict[str, float] = {}
+        for each in self.amounts:
+            sums[each.currency] = round(sums.get(each.currency, 0.0) + each.hourly, 6)
+        return dict(sorted(sums.items()))
+
+
+class PlanCost(_PlanModel):
+    """What the stack costs now and will cost then, with what does not change."""
+
+    before: StackCost = Field(description="Now.")
+    after: StackCost = Field(description="Once the plan is applied.")
+
+
+class GateLevel(StrEnum):
+    """Whether a gate stops a plan or only says what it finds."""
+
+    ADVISORY = "advisory"
+    MANDATORY = "mandatory"
+
+
+class GateResult(_PlanModel):
+    """What one gate says of a plan."""
+
+    name: str = Field(description="Its name.")
+    rule: str = Field(description="Which rule it is, such as max_destroyed_gpus.")
+    level: GateLevel = Field(description="mandatory stops the plan, advisory does not.")
+    findings: tuple[str, ...] = Field(
+        default=(), description="What is against it; nothing when the plan passes."
+    )
+    allowed: bool = Field(
+        default=False, description="This run was allowed to pass it all the same."
+    )
+    reason: str = Field(default="", description="Why there is such a gate.")
+    permission: str = Field(description="What lifts it for one run, with --allow.")
+    source: str = Field(default="", description="Where it is declared: file:line:column.")
+
+    @property
+    def stops(self) -> bool:
+        """Whether the plan must not be applied."""
+        return bool(self.findings) and self.level is GateLevel.MANDATORY and not self.allowed
 
 
 class Basis(_PlanModel):
@@ -175,6 +242,13 @@ class Plan(_PlanModel):
     summary: Mapping[PlanAction, int] = Field(description="How many resources, by action.")
     unchecked: tuple[str, ...] = Field(
         default=(), description="Checks that could not be made while planning, and why."
+    )
+
+    cost: PlanCost | None = Field(
+        default=None, description="What all of the stack costs; null where nobody reckoned it."
+    )
+    gates: tuple[GateResult, ...] | None = Field(
+        default=None, description="What the gates say; null where there are none."
     )
 
     @classmethod

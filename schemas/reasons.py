@@ -115,6 +115,7 @@ _WORDS: Final[Mapping[str, Callable[[str, ErrorDetails], str]]] = {
     "less_than_equal": _bound("le", "{shown} is too large: the most is {bound}"),
     "greater_than": _bound("gt", "{shown} is too small: it must be more than {bound}"),
     "less_than": _bound("lt", "{shown} is too large: it must be less than {bound}"),
+    "too_short": _bound("min_length", "is too short: give at least {bound} item(s)"),
     "string_too_short": _bound("min_length", "is too short: give at least {bound} character(s)"),
     "string_too_long": _bound("max_length", "is too long: give at most {bound} characters"),
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpuform.providers.generating import write_or_check
+from gpuform.stacks.language.file_schemas import gates_schema_text, prices_schema_text
 from gpuform.stacks.language.json_schema import schema_text
 from gpuform.stacks.language.page import reference_page
 from gpuform.stacks.language.plan_schema import plan_schema_text
@@ -26,6 +27,8 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield _FOLDER / "topology.schema.json", schema_text()
     yield _FOLDER / "topology.md", reference_page()
     yield _FOLDER / "plan.schema.json", plan_schema_text()
+    yield _FOLDER / "prices.schema.json", prices_schema_text()
+    yield _FOLDER / "gates.schema.json", gates_schema_text()
 
 
 if __name__ == "__main__":

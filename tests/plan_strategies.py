@@ -5,14 +5,20 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gpuform.schemas.changes import Action
+from gpuform.schemas.footprint import Billing, Expense, Footprint
 from gpuform.schemas.plan import (
+    Amount,
     Basis,
+    GateLevel,
+    GateResult,
     OutputChange,
     Plan,
     PlanAction,
+    PlanCost,
     PlanReason,
     PropertyChange,
     ResourceChange,
+    StackCost,
 )
 
 ODD_TEXTS = (
@@ -64,6 +70,43 @@ property_changes = st.builds(
     PropertyChange, path=paths, **_values(forces_replacement=st.booleans(), because=texts)
 )
 output_changes = st.builds(OutputChange, name=texts, **_values())
+hourly = st.none() | st.floats(0, 1e9)
+expenses = st.builds(
+    Expense,
+    what=st.sampled_from(["gpus", "storage", "whole"]),
+    amount=st.none() | st.floats(0, 1e9),
+    unit=texts,
+    platform=texts,
+    gpu_type=texts,
+    region=texts,
+    billing=st.sampled_from(Billing),
+    hourly=hourly,
+    currency=texts,
+    source=texts,
+    because=texts,
+)
+footprints = st.none() | st.builds(
+    Footprint, region=texts, expenses=st.lists(expenses, max_size=3).map(tuple)
+)
+amounts = st.builds(
+    Amount, billing=st.sampled_from(Billing), currency=texts, hourly=st.floats(0, 1e9)
+)
+stack_costs = st.builds(
+    StackCost,
+    amounts=st.lists(amounts, max_size=3).map(tuple),
+    unknown=st.lists(texts, max_size=2).map(tuple),
+)
+gate_results = st.builds(
+    GateResult,
+    name=texts,
+    rule=texts,
+    level=st.sampled_from(GateLevel),
+    findings=st.lists(texts, max_size=2).map(tuple),
+    allowed=st.booleans(),
+    reason=texts,
+    permission=texts,
+    source=texts,
+)
 resource_changes = st.builds(
     ResourceChange,
     urn=urns,
@@ -77,6 +120,8 @@ resource_changes = st.builds(
     gpus_removed=gpus,
     parent=urns,
     dependencies=st.lists(urns, max_size=2).map(tuple),
+    before=footprints,
+    after=footprints,
 )
 
 
@@ -93,6 +138,8 @@ def plans(draw: st.DrawFn) -> Plan:
             "made_at": draw(texts),
             "made_by": draw(texts),
             "basis": basis,
+            "cost": draw(st.none() | st.builds(PlanCost, before=stack_costs, after=stack_costs)),
+            "gates": draw(st.none() | st.lists(gate_results, max_size=2).map(tuple)),
             "outputs": tuple(draw(st.lists(output_changes, max_size=2))),
         }
     )

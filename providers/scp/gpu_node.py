@@ -15,6 +15,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.scp import moving, offers
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.fabrics import fabric_of_id
+from gpuform.providers.scp.footprint import node_footprint
 from gpuform.providers.scp.ledger import candidate
 from gpuform.providers.scp.node_changes import differences, is_stopped_by_force, locked
 from gpuform.providers.scp.node_steps import NodeSteps
@@ -25,6 +26,7 @@ from gpuform.providers.scp.states import is_leaving, power_of
 from gpuform.providers.waiting import Look, wait_until, wait_until_gone
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import requests, wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
@@ -199,6 +201,11 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def gpus(cls, values: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
         """Those of its server."""
         return GPUS_OF_A_SERVER
+
+    @classmethod
+    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
+        """One server."""
+        return node_footprint(values, seen)
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp import moving, offers, pool_changes
 from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.footprint import pool_footprint
 from gpuform.providers.scp.ledger import Ledger
 from gpuform.providers.scp.node_changes import locked
 from gpuform.providers.scp.node_steps import NodeSteps
@@ -28,6 +29,7 @@ from gpuform.providers.scp.pool_work import PoolWork, Seen, outputs_of, target_o
 from gpuform.providers.scp.states import is_leaving, power_of
 from gpuform.providers.waiting import Look, wait_until_gone
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
@@ -182,6 +184,11 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
             return None
         servers = len(nodes) if isinstance(nodes, Mapping) else count_of(values.get("count"))
         return None if servers is None else servers * GPUS_OF_A_SERVER
+
+    @classmethod
+    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
+        """Its servers, those that run and those that are stopped."""
+        return pool_footprint(values, seen)
 
     @classmethod
     def planned_changes(

@@ -21,11 +21,13 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
 from gpuform.providers.tensorone.client import client_for
 from gpuform.providers.tensorone.course import Course, out_of_stock
+from gpuform.providers.tensorone.footprint import cluster_footprint
 from gpuform.providers.tensorone.freshness import Sighting
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
 from gpuform.providers.waiting import Look, wait_until, wait_until_gone
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.tensorone import requests
 from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
@@ -207,6 +209,25 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     actions = ClusterActions
     gpus_field = "gpu_count"
     planned = frozenset({"state", *BY_START})
+
+    @classmethod
+    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
+        """At the platform's own rate while that holds."""
+        return cluster_footprint(values, seen)
+
+    @classmethod
+    def in_use(cls, settings: Settings, id_: str) -> float | None:
+        """The platform's own current utilization; none of what does not run."""
+        try:
+            cluster = client_for(settings).cluster(id_).cluster
+        except NotFound:
+            return 0.0
+        if cluster.status == ClusterStatus.STOPPED:
+            return 0.0
+        used = cluster.metrics.current.gpu_utilization if cluster.metrics else None
+        if used is None:
+            raise GpuformError(f"tensorone: the answer about {id_} tells no use of its GPUs")
+        return used / 100
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

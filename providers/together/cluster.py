@@ -21,8 +21,10 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for
+from gpuform.providers.together.footprint import cluster_footprint
 from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem, WireModel
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.drivers import driver_name, driver_pair
@@ -235,6 +237,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     timeouts = Timeouts(create=5400, update=5400, delete=3600)
     actions = ClusterActions
     gpus_field = "num_gpus"
+
+    @classmethod
+    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
+        """GPUs by the way they are paid for, and a volume that comes with it."""
+        return cluster_footprint(values, seen)
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

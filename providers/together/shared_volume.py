@@ -11,8 +11,10 @@ from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for
+from gpuform.providers.together.footprint import volume_footprint
 from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import SharedVolumeInputs
@@ -131,6 +133,11 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     outputs = SharedVolumeOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
     actions = SharedVolumeActions
+
+    @classmethod
+    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:  # noqa: ARG003 - a hook
+        """Storage."""
+        return volume_footprint(values)
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

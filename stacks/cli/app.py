@@ -30,6 +30,7 @@ _COMMANDS = {
         "Take objects that exist into the stack, with their entries.",
     ),
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
+    "drift": ("drift_command", "Show what was changed behind the stack's back."),
     "destroy": ("run_commands", "Delete every resource of the stack."),
     "status": (
         "status_command",

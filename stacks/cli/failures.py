@@ -10,6 +10,7 @@ import click
 SUCCESS: Final = 0
 FAILED: Final = 1
 BAD_FLAGS: Final = 2
+POLICY_VIOLATION: Final = 5
 STACK_NOT_FOUND: Final = 6
 UNEXPECTED_CHANGES: Final = 7
 ABANDONED: Final = 8

@@ -14,6 +14,7 @@ from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
 from gpuform.stacks.adopting.places import Edit
 from gpuform.stacks.adopting.planning import Adoption, Target, adoption_of
+from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import ImportArguments, RunArguments
 from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
@@ -128,7 +129,7 @@ class _Import:
             parallel=self.arguments.parallel,
             target=tuple(each.urn for each in targets),
         )
-        view = view_of(arguments, self.session)
+        view = view_of(arguments, self.session, Appraiser.of_prices(stack))
         Run(arguments, self.session, stack, self.lock, [], view, judge=_refuse_changes).go()
 
     def _finish(self, adoption: Adoption, names: Sequence[Target]) -> None:
@@ -149,8 +150,9 @@ class _Import:
                 parallel=self.arguments.parallel,
                 target=tuple(each.urn for each in adopted),
             )
-            view = view_of(arguments, self.session)
-            code = Run(arguments, self.session, self.open(), self.lock, [], view).go()
+            stack = self.open()
+            view = view_of(arguments, self.session, Appraiser.of_prices(stack))
+            code = Run(arguments, self.session, stack, self.lock, [], view).go()
         left = len(targets) - len(adopted)
         if left:
             screen.warn(f"error: {counted(left, 'object')} not adopted: run the command again")

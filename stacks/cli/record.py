@@ -1,7 +1,7 @@
 """What a run told, kept for the text that follows it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PlanReason, ResourceChange
@@ -54,6 +54,11 @@ class Record:
         if is_noise(step.state.type) or not step.op.is_logical:
             return False
         return step.op is not Op.REFRESH or self._operation == "refresh"
+
+    @property
+    def steps(self) -> Collection[Step]:
+        """The operations that count, unchanged resources among them."""
+        return self._done.values()
 
     @property
     def counts(self) -> Mapping[str, int]:

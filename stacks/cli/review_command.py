@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuform.stacks.cli.failures import SUCCESS
+from gpuform.stacks.cli.failures import POLICY_VIOLATION, SUCCESS
 from gpuform.stacks.cli.files import content_of, deliver
 from gpuform.stacks.cli.forge_flags import forge_flags
 from gpuform.stacks.cli.session import Session, common_flags, session
@@ -21,7 +21,7 @@ CHANGES = 2
 DANGEROUS = 3
 """The exit code of --fail-on-danger when a change is dangerous."""
 
-_FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
+FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
 
 
 @click.command()
@@ -30,7 +30,7 @@ _FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
     "--format",
     "-f",
     "form",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(FORMATS),
     default="text",
     show_default=True,
     help="github and gitlab are Markdown that folds; html is one page with nothing to load.",
@@ -42,7 +42,21 @@ _FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
     help="Write to this file instead of stdout.",
 )
 @click.option(
-    "--detailed-exitcode", is_flag=True, help="Exit with 2 if a plan would change anything."
+    "--detailed-exitcode",
+    is_flag=True,
+    help="Exit with 2 if a plan would change anything, and with 5 if a gate stops one.",
+)
+@click.option(
+    "--gates",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Put the plans before the gates of this file, instead of those of their own projects.",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="gate:NAME",
+    help="Let the plans pass this gate; for this review only.",
 )
 @click.option(
     "--fail-on-danger",
@@ -68,6 +82,8 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     form: str,
     output: Path | None,
     detailed_exitcode: bool,
+    gates: Path | None,
+    allow: tuple[str, ...],
     fail_on_danger: bool,
     to_post: bool,
     label: bool,
@@ -79,6 +95,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     `pulumi preview --json` printed; - is stdin. Several are reviewed together, one line for each
     stack first. What destroys capacity or data leads, with the field that forces it. Secrets are
     masked, old ones as well. Markdown stays below 65,536 characters: what does not fit is counted.
+    A plan holds what its gates say; where nobody has asked them yet, this folder's project's are.
 
     --post finds the comment of the same stacks again and edits it, also to say that nothing would
     change. Forge, repository and pull request are those of the CI that runs the command, or given
@@ -91,6 +108,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
       pulumi preview --json | gpuform review - --format html --output plan.html
       gpuform review plan.json --post --label
     """
+    from gpuform.stacks.cli.review_gates import judged  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.reading import read_plan  # noqa: PLC0415 - as above
 
@@ -98,16 +116,23 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
         raise click.UsageError("--label is for --post")
     with session() as current:
         plans = [read_plan("stdin" if name == "-" else name, content_of(name)) for name in files]
+        plans = judged(plans, gates, allow, current.environ)
         found = Review(list(map(StackFacts, plans, files)))
-        text = _written(found, form, current, to_file=output is not None)
-        deliver(text, output, current.screen)
+        write_review(found, form, output, current)
         if to_post:
             from gpuform.stacks.cli.review_posting import post_review  # noqa: PLC0415 - as above
 
             post_review(found, current, asked, label=label)
+    if (detailed_exitcode or fail_on_danger) and found.is_stopped:
+        return POLICY_VIOLATION
     if fail_on_danger and any(stack.dangers for stack in found.stacks):
         return DANGEROUS
     return CHANGES if detailed_exitcode and found.has_changes else SUCCESS
+
+
+def write_review(found: "Review", form: str, output: Path | None, current: Session) -> None:
+    """Writes it to the file, or to the screen without one."""
+    deliver(_written(found, form, current, to_file=output is not None), output, current.screen)
 
 
 def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> str:

@@ -10,16 +10,17 @@ from typing import TextIO
 from gpuform.providers import permissions
 from gpuform.providers.clock import clock_from
 from gpuform.providers.tracing import tracing
+from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.emulating import emulator_for
-from gpuform.stacks.cli.failures import FAILED, SUCCESS, UNEXPECTED_CHANGES
+from gpuform.stacks.cli.failures import FAILED, POLICY_VIOLATION, SUCCESS, UNEXPECTED_CHANGES
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import warn_of_recovery
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.run_log import LogKeeper
-from gpuform.stacks.cli.saved_plans import SavedPlan, origin_of, save
+from gpuform.stacks.cli.saved_plans import SavedPlan, bound_of, origin_of, save
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
 from gpuform.stacks.cli.stopwatch import Stopwatch
@@ -32,7 +33,10 @@ from gpuform.stacks.engine.event_json import EventLog
 from gpuform.stacks.engine.events import EventBus, Listener
 from gpuform.stacks.engine.lock import StackLock
 from gpuform.stacks.engine.stack import Stack, Workspace
+from gpuform.stacks.gates.evaluating import stopped_by
 from gpuform.stacks.resource_rules import RULES
+from gpuform.stacks.review.gates_text import gate_text
+from gpuform.stacks.review.visible import visible
 
 
 def run(arguments: RunArguments, session: Session) -> int:
@@ -60,21 +64,28 @@ def run(arguments: RunArguments, session: Session) -> int:
         warn_of_recovery(session.screen, stack.recovered)
         log = held.enter_context(_event_log(arguments.event_log))
         held.enter_context(_profile(arguments.profile))
-        return Run(arguments, session, stack, lock, log, view_of(arguments, session), saved).go()
+        appraiser = Appraiser.of(stack, session.environ, _given(arguments))
+        view = view_of(arguments, session, appraiser)
+        run = Run(arguments, session, stack, lock, log, view, saved, has_gates=appraiser.has_gates)
+        return run.go()
 
 
 def _permissions(arguments: RunArguments) -> dict[str, str]:
     """The variable by which both engines take permissions, with those of the command line added."""
-    given = permissions.given() | permissions.parsed(",".join(arguments.allow))
+    given = _given(arguments)
     return {permissions.VARIABLE: ",".join(sorted(given))} if given else {}
 
 
-def view_of(arguments: RunArguments, session: Session) -> View:
+def _given(arguments: RunArguments) -> frozenset[str]:
+    return permissions.given() | permissions.parsed(",".join(arguments.allow))
+
+
+def view_of(arguments: RunArguments, session: Session, appraiser: Appraiser) -> View:
     if arguments.json:
         kind = PreviewJson if arguments.preview_only else EventLines
-        return kind(session.screen)
+        return kind(session.screen, appraiser)
     watch = Stopwatch(clock_from(os.environ))
-    return HumanView(session.screen, watch)
+    return HumanView(session.screen, appraiser, watch)
 
 
 @contextlib.contextmanager
@@ -119,12 +130,13 @@ class Run:
     view: View
     saved: SavedPlan | None = None
     judge: Callable[[Outcome], None] = lambda _outcome: None
+    has_gates: bool = False
 
     def go(self) -> int:
         """The exit code."""
         arguments, saved = self.arguments, self.saved
         bound = saved.bound(arguments, self.stack) if saved else None
-        if saved or arguments.preview_only or not arguments.skip_preview:
+        if saved or arguments.preview_only or self._must_be_judged or not arguments.skip_preview:
             outcome = self._deploy(preview=True)
             if not outcome.succeeded:
                 return FAILED
@@ -133,7 +145,12 @@ class Run:
                 saved.refuse_more(bound, self.view.plan(outcome), outcome)
             if arguments.preview_only:
                 self._save_plan(outcome)
-                return self._judged(outcome)
+                return POLICY_VIOLATION if self._is_stopped(outcome) else self._judged(outcome)
+            if self._is_stopped(outcome):
+                return POLICY_VIOLATION
+            if self._must_be_judged and bound is None and arguments.operation == "update":
+                # What is only known later must not be more than what the gates have seen.
+                bound = bound_of(self.view.plan(outcome), arguments, self.stack, outcome)
             if not self._may_go_on(outcome):
                 self.session.screen.print("Nothing was changed.")
                 return FAILED
@@ -144,6 +161,22 @@ class Run:
         log = keeper.log(self.view.plan(outcome), self.stack, outcome)
         self.stack.finish(run, outcome, log.model_dump_json(exclude_defaults=True).encode())
         return self._judged(outcome)
+
+    @property
+    def _must_be_judged(self) -> bool:
+        """Whether there are gates, which no flag goes round."""
+        return self.has_gates and self.arguments.operation != "refresh"
+
+    def _is_stopped(self, outcome: Outcome) -> bool:
+        """Tells which gates the plan does not pass, if there are any."""
+        if self.arguments.operation == "refresh":
+            return False
+        stopping = stopped_by(self.view.plan(outcome))
+        for gate in stopping:
+            self.session.screen.warn(visible(f"error: {gate.source}: gate {gate_text(gate)}"))
+        if stopping and not self.arguments.preview_only:
+            self.session.screen.warn("Nothing was changed.")
+        return bool(stopping)
 
     def _may_go_on(self, outcome: Outcome) -> bool:
         """Without changes nothing is asked: only the state learns what the program says now."""

@@ -30,13 +30,7 @@ _DEFAULTS = {f.name: f.default for f in fields(RunArguments) if f.name in _OPTIO
 def save(path: Path, plan: Plan, arguments: RunArguments, stack: Stack, preview: Outcome) -> None:
     """Writes what a preview has planned, with all that it was made from."""
     digest, subject = stack.crypter.digest, stack.subject()
-    before = basis_before(subject, _options(arguments), digest)
-    now = datetime.fromtimestamp(clock_from(os.environ).now(), UTC)
-    made = {
-        "made_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "made_by": f"gpuform {version('gpuform')}",
-        "basis": basis_after(before, preview, digest),
-    }
+    made = {**made_now(), "basis": _basis(arguments, stack, preview)}
     secrets = [subject.program.config[key] for key in subject.program.secret_keys]
     write_plan(path, sealed(masked(plan.model_copy(update=made), secrets), digest))
 
@@ -47,6 +41,27 @@ def origin_of(
     """Where a run comes from, and by which plan, for the history."""
     plan = (saved.basis.seal, saved.plan.made_at) if saved else None
     return Origin.of(stack.project.directory, environ, message=message, plan=plan)
+
+
+def made_now() -> dict[str, str]:
+    """What a plan says of when and by whom it was made."""
+    now = datetime.fromtimestamp(clock_from(os.environ).now(), UTC)
+    return {
+        "made_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "made_by": f"gpuform {version('gpuform')}",
+    }
+
+
+def bound_of(plan: Plan, arguments: RunArguments, stack: Stack, preview: Outcome) -> Bound:
+    """What a plan allows that was just made: the run that follows may do no more."""
+    basis = _basis(arguments, stack, preview)
+    return Bound.of(plan.model_copy(update={"basis": basis}), stack.crypter.digest)
+
+
+def _basis(arguments: RunArguments, stack: Stack, preview: Outcome) -> Basis:
+    digest = stack.crypter.digest
+    before = basis_before(stack.subject(), _options(arguments), digest)
+    return basis_after(before, preview, digest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,16 @@ from gpuform.stacks.cli.session import common_flags, session
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write to this file instead of stdout.",
 )
+@click.option(
+    "--of",
+    "what",
+    type=click.Choice(["topology", "prices", "gates", "plan"]),
+    default="topology",
+    show_default=True,
+    help="Of which files: topologies, prices.yaml, gates.yaml, or saved plans.",
+)
 @common_flags
-def schema(output: Path | None) -> None:
+def schema(output: Path | None, what: str) -> None:
     """Print the JSON Schema of topology files, for editors.
 
     An editor with a YAML language server then completes, explains and checks such files. Their
@@ -27,7 +35,21 @@ def schema(output: Path | None) -> None:
       gpuform schema --output topology.schema.json
       # yaml-language-server: $schema=topology.schema.json
     """
-    from gpuform.stacks.language.json_schema import schema_text  # noqa: PLC0415 - not for help
-
     with session() as current:
-        deliver(schema_text(), output, current.screen)
+        deliver(_text(what), output, current.screen)
+
+
+def _text(what: str) -> str:
+    from gpuform.stacks.language import (  # noqa: PLC0415 - not for help
+        file_schemas,
+        json_schema,
+        plan_schema,
+    )
+
+    texts = {
+        "topology": json_schema.schema_text,
+        "prices": file_schemas.prices_schema_text,
+        "gates": file_schemas.gates_schema_text,
+        "plan": plan_schema.plan_schema_text,
+    }
+    return texts[what]()

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from gpuform.providers.actions import Settings
@@ -11,12 +12,17 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import Intents
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.summary import Summary, summary_of
+from gpuform.schemas.footprint import Footprint
+from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
-from gpuform.stacks.engine.values import PropertyMap, unwrap_secrets
+from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.pricing.book import PriceBook
+from gpuform.stacks.pricing.costs import cost_of, priced
+from gpuform.stacks.pricing.footprints import footprint_now
 from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.outputs_text import shown
 from gpuform.stacks.review.status_text import Monitoring, ResourceStatus, Status
@@ -26,7 +32,7 @@ READERS = 32
 
 def status_of(stack: Stack, environ: Mapping[str, str], *, refresh: bool) -> Status:
     """The stack as its state has it, or with `refresh` as the platforms show it now."""
-    config = _config(stack)
+    config = config_of(stack)
     entries = [
         entry
         for entry in stack.snapshot.resources
@@ -34,15 +40,14 @@ def status_of(stack: Stack, environ: Mapping[str, str], *, refresh: bool) -> Sta
         # An old object that waits for its deletion shows in a plan, not here.
         if not (entry.delete or entry.pending_replacement)
     ]
+    book = PriceBook.read(stack.project.directory)
     found = _read(stack, config, entries) if refresh else [_stored(entry) for entry in entries]
+    found = [replace(each, footprint=priced(each.footprint, book)) for each in found]
+    cost = cost_of((each.name, each.footprint) for each in found)
     settings = Settings(config=config.get, environ=environ)
     monitoring = _monitoring(settings) if is_configured(settings) else None
-    return Status(stack.name, found, monitoring)
-
-
-def _config(stack: Stack) -> dict[str, str]:
-    inputs = unwrap_secrets(stack.settings.provider_inputs(stack.crypter))
-    return {key: str(value) for key, value in inputs.items()} if isinstance(inputs, dict) else {}
+    is_told = book.prices is not None or cost.amounts
+    return Status(stack.name, found, monitoring, cost if is_told else None)
 
 
 def _stored(entry: ResourceState) -> ResourceStatus:
@@ -79,7 +84,9 @@ def _status(entry: ResourceState, outputs: PropertyMap, problem: str = "") -> Re
     type_ = short_type(entry.type)
     platform, _, kind = type_.partition(":")
     summary = summary_of(platform, kind, shown(outputs)) if outputs else Summary()
-    return ResourceStatus(name_of(entry.urn), type_, entry.id, summary, problem)
+    seen = replace(entry, outputs=outputs)
+    footprint = footprint_now(seen) if outputs and not entry.external else Footprint()
+    return ResourceStatus(name_of(entry.urn), type_, entry.id, summary, problem, footprint)
 
 
 def _monitoring(settings: Settings) -> Monitoring:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpuform.schemas.plan import Plan
+from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.progress import LineProgress, ProgressView
 from gpuform.stacks.cli.record import Record
 from gpuform.stacks.cli.screen import Screen
@@ -52,13 +53,21 @@ class View(Protocol):
 class _Recording:
     """What all views have."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, appraiser: Appraiser) -> None:
         self.screen = screen
         self.record = Record()
         self.title = Title("update", True, "", "")
+        self._appraiser = appraiser
+        self._plan: tuple[Outcome, Plan] | None = None
 
     def plan(self, outcome: Outcome) -> Plan:
-        return self.record.plan(self.title.project, self.title.stack, outcome)
+        """Made once: its gates may have to ask others."""
+        if self._plan is None or self._plan[0] is not outcome:
+            plan = self.record.plan(self.title.project, self.title.stack, outcome)
+            if self.title.preview:
+                plan = self._appraiser.appraised(plan, self.record.steps)
+            self._plan = outcome, plan
+        return self._plan[1]
 
     def notice(self, text: str) -> None:
         self.screen.warn(text)
@@ -82,8 +91,8 @@ class PreviewJson(_Recording):
 class EventLines(_Recording):
     """`up --json` and the like: the event log on stdout, that of the preview first."""
 
-    def __init__(self, screen: Screen) -> None:
-        super().__init__(screen)
+    def __init__(self, screen: Screen, appraiser: Appraiser) -> None:
+        super().__init__(screen, appraiser)
         self._log = EventLog(screen.write)
 
     def begin(self, title: Title) -> Listener:
@@ -103,8 +112,8 @@ _DOING = {"update": "Updating", "refresh": "Refreshing", "destroy": "Destroying"
 class HumanView(_Recording):
     """Plan, progress, outputs and summary as text on stdout."""
 
-    def __init__(self, screen: Screen, watch: Stopwatch) -> None:
-        super().__init__(screen)
+    def __init__(self, screen: Screen, appraiser: Appraiser, watch: Stopwatch) -> None:
+        super().__init__(screen, appraiser)
         self._watch = watch
         self._progress: ProgressView | None = None
         self._told_plan = False

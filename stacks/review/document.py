@@ -11,8 +11,10 @@ from typing import Any, Final, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gpuform.stacks.review.facts import Review, as_property, gpus_text, validity
+from gpuform.stacks.review.cost_text import cost_facts, plan_cost_text
+from gpuform.stacks.review.facts import Review, as_property, gates_counted, gpus_text, validity
 from gpuform.stacks.review.fitting import Item, Part, fit, length
+from gpuform.stacks.review.gates_text import gate_text
 from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.reasons import causes
 from gpuform.stacks.review.summary_text import counts_text
@@ -23,8 +25,10 @@ _SPARE: Final = 400
 
 _SHARES: Final = {
     "stacks": (0.15, 0.15),
-    "commands": (0.25, 0.25),
-    "unchecked": (0.35, 0.35),
+    "costs": (0.2, 0.2),
+    "gates": (0.3, 0.3),
+    "commands": (0.35, 0.35),
+    "unchecked": (0.4, 0.4),
     "dangerous": (0.6, 0.8),
     "others": (0.9, 0.95),
     "outputs": (1.0, 1.0),
@@ -36,6 +40,7 @@ Filters: TypeAlias = dict[str, Callable[..., Any]]
 FACTS: Final[Filters] = {
     "causes": causes,
     "counts_text": counts_text,
+    "gates_counted": gates_counted,
     "gpus_text": gpus_text,
     "short_type": short_type,
     "validity": validity,
@@ -105,8 +110,13 @@ def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:
             made["stacks"].append(Item(partial(_text, pieces.stack, stack)))
         if stack.command:
             made["commands"].append(Item(partial(_text, pieces.command, stack, several)))
+        if stack.plan.cost is not None:
+            for text in (plan_cost_text(stack.plan.cost), *cost_facts(stack.plan.cost)):
+                made["costs"].append(Item(partial(_text, pieces.line, stack, text, several)))
+        for text in map(gate_text, stack.plan.gates or ()):
+            made["gates"].append(Item(partial(_text, pieces.line, stack, text, several)))
         for text in stack.plan.unchecked:
-            made["unchecked"].append(Item(partial(_text, pieces.unchecked, stack, text, several)))
+            made["unchecked"].append(Item(partial(_text, pieces.line, stack, text, several)))
         for output in map(as_property, stack.plan.outputs):
             made["outputs"].append(Item(partial(_text, pieces.output, stack, output, several)))
     return made

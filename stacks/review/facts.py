@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PropertyChange, ResourceChange
+from gpuform.stacks.review.gates_text import gate_word
 from gpuform.stacks.review.names import is_noise
 from gpuform.stacks.review.reasons import is_shown
 from gpuform.stacks.review.risk import Danger, danger_of, rank, ranked
@@ -79,6 +80,11 @@ class StackFacts:
         return Gpus.of(change.gpus_added for change in self.plan.changes)
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether a gate stops the plan."""
+        return any(gate.stops for gate in self.plan.gates or ())
+
+    @property
     def is_bound(self) -> bool:
         """Whether exactly this can be applied: the plan was saved, and its file is known."""
         return self.plan.basis is not None and self.source not in ("", "-")
@@ -121,6 +127,11 @@ class Review:
     def gpus_added(self) -> Gpus:
         return _sum(stack.gpus_added for stack in self.stacks)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a gate stops one of the plans."""
+        return any(stack.is_stopped for stack in self.stacks)
+
     @cached_property
     def has_changes(self) -> bool:
         return any(stack.command for stack in self.stacks)
@@ -135,6 +146,13 @@ def gpus_text(facts: StackFacts | Review) -> str:
     """How many GPUs go and come."""
     removed, added = facts.gpus_removed, facts.gpus_added
     return f"{removed or 'none'} destroyed, {added or 'none'} added"
+
+
+def gates_counted(facts: StackFacts | Review) -> str:
+    """`2 passed, 1 stops the plan`."""
+    stacks = facts.stacks if isinstance(facts, Review) else [facts]
+    words = Counter(gate_word(gate) for stack in stacks for gate in stack.plan.gates or ())
+    return ", ".join(f"{count} {word}" for word, count in words.items())
 
 
 def validity(review: Review) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.stacks.review.change_text import change_lines
+from gpuform.stacks.review.cost_text import change_cost_text, plan_cost_lines
+from gpuform.stacks.review.gates_text import gates_lines
 from gpuform.stacks.review.names import STYLES, SYMBOLS, short_type
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.reasons import gpus_note, is_shown, shown_properties, why
@@ -31,6 +33,8 @@ def plan_text(
     ending = [*resources_lines(counts, preview=True, paint=paint)]
     gpus = gpus_line(plan, paint)
     blocks = [changes, "\n".join([*ending, gpus] if gpus else ending)]
+    blocks.append("\n".join(plan_cost_lines(plan, paint)))
+    blocks.append("\n".join(gates_lines(plan, paint)))
     if plan.unchecked:
         blocks.append("\n".join(unchecked_lines(plan.unchecked, paint)))
     return "\n\n".join(block for block in blocks if block)
@@ -52,10 +56,11 @@ def unchecked_lines(unchecked: tuple[str, ...], paint: Paint = PLAIN) -> Iterato
 def _resource_lines(change: ResourceChange, details: bool, paint: Paint) -> Iterator[str]:
     symbol = SYMBOLS[change.action]
     verb = "unchanged" if change.action is PlanAction.SAME else str(change.action)
-    cause, gpus = why(change), gpus_note(change)
+    cause = why(change)
+    notes = ", ".join(filter(None, (gpus_note(change), change_cost_text(change))))
     what = f"{verb}: {cause}" if cause else verb
     head = f"{symbol:<2} {change.name}  {short_type(change.type)}  {what}"
-    yield paint(STYLES.get(symbol, ""), visible(f"{head}  ({gpus})" if gpus else head))
+    yield paint(STYLES.get(symbol, ""), visible(f"{head}  ({notes})" if notes else head))
     if details:
         yield paint("dim", f"     urn: {visible(change.urn)}")
     indent = "     " if change.action is PlanAction.CREATE else "   "

@@ -22,6 +22,7 @@ from gpuform.stacks.engine.provider_values import to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op
 from gpuform.stacks.engine.urn import is_urn, name_of
+from gpuform.stacks.pricing.footprints import footprint_now, footprint_then
 from gpuform.stacks.review.identity import kind_of
 from gpuform.stacks.review.masking import masked_resource, secrets_of
 from gpuform.stacks.review.names import PROVIDER_PROPERTY, is_noise
@@ -136,7 +137,16 @@ def _change(step: _Step) -> ResourceChange:
     if step.op in (Op.UPDATE, Op.REPLACE) and step.old and step.new:
         fields = _fields(step, step.old, step.new)
     diff = Diff(True, step.replaces, delete_before_replace=False, fields=fields)
-    return describe(_Counter(), step.op, step.old, step.new, diff)
+    change = describe(_Counter(), step.op, step.old, step.new, diff)
+    old, new = step.old, None if step.op is Op.DELETE else step.new
+    seen = old if step.op in (Op.SAME, Op.UPDATE) else None
+    owned = step.op is not Op.READ
+    return change.model_copy(
+        update={
+            "before": footprint_now(old) if old and owned else None,
+            "after": footprint_then(new, seen) if new and owned else None,
+        }
+    )
 
 
 def _fields(step: _Step, old: ResourceState, new: ResourceState) -> list[FieldChange] | None:

@@ -25,6 +25,7 @@ def _stack(stack: StackFacts) -> dict[str, Any]:
         "operation": stack.plan.operation,
         **_totals(stack),
         "dangers": [_danger(subject) for subject in stack.subjects if subject.danger],
+        "stopped_by": [gate.name for gate in stack.plan.gates or () if gate.stops],
         "command": stack.command,
         "plan": stack.plan.model_dump(),
     }

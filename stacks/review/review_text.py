@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.review.change_text import change_lines
+from gpuform.stacks.review.cost_text import plan_cost_lines
 from gpuform.stacks.review.facts import Review, StackFacts, as_property, gpus_text, validity
+from gpuform.stacks.review.gates_text import gates_lines
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.plan_text import changes_text, unchecked_lines
@@ -20,6 +22,8 @@ def review_text(review: Review, paint: Paint = PLAIN) -> str:
         blocks += [title] if len(review.stacks) > 1 else []
         blocks.append(changes_text(stack.plan, paint=paint))
         blocks.append("\n".join(_outputs(stack, paint)))
+        blocks.append("\n".join(plan_cost_lines(stack.plan, paint)))
+        blocks.append("\n".join(gates_lines(stack.plan, paint)))
         if stack.plan.unchecked:
             blocks.append("\n".join(unchecked_lines(stack.plan.unchecked, paint)))
     blocks.append("\n".join(_next(review, paint)))

@@ -5,7 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpuform.providers.summary import Summary
+from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
+from gpuform.schemas.plan import Amount, StackCost
+from gpuform.stacks.pricing.costs import cost_of
+from gpuform.stacks.review.cost_text import cost_text, money
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 
@@ -17,13 +21,17 @@ _COLUMNS = ("NAME", "TYPE", "STATE", "READY", "GPUS", "COST")
 
 @dataclass(frozen=True, slots=True)
 class ResourceStatus:
-    """One resource. `problem` says why it could not be read, if it was asked for."""
+    """One resource. `problem` says why it could not be read, if it was asked for.
+
+    `footprint` is what it takes up, priced; None where nothing is told of it.
+    """
 
     name: str
     type: str
     id: str
     summary: Summary
     problem: str = ""
+    footprint: Footprint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +52,12 @@ class Monitoring:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`monitoring` is None where Lens is not configured."""
+    """`monitoring` is None where Lens is not configured, `cost` where nobody tells any."""
 
     stack: str
     resources: Sequence[ResourceStatus]
     monitoring: Monitoring | None = None
+    cost: StackCost | None = None
 
 
 def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
@@ -56,7 +65,9 @@ def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
     if status.resources:
         yield from _table(status.resources, paint)
         yield ""
-        yield _sums(status.resources)
+        yield _sums(status)
+        for text in status.cost.unknown if status.cost else ():
+            yield paint("warning", f"    cost unknown: {text}")
     else:
         yield f"Stack {status.stack} has no resources."
     if status.monitoring is not None:
@@ -69,6 +80,7 @@ def status_document(status: Status) -> dict[str, Any]:
     return {
         "stack": status.stack,
         "resources": [_resource_document(each) for each in status.resources],
+        "cost": None if status.cost is None else status.cost.model_dump(mode="json"),
         "lens": None if status.monitoring is None else _monitoring_document(status.monitoring),
     }
 
@@ -92,26 +104,32 @@ def _row(resource: ResourceStatus) -> tuple[str, ...]:
     summary = resource.summary
     ready = {True: "yes", False: "no", None: "-"}[summary.ready]
     gpus = str(summary.gpus) if summary.gpus else "-"
-    return resource.name, resource.type, summary.state or "-", ready, gpus, _cost(summary)
+    return resource.name, resource.type, summary.state or "-", ready, gpus, _cost(resource)
 
 
-def _cost(summary: Summary) -> str:
-    if summary.hourly_cost is None:
+def _cost(resource: ResourceStatus) -> str:
+    """By the hour; what is stopped or prepaid is told apart."""
+    footprint = resource.footprint
+    if footprint is None or not footprint.expenses:
         return "-"
-    return f"{summary.hourly_cost:.2f} {summary.currency}".rstrip() + "/h"
+    cost = cost_of([(resource.name, footprint)])
+    if not cost.amounts:
+        return "unknown" if cost.unknown else "0/h"
+    told = [f"{money(each.hourly, each.currency)}/h{_way(each)}" for each in cost.amounts]
+    return " + ".join([*told, *(["unknown"] if cost.unknown else [])])
 
 
-def _sums(resources: Sequence[ResourceStatus]) -> str:
+def _way(amount: Amount) -> str:
+    return "" if amount.billing is Billing.ON_DEMAND else f" {amount.billing}"
+
+
+def _sums(status: Status) -> str:
     """Resources, GPUs, and costs by currency."""
-    parts = [counted(len(resources), "resource")]
-    gpus = sum(each.summary.gpus for each in resources)
+    parts = [counted(len(status.resources), "resource")]
+    gpus = sum(each.summary.gpus for each in status.resources)
     parts += [counted(gpus, "GPU")] if gpus else []
-    costs: dict[str, float] = {}
-    for summary in (each.summary for each in resources):
-        if summary.hourly_cost is not None:
-            costs[summary.currency] = costs.get(summary.currency, 0.0) + summary.hourly_cost
-    parts += [f"{cost:.2f} {currency}".rstrip() + "/h" for currency, cost in sorted(costs.items())]
-    waiting = sum(each.summary.ready is False for each in resources)
+    parts += [cost_text(status.cost)] if status.cost else []
+    waiting = sum(each.summary.ready is False for each in status.resources)
     parts += [f"{waiting} not ready"] if waiting else []
     return ", ".join(parts)
 
@@ -156,10 +174,17 @@ def _overview_lines(overview: Overview) -> Iterator[str]:
 
 
 def _resource_document(resource: ResourceStatus) -> dict[str, Any]:
-    fields = asdict(resource)
-    summary: dict[str, Any] = fields.pop("summary")
+    summary = asdict(resource.summary)
     summary["alerts"] = list(summary["alerts"])
-    return {**fields, **summary}
+    footprint = resource.footprint
+    return {
+        "name": resource.name,
+        "type": resource.type,
+        "id": resource.id,
+        "problem": resource.problem,
+        **summary,
+        "footprint": None if footprint is None else footprint.model_dump(mode="json"),
+    }
 
 
 def _monitoring_document(seen: Monitoring) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Checks every instance against the model of its kind and platform."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpuform.schemas.checking import ABOUT_KEYS, check
-from gpuform.schemas.models import Problem
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import OptionsInputs
+from gpuform.stacks.document.checked import tell
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
 from gpuform.stacks.document.nodes import (
     Entry,
@@ -16,7 +16,6 @@ from gpuform.stacks.document.nodes import (
     ScalarNode,
     SequenceNode,
     find,
-    find_key,
 )
 from gpuform.stacks.document.paths import steps_of
 from gpuform.stacks.topology.instances import Groups, Instance
@@ -72,12 +71,12 @@ def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, plannin
     found = check(instance.lifecycle.inputs, values)[1]
     if said.get("id") is not None:
         found = [each for each in found if each.reason.startswith(ABOUT_KEYS)]
-    _tell(found, root, instance.address, problems)
+    tell(found, root, instance.address, problems)
     for name, rules in rules_of(instance.lifecycle.inputs).items():
         if rules.refers and name in properties:
             _check_single(properties[name].node, f"{instance.address}.{name}", scope, problems)
     root = MappingNode(instance.declaration.place, options)
-    _tell(check(OptionsInputs, said)[1], root, address, problems)
+    tell(check(OptionsInputs, said)[1], root, address, problems)
     uses = {name: scope.resources(entry.node) for name, entry in properties.items()}
     after = [used for entry in options.values() for used in scope.resources(entry.node)]
     if isinstance(instance.item, ScalarNode | SequenceNode | MappingNode):
@@ -91,20 +90,3 @@ def _check_single(node: Node, address: str, scope: Scope, problems: Diagnostics)
     if named is not None and len(named) > 1:
         message = f"{address}: this names several resources"
         problems.add(node.place, "reference", message, f"add a key: {named[0].address}")
-
-
-def _tell(found: Iterable[Problem], root: MappingNode, address: str, problems: Diagnostics) -> None:
-    for problem in found:
-        place, rule, reason = _told(root, problem)
-        problems.add_once(place, rule, reason, f"{address}.{problem.path}: {reason}")
-
-
-def _told(root: Node, problem: Problem) -> tuple[Place, str, str]:
-    steps = list(steps_of(problem.path))
-    if problem.reason.startswith(ABOUT_KEYS):
-        return find_key(root, steps), "unknown-key", problem.reason
-    node = find(root, steps)
-    reason = problem.reason
-    if reason.startswith("must be text") and isinstance(node, ScalarNode):
-        reason = f'must be text, not {node.text}: write it in quotes, "{node.text}"'
-    return node.place, "value", reason

@@ -49,8 +49,8 @@ def test_the_resources_and_what_lens_sees(up: Run) -> None:
     assert ran.code == 0
     lines = ran.out.splitlines()
     assert lines[0].split() == ["NAME", "TYPE", "STATE", "READY", "GPUS", "COST"]
-    assert lines[1].split() == ["data", "together:SharedVolume", "available", "yes", "-", "-"]
-    assert lines[2].split() == ["train", "together:Cluster", "Ready", "yes", "16", "-"]
+    assert lines[1].split() == ["data", "together:SharedVolume", "available", "yes", "-", "unknown"]
+    assert lines[2].split() == ["train", "together:Cluster", "Ready", "yes", "16", "unknown"]
     assert "2 resources, 16 GPUs" in lines
     assert "    nodes: 2, 2 healthy, 0 faulty; 2 idle, 0 partially idle, 0 busy" in lines
     assert "client-certificate-data" not in ran.out

@@ -3,12 +3,14 @@
 import io
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuform.providers.errors import Unreachable
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.asking import confirmed
 from gpuform.stacks.cli.live import LiveProgress
 from gpuform.stacks.cli.record import Record
@@ -29,6 +31,8 @@ from gpuform.stacks.engine.events import (
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.values import Secret
+from gpuform.stacks.gates.evaluating import Keeper
+from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.review.paint import Paint
 
 
@@ -142,7 +146,7 @@ def test_many_live_rows_are_cut(screen: Screen, clock: FakeClock) -> None:
 
 
 def shown(screen: Screen, title: Title, events: list[Event], ended: Outcome) -> str:
-    view = HumanView(screen, Stopwatch(FakeClock()))
+    view = HumanView(screen, Appraiser(PriceBook(), Keeper((), (), Path())), Stopwatch(FakeClock()))
     feed(view.begin(title), [Prelude(title.operation, title.preview, {}), *events])
     view.close()
     view.end(ended)

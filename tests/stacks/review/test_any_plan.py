@@ -9,7 +9,7 @@ from plan_strategies import plans
 from review_documents import FORMS, LIMIT, parsed, tags
 
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.facts import Review, StackFacts, gates_counted
 from gpuform.stacks.review.fitting import length
 from gpuform.stacks.review.summary_text import counts_text
 
@@ -34,6 +34,8 @@ def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
         assert f"**{counts_text(review.counts)}**" in document.paragraphs
         expected = [
             *(["Stacks"] if len(review.stacks) > 1 else []),
+            *(["Cost"] if any(stack.plan.cost for stack in review.stacks) else []),
+            *([f"Gates: {counted}"] if (counted := gates_counted(review)) else []),
             f"Dangerous changes: {dangers or 'none'}",
             *([f"Other changes: {others}"] if others else []),
             *([f"Outputs: {outputs}"] if outputs else []),

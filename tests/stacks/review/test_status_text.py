@@ -6,7 +6,9 @@ import pytest
 from lens_document import CONSUMERS, HEATMAP, OVERVIEW
 
 from gpuform.providers.summary import Summary, summary_of
+from gpuform.schemas.footprint import Expense, Footprint
 from gpuform.schemas.lens.wire import ConsumerPage, GpuHeatmap, Overview
+from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.status_text import (
     Monitoring,
     ResourceStatus,
@@ -20,6 +22,7 @@ MONITORING = Monitoring(
     GpuHeatmap.model_validate(HEATMAP["data"]),
     ConsumerPage.model_validate(CONSUMERS["data"]).data,
 )
+RATE = Expense(what="whole", platform="tensorone", hourly=8.5, currency="USD", source="tensorone")
 RESOURCES = (
     ResourceStatus("train", "together:Cluster", "c-1", Summary("Ready", True, gpus=16)),
     ResourceStatus(
@@ -36,9 +39,12 @@ RESOURCES = (
             ("high_gpu_utilization (info)",),
         ),
         problem="no answer",
+        footprint=Footprint(expenses=(RATE,)),
     ),
     ResourceStatus("mine", "dynamic:Thing", "x", Summary()),
 )
+
+COST = cost_of((each.name, each.footprint) for each in RESOURCES if each.footprint)
 
 TEXT = """\
 NAME   TYPE               STATE  READY  GPUS  COST
@@ -49,7 +55,7 @@ dev    tensorone:Cluster  error  no     4     8.50 USD/h
     could not be read: no answer
 mine   dynamic:Thing      -      -      -     -
 
-3 resources, 20 GPUs, 8.50 USD/h, 1 not ready
+3 resources, 20 GPUs, 8.50 USD/h (6,205.00 USD/month), 1 not ready
 
 Lens:
     nodes: 10, 9 healthy, 1 faulty; 3 idle, 4 partially idle, 2 busy
@@ -63,7 +69,7 @@ Lens:
 
 
 def test_the_whole_of_it() -> None:
-    assert "\n".join(status_lines(Status("dev", RESOURCES, MONITORING))) == TEXT
+    assert "\n".join(status_lines(Status("dev", RESOURCES, MONITORING, COST))) == TEXT
 
 
 def test_without_resources_and_without_lens() -> None:
@@ -78,7 +84,7 @@ def test_what_lens_does_not_tell_is_no_number() -> None:
 
 
 def test_as_json_lens_keeps_its_own_names() -> None:
-    document = status_document(Status("dev", RESOURCES, MONITORING))
+    document = status_document(Status("dev", RESOURCES, MONITORING, COST))
     assert document["stack"] == "dev"
     assert document["resources"][1] == {
         "name": "dev",
@@ -92,6 +98,11 @@ def test_as_json_lens_keeps_its_own_names() -> None:
         "hourly_cost": 8.5,
         "currency": "USD",
         "alerts": ["high_gpu_utilization (info)"],
+        "footprint": Footprint(expenses=(RATE,)).model_dump(mode="json"),
+    }
+    assert document["cost"] == {
+        "amounts": [{"billing": "on_demand", "currency": "USD", "hourly": 8.5}],
+        "unknown": [],
     }
     assert document["lens"]["overview"] == OVERVIEW["data"]
     assert document["lens"]["consumers"] == CONSUMERS["data"]["data"]

@@ -1,0 +1,39 @@
+"""Single facts of declared values, which may be UNKNOWN while planning."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuform.schemas.values import UNKNOWN
+
+EXPIRES = "expires"
+"""The tag that says when something ends, on platforms that have nothing else for it."""
+
+
+def text_of(values: Mapping[str, Any], *names: str) -> str:
+    """The first of these fields that is a text; empty when none is, or it is not known yet."""
+    for name in names:
+        value = values.get(name)
+        if value is UNKNOWN:
+            return ""
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def number_of(values: Mapping[str, Any], name: str) -> float | None:
+    """A number, 0 when it is not declared; None while it is UNKNOWN."""
+    value = values.get(name)
+    if value is UNKNOWN:
+        return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+
+
+def names_in(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The keys of an object in the declaration, such as its tags."""
+    value = values.get(name)
+    return tuple(sorted(map(str, value))) if isinstance(value, Mapping) else ()
+
+
+def not_known(values: Mapping[str, Any], **fields: str) -> tuple[str, ...]:
+    """The names, as given, of those fields that are UNKNOWN: `region="region_id"`."""
+    return tuple(told for told, name in fields.items() if values.get(name) is UNKNOWN)

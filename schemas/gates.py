@@ -1,0 +1,147 @@
+"""A project's gates: the rules that a plan has to pass before it is applied."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.texts import Currency, Function, is_plain_name
+
+
+def _true(value: bool) -> bool:
+    if not value:
+        raise ValueError("must be true: remove the gate to be without it")
+    return value
+
+
+class MaxCostInputs(InputModel):
+    """The most that a stack may cost."""
+
+    amount: float = Field(ge=0, description="The most that an hour may cost.", examples=[120])
+    currency: Currency = Field(description="Currency of the amount.", examples=["USD"])
+
+
+class NotBusyInputs(InputModel):
+    """When capacity counts as in use."""
+
+    above: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="GPUs are in use when more of them than this is used, from 0 to 1; 0.05 when "
+        "not given.",
+        examples=[0.05],
+    )
+
+
+class GateInputs(InputModel):
+    """One gate: exactly one rule, and how it is meant."""
+
+    rules: ClassVar[tuple[str, ...]] = (
+        *("max_destroyed_gpus", "not_replaced", "allowed_regions", "allowed_gpu_types"),
+        *("max_hourly_cost", "required_tags", "protected", "expiry_required", "not_busy", "python"),
+    )
+
+    max_destroyed_gpus: int | None = Field(
+        default=None, ge=0, description="The most GPUs that one plan may take away.", examples=[8]
+    )
+    not_replaced: list[Literal["running", "reserved"]] | None = Field(
+        default=None,
+        min_length=1,
+        description="What is not replaced: running, reserved, or both.",
+        examples=[["running", "reserved"]],
+    )
+    allowed_regions: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="The regions in which something may be made.",
+        examples=[["us-central-8"]],
+    )
+    allowed_gpu_types: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="The types of GPU (for scp: server_type_id) that may be made.",
+        examples=[["H100_SXM", "H200_SXM"]],
+    )
+    max_hourly_cost: MaxCostInputs | None = Field(
+        default=None,
+        description="The most that an hour of the whole stack may cost once the plan is applied. "
+        "A plan that makes it cheaper passes; one with unknown costs does not.",
+        examples=[{"amount": 120, "currency": "USD"}],
+    )
+    required_tags: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="Tags that whatever can have tags must have.",
+        examples=[["team"]],
+    )
+    protected: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="Names or URNs, with * for any text, of what is neither deleted nor replaced.",
+        examples=[["prod-*"]],
+    )
+    expiry_required: Annotated[bool, AfterValidator(_true)] | None = Field(
+        default=None,
+        description="Whatever is made must end by itself: auto_terminate, duration_days, "
+        "reservation_end_time, or a tag expires.",
+        examples=[True],
+    )
+    not_busy: NotBusyInputs | None = Field(
+        default=None,
+        description="Nothing is taken away or replaced that is in use, by TensorOne's own word or "
+        "by Lens's; and nothing of which that cannot be told.",
+        examples=[{"above": 0.05}],
+    )
+    python: Function | None = Field(
+        default=None,
+        description="A function of the project, MODULE:NAME: it is given the plan and yields a "
+        "text for all that is against it.",
+        examples=["policies:not_on_fridays"],
+    )
+    resources: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="Names or URNs, with * for any text: the rule is about these alone.",
+        examples=[["train*"]],
+    )
+    level: Literal["mandatory", "advisory"] | None = Field(
+        default=None,
+        description="mandatory stops a plan, advisory only tells; mandatory when not given.",
+        examples=["advisory"],
+    )
+    reason: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Why there is such a gate, for those whom it stops.",
+        examples=["The budget of 2026: ask the owner of the project."],
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        found = [name for name in cls.rules if values.get(name) is not None]
+        if not found:
+            yield Problem("", f"has no rule: give one of {', '.join(cls.rules)}")
+        for name in found[1:]:
+            yield Problem(name, f"is a second rule beside {found[0]}: make it a gate of its own")
+        of_the_stack = {"max_hourly_cost", "python"} & {*found}
+        if of_the_stack and values.get("resources") is not None:
+            yield Problem("resources", f"cannot go with {of_the_stack.pop()}: it is about the plan")
+
+
+class GatesInputs(InputModel):
+    """The file of gates."""
+
+    gates: dict[str, GateInputs] = Field(
+        description="Each gate under a name of its own: small letters, digits and hyphens. "
+        "--allow gate:NAME lifts it for one run.",
+        examples=[{"few-at-a-time": {"max_destroyed_gpus": 8}}],
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        gates = values.get("gates")
+        for name in gates if isinstance(gates, Mapping) else ():
+            if not is_plain_name(name):
+                yield Problem(f"gates.{name}", "is not known as a name: use a-z, 0-9 and hyphens")

@@ -1,0 +1,59 @@
+"""Plans under review, put before gates where that is wanted or was not done yet."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpuform.providers import permissions
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import find_project
+from gpuform.stacks.gates.evaluating import Keeper
+from gpuform.stacks.gates.file import Gate, project_gates, read_gates
+from gpuform.stacks.pricing.book import PriceBook
+from gpuform.stacks.pricing.planned import with_prices
+
+
+def judged(
+    plans: Sequence[Plan], file: Path | None, allow: Sequence[str], environ: Mapping[str, str]
+) -> list[Plan]:
+    """With a file, what its gates say; otherwise what the plans hold already of their own gates,
+    or what those of this folder's project say if it is the plan's. Raises EngineError.
+    """
+    allowed = permissions.given(environ) | permissions.parsed(",".join(allow))
+    if file is not None:
+        keeper = Keeper(_gates_of(file), allowed, file.parent)
+        return [keeper.judged(plan) for plan in plans]
+    return [_allowed(_by_project(plan), allowed) for plan in plans]
+
+
+def _gates_of(file: Path) -> Sequence[Gate]:
+    if not file.exists():
+        raise EngineError(f"there are no gates {file}")
+    return read_gates(file, str(file))
+
+
+def _by_project(plan: Plan) -> Plan:
+    """Only a plan that was not put before gates is put before those of this folder."""
+    if plan.gates is not None:
+        return plan
+    try:
+        project = find_project(Path.cwd())
+    except EngineError:
+        return plan
+    if project.name != plan.project:
+        return plan
+    if plan.basis is None and plan.cost is None:
+        plan = with_prices(plan, PriceBook.read(project.directory))
+    return Keeper(project_gates(project.directory), (), project.program).judged(plan)
+
+
+def _allowed(plan: Plan, allowed: frozenset[str]) -> Plan:
+    if plan.gates is None:
+        return plan
+    gates = tuple(
+        gate.model_copy(update={"allowed": True})
+        if gate.findings and gate.permission in allowed
+        else gate
+        for gate in plan.gates
+    )
+    return plan.model_copy(update={"gates": gates})

@@ -1,0 +1,1 @@
+"""What stands between a plan and its application: rules, and who may pass them."""

@@ -1,0 +1,85 @@
+"""A plan put before the gates of its project."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuform.providers import permissions
+from gpuform.schemas.plan import GateResult, Plan
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.gates.busy import Monitoring
+from gpuform.stacks.gates.file import Gate
+from gpuform.stacks.gates.python_rules import python_findings
+from gpuform.stacks.gates.rules import OVER_PLANS, is_named
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Asks the gates. `allowed` are this run's permissions; rules in Python are in `program`.
+
+    Without `monitoring`, as in a review elsewhere, nobody can be asked what is in use: what the
+    plan says of that itself is taken over.
+    """
+
+    gates: Sequence[Gate]
+    allowed: Collection[str]
+    program: Path
+    monitoring: Monitoring | None = None
+
+    def __post_init__(self) -> None:
+        """Raises EngineError for a permission that lifts no gate."""
+        known = {gate.permission for gate in self.gates}
+        asked = {name for name in self.allowed if name.startswith(permissions.GATE)}
+        if asked - known:
+            raise EngineError(
+                f"{', '.join(sorted(asked - known))}: there is no such gate",
+                hint=f"gates are lifted by {', '.join(sorted(known))}"
+                if known
+                else "the project has no gates.yaml",
+            )
+
+    def judged(self, plan: Plan) -> Plan:
+        """The plan with what every gate says of it; unchanged where there are no gates.
+
+        A refresh changes nothing on a platform: it passes none.
+        """
+        if not self.gates or plan.operation == "refresh":
+            return plan
+        return plan.model_copy(update={"gates": tuple(self._result(g, plan) for g in self.gates)})
+
+    def _result(self, gate: Gate, plan: Plan) -> GateResult:
+        findings = tuple(dict.fromkeys(self._findings(gate, plan)))
+        return GateResult(
+            name=gate.name,
+            rule=gate.rule,
+            level=gate.level,
+            findings=findings,
+            allowed=bool(findings) and gate.permission in self.allowed,
+            reason=gate.reason,
+            permission=gate.permission,
+            source=gate.source,
+        )
+
+    def _findings(self, gate: Gate, plan: Plan) -> Iterable[str]:
+        changes = plan.changes
+        if gate.resources:
+            changes = tuple(each for each in changes if is_named(each, gate.resources))
+        if gate.rule == "python":
+            return python_findings(plan, gate.value, self.program)
+        if gate.rule == "not_busy":
+            if self.monitoring is None:
+                return _told_before(gate, plan)
+            return self.monitoring.findings(changes, gate.value)
+        return OVER_PLANS[gate.rule](plan, changes, gate.value)
+
+
+def stopped_by(plan: Plan) -> list[GateResult]:
+    """The gates that the plan does not pass."""
+    return [gate for gate in plan.gates or () if gate.stops]
+
+
+def _told_before(gate: Gate, plan: Plan) -> Iterable[str]:
+    for known in plan.gates or ():
+        if known.name == gate.name and known.rule == gate.rule:
+            return known.findings
+    return ("what is in use is asked when the plan is made: make it with `gpuform preview`",)

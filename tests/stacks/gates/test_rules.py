@@ -1,0 +1,237 @@
+"""Gates over hand-made plans: what each rule finds, and what it makes of the unknown."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.plan import (
+    Amount,
+    Plan,
+    PlanAction,
+    PlanCost,
+    PlanReason,
+    ResourceChange,
+    StackCost,
+)
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.gates.evaluating import Keeper, stopped_by
+from gpuform.stacks.gates.file import read_gates
+
+TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
+
+
+def change(action: str, name: str = "train", **more: Any) -> ResourceChange:
+    urn = f"urn:pulumi:dev::demo::{TYPE}::{name}"
+    given = {"gpus_added": 0, "gpus_removed": 0, "reason": PlanReason.CHANGED, **more}
+    return ResourceChange(urn=urn, type=TYPE, name=name, action=PlanAction(action), **given)
+
+
+def cost(hourly: float, *unknown: str, currency: str = "USD") -> StackCost:
+    amounts = (Amount(billing="on_demand", currency=currency, hourly=hourly),)
+    return StackCost(amounts=amounts, unknown=unknown)
+
+
+def findings(tmp_path: Path, gate: str, *changes: ResourceChange, **plan: Any) -> list[str]:
+    file = tmp_path / "gates.yaml"
+    file.write_text(f"gates:\n  it: {gate}\n")
+    planned = Plan.of("demo", "dev", changes).model_copy(update=plan)
+    (result,) = Keeper(read_gates(file, "gates.yaml"), (), tmp_path).judged(planned).gates or ()
+    return list(result.findings)
+
+
+RUNS, PREPAID = Footprint(running=True), Footprint(reserved=True)
+MADE = {"after": Footprint(region="r1", gpu_types=("H100_SXM",), tags=("team",), expires=False)}
+OPEN = {"after": Footprint(tags=(), unknown=("region", "gpu_types", "tags", "expires"))}
+
+
+@pytest.mark.parametrize(
+    ("gate", "changes", "expected"),
+    [
+        ("{max_destroyed_gpus: 16}", [change("delete", gpus_removed=16)], []),
+        (
+            "{max_destroyed_gpus: 16}",
+            [change("delete", gpus_removed=16), change("update", "b", gpus_removed=8)],
+            ["24 GPUs would go (train, b): at most 16 may"],
+        ),
+        (
+            "{max_destroyed_gpus: 16}",
+            [change("replace", gpus_removed=None)],
+            ["train: how many GPUs would go is not known; at most 16 may"],
+        ),
+        ("{max_destroyed_gpus: 0}", [change("create", gpus_removed=None)], []),
+        (
+            "{max_destroyed_gpus: 0, resources: ['serve*']}",
+            [change("delete", gpus_removed=8)],
+            [],
+        ),
+        (
+            "{not_replaced: [running, reserved]}",
+            [change("replace", before=RUNS), change("replace", "b", before=PREPAID)],
+            ["train is running, and would be replaced", "b is reserved, and would be replaced"],
+        ),
+        ("{not_replaced: [reserved]}", [change("replace", before=RUNS)], []),
+        ("{allowed_regions: [r1]}", [change("create", **MADE)], []),
+        (
+            "{allowed_regions: [r2]}",
+            [change("update", **MADE), change("delete", "b", before=MADE["after"])],
+            ["train would be in r1: allowed are r2"],
+        ),
+        (
+            "{allowed_regions: [r2]}",
+            [change("create", **OPEN)],
+            ["train: its region cannot be told before it is applied"],
+        ),
+        (
+            "{allowed_gpu_types: [B200_SXM]}",
+            [change("create", **MADE)],
+            ["train would have H100_SXM: allowed are B200_SXM"],
+        ),
+        (
+            "{allowed_gpu_types: [B200_SXM]}",
+            [change("create", **OPEN)],
+            ["train: its type of GPU cannot be told before it is applied"],
+        ),
+        ("{required_tags: [team, cost]}", [change("create", **MADE)], ["train has no tag cost"]),
+        ("{required_tags: [team]}", [change("create", after=Footprint())], []),
+        (
+            "{required_tags: [team]}",
+            [change("create", **OPEN)],
+            ["train: its tags cannot be told before it is applied"],
+        ),
+        (
+            "{protected: ['tr*', b]}",
+            [change("delete"), change("replace", "b"), change("update", "try")],
+            ["train would be deleted, and is protected", "b would be replaced, and is protected"],
+        ),
+        (
+            "{expiry_required: true}",
+            [change("create", **MADE), change("create", "volume", after=Footprint())],
+            ["train never ends by itself"],
+        ),
+        (
+            "{not_busy: {}}",
+            [change("delete", gpus_removed=8)],
+            ["what is in use is asked when the plan is made: make it with `gpuform preview`"],
+        ),
+    ],
+)
+def test_a_rule(tmp_path: Path, gate: str, changes: Any, expected: list[str]) -> None:
+    assert findings(tmp_path, gate, *changes) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (cost(10), cost(20), []),
+        (cost(10), cost(20.01), ["an hour would cost 20.01 USD: at most 20.00 may"]),
+        (cost(90), cost(50), []),
+        (
+            cost(0),
+            cost(5, "data: 5 TiB: no price"),
+            ["the cost is not known: data: 5 TiB: no price"],
+        ),
+        (cost(1, "data: unknown"), cost(1, "data: unknown"), []),
+        (cost(0), cost(5, currency="KRW"), ["5.00 KRW/h cannot be compared with USD"]),
+    ],
+)
+def test_the_cost_of_an_hour(
+    tmp_path: Path, before: StackCost, after: StackCost, expected: list[str]
+) -> None:
+    gate = "{max_hourly_cost: {amount: 20, currency: USD}}"
+    assert findings(tmp_path, gate, cost=PlanCost(before=before, after=after)) == expected
+
+
+def test_a_cost_that_nobody_reckoned_passes_no_limit(tmp_path: Path) -> None:
+    gate = "{max_hourly_cost: {amount: 20, currency: USD}}"
+    (found,) = findings(tmp_path, gate)
+    assert found.startswith("the plan does not tell the cost: there is no prices.yaml")
+
+
+RULES = """\
+def few(plan):
+    for change in plan.changes:
+        yield f"{change.name}: not on Fridays"
+
+
+def nothing(plan):
+    return None
+
+
+def broken(plan):
+    return plan.chnges
+
+
+def text(plan):
+    return "no"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("few", ["train: not on Fridays"]),
+        ("nothing", []),
+        ("broken", ["rules:broken failed: AttributeError: 'Plan' object has no attribute"]),
+        ("text", ["rules:text failed: TypeError: a rule yields texts, or returns a list"]),
+        ("absent", ["rules:absent failed: AttributeError: module 'rules' has no attribute"]),
+    ],
+)
+def test_a_rule_in_python_that_fails_is_against_the_plan(
+    tmp_path: Path, name: str, expected: list[str]
+) -> None:
+    (tmp_path / "rules.py").write_text(RULES)
+    found = findings(tmp_path, f'{{python: "rules:{name}"}}', change("create"))
+    assert len(found) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("gates: {a: {}}", "gates.yaml:1:12: gates.a: has no rule: give one of max_destroyed"),
+        (
+            "gates:\n  a: {max_destroyed_gpus: 1, protected: [b]}",
+            "gates.yaml:2:41: gates.a.protected: is a second rule beside max_destroyed_gpus",
+        ),
+        ("gates:\n  a: {max_destroyed_gpu: 1}", "gates.yaml:2:7: gates.a.max_destroyed_gpu: is"),
+        ("gates:\n  A: {max_destroyed_gpus: 1}", "gates.yaml:2:3: gates.A: is not known as a name"),
+        (
+            "gates:\n  a: {max_destroyed_gpus: 1, level: hard}",
+            "gates.yaml:2:37: gates.a.level: hard is not known: use one of mandatory, advisory",
+        ),
+        ("gates:\n  a: {allowed_regions: []}", "gates.a.allowed_regions: is too short"),
+        ("gates:\n  a: {expiry_required: false}", "gates.a.expiry_required: must be true"),
+        ("gates:\n  a: {python: rules.few}", "gates.a.python: must name a function as MODULE"),
+        (
+            "gates:\n  a: {python: 'r:f', resources: [b]}",
+            "gates.a.resources: cannot go with python",
+        ),
+        ("{}", "gates: is required"),
+    ],
+)
+def test_a_mistake_is_told_at_its_place(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "gates.yaml").write_text(text)
+    with pytest.raises(EngineError) as refused:
+        read_gates(tmp_path / "gates.yaml", "gates.yaml")
+    assert problem in str(refused.value)
+
+
+def test_levels_and_permissions(tmp_path: Path) -> None:
+    rule = "protected: [train]"
+    text = f"gates:\n  hard: {{{rule}, reason: it serves}}\n  soft: {{{rule}, level: advisory}}\n"
+    (tmp_path / "gates.yaml").write_text(text)
+    gates = read_gates(tmp_path / "gates.yaml", "gates.yaml")
+    plan = Plan.of("demo", "dev", [change("delete")])
+    (stopping,) = stopped_by(Keeper(gates, (), tmp_path).judged(plan))
+    assert (stopping.name, stopping.permission, stopping.reason) == (
+        "hard",
+        "gate:hard",
+        "it serves",
+    )
+    assert stopping.source == "gates.yaml:2:3"
+    assert stopped_by(Keeper(gates, ("gate:hard",), tmp_path).judged(plan)) == []
+    with pytest.raises(EngineError, match="gate:hart: there is no such gate") as refused:
+        Keeper(gates, ("gate:hart",), tmp_path)
+    assert refused.value.hint == "gates are lifted by gate:hard, gate:soft"
