@@ -61,6 +61,7 @@ class Runner:
 
 @dataclass
 class GitHubRunner(Runner):
+    planned: str = ""
     name = "github"
 
     def pull(self, job: str, commit: str) -> int:
@@ -75,6 +76,12 @@ class GitHubRunner(Runner):
 
     def run(self, job: str, event: str, commit: str, pull: Mapping[str, Any] | None = None) -> int:
         """A job's exit code; -1 when its condition does not hold."""
+        code = self._run(job, event, commit, pull)
+        if job == "plan":
+            self.planned = {-1: "skipped", 0: "success"}.get(code, "failure")
+        return code
+
+    def _run(self, job: str, event: str, commit: str, pull: Mapping[str, Any] | None) -> int:
         folder = self.clone(commit)
         workflow = yaml.safe_load((folder / ".github/workflows/gpuform.yml").read_text())
         described = workflow["jobs"][job]
@@ -87,7 +94,7 @@ class GitHubRunner(Runner):
             },
             "secrets": self.secrets,
             "vars": {"PULUMI_BACKEND_URL": self.backend},
-            "needs": {"plan": {"result": "success" if pull else "skipped"}},
+            "needs": {"plan": {"result": self.planned if pull else "skipped"}},
         }
         if not _holds(described["if"], context):
             return -1
@@ -108,6 +115,8 @@ class GitHubRunner(Runner):
         }
         place = folder / workflow["defaults"]["run"]["working-directory"]
         for step in described["steps"]:
+            if "if" in step and not _holds(step["if"], context):
+                continue
             given = _filled(step.get("with", {}), context)
             if "run" in step:
                 more = environ | _filled(step.get("env", {}), context)

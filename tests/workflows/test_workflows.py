@@ -277,6 +277,8 @@ def test_a_merge_queue_checks_and_a_fork_gets_nothing(
     head = git(repository, "rev-parse", "HEAD")
     pull = {"number": 12, "head": {"sha": head, "repo": {"full_name": "fork/r"}}}
     assert runner.run("plan", "pull_request", head, pull) == -1
+    assert runner.run("fresh", "pull_request", head, pull) == 1, "skipped, it would count as passed"
+    assert "There is no plan" in runner.output[-1]
     assert runner.run("apply", "pull_request", head, pull) == -1
     pull["head"]["repo"] = {"full_name": "o/r"}
     forge.head = head
