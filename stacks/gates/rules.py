@@ -79,16 +79,15 @@ def max_hourly_cost(
 ) -> Iterator[str]:
     del changes
     if plan.cost is None:
-        yield (
-            "the plan does not tell the cost: there is no prices.yaml, or a preview's JSON is all "
-            "of it"
-        )
+        yield "the plan does not tell the cost: there is no prices.yaml, or it is a preview's JSON"
         return
     before, after = plan.cost.before, plan.cost.after
-    for text in sorted({*after.unknown} - {*before.unknown}):
-        yield f"the cost is not known: {text}"
     currency, limit = most["currency"], most["amount"]
     now, then = before.hourly(), after.hourly()
+    is_more = any(then[each] > now.get(each, 0) for each in then)
+    for text in after.unknown:
+        if is_more or text not in before.unknown:
+            yield f"the cost is not known: {text}"
     for other in then:
         if other != currency and then[other] > now.get(other, 0):
             yield f"{then[other]:,.2f} {other}/h cannot be compared with {currency}"

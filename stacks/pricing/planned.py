@@ -41,7 +41,7 @@ def with_costs(plan: Plan, steps: Iterable[Step], book: PriceBook) -> Plan:
 
 
 def with_prices(plan: Plan, book: PriceBook) -> Plan:
-    """The plan with its changes priced; not the stack's cost, which has more than changes."""
+    """The plan with its changes priced; what the whole stack costs, it does not tell."""
     changes = [
         change.model_copy(
             update={"before": priced(change.before, book), "after": priced(change.after, book)}

@@ -133,6 +133,7 @@ def test_a_rule(tmp_path: Path, gate: str, changes: Any, expected: list[str]) ->
             ["the cost is not known: data: 5 TiB: no price"],
         ),
         (cost(1, "data: unknown"), cost(1, "data: unknown"), []),
+        (cost(1, "data"), cost(2, "data"), ["the cost is not known: data"]),
         (cost(0), cost(5, currency="KRW"), ["5.00 KRW/h cannot be compared with USD"]),
     ],
 )
