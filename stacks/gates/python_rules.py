@@ -1,8 +1,10 @@
 """Rules in Python: a function of the project is given the plan, and says what is against it."""
 
 import importlib
+import sys
 import traceback
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from gpuform.schemas.plan import Plan
@@ -12,7 +14,8 @@ from gpuform.stacks.engine.project_modules import project_modules
 def python_findings(plan: Plan, function: str, program: Path) -> list[str]:
     """What MODULE:NAME of the program's folder says. A rule that fails is against every plan."""
     module, _, name = function.partition(":")
-    with project_modules(program):
+    # What is printed on stdout may be JSON.
+    with redirect_stdout(sys.stderr), project_modules(program):
         try:
             rule = getattr(importlib.import_module(module), name)
             found = rule(plan)

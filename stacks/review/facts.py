@@ -157,6 +157,11 @@ def gates_counted(facts: StackFacts | Review) -> str:
 
 def validity(review: Review) -> str:
     """What becomes of the plans when something has changed since they were made."""
+    if all(stack.plan.operation == "refresh" for stack in review.stacks):
+        return (
+            "`gpuform refresh` takes over what was changed outside; `gpuform up --refresh` undoes "
+            "what differs from the program."
+        )
     if all(stack.is_bound for stack in review.stacks):
         return (
             "A saved plan is refused before the first change when the state, the configuration or "

@@ -51,6 +51,7 @@ def test_drift_is_told_apart_from_what_the_program_wants(made: Scene) -> None:
     assert "~  train  together:Cluster  update: changed outside of this stack" in ran.out
     assert "~ num_gpus: 16 => 24" in ran.out
     assert "H200_SXM" not in ran.out
+    assert "    gpuform refresh --stack dev\n`gpuform refresh` takes over what" in ran.out
     assert "hello from the program" not in ran.out, "it is not run"
     assert made.run("drift", "--detailed-exitcode").code == 2
     assert made.run("drift", "--detailed-exitcode", "--target", "data").code == 0

@@ -152,6 +152,7 @@ def test_a_cost_that_nobody_reckoned_passes_no_limit(tmp_path: Path) -> None:
 
 RULES = """\
 def few(plan):
+    print("for whoever looks")
     for change in plan.changes:
         yield f"{change.name}: not on Fridays"
 
@@ -180,12 +181,13 @@ def text(plan):
     ],
 )
 def test_a_rule_in_python_that_fails_is_against_the_plan(
-    tmp_path: Path, name: str, expected: list[str]
+    tmp_path: Path, name: str, expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "rules.py").write_text(RULES)
     found = findings(tmp_path, f'{{python: "rules:{name}"}}', change("create"))
     assert len(found) == len(expected)
     assert all(text.startswith(start) for text, start in zip(found, expected, strict=True))
+    assert capsys.readouterr().out == "", "a preview's JSON stays JSON"
 
 
 @pytest.mark.parametrize(
