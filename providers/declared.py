@@ -5,6 +5,8 @@ from typing import Any
 
 from gpuform.schemas.values import UNKNOWN
 
+_LARGEST = 1e15
+
 EXPIRES = "expires"
 """The tag that says when something ends, on platforms that have nothing else for it."""
 
@@ -21,11 +23,13 @@ def text_of(values: Mapping[str, Any], *names: str) -> str:
 
 
 def number_of(values: Mapping[str, Any], name: str) -> float | None:
-    """A number, 0 when it is not declared; None while it is UNKNOWN."""
+    """A number, 0 when it is not declared; None while it is UNKNOWN, or beyond all bounds."""
     value = values.get(name)
     if value is UNKNOWN:
         return None
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return value if abs(value) < _LARGEST else None
 
 
 def names_in(values: Mapping[str, Any], name: str) -> tuple[str, ...]:

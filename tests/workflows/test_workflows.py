@@ -96,7 +96,7 @@ def test_the_commands_take_the_flags_that_are_given(
     """Of the commands that this version has."""
     write("--forge", forge)
     text = "".join(path.read_text() for path in written(repository))
-    lines = re.findall(r"^ *(?:run: |- )gpuform (.+?)(?: #.*)?$", text, re.MULTILINE)
+    lines = re.findall(r"^ *(?:run: |- )gpuform (.+?)(?: (?:#|\|\|).*)?$", text, re.MULTILINE)
     names = {line.split()[0] for line in lines}
     assert names == {"preview", "review", "fetch-plan", "up", "drift", "orphans"}
     context = click.Context(cli)
