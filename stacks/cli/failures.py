@@ -10,6 +10,8 @@ import click
 SUCCESS: Final = 0
 FAILED: Final = 1
 BAD_FLAGS: Final = 2
+FOUND: Final = 3
+INCOMPLETE: Final = 4
 POLICY_VIOLATION: Final = 5
 STACK_NOT_FOUND: Final = 6
 UNEXPECTED_CHANGES: Final = 7

@@ -5,14 +5,9 @@ import json
 import click
 
 from gpuform.stacks.cli.emulating import emulator_for
-from gpuform.stacks.cli.failures import SUCCESS
+from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.cli.session import session, stack_flags
 from gpuform.stacks.engine.durations import seconds
-
-FOUND = 3
-"""The exit code when there are orphans, or creates that were never settled."""
-INCOMPLETE = 4
-"""The exit code when it is not known whether there are more."""
 
 
 def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:

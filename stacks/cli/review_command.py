@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuform.stacks.cli.failures import POLICY_VIOLATION, SUCCESS
+from gpuform.stacks.cli.failures import FOUND, POLICY_VIOLATION, SUCCESS
 from gpuform.stacks.cli.files import content_of, deliver
 from gpuform.stacks.cli.forge_flags import forge_flags
 from gpuform.stacks.cli.session import Session, common_flags, session
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 CHANGES = 2
 """The exit code of --detailed-exitcode when there are changes, as Terraform has it."""
-
-DANGEROUS = 3
-"""The exit code of --fail-on-danger when a change is dangerous."""
 
 FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
 
@@ -126,7 +123,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     if (detailed_exitcode or fail_on_danger) and found.is_stopped:
         return POLICY_VIOLATION
     if fail_on_danger and any(stack.dangers for stack in found.stacks):
-        return DANGEROUS
+        return FOUND
     return CHANGES if detailed_exitcode and found.has_changes else SUCCESS
 
 

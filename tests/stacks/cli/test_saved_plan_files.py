@@ -135,7 +135,7 @@ def test_an_emulated_plan_stays_emulated(dev: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [("preview", "--plan", "x"), ("up", "--save-plan", "x"), ("destroy", "--plan", "x")]
+    "args", [("refresh", "--plan", "x"), ("up", "--save-plan", "x"), ("destroy", "--plan", "x")]
 )
 def test_flags_of_other_commands(dev: Any, args: tuple[str, ...]) -> None:
     assert dev(*args).code == 2
