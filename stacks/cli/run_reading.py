@@ -22,8 +22,8 @@ class PastRun:
 
 def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
     """The run of that number, or the latest. Raises EngineError when there is none."""
-    backend, project = workspace.backend, workspace.project.name
-    names = backend.runs(project, stack)
+    runs = workspace.backend.runs(workspace.project.name, stack)
+    names = runs.names
     if not names:
         raise EngineError(f"nothing was done to stack {stack} yet")
     number = number or len(names)
@@ -33,7 +33,7 @@ def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
             hint="`gpuform stack history` lists them",
         )
     name = names[number - 1]
-    data = backend.run_log(project, stack, name)
+    data = runs.log(name)
     try:
         log = None if data is None else RunLog.model_validate_json(data)
     except ValidationError as error:
@@ -42,4 +42,4 @@ def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
             "a newer gpuform",
             hint="`gpuform stack history` shows what the history says of it",
         ) from error
-    return PastRun(number, backend.run(project, stack, name), log)
+    return PastRun(number, runs.entry(name), log)

@@ -61,9 +61,9 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
     with session() as current:
         workspace = workspace_of(current)
         name = workspace.resolve(current.stack)
-        project, skip = workspace.project.name, (page - 1) * page_size
-        latest = len(workspace.backend.runs(project, name)) - skip
-        found = workspace.backend.history(project, name, skip, page_size)
+        runs, skip = workspace.backend.runs(workspace.project.name, name), (page - 1) * page_size
+        latest = len(runs.names) - skip
+        found = runs.latest(skip, page_size)
         if as_json:
             crypter = _crypter(workspace, current) if show_secrets else None
             rows = [_document(entry, latest - n, crypter) for n, entry in enumerate(found)]

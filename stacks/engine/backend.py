@@ -6,19 +6,18 @@ This module moves bytes; what is in a checkpoint is `state`'s concern.
 import os
 import re
 import shutil
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuform.stacks.engine import backend_files
-from gpuform.stacks.engine.backend_files import MAKE_ROOM, BackendError, DamagedFile
+from gpuform.stacks.engine import backend_files, layout
+from gpuform.stacks.engine.backend_files import MAKE_ROOM, BackendError
 from gpuform.stacks.engine.credentials import current_url
-from gpuform.stacks.engine.history import HistoryEntry
 from gpuform.stacks.engine.journal_log import Log
 from gpuform.stacks.engine.lock import Patience, StackLock
 from gpuform.stacks.engine.project import Project
+from gpuform.stacks.engine.runs import Runs
 from gpuform.stacks.engine.state import timestamp
 from gpuform.stacks.engine.storage.addresses import open_storage
 from gpuform.stacks.engine.storage.files import Files
@@ -32,7 +31,6 @@ from gpuform.stacks.engine.storage.protocol import (
     Version,
 )
 
-_SUFFIXES = (".json", ".json.gz", ".json.zst")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _META = ".pulumi/meta.yaml"
 
@@ -88,10 +86,10 @@ class Backend:
     def stacks(self, project: str | None = None) -> list[str]:
         """The full names of all stacks, or of one project's, in alphabetical order."""
         found = set()
-        folder = _folder("stacks", project) if project else _folder("stacks")
+        folder = layout.folder("stacks", project) if project else layout.folder("stacks")
         for entry in self.storage.entries(folder):
-            parts = entry.name.removeprefix(_folder("stacks") + "/").split("/")
-            suffix = next((s for s in _SUFFIXES if parts[-1].endswith(s)), None)
+            parts = entry.name.removeprefix(layout.folder("stacks") + "/").split("/")
+            suffix = next((s for s in layout.SUFFIXES if parts[-1].endswith(s)), None)
             if suffix and len(parts) == 2:
                 found.add(full_name(parts[0], parts[1].removesuffix(suffix)))
         return sorted(found)
@@ -146,7 +144,7 @@ class Backend:
         self.check_lock(project, stack)
         self._write_meta()
         name = self._current(project, stack)
-        kept = f"{name}.{self._later_than(f'{name}.')}"
+        kept = f"{name}.{layout.later_than(self.storage, f'{name}.')}"
         was_there = self.storage.copy(name, kept)
         expected = self._expected(name) if was_there else ABSENT
         packed = backend_files.packed(data, name)
@@ -160,12 +158,12 @@ class Backend:
         for name in names:
             self._versions.pop(name, None)
             self.storage.copy(name, f"{name}.bak")
-        history = self.storage.entries(_folder("history", project, stack))
+        history = self.storage.entries(layout.folder("history", project, stack))
         self.storage.delete(
             *names,
             *(f"{name}.attrs" for name in names),
-            _folder("stacks", project, f"{stack}.pulumi-tags"),
-            _own(project, stack, "passphrase-change"),
+            layout.folder("stacks", project, f"{stack}.pulumi-tags"),
+            layout.own(project, stack, "passphrase-change"),
             *(entry.name for entry in history),
         )
         self.journal(project, stack).remove()
@@ -173,47 +171,50 @@ class Backend:
     def move_side_files(self, project: str, old: str, new: str) -> None:
         """Give the history and the tags of one stack to another, as a renamed stack has them."""
         self._variants(project, new)
-        source, target = _folder("history", project, old), _folder("history", project, new)
+        source, target = (
+            layout.folder("history", project, old),
+            layout.folder("history", project, new),
+        )
         for entry in self.storage.entries(source):
             _, _, rest = entry.name.partition(f"{source}/{old}-")
             if rest:
                 self._move(entry.name, f"{target}/{new}-{rest}")
-        tags = _folder("stacks", project, f"{old}.pulumi-tags")
-        self._move(tags, _folder("stacks", project, f"{new}.pulumi-tags"))
+        tags = layout.folder("stacks", project, f"{old}.pulumi-tags")
+        self._move(tags, layout.folder("stacks", project, f"{new}.pulumi-tags"))
 
     def read_own(self, project: str, stack: str, kind: str) -> bytes | None:
         """What gpuform keeps of its own about a stack; Pulumi does not look there."""
         self._variants(project, stack)
-        found = self.storage.read(_own(project, stack, kind))
+        found = self.storage.read(layout.own(project, stack, kind))
         return found.data if found else None
 
     def write_own(self, project: str, stack: str, kind: str, data: bytes | None) -> None:
         """Keeps it, or with None forgets it."""
         self.check_lock(project, stack)
         if data is None:
-            self.storage.delete(_own(project, stack, kind))
+            self.storage.delete(layout.own(project, stack, kind))
         else:
-            self.storage.write(_own(project, stack, kind), data)
+            self.storage.write(layout.own(project, stack, kind), data)
 
     @property
     def import_lock(self) -> Exclusion:
         """The lock of who imports: for all stacks one, since an object has one owner."""
-        return self.storage.exclusion(_folder("gpuform", "import.lock"))
+        return self.storage.exclusion(layout.folder("gpuform", "import.lock"))
 
     def where_own(self, project: str, stack: str, kind: str) -> str:
-        return self.storage.where(_own(project, stack, kind))
+        return self.storage.where(layout.own(project, stack, kind))
 
     def journal(self, project: str, stack: str, unsaved: Path | None = None) -> Log:
         """The lines of a run's journal; `unsaved` is a file for those that cannot be kept here."""
         self._variants(project, stack)
-        name = _own(project, stack, "journal")
+        name = layout.own(project, stack, "journal")
         return self.storage.log(name, lambda: self.check_lock(project, stack), unsaved)
 
     def lock(self, project: str, stack: str, patience: Patience | None = None) -> StackLock:
         """The stack's lock, not yet taken; every operation that changes the stack holds it."""
         self._variants(project, stack)
-        own = self.storage.exclusion(_own(project, stack, "lock"))
-        folder = _folder("locks", "organization", project, stack)
+        own = self.storage.exclusion(layout.own(project, stack, "lock"))
+        folder = layout.folder("locks", "organization", project, stack)
         made = StackLock(self.storage, folder, own, patience)
         self._locks.setdefault((project, stack), []).append(made)
         return made
@@ -227,19 +228,21 @@ class Backend:
         """Keep a copy of the checkpoint, at the end of an operation; the user can turn it off."""
         name = self._find(project, stack)
         if name is not None and self.keeps_backups:
-            folder = _folder("backups", project, stack)
+            folder = layout.folder("backups", project, stack)
             stem = f"{folder}/{stack}."
-            self.storage.copy(name, f"{stem}{self._later_than(stem)}{_suffix(name, stack)}")
+            self.storage.copy(
+                name, f"{stem}{layout.later_than(self.storage, stem)}{layout.suffix(name, stack)}"
+            )
 
     def backups(self, project: str, stack: str) -> list[Entry]:
         """The earlier checkpoints of a stack, whole or not, in no order."""
-        kept = self.storage.entries(_folder("backups", project, stack))
+        kept = self.storage.entries(layout.folder("backups", project, stack))
         names = "|".join(re.escape(name) for name in self._variants(project, stack))
         pattern = re.compile(rf"({names})\.(bak|\d+)")
-        beside = self.storage.entries(_folder("stacks", project))
+        beside = self.storage.entries(layout.folder("stacks", project))
         return [
             *(entry for entry in beside if pattern.fullmatch(entry.name)),
-            *(entry for entry in kept if entry.name.endswith(_SUFFIXES)),
+            *(entry for entry in kept if entry.name.endswith(layout.SUFFIXES)),
         ]
 
     def read_backup(self, where: str) -> bytes:
@@ -253,73 +256,15 @@ class Backend:
             raise BackendError(f"{where} cannot be read: No such file or directory")
         return backend_files.unpacked(found.data, where)
 
-    def runs(self, project: str, stack: str) -> list[str]:
-        """The names of the entries of a stack's history, the oldest first."""
+    def runs(self, project: str, stack: str) -> Runs:
+        """What was done to a stack."""
         self._variants(project, stack)
-        folder = _folder("history", project, stack)
-        there = (entry.name.removeprefix(f"{folder}/") for entry in self.storage.entries(folder))
-        names = (name.partition(".history.") for name in there)
-        return sorted(name for name, _, ending in names if f".{ending}" in _SUFFIXES)
-
-    def history(
-        self, project: str, stack: str, skip: int = 0, limit: int | None = None
-    ) -> list[HistoryEntry]:
-        """What was done to a stack, the latest first: all of it, or `limit` after `skip`.
-
-        DamagedFile names an entry that cannot be read.
-        """
-        names = self.runs(project, stack)[::-1]
-        stop = None if limit is None else skip + limit
-        return [self.run(project, stack, name) for name in names[skip:stop]]
-
-    def run(self, project: str, stack: str, name: str) -> HistoryEntry:
-        """The entry of the history with this name (`runs`). DamagedFile names what is none."""
-        where, data = self._of_run(project, stack, name, "history")
-        try:
-            return HistoryEntry.from_json(data or b"")
-        except ValueError as error:
-            raise DamagedFile(
-                f"{where} is damaged: {error}",
-                hint="Remove it: it only tells what was done, nothing depends on it.",
-            ) from error
-
-    def run_log(self, project: str, stack: str, name: str) -> bytes | None:
-        """What gpuform kept beside an entry of the history (`add_history`)."""
-        return self._of_run(project, stack, name, "log")[1]
-
-    def begin_history(self, project: str, stack: str, entry: HistoryEntry) -> str:
-        """Record that an operation begins; the name under which `add_history` says how it ended."""
-        name = self._new_run(project, stack)
-        path = _folder("history", project, stack, f"{name}.history.json")
-        self.storage.write(path, entry.to_json())
-        return name
-
-    def add_history(
-        self,
-        project: str,
-        stack: str,
-        entry: HistoryEntry,
-        name: str | None = None,
-        log: bytes | None = None,
-    ) -> None:
-        """Record an operation with a copy of the checkpoint that it left.
-
-        `name` is that of its beginning, if it was recorded; `log` is kept in a file of gpuform's
-        own beside it, which Pulumi leaves alone, moves and removes with the rest.
-        """
-        stem = _folder("history", project, stack, name or self._new_run(project, stack))
-        if log is not None:
-            path = f"{stem}.log.json.gz"
-            self.storage.write(path, backend_files.packed(log, path))
-        self.storage.write(f"{stem}.history.json", entry.to_json())
-        checkpoint = self._find(project, stack)
-        if checkpoint is not None:
-            self.storage.copy(checkpoint, f"{stem}.checkpoint{_suffix(checkpoint, stack)}")
+        return Runs(self.storage, project, stack, lambda: self._find(project, stack))
 
     def check_writable(self) -> None:
         """Raises BackendError when nothing can be written; leaves nothing behind."""
         own = f".gpuform-{uuid.uuid4()}"
-        name = _folder("stacks", own) if self.stacks() else own
+        name = layout.folder("stacks", own) if self.stacks() else own
         self.storage.write(name, b"written to see whether it can be\n")
         self.storage.delete(name)
 
@@ -330,9 +275,9 @@ class Backend:
 
     def legacy_stacks(self) -> list[str]:
         """Checkpoints of Pulumi's first layout, which knew no projects, as people find them."""
-        entries = self.storage.entries(_folder("stacks"))
+        entries = self.storage.entries(layout.folder("stacks"))
         names = [entry.name for entry in entries if entry.name.count("/") == 2]
-        return [self.storage.where(name) for name in names if name.endswith(_SUFFIXES)]
+        return [self.storage.where(name) for name in names if name.endswith(layout.SUFFIXES)]
 
     def _move(self, source: str, target: str) -> None:
         if self.storage.copy(source, target):
@@ -345,7 +290,7 @@ class Backend:
                     f"{name!r} is not a {kind} name",
                     hint="Use 1 to 100 letters, digits, hyphens, underscores and dots.",
                 )
-        return [_folder("stacks", project, stack + suffix) for suffix in _SUFFIXES]
+        return [layout.folder("stacks", project, stack + suffix) for suffix in layout.SUFFIXES]
 
     def _find(self, project: str, stack: str) -> str | None:
         """The stack's checkpoint; when there are several variants, the newest."""
@@ -354,7 +299,7 @@ class Backend:
 
     def _entries(self, project: str, stack: str) -> list[Entry]:
         variants = self._variants(project, stack)
-        there = self.storage.entries(_folder("stacks", project))
+        there = self.storage.entries(layout.folder("stacks", project))
         return [entry for entry in there if entry.name in variants]
 
     def _current(self, project: str, stack: str) -> str:
@@ -368,14 +313,6 @@ class Backend:
             found = self.storage.read(name)
             return found.version if found else ABSENT
         return self._versions[name]
-
-    def _later_than(self, stem: str) -> int:
-        """Now in nanoseconds, but later than any name with this stem: a clock may be put back."""
-        pattern = re.compile(rf"{re.escape(stem)}(\d+)(\.|$)")
-        now = time.time_ns()
-        later = self.storage.entries(stem.rpartition("/")[0], after=f"{stem}{now}")
-        matches = (pattern.match(entry.name) for entry in later)
-        return max([now, *(int(match[1]) + 1 for match in matches if match)])
 
     def _check_layout(self) -> None:
         meta = self.storage.read(_META)
@@ -402,29 +339,3 @@ class Backend:
             self._versions[_META] = self.storage.write(_META, b"version: 1\n", replacing=ABSENT)
         except Changed:  # by somebody who did the same, or the layout is checked next time
             self._versions[_META] = ABSENT
-
-    def _new_run(self, project: str, stack: str) -> str:
-        stem = f"{_folder('history', project, stack)}/{stack}-"
-        return f"{stack}-{self._later_than(stem)}"
-
-    def _of_run(self, project: str, stack: str, name: str, kind: str) -> tuple[str, bytes | None]:
-        """Where the file of that kind is that belongs to an entry, and its content."""
-        stem = _folder("history", project, stack, f"{name}.{kind}")
-        for suffix in _SUFFIXES:
-            found = self.storage.read(stem + suffix)
-            if found is not None:
-                where = self.storage.where(stem + suffix)
-                return where, backend_files.unpacked(found.data, where)
-        return self.storage.where(f"{stem}.json"), None
-
-
-def _folder(*parts: str) -> str:
-    return "/".join((".pulumi", *parts))
-
-
-def _own(project: str, stack: str, kind: str) -> str:
-    return _folder("gpuform", project, f"{stack}.{kind}")
-
-
-def _suffix(name: str, stack: str) -> str:
-    return name.rpartition("/")[2].removeprefix(stack)

@@ -120,7 +120,7 @@ class Stack:
             environment=origin.environment,
             message=origin.message,
         )
-        return Run(entry, self.backend.begin_history(self.project.name, self.name, entry))
+        return Run(entry, self.backend.runs(self.project.name, self.name).begin(entry))
 
     def finish(self, run: "Run", outcome: Outcome, log: bytes | None = None) -> None:
         """Keeps a backup, and tells the history how it ended; `log` is kept beside that."""
@@ -131,7 +131,7 @@ class Stack:
             end_time=int(time.time()),
             resource_changes=outcome.changes,
         )
-        self.backend.add_history(self.project.name, self.name, entry, run.name, log)
+        self.backend.runs(self.project.name, self.name).add(entry, run.name, log)
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ def test_removal_keeps_a_backup_as_the_cli_does(
     backend.write("demo", "dev", OLD)
     (stacks / "dev.json.attrs").write_text("{}")
     (stacks / "dev.pulumi-tags").write_text("{}")
-    backend.add_history("demo", "dev", HistoryEntry("update", "succeeded", 1, 2))
+    backend.runs("demo", "dev").add(HistoryEntry("update", "succeeded", 1, 2))
     backend.remove("demo", "dev")
     assert not backend.exists("demo", "dev")
     assert [path.name for path in stacks.iterdir()] == ["dev.json.bak"]
@@ -226,7 +226,7 @@ def test_copies_at_the_end_of_an_operation(backend: Backend, tmp_path: Path) -> 
         {"create": 2, "same": 1},
         {"demo:token": {"secure": "v1:a:b"}},
     )
-    backend.add_history("demo", "dev", entry)
+    backend.runs("demo", "dev").add(entry)
     (copy,) = (tmp_path / ".pulumi/backups/demo/dev").iterdir()
     assert copy.read_bytes() == OLD
     stack, nanoseconds, kind = copy.name.split(".")

@@ -62,8 +62,8 @@ class TestOrder:
             monkeypatch.setattr(time, "time_ns", lambda now=now: now * 10**15)
             backend.write("demo", "dev", state(*map(str, range(number))))
             backend.backup("demo", "dev")
-            backend.add_history("demo", "dev", HistoryEntry("update", "succeeded", number, 9))
-        assert [entry.start_time for entry in backend.history("demo", "dev")] == [3, 2, 1, 0]
+            backend.runs("demo", "dev").add(HistoryEntry("update", "succeeded", number, 9))
+        assert [entry.start_time for entry in backend.runs("demo", "dev").latest()] == [3, 2, 1, 0]
         kept = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in b.where]
         assert [backup.resources for backup in kept] == [4, 3, 2, 1]
         assert [path.name for path in sorted(Path(b.where) for b in kept)] == [
@@ -73,11 +73,11 @@ class TestOrder:
 
     def test_pages_of_the_history(self, backend: Backend) -> None:
         for number in range(5):
-            backend.add_history("demo", "dev", HistoryEntry("update", "succeeded", number, 9))
-        assert [e.start_time for e in backend.history("demo", "dev", 1, 2)] == [3, 2]
-        assert [e.start_time for e in backend.history("demo", "dev", 4, 2)] == [0]
-        assert backend.history("demo", "dev", 9, 2) == []
-        assert backend.history("demo", "prod") == []
+            backend.runs("demo", "dev").add(HistoryEntry("update", "succeeded", number, 9))
+        assert [e.start_time for e in backend.runs("demo", "dev").latest(1, 2)] == [3, 2]
+        assert [e.start_time for e in backend.runs("demo", "dev").latest(4, 2)] == [0]
+        assert backend.runs("demo", "dev").latest(9, 2) == []
+        assert backend.runs("demo", "prod").latest() == []
 
     def test_compressed_history_of_the_cli(self, backend: Backend, tmp_path: Path) -> None:
         folder = tmp_path / ".pulumi/history/demo/dev"
@@ -86,7 +86,7 @@ class TestOrder:
         (folder / "dev-17.history.json.gz").write_bytes(gzip.compress(entry.to_json()))
         (folder / "dev-17.history.json.attrs").write_text("{}")
         (folder / "dev-17.checkpoint.json").write_text("{}")
-        assert backend.history("demo", "dev") == [entry]
+        assert backend.runs("demo", "dev").latest() == [entry]
 
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "update", "startTime": "x"}'])
     def test_a_damaged_entry_is_named(self, backend: Backend, tmp_path: Path, text: str) -> None:
@@ -94,7 +94,7 @@ class TestOrder:
         folder.mkdir(parents=True)
         (folder / "dev-17.history.json").write_text(text)
         with pytest.raises(DamagedFile, match=r"dev-17\.history\.json is damaged"):
-            backend.history("demo", "dev")
+            backend.runs("demo", "dev").latest()
 
 
 class TestLastGood:

@@ -114,18 +114,18 @@ def test_the_backend_is_the_same(place: str) -> None:
     assert backend.stacks("demo") == ["organization/demo/dev", "organization/demo/prod"]
     backend.backup("demo", "dev")
     for kind in ("update", "refresh"):
-        backend.add_history("demo", "dev", HistoryEntry(kind, "succeeded", 1, 2))
+        backend.runs("demo", "dev").add(HistoryEntry(kind, "succeeded", 1, 2))
     again = Backend.open(place, KEYS)
     assert again.read("demo", "dev") == b'{"version":3,"n":2}'
-    assert [entry.kind for entry in again.history("demo", "dev")] == ["refresh", "update"]
-    assert [entry.kind for entry in again.history("demo", "dev", 1, 1)] == ["update"]
+    assert [entry.kind for entry in again.runs("demo", "dev").latest()] == ["refresh", "update"]
+    assert [entry.kind for entry in again.runs("demo", "dev").latest(1, 1)] == ["update"]
     kept = sorted(again.storage.where(entry.name) for entry in again.backups("demo", "dev"))
     assert [again.read_backup(where) for where in kept] == [
         b'{"version":3,"n":2}',
         b'{"version":3}',
     ]
     again.move_side_files("demo", "dev", "test")
-    assert [entry.kind for entry in again.history("demo", "test")] == ["refresh", "update"]
+    assert [entry.kind for entry in again.runs("demo", "test").latest()] == ["refresh", "update"]
     again.remove("demo", "dev")
     assert again.stacks() == ["organization/demo/prod"]
     assert Backend.open(place, KEYS).read("demo", "dev") is None
