@@ -62,6 +62,7 @@ def on_a_terminal(project: Any, *arguments: str, **environ: str) -> tuple[int, s
         ),
     ],
 )
+@pytest.mark.slow
 def test_nothing_is_asked_on_a_terminal_of_a_job(
     project: Any, command: tuple[str, ...], remedy: str
 ) -> None:

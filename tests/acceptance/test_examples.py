@@ -63,6 +63,7 @@ def test_an_example_comes_up_stays_and_goes(source, tmp_path):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.slow
 def test_both_forms_are_one_plan_and_one_state(example, tmp_path):
     plans, states = [], []
     for form, source in (("yaml", example), ("python", example / "python")):

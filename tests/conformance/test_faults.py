@@ -18,6 +18,8 @@ from conformance.settling import (
 )
 from conformance.stacks import EmbeddedStack, Result, thing
 
+pytestmark = pytest.mark.slow
+
 WRITE: Mapping[str, Mapping[str, Any]] = {
     "answer-lost-after-the-effect": {"drop": "after"},
     "connection-lost-before-the-effect": {"drop": "before"},

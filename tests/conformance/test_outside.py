@@ -64,6 +64,7 @@ def life(
 
 
 @pytest.mark.parametrize("form", [".", "python"])
+@pytest.mark.slow
 def test_the_state_is_the_same(
     form: str, tmp_path: Path, crypter: PassphraseCrypter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,8 @@ from conformance.stacks import EmbeddedStack, thing
 from conformance.stock import StockHost
 from conformance.verbs import EngineVerbs, Refused, StockVerbs, Verbs
 
+pytestmark = pytest.mark.slow
+
 SECRETS = (KUBE, ENCODED, base64.b64encode(KUBE.encode()).decode(), UNKNOWN, WRONG)
 
 TOLD = {"GpuWorkerNode.host_name", "ControlPlaneNode.host_name", "PhaseTransition.phase"}

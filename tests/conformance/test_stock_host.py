@@ -16,6 +16,8 @@ from pulumi.runtime.proto import provider_pb2
 
 from gpuform.providers.emulator.server import environment
 
+pytestmark = pytest.mark.slow
+
 CREATES = 64
 
 

@@ -12,6 +12,8 @@ from conformance.verbs import Verbs
 from gpuform.providers.catalog import LIFECYCLES
 from gpuform.schemas.values import UNKNOWN
 
+pytestmark = pytest.mark.slow
+
 GONE = "00000000-0000-4000-8000-000000000000"
 
 

@@ -126,6 +126,7 @@ def test_a_client_may_send_the_whole_url(scp: Api) -> None:
 
 
 @given(st.text(max_size=12))
+@pytest.mark.slow
 def test_any_value_can_be_signed_in_process(value: str) -> None:
     """There the platform's own host is the client's, although nothing listens to that name."""
     with Store(None) as store:

@@ -353,6 +353,7 @@ BREAKING: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("damage", range(len(BREAKING)))
+@pytest.mark.slow
 def test_whatever_is_broken_it_is_told(made: Scene, project: Path, damage: int) -> None:
     intents = project / ".gpuform/intents"
     intents.mkdir(parents=True, exist_ok=True)

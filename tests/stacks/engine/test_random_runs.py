@@ -5,6 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from randomized import scenarios
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = [
     (scenarios.a_run_on_any_state, 60),
     (scenarios.a_history, 40),
