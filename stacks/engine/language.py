@@ -32,6 +32,8 @@ from gpuform.stacks.engine.project_modules import folder_and_entry, project_modu
 from gpuform.stacks.engine.refusals import Gate, Refusals
 from gpuform.stacks.engine.stray_failures import StrayFailures
 
+_FEWEST_THREADS = 16
+
 __all__ = ["Program", "ProgramError", "printing_to", "project_modules", "run"]
 
 
@@ -130,9 +132,9 @@ class _Run:
         loop = asyncio.new_event_loop()
         try:
             asyncio.set_event_loop(loop)
-            # Every registration in flight holds a thread; a thread is made only when needed.
-            # Those of a preview wait for nothing but providers.
-            threads = max(self.program.parallel, 1) * (1 if preview else 4)
+            # Every registration in flight holds a thread; a thread is made only when needed. Those
+            # of a preview wait for nothing but providers, others for the state as well.
+            threads = max(self.program.parallel * (1 if preview else 2), _FEWEST_THREADS)
             loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="rpc"))
             self.stray.watch(loop)
             with sparing.the_sdk():
