@@ -109,7 +109,7 @@ def test_jobs_at_the_same_time_leave_one_comment(
         outcomes = list(jobs.map(job, range(4)))
     (comment,) = server.comments
     assert Stamp.read(comment["body"])
-    assert "added" in outcomes
+    assert outcomes[3] in ("added", "edited")  # the youngest plan gives way to none
 
 
 def test_an_older_plan_takes_its_own_comment_back(
