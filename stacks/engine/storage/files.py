@@ -1,6 +1,7 @@
 """State in a folder of this machine, or of one that it has mounted."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -65,7 +66,12 @@ class Files:
     def entries(self, folder: str, after: str = "") -> list[Entry]:
         files = (path for path in self._path(folder).rglob("*") if path.is_file())
         named = sorted((path.relative_to(self.root).as_posix(), path) for path in files)
-        return [Entry(name, _modified(path)) for name, path in named if name > after]
+        found = []
+        for name, path in named:
+            with suppress(FileNotFoundError):  # gone meanwhile: another process's lock, say
+                if name > after:
+                    found.append(Entry(name, _modified(path)))
+        return found
 
     def where(self, name: str) -> str:
         return str(self._path(name))
