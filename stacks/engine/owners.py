@@ -101,7 +101,7 @@ class _Blind:
     """Reads secrets as nothing at all."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        raise NotImplementedError(f"nothing is written ({len(plaintext)}, {previous})")
+        raise AssertionError(f"nothing is written ({len(plaintext)}, {previous})")
 
     def decrypt(self, ciphertext: str) -> str:  # noqa: ARG002 - as a Crypter has it
         return "null"

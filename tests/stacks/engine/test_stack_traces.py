@@ -33,7 +33,7 @@ def bare(trace):
 
 
 @pytest.mark.parametrize("declare", [declared, bare])
-@pytest.mark.parametrize("source", ["program.py", "/work/program.py", "<string>", "/a b/ü.py"])
+@pytest.mark.parametrize("source", ["program.py", "/srv/program.py", "<string>", "/a b/ü.py"])
 def test_a_trace_is_that_of_the_sdk(declare, source):
     """The SDK's function, unmodified and with its two parts in our hands, on the same line."""
     found = {}
