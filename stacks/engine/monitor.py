@@ -68,6 +68,20 @@ class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
         return self._details
 
 
+def unimplemented(name: str) -> Callable[[object], NoReturn]:
+    """A method of the protocol that a monitor has not, as a server without it would answer.
+
+    Raises AttributeError for names that are none of the protocol's.
+    """
+    if not name[:1].isupper():
+        raise AttributeError(name)
+
+    def answer(_request: object) -> NoReturn:
+        raise RpcError(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name}")
+
+    return answer
+
+
 def _unavailable() -> NoReturn:
     """How a program learns that the run has ended: the SDK stops quietly."""
     raise RpcError(grpc.StatusCode.UNAVAILABLE, "the run has ended")
@@ -345,14 +359,7 @@ class Monitor:
         return resource_pb2.SupportsFeatureResponse(hasSupport=False)
 
     def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
-        """Every other method of the protocol, as a server without it would answer."""
-        if not name[:1].isupper():
-            raise AttributeError(name)
-
-        def unimplemented(_request: object) -> NoReturn:
-            raise RpcError(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name}")
-
-        return unimplemented
+        return unimplemented(name)
 
     def _refuse(self, what: str) -> NoReturn:
         message = f"{what}, which the embedded engine cannot do"

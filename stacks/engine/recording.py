@@ -13,7 +13,7 @@ from gpuform.stacks.engine import language, values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import EventBus
 from gpuform.stacks.engine.language import Program
-from gpuform.stacks.engine.monitor import FEATURES, Engine, RpcError, Target
+from gpuform.stacks.engine.monitor import FEATURES, Engine, RpcError, Target, unimplemented
 from gpuform.stacks.engine.registration import (
     Read,
     Registration,
@@ -106,14 +106,7 @@ class Recorder:
         return empty_pb2.Empty()
 
     def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
-        """Every other method of the protocol, as a server without it would answer."""
-        if not name[:1].isupper():
-            raise AttributeError(name)
-
-        def unimplemented(_request: object) -> NoReturn:
-            raise RpcError(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name}")
-
-        return unimplemented
+        return unimplemented(name)
 
     def _asked(self, request: Any, read: Callable[..., Any]) -> Any:
         target = self.target
