@@ -34,7 +34,7 @@ logger = logging.getLogger("gpuform.http")
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
 POOL_TIMEOUT = 120.0
-CONNECTIONS = 64
+CONNECTIONS = 64  # httpcore looks at all of them, again for each that is idle, at every request
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -64,7 +64,7 @@ class SnapshotManager:
         self._entries = Entries.loaded(self.base.resources, self.base.pending_operations)
         if self.write is not None:
             pace = self.journal.log.pace if self.journal is not None else Pace()
-            self._writer = Writer(self._log, self._traced_checkpoint, pace)
+            self._writer = Writer(self._log, self._checkpoint, pace)
             if any(each.type != "creating" for each in self.base.pending_operations):
                 self._writer.changed()  # those are over, and no checkpoint may go on saying them
 
@@ -249,10 +249,7 @@ class SnapshotManager:
             with span("state", "append to the journal"):
                 self.journal.append([self._encoded(change) for change in changes])
 
-    def _traced_checkpoint(self) -> None:
-        with span("state", "write a checkpoint"):
-            self._checkpoint()
-
+    @span("state", "write a checkpoint")
     def _checkpoint(self) -> None:
         """Everything that led to the checkpoint is in the journal before it is replaced."""
         if self.write is None:
