@@ -16,22 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from bucket_server import KEYS, Request, proxy, serving, url
+from writing_state import PROVIDER
 
-PROVIDER = """
-from pulumi.dynamic import CreateResult, Resource, ResourceProvider
-
-
-class Instant(ResourceProvider):
-    def create(self, props):
-        return CreateResult(props["name"], props)
-
-
-class Thing(Resource):
-    def __init__(self, name, opts=None):
-        super().__init__(Instant(), name, {"name": name, "text": "x" * 200}, opts)
-"""
 KINDS = ("journal", "checkpoint", "copy", "lock", "other")
 
 

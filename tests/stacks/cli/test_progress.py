@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,19 +22,6 @@ from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.review.paint import Paint
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
-
-
-class FakeClock:
-    """The platform's clock, moved by the test."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float, cancelled: threading.Event) -> None:
-        self.time += seconds
 
 
 class Noted(io.StringIO):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_clock import FakeClock
 
 from gpuform.providers.errors import Unreachable
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
@@ -34,19 +35,6 @@ from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.review.paint import Paint
-
-
-class FakeClock:
-    """The platform's clock, moved by the test."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float, cancelled: threading.Event) -> None:
-        self.time += seconds
 
 
 class DeadClock:
