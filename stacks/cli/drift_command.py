@@ -1,16 +1,13 @@
 """`gpuform drift`: what changed behind the stack's back, without a lock and without a change."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.review_command import CHANGES, FORMATS, write_review
+from gpuform.stacks.cli.flags import emulate_flag, output_flag
+from gpuform.stacks.cli.review_output import CHANGES, FORMATS, write_review
 from gpuform.stacks.cli.session import session, stack_flags
-
-if TYPE_CHECKING:
-    from gpuform.schemas.plan import Plan
 
 
 @click.command()
@@ -23,12 +20,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="As in `gpuform review`.",
 )
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to this file instead of stdout.",
-)
+@output_flag
 @click.option(
     "--save-plan",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -43,11 +35,7 @@ if TYPE_CHECKING:
     metavar="URN",
     help="Only this resource: a URN, a name, or a pattern with * or **.",
 )
-@click.option(
-    "--emulate",
-    is_flag=True,
-    help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
-)
+@emulate_flag
 @stack_flags
 def drift(
     form: str,
@@ -69,6 +57,7 @@ def drift(
       gpuform drift --detailed-exitcode --format github --output drift.md
     """
     from gpuform.stacks.cli.drifting import find_drift  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.plan_file import write_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
 
     with session() as current:
@@ -79,15 +68,9 @@ def drift(
         review = Review([StackFacts(plan)])
         write_review(review, form, output, current)
         if save_plan is not None:
-            _save(save_plan, plan)
+            write_plan(save_plan, plan)
         for text in problems:
             current.screen.warn(text)
     if problems:
         return FAILED
     return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS
-
-
-def _save(path: Path, plan: "Plan") -> None:
-    from gpuform.stacks.cli.plan_file import write_plan  # noqa: PLC0415 - not for help
-
-    write_plan(path, plan)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuform.stacks.cli.files import content_of, deliver
+from gpuform.stacks.cli.flags import output_flag
 from gpuform.stacks.cli.session import Session, session, stack_flags
 
 if TYPE_CHECKING:
@@ -33,12 +34,7 @@ _MOST = 60
     metavar="FILE",
     help="Draw what this plan does, in the colours and symbols of a review; - is stdin.",
 )
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to this file instead of stdout.",
-)
+@output_flag
 @click.option(
     "--most",
     type=click.IntRange(min=0),

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from gpuform.stacks.cli.arguments import ImportArguments
+from gpuform.stacks.cli.flags import emulate_flag, parallel_flag, yes_flag
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
@@ -67,19 +68,9 @@ def _given(
 )
 @click.option("--python", is_flag=True, help="Write Python, also where there is a topology.")
 @click.option("--preview-only", is_flag=True, help="Show what would be written, and do nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
-@click.option(
-    "--parallel",
-    "-p",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Most resource operations at a time; 256 when not given.",
-)
-@click.option(
-    "--emulate",
-    is_flag=True,
-    help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
-)
+@yes_flag
+@parallel_flag
+@emulate_flag
 @lock_flag
 @stack_flags
 def import_(**flags: Any) -> int:

@@ -4,19 +4,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuform.stacks.cli.flags import in_seconds
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import flag, remember
-from gpuform.stacks.engine.durations import seconds
 
 if TYPE_CHECKING:
     from gpuform.stacks.engine.lock import Patience
 
 
 def _remember_seconds(context: click.Context, parameter: click.Parameter, value: str) -> None:
-    try:
-        remember(context, parameter, seconds(value))
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from error
+    remember(context, parameter, in_seconds(context, parameter, value))
 
 
 lock_flag = click.option(

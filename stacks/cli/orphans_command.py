@@ -6,15 +6,8 @@ import click
 
 from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, SUCCESS
+from gpuform.stacks.cli.flags import emulate_flag, in_seconds
 from gpuform.stacks.cli.session import session, stack_flags
-from gpuform.stacks.engine.durations import seconds
-
-
-def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    try:
-        return seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), context, parameter) from error
 
 
 @click.command()
@@ -36,15 +29,11 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> 
     "--older-than",
     default="0",
     metavar="DURATION",
-    callback=_seconds,
+    callback=in_seconds,
     help="Leave out what is younger (30m, 12h); what is of unknown age stays.",
 )
 @click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
-@click.option(
-    "--emulate",
-    is_flag=True,
-    help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
-)
+@emulate_flag
 @stack_flags
 def orphans(
     platforms: tuple[str, ...],

@@ -1,24 +1,16 @@
 """`gpuform review`: what plans would do, for people who did not make them."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gpuform.stacks.cli.failures import FOUND, POLICY_VIOLATION, SUCCESS
-from gpuform.stacks.cli.files import content_of, deliver
+from gpuform.stacks.cli.files import content_of
+from gpuform.stacks.cli.flags import output_flag
 from gpuform.stacks.cli.forge_flags import forge_flags
-from gpuform.stacks.cli.session import Session, common_flags, session
+from gpuform.stacks.cli.review_output import CHANGES, FORMATS, write_review
+from gpuform.stacks.cli.session import common_flags, session
 from gpuform.stacks.forges.asked import Asked
-
-if TYPE_CHECKING:
-    from gpuform.stacks.review.facts import Review
-
-CHANGES = 2
-"""The exit code of --detailed-exitcode when there are changes, as Terraform has it."""
-
-FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
 
 
 @click.command()
@@ -32,12 +24,7 @@ FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
     show_default=True,
     help="github and gitlab are Markdown that folds; html is one page with nothing to load.",
 )
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to this file instead of stdout.",
-)
+@output_flag
 @click.option(
     "--detailed-exitcode",
     is_flag=True,
@@ -125,27 +112,3 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     if fail_on_danger and any(stack.dangers for stack in found.stacks):
         return FOUND
     return CHANGES if detailed_exitcode and found.has_changes else SUCCESS
-
-
-def write_review(found: "Review", form: str, output: Path | None, current: Session) -> None:
-    """Writes it to the file, or to the screen without one."""
-    deliver(_written(found, form, current, to_file=output is not None), output, current.screen)
-
-
-def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> str:
-    if form == "text":
-        from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
-        from gpuform.stacks.review.review_text import review_text  # noqa: PLC0415 - as above
-
-        return review_text(found, PLAIN if to_file else current.screen.paint) + "\n"
-    if form == "json":
-        from gpuform.stacks.review.review_json import review_document  # noqa: PLC0415 - as above
-
-        return json.dumps(review_document(found), indent=2, ensure_ascii=True) + "\n"
-    if form == "html":
-        from gpuform.stacks.review.html import html  # noqa: PLC0415 - as above
-
-        return html(found)
-    from gpuform.stacks.review.markdown import markdown  # noqa: PLC0415 - as above
-
-    return markdown(found, folded=form != "markdown")

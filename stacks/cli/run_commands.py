@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.flags import emulate_flag, parallel_flag, yes_flag
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
@@ -30,21 +31,11 @@ def _flags(*flags: Callable[[Any], Any]) -> Callable[[F], F]:
 
 
 _ALWAYS = (
-    click.option(
-        "--parallel",
-        "-p",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Most resource operations at a time; 256 when not given.",
-    ),
+    parallel_flag,
     click.option(
         "--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there."
     ),
-    click.option(
-        "--emulate",
-        is_flag=True,
-        help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
-    ),
+    emulate_flag,
     click.option(
         "--diff",
         is_flag=True,
@@ -110,7 +101,6 @@ _CONTINUE = click.option(
     is_flag=True,
     help="When a resource fails, go on with those that do not need it.",
 )
-_YES = click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
 _SKIP = click.option("--skip-preview", "-f", is_flag=True, help="Do it without a preview.")
 _MESSAGE = click.option(
     "--message",
@@ -160,7 +150,9 @@ def preview(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _CONTINUE, _PLAN, *_WRITING)
+@_flags(
+    yes_flag, _SKIP, _REFRESH, _EXPECT, _ALLOW, *_TARGETS, *_REPLACE, _CONTINUE, _PLAN, *_WRITING
+)
 def up(**flags: Any) -> int:
     """Create, change and delete resources until they are as declared.
 
@@ -177,7 +169,7 @@ def up(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _EXPECT, *_TARGETS, *_WRITING)
+@_flags(yes_flag, _SKIP, _EXPECT, *_TARGETS, *_WRITING)
 def refresh(**flags: Any) -> int:
     """Take over what the platforms say of every resource.
 
@@ -192,7 +184,7 @@ def refresh(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(_YES, _SKIP, _REFRESH, _ALLOW, *_TARGETS, _CONTINUE, *_WRITING)
+@_flags(yes_flag, _SKIP, _REFRESH, _ALLOW, *_TARGETS, _CONTINUE, *_WRITING)
 def destroy(**flags: Any) -> int:
     """Delete every resource of the stack.
 

@@ -5,16 +5,12 @@ from pathlib import Path
 import click
 
 from gpuform.stacks.cli.files import deliver
+from gpuform.stacks.cli.flags import output_flag
 from gpuform.stacks.cli.session import common_flags, session
 
 
 @click.command()
-@click.option(
-    "--output",
-    "-o",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to this file instead of stdout.",
-)
+@output_flag
 @click.option(
     "--of",
     "what",

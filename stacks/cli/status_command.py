@@ -5,6 +5,7 @@ import json
 import click
 
 from gpuform.stacks.cli.emulating import emulator_for
+from gpuform.stacks.cli.flags import emulate_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
 
@@ -16,11 +17,7 @@ from gpuform.stacks.cli.session import session, stack_flags
     is_flag=True,
     help="Ask the platforms now; the state stays as it is.",
 )
-@click.option(
-    "--emulate",
-    is_flag=True,
-    help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
-)
+@emulate_flag
 @stack_flags
 def status(as_json: bool, refresh: bool, emulate: bool) -> None:
     """Show the stack's resources: state, readiness, GPUs, cost, alerts.

@@ -1,0 +1,35 @@
+"""Flags that several commands have, in the same words."""
+
+from pathlib import Path
+
+import click
+
+from gpuform.stacks.engine.durations import seconds
+
+output_flag = click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file instead of stdout.",
+)
+emulate_flag = click.option(
+    "--emulate",
+    is_flag=True,
+    help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
+)
+parallel_flag = click.option(
+    "--parallel",
+    "-p",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Most resource operations at a time; 256 when not given.",
+)
+yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
+
+
+def in_seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
+    """A callback of click for durations: 30s, 10m, 12h."""
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from error
