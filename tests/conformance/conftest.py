@@ -15,7 +15,10 @@ from conformance.verbs import EngineVerbs, StockVerbs, Verbs
 from gpuform.providers.call import Call
 from gpuform.providers.clock import clock_from
 from gpuform.providers.emulator.server import environment
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import Intents
+from gpuform.providers.scp import offers
+from gpuform.providers.together import regions
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 
 
@@ -38,11 +41,21 @@ def platform(
     """The emulator without objects and faults, in the environment; the project is `tmp_path`."""
     emulator.heal()
     emulator.reset()
+    _forget_failed_lookups()
     for name, value in environment(emulator.server.url).items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     yield emulator
     emulator.heal()
+
+
+def _forget_failed_lookups() -> None:
+    """What a process could not look up once it does not try again: the faults of other tests."""
+    for kept in offers._listed.values():
+        for what in [what for what, found in kept.items() if isinstance(found, GpuformError)]:
+            del kept[what]
+    for client in [client for client, found in regions._listed.items() if isinstance(found, str)]:
+        del regions._listed[client]
 
 
 @pytest.fixture(params=MADE, ids=str)
