@@ -1,0 +1,1 @@
+"""The Slurm of the emulated clusters."""

@@ -1,0 +1,1 @@
+"""Kubernetes, the scheduler of a cluster, through its own client."""

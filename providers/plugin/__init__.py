@@ -1,0 +1,1 @@
+"""The provider plugin: the lifecycles, for every language of Pulumi."""

@@ -1,0 +1,1 @@
+"""Slurm, the scheduler of a cluster, through its own commands."""

@@ -1,0 +1,1 @@
+"""Ways in: credentials and addresses of clusters, for the tools of people."""
