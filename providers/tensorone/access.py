@@ -37,9 +37,7 @@ def _host(seen: Mapping[str, Any]) -> Host | None:
     because = f"it is {status}" if status != ClusterStatus.RUNNING else ""
     port = int(told.get("port") or 22)
     name = text_of(seen, "name")
-    return Host(
-        node=name, address=address, port=port, user=user, role="machine", because=because
-    )
+    return Host(node=name, address=address, port=port, user=user, role="machine", because=because)
 
 
 def _why(seen: Mapping[str, Any]) -> str:
