@@ -67,7 +67,7 @@ def _ssh(host: Host, wish: Wish) -> list[str]:
     user = wish.user or host.user
     port = ["-p", str(host.port)] if host.port != 22 else []
     place = f"{user}@{host.address}" if user else host.address
-    return ["ssh", *port, "--", place, *wish.command]
+    return ["ssh", *port, place, *(["--", *wish.command] if wish.command else [])]
 
 
 def _host(cluster: Cluster, via: Via, node: str) -> Host:

@@ -5,13 +5,19 @@ from pathlib import Path
 
 from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles, Written
 from gpuform.stacks.access.ssh_files import SshFiles
+from gpuform.stacks.access.ssh_hosts import without_clusters
 from gpuform.stacks.engine.state import Snapshot
 
 
-def ids_of(snapshot: Snapshot) -> frozenset[str]:
-    """The platform's ids of what a stack owns."""
-    owned = (entry for entry in snapshot.resources if entry.custom and not entry.external)
-    return frozenset(entry.id for entry in owned if entry.id)
+def deleted_ids(before: Snapshot, after: Snapshot) -> frozenset[str]:
+    """The platform's ids of what a run deleted, and not only let go."""
+    kept = {entry.id for entry in after.resources}
+    owned = (
+        entry
+        for entry in before.resources
+        if entry.custom and not (entry.external or entry.retain_on_delete)
+    )
+    return frozenset(entry.id for entry in owned if entry.id and entry.id not in kept)
 
 
 def forget_contexts(gone: frozenset[str], environ: Mapping[str, str]) -> list[Written]:
@@ -22,7 +28,18 @@ def forget_contexts(gone: frozenset[str], environ: Mapping[str, str]) -> list[Wr
     return KubeconfigFiles.of(None, environ).take_out(lambda _name, mark: mark.id in gone)
 
 
-def forget_hosts(project: str, stack: str, state: str) -> Path | None:
-    """Deletes the SSH hosts of a stack that has no more resources; the file, if there was one."""
-    files = SshFiles.of(None, project, stack, state)
-    return files.own.path if files.remove() else None
+def forget_hosts(gone: frozenset[str], project: str, stack: str, state: str) -> Path | None:
+    """Takes the hosts of deleted clusters out of the stack's file; the file, if they were there.
+
+    A file without any others is deleted. Raises EngineError when it cannot be changed.
+    """
+    own = SshFiles.of(None, project, stack, state).own
+    text = own.read()
+    kept = without_clusters(text, gone)
+    if kept == text:
+        return None
+    if kept:
+        own.update(lambda now: without_clusters(now, gone))
+    else:
+        own.delete()
+    return own.path

@@ -50,9 +50,7 @@ class SshFiles:
 
     def remove(self) -> bool:
         """Deletes the stack's file; whether there was one."""
-        found = self.own.path.exists()
-        self.own.path.unlink(missing_ok=True)
-        return found
+        return self.own.delete()
 
     def _with_line(self, text: str) -> str:
         """At the start: further down it would belong to the host above it."""

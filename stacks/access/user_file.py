@@ -60,6 +60,16 @@ class UserFile:
         except OSError as error:
             raise self._failed("changed", error) from None
 
+    def delete(self) -> bool:
+        """Deletes it; whether it was there."""
+        try:
+            self.path.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._failed("deleted", error) from None
+        return True
+
     def _update(self, change: Change) -> bool:
         while True:
             before = self.read()
