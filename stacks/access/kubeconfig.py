@@ -62,15 +62,15 @@ def without_contexts(text: str, where: str, is_meant: Callable[[str, Mark], bool
         for name, held in document.entries(section).items():
             ours = Mark.of(held)
             if ours is not None and any(ours.is_same(each) for each in gone.values()):
-                document = KubeconfigText(document.without(section, name, before), where)
+                document = document.without(section, name, before)
     if current in gone:
-        text = document.with_former(_former(document, gone, current))
-        document = KubeconfigText(text, where)
-    return document.without_head(before)
+        document = document.with_former(_former(document, gone, current))
+    return document.without_head(before).text
 
 
 def _with(text: str, where: str, credential: Credential, wanted: Wanted) -> str:
     document = KubeconfigText(text, where)
+    credential = _as_used(document, credential)
     if _is_there(document, credential) and (
         document.current == credential.name or not _is_to_be_used(document, wanted)
     ):
@@ -78,7 +78,7 @@ def _with(text: str, where: str, credential: Credential, wanted: Wanted) -> str:
     mark, current = credential.mark, marked(text, where).get(document.current)
     former = _mark_there(document, credential)
     text = without_contexts(text, where, lambda _name, each: each.is_same(mark))
-    document = KubeconfigText(_cleared(text, where, credential, wanted), where)
+    document = _cleared(KubeconfigText(text, where), credential, wanted)
     is_new = not document.meaning
     is_used = _is_to_be_used(document, wanted) or (current is not None and current.is_same(mark))
     keys = [*SECTIONS, *([CURRENT] if is_used else []), *(HEAD if is_new else [])]
@@ -86,10 +86,10 @@ def _with(text: str, where: str, credential: Credential, wanted: Wanted) -> str:
     marks = {"contexts": replace(mark, before={**known, **document.before(*keys)})}
     for section in reversed(SECTIONS):  # each new key comes before the others
         held = marks.get(section, mark).on(credential.held[section])
-        document = KubeconfigText(document.added(section, credential.name, held), where)
+        document = document.added(section, credential.name, held)
     if is_used:
-        document = KubeconfigText(document.with_current(credential.name), where)
-    return document.with_head() if is_new else document.text
+        document = document.with_current(credential.name)
+    return (document.with_head() if is_new else document).text
 
 
 def _is_to_be_used(document: KubeconfigText, wanted: Wanted) -> bool:
@@ -109,21 +109,31 @@ def _is_there(document: KubeconfigText, credential: Credential) -> bool:
     return True
 
 
+def _as_used(document: KubeconfigText, credential: Credential) -> Credential:
+    """With the namespace that the person chose, where the platform says none."""
+    chosen = {
+        "namespace": held["namespace"]
+        for held in document.entries("contexts").values()
+        if "namespace" in held and (mark := Mark.of(held)) and mark.is_same(credential.mark)
+    }
+    context = {**chosen, **credential.held["contexts"]}
+    return replace(credential, held={**credential.held, "contexts": context})
+
+
 def _mark_there(document: KubeconfigText, credential: Credential) -> Mark | None:
     marks = (Mark.of(held) for held in document.entries("contexts").values())
     return next((each for each in marks if each and each.is_same(credential.mark)), None)
 
 
-def _cleared(text: str, where: str, credential: Credential, wanted: Wanted) -> str:
-    """The text without entries of the name; EngineError when that is not wanted."""
-    document = KubeconfigText(text, where)
+def _cleared(document: KubeconfigText, credential: Credential, wanted: Wanted) -> KubeconfigText:
+    """Without entries of the name; EngineError when that is not wanted."""
     for section in SECTIONS:
         if credential.name not in document.entries(section):
             continue
         if not wanted.force:
             raise taken(document, section, credential.name)
-        document = KubeconfigText(document.without(section, credential.name, {}), where)
-    return document.text
+        document = document.without(section, credential.name, {})
+    return document
 
 
 def taken(document: KubeconfigText, section: str, name: str) -> EngineError:

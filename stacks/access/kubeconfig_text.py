@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -94,66 +94,68 @@ class KubeconfigText:
                 found[key] = self._body[pair.colon : pair.end]
         return found
 
-    def added(self, section: str, name: str, held: Mapping[str, Any]) -> str:
+    def added(self, section: str, name: str, held: Mapping[str, Any]) -> Self:
         """With an entry of a name that is not there yet."""
         entry = {"name": name, section.removesuffix("s"): held}
         wanted = {**self.meaning, section: [entry, *(self.meaning.get(section) or [])]}
-        return self._checked(self._with_item(section, entry), wanted)
+        return self._with_body(self._with_item(section, entry))._checked(wanted)
 
-    def without(self, section: str, name: str, before: Before) -> str:
+    def without(self, section: str, name: str, before: Before) -> Self:
         """Without an entry; an emptied section is as it was before, if that is known."""
         at, item = self._item(section, name)
         left = [each for n, each in enumerate(self.meaning[section]) if n != at]
         if left:
-            return self._checked(self._without_item(section, at), {**self.meaning, section: left})
+            made = self._with_body(self._without_item(section, at))
+            return made._checked({**self.meaning, section: left})
         wanted = {key: value for key, value in self.meaning.items() if key != section}
         if section in before and before[section] is None:
-            return self._checked(self._without_key(section, item), wanted)
-        text = self._emptied(section, item, before.get(section))
-        made = KubeconfigText(self._bom + text, self.where)
+            return self._with_body(self._without_key(section, item))._checked(wanted)
+        made = self._with_body(self._emptied(section, item, before.get(section)))
         if made.meaning.get(section):
             raise self._problem(f"{section} cannot be emptied", self._pairs[section].key)
-        return self._checked(text, {**wanted, section: made.meaning.get(section)})
+        return made._checked({**wanted, section: made.meaning.get(section)})
 
-    def with_current(self, name: str) -> str:
+    def with_current(self, name: str) -> Self:
         """With this context as the current one."""
         return self._with_scalar(CURRENT, name)
 
-    def with_former(self, before: str | None) -> str:
+    def with_former(self, before: str | None) -> Self:
         """With what stood behind `current-context` once, or without the key."""
         pair = self._pairs[CURRENT]
         if before is None:
             wanted = {key: value for key, value in self.meaning.items() if key != CURRENT}
-            return self._checked(self._without_key(CURRENT, pair.value), wanted)
-        text = self._body[: pair.colon] + before + self._body[pair.end :]
-        made = KubeconfigText(self._bom + text, self.where)
-        return self._checked(text, {**self.meaning, CURRENT: made.meaning.get(CURRENT)})
+            return self._with_body(self._without_key(CURRENT, pair.value))._checked(wanted)
+        made = self._with_body(self._body[: pair.colon] + before + self._body[pair.end :])
+        return made._checked({**self.meaning, CURRENT: made.meaning.get(CURRENT)})
 
-    def with_head(self) -> str:
+    def with_head(self) -> Self:
         """With `apiVersion` and `kind`, which it has not got yet."""
         document = self
         for key in reversed(HEAD):
-            document = KubeconfigText(document._with_scalar(key, HEAD[key]), self.where)
-        return document.text
+            document = document._with_scalar(key, HEAD[key])
+        return document
 
-    def without_head(self, before: Before) -> str:
+    def without_head(self, before: Before) -> Self:
         """Without these keys, if they came with gpuform and nothing else is left."""
         document = self
         if set(self.meaning) == set(HEAD) == {key for key in HEAD if before.get(key, "") is None}:
             for key in HEAD:
                 pair = document._pairs[key]
                 wanted = {k: v for k, v in document.meaning.items() if k != key}
-                text = document._checked(document._without_key(key, pair.value), wanted)
-                document = KubeconfigText(text, self.where)
-        return document.text
+                made = document._with_body(document._without_key(key, pair.value))
+                document = made._checked(wanted)
+        return document
 
     def _read(self) -> tuple[MappingNode | None, dict[str, Any]]:
         readable = self._body
         if "\t" in readable and _is_json(readable):
             readable = readable.replace("\t", " ")  # YAML wants no tabs between JSON's parts
         try:
-            root = yaml.SafeLoader(readable).get_single_node()
-            meaning = yaml.SafeLoader(readable).get_single_data()
+            loader = yaml.SafeLoader(readable)
+            root = loader.get_single_node()
+            # Merge keys are gone from a node once it is constructed.
+            members = list(root.value) if isinstance(root, MappingNode) else []
+            meaning = None if root is None else loader.construct_document(root)
         except yaml.MarkedYAMLError as error:
             raise NotEdited(
                 f"{_place(self.where, error.problem_mark)}: this is not YAML that can be edited: "
@@ -162,10 +164,11 @@ class KubeconfigText:
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             kind = type(error).__name__
             raise NotEdited(f"{self.where}: this is not YAML that can be edited ({kind})") from None
-        if meaning is None:
+        if root is None or meaning is None:
             return None, {}
         if not isinstance(root, MappingNode) or not isinstance(meaning, dict):
             raise NotEdited(f"{self.where}: this is no kubeconfig: it does not hold an object")
+        root.value = members
         return root, meaning
 
     def _members(self) -> dict[str, _Pair]:
@@ -182,6 +185,9 @@ class KubeconfigText:
                 raise self._problem(f"{name} is an alias of something else", key)
             if not pair.is_empty and isinstance(value, SequenceNode) != (name in SECTIONS):
                 raise self._problem(f"{name} is not {_KIND_OF.get(name, 'a list')}", key)
+        for name in (*SECTIONS, CURRENT):
+            if self.meaning.get(name) and name not in found:
+                raise NotEdited(f"{self.where}: {name} comes with a merge key: write it out")
         return found
 
     def _names(self, section: str) -> list[str | None]:
@@ -242,13 +248,13 @@ class KubeconfigText:
         text = self._without_lines(self._dash(pair.value, 0), _end(item))
         return text[: pair.colon] + (" []" if before is None else before) + text[pair.colon :]
 
-    def _with_scalar(self, key: str, value: str) -> str:
+    def _with_scalar(self, key: str, value: str) -> Self:
         pair, wanted = self._pairs.get(key), {**self.meaning, key: value}
         if pair is None:
-            return self._checked(self._with_key(key, value), wanted)
+            return self._with_body(self._with_key(key, value))._checked(wanted)
         said = f" {json.dumps(value, ensure_ascii=False)}"
         text = self._body[: pair.colon] + said + self._body[pair.end :]
-        return self._checked(text, wanted)
+        return self._with_body(text)._checked(wanted)
 
     def _with_key(self, key: str, value: Any) -> str:
         """With a new key, before all others: what comes last may end in many ways."""
@@ -328,16 +334,18 @@ class KubeconfigText:
         dash = self._dash(sequence, 0)
         return dash - self._line_start(dash)
 
-    def _checked(self, body: str, wanted: Mapping[str, Any]) -> str:
-        """The text, which has to say what is wanted and nothing else."""
-        text = self._bom + body
-        if KubeconfigText(text, self.where).meaning != wanted:
+    def _with_body(self, body: str) -> Self:
+        return type(self)(self._bom + body, self.where)
+
+    def _checked(self, wanted: Mapping[str, Any]) -> Self:
+        """The same, which has to say what is wanted and nothing else."""
+        if self.meaning != wanted:
             raise NotEdited(
                 f"{self.where}: the file cannot be edited as it is written",
                 hint="Nothing was changed. Let kubectl write it anew (any `kubectl config set-...` "
                 "does), or choose another file with --file.",
             )
-        return text
+        return self
 
     def _problem(self, message: str, node: Node) -> NotEdited:
         return NotEdited(
