@@ -4,13 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from gpuform.stacks.access.credentials import Credential
-from gpuform.stacks.access.kubeconfig_text import (
-    CURRENT,
-    HEAD,
-    SECTIONS,
-    Before,
-    KubeconfigText,
-)
+from gpuform.stacks.access.kubeconfig_source import CURRENT, HEAD, SECTIONS
+from gpuform.stacks.access.kubeconfig_text import Before, KubeconfigText
 from gpuform.stacks.access.marks import Mark
 from gpuform.stacks.engine.errors import EngineError
 
@@ -111,11 +106,11 @@ def _is_there(document: KubeconfigText, credential: Credential) -> bool:
 
 def _as_used(document: KubeconfigText, credential: Credential) -> Credential:
     """With the namespace that the person chose, where the platform says none."""
-    chosen = {
-        "namespace": held["namespace"]
-        for held in document.entries("contexts").values()
-        if "namespace" in held and (mark := Mark.of(held)) and mark.is_same(credential.mark)
-    }
+    chosen = {}
+    for held in document.entries("contexts").values():
+        mark = Mark.of(held)
+        if mark is not None and mark.is_same(credential.mark) and "namespace" in held:
+            chosen = {"namespace": held["namespace"]}
     context = {**chosen, **credential.held["contexts"]}
     return replace(credential, held={**credential.held, "contexts": context})
 

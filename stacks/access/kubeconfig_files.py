@@ -14,7 +14,8 @@ from gpuform.stacks.access.kubeconfig import (
     with_credentials,
     without_contexts,
 )
-from gpuform.stacks.access.kubeconfig_text import SECTIONS, KubeconfigText
+from gpuform.stacks.access.kubeconfig_source import SECTIONS
+from gpuform.stacks.access.kubeconfig_text import KubeconfigText
 from gpuform.stacks.access.marks import Mark
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.errors import EngineError
