@@ -60,7 +60,7 @@ def texts(draw: st.DrawFn) -> str:
     for line in text.splitlines():
         key, _, rest = line.partition(": ")
         if rest == "[]" and not line.startswith((" ", "-")):
-            line = f"{key}: {draw(_LITERALS)}".rstrip()  # noqa: PLW2901 - as written by hand
+            line = f"{key}: {draw(_LITERALS).replace('&', f'&{key}-')}".rstrip()  # noqa: PLW2901 - as written by hand
         is_top = not line.startswith((" ", "-"))
         if is_top and draw(st.integers(0, 4)) == 0:
             lines.append(draw(st.sampled_from(["# - a comment", "", "#"])))
