@@ -25,6 +25,7 @@ from gpuform.providers.call import Call
 from gpuform.providers.edge import Edge, unexpected
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NotReady
 from gpuform.providers.properties import PROVIDER_KEY, Properties, plain, to_pulumi
+from gpuform.schemas.access import Access
 from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
@@ -97,6 +98,14 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         nothing when there is none yet.
         """
         return Footprint()
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:  # noqa: ARG003 - a hook
+        """How people get on an object of these outputs, its credentials in the clear.
+
+        None where there is nothing to get on.
+        """
+        return None
 
     @classmethod
     def in_use(cls, settings: Settings, id_: str) -> float | None:  # noqa: ARG003 - a hook

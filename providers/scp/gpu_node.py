@@ -13,6 +13,7 @@ from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp import moving, offers
+from gpuform.providers.scp.access import node_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.fabrics import fabric_of_id
 from gpuform.providers.scp.footprint import node_footprint
@@ -24,6 +25,7 @@ from gpuform.providers.scp.pool_nodes import shown
 from gpuform.providers.scp.pool_plan import Fabric, Wanted
 from gpuform.providers.scp.states import is_leaving, power_of
 from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.footprint import Footprint
@@ -206,6 +208,11 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """One server."""
         return node_footprint(values, seen)
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+        """By SSH, if it has a public address."""
+        return node_access(seen)
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

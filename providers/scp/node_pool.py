@@ -16,6 +16,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp import moving, offers, pool_changes
+from gpuform.providers.scp.access import pool_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import pool_footprint
 from gpuform.providers.scp.ledger import Ledger
@@ -28,6 +29,7 @@ from gpuform.providers.scp.pool_plan import DeclaredPool
 from gpuform.providers.scp.pool_work import PoolWork, Seen, outputs_of, target_of
 from gpuform.providers.scp.states import is_leaving, power_of
 from gpuform.providers.waiting import Look, wait_until_gone
+from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
@@ -189,6 +191,11 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """Its servers, those that run and those that are stopped."""
         return pool_footprint(values, seen)
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+        """Its nodes with a public address, by SSH."""
+        return pool_access(seen)
 
     @classmethod
     def planned_changes(

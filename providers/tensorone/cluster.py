@@ -19,12 +19,14 @@ from gpuform.providers.errors import ApiError, Conflict, GpuformError, NotFound,
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
+from gpuform.providers.tensorone.access import cluster_access
 from gpuform.providers.tensorone.client import client_for
 from gpuform.providers.tensorone.course import Course, out_of_stock
 from gpuform.providers.tensorone.footprint import cluster_footprint
 from gpuform.providers.tensorone.freshness import Sighting
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
 from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.footprint import Footprint
@@ -214,6 +216,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """At the platform's own rate while that holds."""
         return cluster_footprint(values, seen)
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+        """Its one host by SSH, and its mapped ports."""
+        return cluster_access(seen)
 
     @classmethod
     def in_use(cls, settings: Settings, id_: str) -> float | None:

@@ -158,6 +158,7 @@ class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
     proxy_url: pulumi.Output[str | None]
     port_urls: pulumi.Output[dict[str, str]]
     ssh_command: pulumi.Output[str | None]
+    ssh_connection: pulumi.Output[dict[str, Any] | None]
     availability_zone: pulumi.Output[str | None]
     storage_type: pulumi.Output[str | None]
     gpu_health: pulumi.Output[str | None]

@@ -20,9 +20,11 @@ from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
 from gpuform.providers.together import regions
+from gpuform.providers.together.access import cluster_access
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.footprint import cluster_footprint
 from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
+from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem, WireModel
@@ -242,6 +244,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """GPUs by the way they are paid for, and a volume that comes with it."""
         return cluster_footprint(values, seen)
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+        """Its kubeconfig, its workers by SSH, and Slurm's login node."""
+        return cluster_access(seen)
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

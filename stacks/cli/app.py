@@ -36,6 +36,12 @@ _COMMANDS = {
         "status_command",
         "Show the stack's resources: state, readiness, GPUs, cost, alerts.",
     ),
+    "kubeconfig": (
+        "kubeconfig_command",
+        "Put clusters' credentials into your kubeconfig.",
+    ),
+    "ssh-config": ("ssh_config_command", "Write the stack's machines as hosts for SSH."),
+    "connect": ("connect_command", "Get on a cluster."),
     "logs": (
         "logs_command",
         "Show what happened in a run: what it changed, step by step, and what was said.",

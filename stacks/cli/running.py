@@ -15,6 +15,7 @@ from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FAILED, POLICY_VIOLATION, SUCCESS, UNEXPECTED_CHANGES
+from gpuform.stacks.cli.forgetting import forget_deleted
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import warn_of_recovery
@@ -160,6 +161,7 @@ class Run:
         outcome = self._deploy(preview=False, bound=bound, keeper=keeper)
         log = keeper.log(self.view.plan(outcome), self.stack, outcome)
         self.stack.finish(run, outcome, log.model_dump_json(exclude_defaults=True).encode())
+        forget_deleted(self.session, self.stack, outcome.snapshot)
         return self._judged(outcome)
 
     @property

@@ -1,21 +1,15 @@
 """What `gpuform status` shows, gathered from the state, the platforms and Lens; nothing changes."""
 
-import tempfile
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.intents import Intents
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.footprint import Footprint
 from gpuform.stacks.cli.appraising import config_of
-from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.provider_host import ProviderHost
+from gpuform.stacks.engine.live_reading import read_now
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
@@ -26,8 +20,6 @@ from gpuform.stacks.pricing.footprints import footprint_now
 from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.outputs_text import shown
 from gpuform.stacks.review.status_text import Monitoring, ResourceStatus, Status
-
-READERS = 32
 
 
 def status_of(stack: Stack, environ: Mapping[str, str], *, refresh: bool) -> Status:
@@ -58,26 +50,15 @@ def _read(
     stack: Stack, config: Mapping[str, str], entries: list[ResourceState]
 ) -> list[ResourceStatus]:
     """Each resource as its platform shows it; as stored, and why, where that cannot be had."""
-    with tempfile.TemporaryDirectory() as empty:
-        # The record of creates under way belongs to the runs that make them.
-        intents = Intents(Path(empty))
-        host = ProviderHost(
-            stack.project.name,
-            config,
-            lambda urn, timeout: Call(urn=urn, timeout=timeout, intents=intents),
-        )
-
-        def one(entry: ResourceState) -> ResourceStatus:
-            try:
-                read = host.read(entry.urn, entry.id, entry.inputs, entry.outputs)
-            except EngineError as error:
-                return _status(entry, entry.outputs, problem=str(error))
-            if read is None:
-                return _status(entry, {}, problem="it is gone from the platform")
-            return _status(entry, read[0].outputs)
-
-        with ThreadPoolExecutor(READERS, thread_name_prefix="status") as pool:
-            return list(pool.map(one, entries))
+    found = []
+    for entry, seen in zip(entries, read_now(stack.project.name, config, entries), strict=True):
+        if seen.problem:
+            found.append(_status(entry, entry.outputs, problem=seen.problem))
+        elif seen.outputs is None:
+            found.append(_status(entry, {}, problem="it is gone from the platform"))
+        else:
+            found.append(_status(entry, seen.outputs))
+    return found
 
 
 def _status(entry: ResourceState, outputs: PropertyMap, problem: str = "") -> ResourceStatus:

@@ -47,6 +47,7 @@ def test_every_command_is_there() -> None:
         *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review"),
         *("login", "logout", "state recover", "logs", "doctor", "graph", "convert"),
         *("import", "orphans", "fetch-plan", "drift"),
+        *("kubeconfig", "ssh-config", "connect"),
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),
