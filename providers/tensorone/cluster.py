@@ -18,6 +18,7 @@ from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import ApiError, Conflict, GpuformError, NotFound, NotReady
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
 from gpuform.providers.tensorone.client import client_for
 from gpuform.providers.tensorone.course import Course, out_of_stock
@@ -209,6 +210,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     actions = ClusterActions
     gpus_field = "gpu_count"
     planned = frozenset({"state", *BY_START})
+    power = Power("state", "running", "stopped")
 
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
@@ -228,6 +230,16 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         if used is None:
             raise GpuformError(f"tensorone: the answer about {id_} tells no use of its GPUs")
         return used / 100
+
+    @classmethod
+    def is_off(cls, seen: Mapping[str, Any]) -> bool:
+        """Stopped, by whom ever."""
+        return seen.get("status") in (ClusterStatus.STOPPED, ClusterStatus.STOPPING)
+
+    @classmethod
+    def created_at(cls, seen: Mapping[str, Any]) -> float | None:
+        """By the platform."""
+        return unix_time(seen.get("created_at"))
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

@@ -244,6 +244,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return cluster_footprint(values, seen)
 
     @classmethod
+    def created_at(cls, seen: Mapping[str, Any]) -> float | None:
+        """By the platform."""
+        return unix_time(seen.get("created_at"))
+
+    @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:
         """Degraded, or without credit."""
         return old.get("status") in CLUSTER_STUCK
