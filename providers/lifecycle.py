@@ -118,7 +118,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
 
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:  # noqa: ARG003 - a hook
-        """When an object of these outputs was made, in Unix seconds; None where that is not told."""
+        """When an object of these outputs was made, in Unix seconds; None where nobody tells."""
         return None
 
     @classmethod

@@ -6,9 +6,9 @@ the outputs, so that a state alone tells what is due.
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from functools import cache
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, Field
@@ -24,7 +24,8 @@ Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00")
-_UNITS: Final = {"w": 604800, "d": 86400, "h": 3600, "m": 60}
+_DAY: Final = 86400
+_UNITS: Final = (7 * _DAY, _DAY, 3600, 60)
 _TTL: Final = re.compile(r"(?:(\d{1,5})w)?(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?")
 
 
@@ -35,8 +36,7 @@ def end_of(expires: str) -> float:
     """
     try:
         if _DATE.fullmatch(expires):
-            day = date.fromisoformat(expires)
-            return datetime.combine(day, time(), UTC).timestamp() + timedelta(days=1).total_seconds()
+            return datetime.combine(date.fromisoformat(expires), time(), UTC).timestamp() + _DAY
         moment = datetime.fromisoformat(expires)
     except (ValueError, OverflowError):
         moment = None
@@ -55,7 +55,7 @@ def seconds_of(ttl: str) -> float:
     """
     match = _TTL.fullmatch(ttl)
     parts = match.groups(default="0") if match and ttl else ()
-    seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS.values(), strict=False))
+    seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS, strict=False))
     if not seconds:
         raise ValueError(
             f"{ttl} is no time to live: write weeks, days, hours and minutes, such as 14d, 36h or "
@@ -97,7 +97,7 @@ DayTime = Annotated[str, AfterValidator(_checked_time)]
 class ScheduleInputs(InputModel):
     """The hours in which something runs; outside of them `gpuform expire` stops it."""
 
-    retired_names = {
+    retired_names: ClassVar[Mapping[str, str]] = {
         "from": "start",
         "to": "stop",
         "end": "stop",
@@ -120,8 +120,8 @@ class ScheduleInputs(InputModel):
         examples=["20:00"],
     )
     time_zone: Annotated[str, AfterValidator(_checked_zone)] = Field(
-        description="IANA name of the time zone. A time that its clocks skip is the moment when they "
-        "jump; of one that they show twice, start is the first and stop the second.",
+        description="IANA name of the time zone. A time that its clocks skip is the moment when "
+        "they jump; of one that they show twice, start is the first and stop the second.",
         examples=["Europe/Berlin"],
     )
 
@@ -160,7 +160,7 @@ Schedule = Annotated[
     Recorded,
     Field(
         description="The hours in which it runs: `gpuform expire` stops it when they end, and "
-        "starts it when they begin. In between, being stopped is no drift, and `up` starts nothing.",
+        "starts it when they begin. Being stopped in between is no drift, and `up` starts nothing.",
         examples=[
             {
                 "days": ["mon", "tue", "wed", "thu", "fri"],
@@ -176,7 +176,9 @@ Schedule = Annotated[
 def lifetime_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with the three together."""
     if values.get("expires") is not None and values.get("ttl") is not None:
-        yield Problem("ttl", "does not go with expires, which says the end itself: keep one of them")
+        yield Problem(
+            "ttl", "does not go with expires, which says the end itself: keep one of them"
+        )
 
 
 def has_end(values: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """When something is to run: hours of days in a time zone, as moments. Pure.
 
-A window begins at `start` and ends at the next `stop` after it, by the zone's wall clock, on each of
-the days. A time that the clocks skip is the moment at which they jump; of a time that they show
+A window begins at `start` and ends at the next `stop` after it, by the zone's wall clock, on each
+of the days. A time that the clocks skip is the moment at which they jump; of a time that they show
 twice, `start` is the first and `stop` the second.
 """
 

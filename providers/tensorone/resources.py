@@ -149,7 +149,7 @@ class ClusterArguments(TypedDict):
     # hours. A replacement counts anew. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
     # The hours in which it runs: `gpuform expire` stops it when they end, and starts it when they
-    # begin. In between, being stopped is no drift, and `up` starts nothing. (recorded, nothing is
+    # begin. Being stopped in between is no drift, and `up` starts nothing. (recorded, nothing is
     # sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
 

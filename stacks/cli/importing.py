@@ -17,6 +17,7 @@ from gpuform.stacks.adopting.planning import Adoption, Target, adoption_of
 from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import ImportArguments, RunArguments
 from gpuform.stacks.cli.emulating import emulator_for
+from gpuform.stacks.cli.expiring import Expiry
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.import_choices import request_of
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
@@ -129,8 +130,13 @@ class _Import:
             parallel=self.arguments.parallel,
             target=tuple(each.urn for each in targets),
         )
-        view = view_of(arguments, self.session, Appraiser.of_prices(stack))
-        Run(arguments, self.session, stack, self.lock, [], view, judge=_refuse_changes).go()
+        appraiser = Appraiser.of_prices(stack)
+        view = view_of(arguments, self.session, appraiser)
+        expiry = Expiry.of(stack, appraiser.clock)
+        run = Run(
+            arguments, self.session, stack, self.lock, [], view, expiry, judge=_refuse_changes
+        )
+        run.go()
 
     def _finish(self, adoption: Adoption, names: Sequence[Target]) -> None:
         """The state has the objects: their entries need no ids any more."""
@@ -151,8 +157,10 @@ class _Import:
                 target=tuple(each.urn for each in adopted),
             )
             stack = self.open()
-            view = view_of(arguments, self.session, Appraiser.of_prices(stack))
-            code = Run(arguments, self.session, stack, self.lock, [], view).go()
+            appraiser = Appraiser.of_prices(stack)
+            view = view_of(arguments, self.session, appraiser)
+            expiry = Expiry.of(stack, appraiser.clock)
+            code = Run(arguments, self.session, stack, self.lock, [], view, expiry).go()
         left = len(targets) - len(adopted)
         if left:
             screen.warn(f"error: {counted(left, 'object')} not adopted: run the command again")

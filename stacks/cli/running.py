@@ -14,6 +14,7 @@ from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.emulating import emulator_for
+from gpuform.stacks.cli.expiring import Expiry
 from gpuform.stacks.cli.failures import FAILED, POLICY_VIOLATION, SUCCESS, UNEXPECTED_CHANGES
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
@@ -66,7 +67,10 @@ def run(arguments: RunArguments, session: Session) -> int:
         held.enter_context(_profile(arguments.profile))
         appraiser = Appraiser.of(stack, session.environ, _given(arguments))
         view = view_of(arguments, session, appraiser)
-        run = Run(arguments, session, stack, lock, log, view, saved, has_gates=appraiser.has_gates)
+        expiry = Expiry.of(stack, appraiser.clock)
+        run = Run(
+            arguments, session, stack, lock, log, view, expiry, saved, has_gates=appraiser.has_gates
+        )
         return run.go()
 
 
@@ -128,6 +132,7 @@ class Run:
     lock: StackLock | None
     log: list[Listener]
     view: View
+    expiry: Expiry
     saved: SavedPlan | None = None
     judge: Callable[[Outcome], None] = lambda _outcome: None
     has_gates: bool = False
@@ -154,12 +159,15 @@ class Run:
             if not self._may_go_on(outcome):
                 self.session.screen.print("Nothing was changed.")
                 return FAILED
+            if arguments.operation == "expire":
+                self.expiry.begin(outcome)
         origin = origin_of(self.stack, self.session.environ, arguments.message, saved)
         run = self.stack.begin(arguments.operation, origin)
         keeper = LogKeeper(Stopwatch(clock_from(os.environ)))
         outcome = self._deploy(preview=False, bound=bound, keeper=keeper)
         log = keeper.log(self.view.plan(outcome), self.stack, outcome)
         self.stack.finish(run, outcome, log.model_dump_json(exclude_defaults=True).encode())
+        self.expiry.settle(outcome)
         return self._judged(outcome)
 
     @property
@@ -208,7 +216,17 @@ class Run:
             )
             self.session.screen.warn(f"error: {happened}")
             return UNEXPECTED_CHANGES
+        if self.arguments.operation == "expire":
+            self._tell_untold()
+            return self.expiry.exit_code(outcome, preview=self.arguments.preview_only)
         return SUCCESS
+
+    def _tell_untold(self) -> None:
+        for name in self.expiry.untold():
+            self.session.screen.warn(
+                f"error: {name}: nobody tells when it was made, which its ttl counts from: "
+                "declare expires instead"
+            )
 
     def _deploy(
         self, *, preview: bool, bound: Bound | None = None, keeper: LogKeeper | None = None
@@ -221,11 +239,13 @@ class Run:
             preview=preview,
             refresh=arguments.refresh,
             parallel=arguments.parallel or DEFAULT_PARALLEL,
-            rules=RULES,
+            rules=(*RULES, self.expiry.expired.refused),
             selection=arguments.selection,
             continue_on_error=arguments.continue_on_error,
             bound=bound,
         )
+        if arguments.operation == "expire":
+            options = self.expiry.options(options)
         listeners = [self.view.begin(title), *self.log]
         events = EventBus([*listeners, keeper] if keeper else listeners, self.session.verbose)
         deployment = Deployment(subject, options, events)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.call import Call
+from gpuform.providers.clock import clock_from
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import Intents
 from gpuform.providers.lens.client import client_for, is_configured
@@ -20,6 +21,7 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
 from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.expiry.noticing import notices_of_entries
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
 from gpuform.stacks.pricing.footprints import footprint_now
@@ -41,7 +43,11 @@ def status_of(stack: Stack, environ: Mapping[str, str], *, refresh: bool) -> Sta
         if not (entry.delete or entry.pending_replacement)
     ]
     book = PriceBook.read(stack.project.directory)
-    found = _read(stack, config, entries) if refresh else [_stored(entry) for entry in entries]
+    now = clock_from(environ).now()
+    if refresh:
+        found = _read(stack, config, entries, now)
+    else:
+        found = [_stored(entry, now) for entry in entries]
     found = [replace(each, footprint=priced(each.footprint, book)) for each in found]
     cost = cost_of((each.name, each.footprint) for each in found)
     settings = Settings(config=config.get, environ=environ)
@@ -50,12 +56,12 @@ def status_of(stack: Stack, environ: Mapping[str, str], *, refresh: bool) -> Sta
     return Status(stack.name, found, monitoring, cost if is_told else None)
 
 
-def _stored(entry: ResourceState) -> ResourceStatus:
-    return _status(entry, entry.outputs)
+def _stored(entry: ResourceState, now: float) -> ResourceStatus:
+    return _status(entry, entry.outputs, now)
 
 
 def _read(
-    stack: Stack, config: Mapping[str, str], entries: list[ResourceState]
+    stack: Stack, config: Mapping[str, str], entries: list[ResourceState], now: float
 ) -> list[ResourceStatus]:
     """Each resource as its platform shows it; as stored, and why, where that cannot be had."""
     with tempfile.TemporaryDirectory() as empty:
@@ -71,22 +77,25 @@ def _read(
             try:
                 read = host.read(entry.urn, entry.id, entry.inputs, entry.outputs)
             except EngineError as error:
-                return _status(entry, entry.outputs, problem=str(error))
+                return _status(entry, entry.outputs, now, problem=str(error))
             if read is None:
-                return _status(entry, {}, problem="it is gone from the platform")
-            return _status(entry, read[0].outputs)
+                return _status(entry, {}, now, problem="it is gone from the platform")
+            return _status(entry, read[0].outputs, now)
 
         with ThreadPoolExecutor(READERS, thread_name_prefix="status") as pool:
             return list(pool.map(one, entries))
 
 
-def _status(entry: ResourceState, outputs: PropertyMap, problem: str = "") -> ResourceStatus:
+def _status(
+    entry: ResourceState, outputs: PropertyMap, now: float, problem: str = ""
+) -> ResourceStatus:
     type_ = short_type(entry.type)
     platform, _, kind = type_.partition(":")
     summary = summary_of(platform, kind, shown(outputs)) if outputs else Summary()
     seen = replace(entry, outputs=outputs)
     footprint = footprint_now(seen) if outputs and not entry.external else Footprint()
-    return ResourceStatus(name_of(entry.urn), type_, entry.id, summary, problem, footprint)
+    notices = notices_of_entries([seen], now) if outputs else ()
+    return ResourceStatus(name_of(entry.urn), type_, entry.id, summary, problem, footprint, notices)
 
 
 def _monitoring(settings: Settings) -> Monitoring:

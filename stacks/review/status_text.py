@@ -7,6 +7,7 @@ from typing import Any
 from gpuform.providers.summary import Summary
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
+from gpuform.schemas.notices import Notice
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.cost_text import cost_text, money
@@ -23,7 +24,8 @@ _COLUMNS = ("NAME", "TYPE", "STATE", "READY", "GPUS", "COST")
 class ResourceStatus:
     """One resource. `problem` says why it could not be read, if it was asked for.
 
-    `footprint` is what it takes up, priced; None where nothing is told of it.
+    `footprint` is what it takes up, priced; None where nothing is told of it. `notices` are what
+    there is to know of it.
     """
 
     name: str
@@ -32,6 +34,7 @@ class ResourceStatus:
     summary: Summary
     problem: str = ""
     footprint: Footprint | None = None
+    notices: Sequence[Notice] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
         yield paint("warning", line) if summary.ready is False else line
         notes = [f"not ready: {summary.reason}"] if summary.ready is False else []
         notes += [f"alert: {alert}" for alert in summary.alerts]
+        notes += [notice.text for notice in resource.notices]
         notes += [f"could not be read: {resource.problem}"] if resource.problem else []
         for note in notes:
             yield paint("warning", "    " + note.replace("\n", "\n    "))
@@ -183,6 +187,7 @@ def _resource_document(resource: ResourceStatus) -> dict[str, Any]:
         "id": resource.id,
         "problem": resource.problem,
         **summary,
+        "notices": [notice.model_dump(mode="json") for notice in resource.notices],
         "footprint": None if footprint is None else footprint.model_dump(mode="json"),
     }
 
