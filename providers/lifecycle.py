@@ -131,6 +131,15 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         """
         return lifetime.ending(values, cls.created_at(seen), now)
 
+    @classmethod
+    def write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
+        """Why the key may not make, change or delete objects of this kind, with the key's role.
+
+        None when it may, or where no platform tells it beforehand. Sends at most one request for
+        each key and process, which changes nothing. Raises GpuformError when it is not answered.
+        """
+        return None
+
     def __getstate__(self) -> None:
         """Nothing of an instance is pickled: what it was configured with stays in its process."""
         return

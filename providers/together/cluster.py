@@ -20,7 +20,7 @@ from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
 from gpuform.providers.together import regions
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import client_for, write_refusal
 from gpuform.providers.together.footprint import cluster_footprint
 from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
 from gpuform.schemas.changes import FieldChange
@@ -237,6 +237,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     timeouts = Timeouts(create=5400, update=5400, delete=3600)
     actions = ClusterActions
     gpus_field = "num_gpus"
+
+    @classmethod
+    def write_refusal(cls, settings: Settings) -> str | None:
+        """Clusters and volumes are of the control plane, which a Member may only see."""
+        return write_refusal(settings)
 
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:

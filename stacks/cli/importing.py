@@ -5,7 +5,7 @@ the next one, or any `up`, goes on from what the files and the state say.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +24,7 @@ from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import warn_of_recovery, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
+from gpuform.stacks.cli.rights import Rights
 from gpuform.stacks.cli.running import Run, view_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import unwinding
@@ -130,13 +131,23 @@ class _Import:
             parallel=self.arguments.parallel,
             target=tuple(each.urn for each in targets),
         )
+        self._command(arguments, stack, _refuse_changes).go()
+
+    def _command(
+        self, arguments: RunArguments, stack: Stack, judge: Callable[[Outcome], None]
+    ) -> Run:
         appraiser = Appraiser.of_prices(stack)
-        view = view_of(arguments, self.session, appraiser)
-        expiry = Expiry.of(stack, appraiser.clock)
-        run = Run(
-            arguments, self.session, stack, self.lock, [], view, expiry, judge=_refuse_changes
+        return Run(
+            arguments,
+            self.session,
+            stack,
+            self.lock,
+            log=[],
+            view=view_of(arguments, self.session, appraiser),
+            expiry=Expiry.of(stack, appraiser.clock),
+            rights=Rights.of(stack, self.session.environ),
+            judge=judge,
         )
-        run.go()
 
     def _finish(self, adoption: Adoption, names: Sequence[Target]) -> None:
         """The state has the objects: their entries need no ids any more."""
@@ -156,11 +167,7 @@ class _Import:
                 parallel=self.arguments.parallel,
                 target=tuple(each.urn for each in adopted),
             )
-            stack = self.open()
-            appraiser = Appraiser.of_prices(stack)
-            view = view_of(arguments, self.session, appraiser)
-            expiry = Expiry.of(stack, appraiser.clock)
-            code = Run(arguments, self.session, stack, self.lock, [], view, expiry).go()
+            code = self._command(arguments, self.open(), lambda _outcome: None).go()
         left = len(targets) - len(adopted)
         if left:
             screen.warn(f"error: {counted(left, 'object')} not adopted: run the command again")

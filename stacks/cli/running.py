@@ -20,6 +20,7 @@ from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import warn_of_recovery
 from gpuform.stacks.cli.passphrase import passphrase_of
+from gpuform.stacks.cli.rights import Rights
 from gpuform.stacks.cli.run_log import LogKeeper
 from gpuform.stacks.cli.saved_plans import SavedPlan, bound_of, origin_of, save
 from gpuform.stacks.cli.session import Session
@@ -67,10 +68,9 @@ def run(arguments: RunArguments, session: Session) -> int:
         held.enter_context(_profile(arguments.profile))
         appraiser = Appraiser.of(stack, session.environ, _given(arguments))
         view = view_of(arguments, session, appraiser)
-        expiry = Expiry.of(stack, appraiser.clock)
-        run = Run(
-            arguments, session, stack, lock, log, view, expiry, saved, has_gates=appraiser.has_gates
-        )
+        ends, rights = Expiry.of(stack, appraiser.clock), Rights.of(stack, session.environ)
+        gated = appraiser.has_gates
+        run = Run(arguments, session, stack, lock, log, view, ends, rights, saved, has_gates=gated)
         return run.go()
 
 
@@ -133,6 +133,7 @@ class Run:
     log: list[Listener]
     view: View
     expiry: Expiry
+    rights: Rights
     saved: SavedPlan | None = None
     judge: Callable[[Outcome], None] = lambda _outcome: None
     has_gates: bool = False
@@ -141,14 +142,16 @@ class Run:
         """The exit code."""
         arguments, saved = self.arguments, self.saved
         bound = saved.bound(arguments, self.stack) if saved else None
-        if saved or arguments.preview_only or self._must_be_judged or not arguments.skip_preview:
+        if not arguments.skip_preview or saved or self._must_be_planned:
             outcome = self._deploy(preview=True)
             if not outcome.succeeded:
                 return FAILED
             self.judge(outcome)
             if saved and bound:
                 saved.refuse_more(bound, self.view.plan(outcome), outcome)
+            refusal = None if arguments.operation == "refresh" else self.rights.refusal(outcome)
             if arguments.preview_only:
+                self._warn_of(refusal)
                 self._save_plan(outcome)
                 return POLICY_VIOLATION if self._is_stopped(outcome) else self._judged(outcome)
             if self._is_stopped(outcome):
@@ -156,6 +159,8 @@ class Run:
             if self._must_be_judged and bound is None and arguments.operation == "update":
                 # What is only known later must not be more than what the gates have seen.
                 bound = bound_of(self.view.plan(outcome), arguments, self.stack, outcome)
+            if refusal is not None:
+                raise refusal
             if not self._may_go_on(outcome):
                 self.session.screen.print("Nothing was changed.")
                 return FAILED
@@ -169,6 +174,17 @@ class Run:
         self.stack.finish(run, outcome, log.model_dump_json(exclude_defaults=True).encode())
         self.expiry.settle(outcome)
         return self._judged(outcome)
+
+    @property
+    def _must_be_planned(self) -> bool:
+        """Whether something has to look at the plan, whatever the flags say."""
+        is_refresh = self.arguments.operation == "refresh"
+        return self._must_be_judged or (not is_refresh and self.rights.are_limited)
+
+    def _warn_of(self, refusal: EngineError | None) -> None:
+        """A plan can be made by who may not apply it, as in a pull request."""
+        if refusal is not None:
+            self.session.screen.warn(f"warning: this key cannot apply it: {refusal}")
 
     @property
     def _must_be_judged(self) -> bool:
