@@ -29,6 +29,7 @@ from gpuform.providers.properties import PROVIDER_KEY, Properties, plain, to_pul
 from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
+from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.notices import Notice
@@ -130,6 +131,18 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         `values` may be UNKNOWN in places; `seen` are the outputs of its object, if there is one.
         """
         return lifetime.ending(values, cls.created_at(seen), now)
+
+    @classmethod
+    def credit(
+        cls,
+        values: Mapping[str, Any],  # noqa: ARG003 - a hook
+        seen: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Credit | None:
+        """What lack of credit has done to a resource, or would do; None where nobody tells.
+
+        As for `notices`, of its inputs and of the outputs last seen.
+        """
+        return None
 
     @classmethod
     def write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook

@@ -28,6 +28,7 @@ from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
 from gpuform.providers.waiting import Look, wait_until, wait_until_gone
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.tensorone import requests
@@ -35,7 +36,7 @@ from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
 from gpuform.schemas.tensorone.moments import unix_time
 from gpuform.schemas.tensorone.outputs import ClusterOutputs
 from gpuform.schemas.tensorone.statuses import AT_REST, ClusterStatus
-from gpuform.schemas.tensorone.termination import stopped_by
+from gpuform.schemas.tensorone.termination import credit_of, stopped_by
 from gpuform.schemas.values import UNKNOWN
 
 BY_START: Final = (*CONFIGURED, "restore_snapshot")
@@ -235,6 +236,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def is_off(cls, seen: Mapping[str, Any]) -> bool:
         """Stopped, by whom ever."""
         return seen.get("status") in (ClusterStatus.STOPPED, ClusterStatus.STOPPING)
+
+    @classmethod
+    def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
+        """What the text of its status says."""
+        return credit_of(seen)
 
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:

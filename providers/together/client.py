@@ -39,6 +39,7 @@ _VOLUMES = "/compute/clusters/storage/volumes"
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _HINTS = {
     401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
+    402: "add credit to the account, then run it again",
     403: "a Member key can only read: use an Admin key",
 }
 

@@ -7,7 +7,7 @@ no "Failed" status, so failure is read from phases and nodes.
 import base64
 import binascii
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,11 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for, write_refusal
+from gpuform.providers.together.credit import cluster_credit
 from gpuform.providers.together.footprint import cluster_footprint
 from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem, WireModel
 from gpuform.schemas.together import wire
@@ -36,6 +38,7 @@ from gpuform.schemas.together.statuses import (
     CLUSTER_STUCK,
     FAILED_CLUSTER_PHASES,
     FAILED_NODE_PHASES,
+    PAUSED_PHASES,
     ClusterStatus,
     VolumeStatus,
 )
@@ -239,6 +242,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     gpus_field = "num_gpus"
 
     @classmethod
+    def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:
+        """Compute on demand is paused, reserved compute is not."""
+        return cluster_credit(values, seen)
+
+    @classmethod
     def write_refusal(cls, settings: Settings) -> str | None:
         """Clusters and volumes are of the control plane, which a Member may only see."""
         return write_refusal(settings)
@@ -320,6 +328,8 @@ def look_at(cluster: wire.Cluster, num_gpus: int, *, is_elastic: bool = False) -
         duration_hours=cluster.duration_hours,
         created_at=cluster.created_at,
         first_ready_at=cluster.first_ready_at,
+        paused_at=_paused_at(cluster),
+        reserved_until=cluster.reservation_end_time,
     )
     return Look(Observed(_inputs(cluster), outputs), phase, done=done, failed=failed)
 
@@ -419,8 +429,19 @@ def _failure(cluster: wire.Cluster) -> str | None:
 
 
 def _last_phase(transitions: Sequence[wire.PhaseTransition]) -> str:
-    last = max(transitions, key=lambda each: unix_time(each.transition_time) or 0, default=None)
+    last = _last(transitions)
     return last.phase if last else ""
+
+
+def _last(transitions: Iterable[wire.PhaseTransition]) -> wire.PhaseTransition | None:
+    return max(transitions, key=lambda each: unix_time(each.transition_time) or 0, default=None)
+
+
+def _paused_at(cluster: wire.Cluster) -> str | None:
+    """When the phase began that a pause is told by; None for what is not paused."""
+    phase = PAUSED_PHASES.get(cluster.status)
+    last = _last(each for each in cluster.phase_transitions if each.phase == phase)
+    return last.transition_time if last else None
 
 
 def _driver_version(cluster: wire.Cluster) -> str | None:

@@ -313,6 +313,8 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     duration_hours: pulumi.Output[int | None]
     created_at: pulumi.Output[str | None]
     first_ready_at: pulumi.Output[str | None]
+    paused_at: pulumi.Output[str | None]
+    reserved_until: pulumi.Output[str | None]
 
     def __init__(
         self,

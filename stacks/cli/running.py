@@ -15,7 +15,13 @@ from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.expiring import Expiry
-from gpuform.stacks.cli.failures import FAILED, POLICY_VIOLATION, SUCCESS, UNEXPECTED_CHANGES
+from gpuform.stacks.cli.failures import (
+    FAILED,
+    OUT_OF_CREDIT,
+    POLICY_VIOLATION,
+    SUCCESS,
+    UNEXPECTED_CHANGES,
+)
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import warn_of_recovery
@@ -35,6 +41,7 @@ from gpuform.stacks.engine.event_json import EventLog
 from gpuform.stacks.engine.events import EventBus, Listener
 from gpuform.stacks.engine.lock import StackLock
 from gpuform.stacks.engine.stack import Stack, Workspace
+from gpuform.stacks.expiry.noticing import is_out_of_credit, notices_of_entries
 from gpuform.stacks.gates.evaluating import stopped_by
 from gpuform.stacks.resource_rules import RULES
 from gpuform.stacks.review.gates_text import gate_text
@@ -145,7 +152,7 @@ class Run:
         if not arguments.skip_preview or saved or self._must_be_planned:
             outcome = self._deploy(preview=True)
             if not outcome.succeeded:
-                return FAILED
+                return self._judged(outcome)
             self.judge(outcome)
             if saved and bound:
                 saved.refuse_more(bound, self.view.plan(outcome), outcome)
@@ -222,6 +229,9 @@ class Run:
             tell(f"Plan saved to {path}: `gpuform up --plan {path}` applies it.")
 
     def _judged(self, outcome: Outcome) -> int:
+        if self._is_out_of_credit(outcome):
+            self.session.screen.warn("error: no credit is left: add credit to the account")
+            return OUT_OF_CREDIT
         if not outcome.succeeded:
             return FAILED
         if self.arguments.expect_no_changes and outcome.has_changes:
@@ -236,6 +246,15 @@ class Run:
             self._tell_untold()
             return self.expiry.exit_code(outcome, preview=self.arguments.preview_only)
         return SUCCESS
+
+    def _is_out_of_credit(self, outcome: Outcome) -> bool:
+        """Whether a platform has refused something for it, or something has stopped for it."""
+        if self.arguments.operation not in ("update", "refresh"):
+            return outcome.out_of_credit
+        there = [each for each in outcome.snapshot.resources if not each.delete]
+        return outcome.out_of_credit or is_out_of_credit(
+            notices_of_entries(there, self.expiry.clock.now())
+        )
 
     def _tell_untold(self) -> None:
         for name in self.expiry.untold():

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuform.providers.actions import Settings
@@ -20,7 +20,6 @@ from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
-from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.expiry.noticing import notices_of_entries
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
@@ -43,26 +42,26 @@ def status_of(stack: Stack, environ: Mapping[str, str], *, refresh: bool) -> Sta
         if not (entry.delete or entry.pending_replacement)
     ]
     book = PriceBook.read(stack.project.directory)
-    now = clock_from(environ).now()
-    if refresh:
-        found = _read(stack, config, entries, now)
-    else:
-        found = [_stored(entry, now) for entry in entries]
-    found = [replace(each, footprint=priced(each.footprint, book)) for each in found]
+    seen = _read(stack, config, entries) if refresh else [_Seen(entry) for entry in entries]
+    found = [_status(each, book) for each in seen]
+    there = [each.entry for each in seen if each.entry.outputs]
+    notices = notices_of_entries(there, clock_from(environ).now())
     cost = cost_of((each.name, each.footprint) for each in found)
     settings = Settings(config=config.get, environ=environ)
     monitoring = _monitoring(settings) if is_configured(settings) else None
     is_told = book.prices is not None or cost.amounts
-    return Status(stack.name, found, monitoring, cost if is_told else None)
+    return Status(stack.name, found, monitoring, cost if is_told else None, notices)
 
 
-def _stored(entry: ResourceState, now: float) -> ResourceStatus:
-    return _status(entry, entry.outputs, now)
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """An entry with the outputs last seen, and why they could not be had now."""
+
+    entry: ResourceState
+    problem: str = ""
 
 
-def _read(
-    stack: Stack, config: Mapping[str, str], entries: list[ResourceState], now: float
-) -> list[ResourceStatus]:
+def _read(stack: Stack, config: Mapping[str, str], entries: list[ResourceState]) -> list[_Seen]:
     """Each resource as its platform shows it; as stored, and why, where that cannot be had."""
     with tempfile.TemporaryDirectory() as empty:
         # The record of creates under way belongs to the runs that make them.
@@ -73,29 +72,27 @@ def _read(
             lambda urn, timeout: Call(urn=urn, timeout=timeout, intents=intents),
         )
 
-        def one(entry: ResourceState) -> ResourceStatus:
+        def one(entry: ResourceState) -> _Seen:
             try:
                 read = host.read(entry.urn, entry.id, entry.inputs, entry.outputs)
             except EngineError as error:
-                return _status(entry, entry.outputs, now, problem=str(error))
+                return _Seen(entry, str(error))
             if read is None:
-                return _status(entry, {}, now, problem="it is gone from the platform")
-            return _status(entry, read[0].outputs, now)
+                return _Seen(replace(entry, outputs={}), "it is gone from the platform")
+            return _Seen(replace(entry, outputs=read[0].outputs))
 
         with ThreadPoolExecutor(READERS, thread_name_prefix="status") as pool:
             return list(pool.map(one, entries))
 
 
-def _status(
-    entry: ResourceState, outputs: PropertyMap, now: float, problem: str = ""
-) -> ResourceStatus:
+def _status(seen: _Seen, book: PriceBook) -> ResourceStatus:
+    entry, outputs = seen.entry, seen.entry.outputs
     type_ = short_type(entry.type)
     platform, _, kind = type_.partition(":")
     summary = summary_of(platform, kind, shown(outputs)) if outputs else Summary()
-    seen = replace(entry, outputs=outputs)
-    footprint = footprint_now(seen) if outputs and not entry.external else Footprint()
-    notices = notices_of_entries([seen], now) if outputs else ()
-    return ResourceStatus(name_of(entry.urn), type_, entry.id, summary, problem, footprint, notices)
+    footprint = footprint_now(entry) if outputs and not entry.external else Footprint()
+    name, priced_ = name_of(entry.urn), priced(footprint, book)
+    return ResourceStatus(name, type_, entry.id, summary, seen.problem, priced_)
 
 
 def _monitoring(settings: Settings) -> Monitoring:

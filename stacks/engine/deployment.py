@@ -106,7 +106,8 @@ class Outcome:
 
     `changes` counts logical operations by Pulumi's names; `planned` says what changes, one entry
     for each of them; `effects` says what is done to which URN; `outputs` are the stack's, those
-    before and those after; `declared` is what the program asked for.
+    before and those after; `declared` is what the program asked for; with
+    `out_of_credit` a platform has refused something for want of credit.
     """
 
     succeeded: bool
@@ -119,6 +120,7 @@ class Outcome:
     seconds: float
     effects: Mapping[str, Collection[str]] = field(default_factory=dict)
     declared: Sequence[Registration | Read] = ()
+    out_of_credit: bool = False
 
     @property
     def has_changes(self) -> bool:
@@ -383,6 +385,7 @@ class Deployment:
             seconds=seconds,
             effects=executor.effects,
             declared=self._monitor.declared if self._monitor else [],
+            out_of_credit=executor.out_of_credit,
         )
 
     def _outputs_before(self) -> PropertyMap:

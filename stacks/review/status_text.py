@@ -12,6 +12,7 @@ from gpuform.schemas.plan import Amount, StackCost
 from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.cost_text import cost_text, money
 from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
 
 SHOWN = 5
@@ -24,8 +25,7 @@ _COLUMNS = ("NAME", "TYPE", "STATE", "READY", "GPUS", "COST")
 class ResourceStatus:
     """One resource. `problem` says why it could not be read, if it was asked for.
 
-    `footprint` is what it takes up, priced; None where nothing is told of it. `notices` are what
-    there is to know of it.
+    `footprint` is what it takes up, priced; None where nothing is told of it.
     """
 
     name: str
@@ -34,7 +34,6 @@ class ResourceStatus:
     summary: Summary
     problem: str = ""
     footprint: Footprint | None = None
-    notices: Sequence[Notice] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +54,16 @@ class Monitoring:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`monitoring` is None where Lens is not configured, `cost` where nobody tells any."""
+    """`monitoring` is None where Lens is not configured, `cost` where nobody tells any.
+
+    `notices` are what there is to know of the resources and of the whole stack.
+    """
 
     stack: str
     resources: Sequence[ResourceStatus]
     monitoring: Monitoring | None = None
     cost: StackCost | None = None
+    notices: Sequence[Notice] = ()
 
 
 def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
@@ -73,6 +76,9 @@ def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
             yield paint("warning", f"    cost unknown: {text}")
     else:
         yield f"Stack {status.stack} has no resources."
+    if status.notices:
+        yield ""
+        yield from notices_lines(status.notices, paint)
     if status.monitoring is not None:
         yield ""
         yield from _monitoring_lines(status.monitoring, paint)
@@ -83,6 +89,7 @@ def status_document(status: Status) -> dict[str, Any]:
     return {
         "stack": status.stack,
         "resources": [_resource_document(each) for each in status.resources],
+        "notices": [notice.model_dump(mode="json") for notice in status.notices],
         "cost": None if status.cost is None else status.cost.model_dump(mode="json"),
         "lens": None if status.monitoring is None else _monitoring_document(status.monitoring),
     }
@@ -98,7 +105,6 @@ def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
         yield paint("warning", line) if summary.ready is False else line
         notes = [f"not ready: {summary.reason}"] if summary.ready is False else []
         notes += [f"alert: {alert}" for alert in summary.alerts]
-        notes += [notice.text for notice in resource.notices]
         notes += [f"could not be read: {resource.problem}"] if resource.problem else []
         for note in notes:
             yield paint("warning", "    " + note.replace("\n", "\n    "))
@@ -187,7 +193,6 @@ def _resource_document(resource: ResourceStatus) -> dict[str, Any]:
         "id": resource.id,
         "problem": resource.problem,
         **summary,
-        "notices": [notice.model_dump(mode="json") for notice in resource.notices],
         "footprint": None if footprint is None else footprint.model_dump(mode="json"),
     }
 
