@@ -22,11 +22,11 @@ FIELDS: Final = ("expires", "ttl", "schedule")
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
-_TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00", re.ASCII)
 _DAY: Final = 86400
 _UNITS: Final = (7 * _DAY, _DAY, 3600, 60)
-_TTL: Final = re.compile(r"(?:(\d{1,5})w)?(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?")
+_TTL: Final = re.compile(r"(?:(\d{1,5})w)?(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?", re.ASCII)
 
 
 def end_of(expires: str) -> float:
@@ -176,9 +176,7 @@ Schedule = Annotated[
 def lifetime_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with the three together."""
     if values.get("expires") is not None and values.get("ttl") is not None:
-        yield Problem(
-            "ttl", "does not go with expires, which says the end itself: keep one of them"
-        )
+        yield Problem("ttl", "does not go with expires, which says the end: keep one of them")
 
 
 def has_end(values: Mapping[str, Any]) -> bool:

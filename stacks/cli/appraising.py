@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.clock import Clock, clock_from
+from gpuform.providers.clock import Clock, clock_from, synchronised
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.steps import Step
@@ -36,13 +36,15 @@ class Appraiser:
         gates = project_gates(directory)
         monitoring = Monitoring(settings, ids)
         keeper = Keeper(gates, allowed, stack.project.program, monitoring)
-        return cls(PriceBook.read(directory), keeper, clock_from(environ))
+        return cls(PriceBook.read(directory), keeper, synchronised(clock_from(environ)))
 
     @classmethod
     def of_prices(cls, stack: Stack) -> Self:
         """The price book alone, for runs that change nothing on a platform."""
         keeper = Keeper((), (), stack.project.program)
-        return cls(PriceBook.read(stack.project.directory), keeper, clock_from(os.environ))
+        return cls(
+            PriceBook.read(stack.project.directory), keeper, synchronised(clock_from(os.environ))
+        )
 
     @property
     def has_gates(self) -> bool:

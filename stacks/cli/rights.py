@@ -38,8 +38,11 @@ class Rights:
         kinds = ((platform, kind) for platform, kinds in LIFECYCLES.items() for kind in kinds)
         return any(self._refusal(platform, kind) for platform, kind in kinds)
 
-    def refusal(self, outcome: Outcome) -> EngineError | None:
-        """Why what a preview found may not be done, if so."""
+    def require(self, outcome: Outcome) -> None:
+        """Raises EngineError when what a preview found may not be done.
+
+        Plans alone can be made with any key, as in a pull request: then nothing is asked.
+        """
         refused: dict[str, list[str]] = {}
         unsent = {each.urn for each in outcome.planned if _is_unsent(each)}
         for urn, effects in outcome.effects.items():
@@ -49,9 +52,8 @@ class Rights:
             because = self._refusal(platform, kind)
             if because:
                 refused.setdefault(because, []).append(name_of(urn))
-        if not refused:
-            return None
-        return EngineError("; ".join(_told(refused)), hint="nothing of it was begun")
+        if refused:
+            raise EngineError("; ".join(_told(refused)), hint="nothing of it was begun")
 
     def _refusal(self, platform: str, kind: str) -> str | None:
         """None as well when the platform does not tell: then it will refuse the change itself."""

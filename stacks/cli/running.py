@@ -156,9 +156,7 @@ class Run:
             self.judge(outcome)
             if saved and bound:
                 saved.refuse_more(bound, self.view.plan(outcome), outcome)
-            refusal = None if arguments.operation == "refresh" else self.rights.refusal(outcome)
             if arguments.preview_only:
-                self._warn_of(refusal)
                 self._save_plan(outcome)
                 return POLICY_VIOLATION if self._is_stopped(outcome) else self._judged(outcome)
             if self._is_stopped(outcome):
@@ -166,8 +164,8 @@ class Run:
             if self._must_be_judged and bound is None and arguments.operation == "update":
                 # What is only known later must not be more than what the gates have seen.
                 bound = bound_of(self.view.plan(outcome), arguments, self.stack, outcome)
-            if refusal is not None:
-                raise refusal
+            if arguments.operation != "refresh":
+                self.rights.require(outcome)
             if not self._may_go_on(outcome):
                 self.session.screen.print("Nothing was changed.")
                 return FAILED
@@ -187,11 +185,6 @@ class Run:
         """Whether something has to look at the plan, whatever the flags say."""
         is_refresh = self.arguments.operation == "refresh"
         return self._must_be_judged or (not is_refresh and self.rights.are_limited)
-
-    def _warn_of(self, refusal: EngineError | None) -> None:
-        """A plan can be made by who may not apply it, as in a pull request."""
-        if refusal is not None:
-            self.session.screen.warn(f"warning: this key cannot apply it: {refusal}")
 
     @property
     def _must_be_judged(self) -> bool:

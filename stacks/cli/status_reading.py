@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.call import Call
-from gpuform.providers.clock import clock_from
+from gpuform.providers.clock import clock_from, synchronised
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import Intents
 from gpuform.providers.lens.client import client_for, is_configured
@@ -45,7 +45,7 @@ def status_of(stack: Stack, environ: Mapping[str, str], *, refresh: bool) -> Sta
     seen = _read(stack, config, entries) if refresh else [_Seen(entry) for entry in entries]
     found = [_status(each, book) for each in seen]
     there = [each.entry for each in seen if each.entry.outputs]
-    notices = notices_of_entries(there, clock_from(environ).now())
+    notices = notices_of_entries(there, synchronised(clock_from(environ)).now())
     cost = cost_of((each.name, each.footprint) for each in found)
     settings = Settings(config=config.get, environ=environ)
     monitoring = _monitoring(settings) if is_configured(settings) else None
