@@ -47,19 +47,17 @@ class Expiry:
         """Forgets of what is remembered whatever is there after a run."""
         self.expired.settle(_there(outcome))
 
-    def untold(self) -> list[str]:
-        """The names of what has a time to live that counts from nobody knows when."""
-        return [
-            name_of(each.urn)
-            for each in timed(self.stack.snapshot.resources)
-            if end_is_unknown(each)
-        ]
-
     def exit_code(self, outcome: Outcome, *, preview: bool) -> int:
         """Of a run that succeeded."""
-        if self.untold():
+        if untold(outcome):
             return INCOMPLETE
         return FOUND if preview and outcome.has_changes else SUCCESS
+
+
+def untold(outcome: Outcome) -> list[str]:
+    """The names of what has a time to live that counts from nobody knows when."""
+    entries = timed(outcome.snapshot.resources)
+    return [name_of(entry.urn) for entry in entries if end_is_unknown(entry)]
 
 
 def _there(outcome: Outcome) -> Collection[str]:

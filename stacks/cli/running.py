@@ -14,7 +14,7 @@ from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.emulating import emulator_for
-from gpuform.stacks.cli.expiring import Expiry
+from gpuform.stacks.cli.expiring import Expiry, untold
 from gpuform.stacks.cli.failures import (
     FAILED,
     OUT_OF_CREDIT,
@@ -236,7 +236,7 @@ class Run:
             self.session.screen.warn(f"error: {happened}")
             return UNEXPECTED_CHANGES
         if self.arguments.operation == "expire":
-            self._tell_untold()
+            self._tell_untold(outcome)
             return self.expiry.exit_code(outcome, preview=self.arguments.preview_only)
         return SUCCESS
 
@@ -249,8 +249,8 @@ class Run:
             notices_of_entries(there, self.expiry.clock.now())
         )
 
-    def _tell_untold(self) -> None:
-        for name in self.expiry.untold():
+    def _tell_untold(self, outcome: Outcome) -> None:
+        for name in untold(outcome):
             self.session.screen.warn(
                 f"error: {name}: nobody tells when it was made, which its ttl counts from: "
                 "declare expires instead"

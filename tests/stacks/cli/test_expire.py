@@ -229,10 +229,7 @@ class TestEnds:
         assert scene.run("expire", "--dry-run").code == 0, "it has no end any more"
 
     def test_what_is_protected_or_needed_stays(self, scene: Scene) -> None:
-        file = scene.project / "__main__.py"
-        more = '    ttl="1d",\n    opts=pulumi.ResourceOptions(protect=True),\n'
-        volume = "    volume_id=data.id,\n"
-        file.write_text(file.read_text().replace(volume, volume + more))
+        let_train_end(scene, "    opts=pulumi.ResourceOptions(protect=True),\n")
         assert scene.run("up", "--yes").code == 0
         advance(scene, days=2)
         refused = scene.run("expire", "--yes")
@@ -289,3 +286,63 @@ def test_the_gate_knows_these_ends(bench: Any) -> None:
     for end in ("ttl: 14d", "expires: 9000-01-01"):
         bench(end)
         assert scene.run("preview").code == 0, end
+
+
+OTHERS = """
+for name, needed in (("alone", None), ("second", [train])):
+    Cluster(
+        name,
+        cluster_name=name,
+        region=region,
+        gpu_type="H100_SXM",
+        num_gpus=8,
+        driver_version="CUDA_12_6_560",
+        billing_type="ON_DEMAND",
+        opts=pulumi.ResourceOptions(depends_on=needed),
+    )
+"""
+VOLUME = "    volume_id=data.id,\n"
+
+
+def let_train_end(scene: Scene, more: str = "", others: str = "") -> None:
+    """The program's cluster lives for a day; `others` are resources beside it."""
+    file = scene.project / "__main__.py"
+    text = file.read_text().replace(VOLUME, f'{VOLUME}    ttl="1d",\n{more}')
+    file.write_text(text.replace('print("hello', others + 'print("hello'))
+
+
+def test_what_needs_something_that_has_expired(scene: Scene) -> None:
+    let_train_end(scene, others=OTHERS)
+    assert scene.run("up", "--yes").code == 0
+    advance(scene, days=2)
+    refused = scene.run("expire", "--yes")
+    assert refused.code == 1
+    assert "::second would be deleted, and is not among the targets" in refused.out
+    assert "--target-dependents" in refused.out
+    assert len(there(scene, "together")) == 3, "nothing was begun"
+    done = scene.run("expire", "--yes", "--target-dependents")
+    assert done.code == 0, done.out
+    assert there(scene, "together") == ["Ready"], "the one that stands alone"
+
+
+def test_it_needs_no_program(scene: Scene) -> None:
+    let_train_end(scene)
+    assert scene.run("up", "--yes").code == 0
+    (scene.project / "__main__.py").write_text("raise SystemExit('it was run')\n")
+    advance(scene, days=2)
+    assert scene.run("expire", "--yes").code == 0
+    assert there(scene, "together") == []
+
+
+def test_what_its_own_limit_has_stopped_stays_so(bench: Any) -> None:
+    scene = bench(HOURS, "auto_terminate: {enabled: true, idle_minutes: 30}")
+    to_the_hour(scene, 10)
+    assert scene.run("up", "--yes").code == 0
+    (cluster,) = control(scene, "objects")["tensorone"]["clusters"]
+    control(scene, f"tensorone/clusters/{cluster['id']}", {"idle": True})
+    advance(scene, hours=1)
+    assert there(scene, "tensorone") == ["stopped"]
+    assert scene.run("expire", "--yes").code == 0
+    assert there(scene, "tensorone") == ["stopped"]
+    assert scene.run("expire", "--yes", "--allow", "start-terminated").code == 0
+    assert there(scene, "tensorone") == ["running"]
