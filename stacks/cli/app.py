@@ -32,6 +32,10 @@ _COMMANDS = {
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
     "drift": ("drift_command", "Show what was changed behind the stack's back."),
     "destroy": ("run_commands", "Delete every resource of the stack."),
+    "expire": (
+        "expire_command",
+        "Destroy what has expired, and stop or start what has running hours.",
+    ),
     "status": (
         "status_command",
         "Show the stack's resources: state, readiness, GPUs, cost, alerts.",
