@@ -9,7 +9,6 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
@@ -20,6 +19,7 @@ from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
 from gpuform.providers.generating import write_or_check
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.plugin.configuration import SETTINGS, Setting
+from gpuform.providers.plugin.places import plugin_version
 from gpuform.providers.plugin.schema_types import (
     Spec,
     Types,
@@ -60,7 +60,7 @@ def package_schema() -> dict[str, Any]:
     return {
         "name": PACKAGE,
         "displayName": PACKAGE,
-        "version": version("gpuform"),
+        "version": plugin_version(),
         "description": "GPU clusters, node pools, shared volumes and what belongs to them.",
         "keywords": ["pulumi", "gpu", "category/cloud", "kind/native"],
         "license": "Apache-2.0",
