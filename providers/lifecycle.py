@@ -180,7 +180,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
                 outs = self._settled(call, id_, declared, {})
             if call.urn is None or call.stores_answers:
                 # Nobody would settle the intent later; the host stores the id that it gets now.
-                call.intents.forget(urn=call.urn, id_=id_)
+                call.intents.forget(id_=id_)
             return CreateResult(id_, outs)
 
     @classmethod
