@@ -53,8 +53,9 @@ def _no_config(key: str) -> str | None:  # noqa: ARG001 - the shape of a look-up
 class Settings:
     """Where credentials and addresses come from: the environment, then the stack's config.
 
-    `given` has, by full config keys, what a provider of its own was declared with: that comes first
-    and keeps two accounts of one stack apart. `region` is asked where a resource names none, by platforms with an address for each region.
+    `given` has, by full config keys, what an explicit provider was declared with: it comes first
+    and keeps two accounts of one stack apart. `region` is asked where a resource names none, by
+    platforms with an address for each region.
     """
 
     config: Callable[[str], str | None] = _no_config

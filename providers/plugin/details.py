@@ -31,10 +31,11 @@ def detailed(
     for change in found:
         if change.action is Action.KEEP:
             continue
-        path, action = change.path, change.action
+        path, action = change.path, Action(change.action)
         keyed = _KEYED.search(path)
         if keyed:
-            path, action = path[: keyed.start()], _action(path[: keyed.start()], olds, news)
+            path = path[: keyed.start()]
+            action = _action(path, olds, news)
         before = made.get(path)
         replaces = change.replaces or (before is not None and _replaces(before))
         made[path] = provider_pb2.PropertyDiff(kind=_KINDS[action, replaces])

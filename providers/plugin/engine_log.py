@@ -44,7 +44,12 @@ class EngineLog:
         self._log(engine_pb2.INFO, text, "")
 
     def _log(
-        self, severity: engine_pb2.LogSeverity, text: str, urn: str, *, ephemeral: bool = False
+        self,
+        severity: engine_pb2.LogSeverity.ValueType,
+        text: str,
+        urn: str,
+        *,
+        ephemeral: bool = False,
     ) -> None:
         if self._stub is None:
             logger.info("%s", text)

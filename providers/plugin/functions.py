@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from gpuform.providers.actions import Settings, looking_up
 from gpuform.providers.catalog import LIFECYCLES, lookup, lookup_names
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.plugin.tokens import PACKAGE
+from gpuform.providers.forms import PACKAGE
 from gpuform.providers.properties import Properties
 from gpuform.schemas.reasons import nearest
 

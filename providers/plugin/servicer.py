@@ -19,14 +19,20 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.struct_pb2 import Struct
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
+from gpuform.providers import call
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call, serving
 from gpuform.providers.edge import unexpected
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.plugin import functions, partial
+from gpuform.providers.plugin import functions
 from gpuform.providers.plugin.details import detailed, top_level
 from gpuform.providers.plugin.engine_log import EngineLog
-from gpuform.providers.plugin.settings import check_inputs, settings_of, stack_config
+from gpuform.providers.plugin.partial import PartialFailure, Status
+from gpuform.providers.plugin.settings import (
+    SECRET_INPUTS,
+    problems,
+    settings_of,
+    stack_config,
+)
 from gpuform.providers.plugin.tokens import lifecycle_of
 from gpuform.providers.plugin.wire import from_struct, marked, revealed, to_struct
 from gpuform.providers.properties import Properties, plain
@@ -44,13 +50,14 @@ def answering(method: Method[Request, Answer]) -> Method[Request, Answer]:
     def answer(self: "Servicer", request: Request, context: grpc.ServicerContext) -> Answer:
         try:
             return method(self, request, context)
-        except partial.PartialFailure as failure:
-            failure.abort(context)
+        except PartialFailure as failure:
+            status = failure.status
         except GpuformError as error:
-            message = str(error)
+            status = Status(str(error))
         except Exception as error:  # noqa: BLE001 - its text may hold values: none may pass
-            message = unexpected(method.__name__, error)
-        context.abort(grpc.StatusCode.UNKNOWN, message)
+            status = Status(unexpected(method.__name__, error))
+        context.abort_with_status(status)
+        raise AssertionError("the call has ended")
 
     return answer
 
@@ -114,12 +121,11 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         self, request: provider_pb2.CheckRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.CheckResponse:
         inputs = from_struct(request.news)
-        checked, problems = check_inputs(inputs)
         return provider_pb2.CheckResponse(
-            inputs=to_struct(checked),
+            inputs=to_struct(marked(inputs, {}, SECRET_INPUTS)),
             failures=[
                 provider_pb2.CheckFailure(property=each.path, reason=each.reason)
-                for each in problems
+                for each in problems(revealed(inputs))
             ],
         )
 
@@ -129,9 +135,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.DiffResponse:
         """Other settings never replace a resource: they may be a new key of the same account."""
         olds, news = revealed(from_struct(request.olds)), revealed(from_struct(request.news))
-        changed = sorted(
-            name for name in {*olds, *news} if olds.get(name) != news.get(name)
-        )
+        changed = sorted(name for name in {*olds, *news} if olds.get(name) != news.get(name))
         changes = provider_pb2.DiffResponse.DIFF_SOME if changed else _NONE
         return provider_pb2.DiffResponse(changes=changes, diffs=changed)
 
@@ -142,7 +146,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         inputs = from_struct(request.args)
         if not request.HasField("args"):
             inputs = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
-        self.settings = settings_of(inputs, self.config)
+        self.settings = settings_of(revealed(inputs), self.config)
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, acceptOutputs=True, acceptResources=True, supportsPreview=True
         )
@@ -170,10 +174,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.DiffResponse:
         lifecycle = self._lifecycle(request)
         olds, news = _arguments(request.olds), _arguments(request.news)
-        with self._calling(request) as call:
+        with self._calling(request) as served:
             # Pulumi does not say whether it plans or shows what a refresh found: update and delete
             # refuse what may not be done.
-            call.refreshing = True
+            served.refreshing = True
             result = lifecycle.diff(request.id, olds, news)
             found = lifecycle.changes(olds, news)
         details = detailed(found, olds, news)
@@ -194,14 +198,14 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             previewed = lifecycle.previewed(revealed(given))
             return provider_pb2.CreateResponse(properties=_struct(lifecycle, previewed, given))
-        with self._calling(request) as call:
+        with self._calling(request) as served:
             made = lifecycle.create(revealed(given))
         answer = provider_pb2.CreateResponse(
             id=made.id, properties=_struct(lifecycle, made.outs, given)
         )
-        if call.init_errors:
-            raise partial.PartialFailure(
-                answer.id, answer.properties, request.properties, call.init_errors
+        if served.init_errors:
+            raise PartialFailure(
+                answer.id, answer.properties, request.properties, served.init_errors
             )
         return answer
 
@@ -229,12 +233,12 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             previewed = lifecycle.previewed(revealed(given))
             return provider_pb2.UpdateResponse(properties=_struct(lifecycle, previewed, given))
-        with self._calling(request) as call:
+        with self._calling(request) as served:
             made = lifecycle.update(request.id, _arguments(request.olds), revealed(given))
         answer = provider_pb2.UpdateResponse(properties=_struct(lifecycle, made.outs or {}, given))
-        if call.init_errors:
-            raise partial.PartialFailure(
-                request.id, answer.properties, request.old_inputs, call.init_errors
+        if served.init_errors:
+            raise PartialFailure(
+                request.id, answer.properties, request.old_inputs, served.init_errors
             )
         return answer
 
@@ -262,13 +266,17 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         _refuse(context, f"the resources of gpuform have no methods, as {request.tok} would be")
 
     def Construct(self, request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
-        _refuse(context, f"gpuform has no component {request.type}: its resources are no components")
+        _refuse(
+            context, f"gpuform has no component {request.type}: its resources are no components"
+        )
 
     def Parameterize(self, _request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
         _refuse(context, "the package gpuform takes no parameters")
 
     def List(self, _request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
-        _refuse(context, "the plugin lists no resources: `gpuform orphans` tells what a stack lacks")
+        _refuse(
+            context, "the plugin lists no resources: `gpuform orphans` tells what a stack lacks"
+        )
 
     @answering
     def GetMapping(  # noqa: N802
@@ -285,10 +293,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def _lifecycle(self, request: Any) -> Any:
         return lifecycle_of(request.type or _type_of(request.urn)).using(self.settings)
 
-    def _calling(self, request: Any) -> AbstractContextManager[Call]:
+    def _calling(self, request: Any) -> AbstractContextManager[call.Call]:
         urn = request.urn
-        return serving(
-            Call(
+        return call.serving(
+            call.Call(
                 urn=urn,
                 timeout=getattr(request, "timeout", 0.0) or None,
                 cancelled=self.cancelled,
@@ -310,7 +318,7 @@ def _type_of(urn: str) -> str:
 
 
 def _arguments(struct: Struct) -> Properties:
-    return cast(Properties, revealed(from_struct(struct)))
+    return cast("Properties", revealed(from_struct(struct)))
 
 
 def _struct(lifecycle: Any, answer: Mapping[str, Any], given: Mapping[str, Any]) -> Struct:
@@ -319,3 +327,4 @@ def _struct(lifecycle: Any, answer: Mapping[str, Any], given: Mapping[str, Any])
 
 def _refuse(context: grpc.ServicerContext, message: str) -> Never:
     context.abort(grpc.StatusCode.UNIMPLEMENTED, message)
+    raise AssertionError("the call has ended")

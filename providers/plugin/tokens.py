@@ -1,17 +1,11 @@
-"""The types of the package's resources: `gpuform:<platform>:<Kind>`."""
+"""The lifecycles by the types of the package's resources, `gpuform:<platform>:<Kind>`."""
 
 from typing import Any
 
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
+from gpuform.providers.forms import PACKAGE
 from gpuform.providers.lifecycle import Lifecycle
-
-PACKAGE = "gpuform"
-
-
-def token(platform: str, kind: str) -> str:
-    """The type of a kind's resources in plugin form."""
-    return f"{PACKAGE}:{platform}:{kind}"
 
 
 def lifecycle_of(type_: str) -> type[Lifecycle[Any, Any]]:

@@ -125,7 +125,7 @@ def marked(
     As Pulumi does for providers that know no secrets, two objects are compared name by name, and
     any other value that is given with a secret in it is one as a whole.
     """
-    made = {}
+    made: Properties = {}
     for name, value in answer.items():
         other = given.get(name)
         if value is not None and (name in names or _holds_secret(value)):

@@ -15,7 +15,7 @@ from conformance.verbs import Checked, Diffed, Properties, Refused, Seen
 from google.protobuf.struct_pb2 import Struct
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
-from gpuform.providers.plugin.tokens import token
+from gpuform.providers.forms import Form
 from gpuform.providers.plugin.wire import Secret, from_struct, marked, revealed, to_struct
 
 
@@ -135,7 +135,7 @@ class PluginVerbs:
 
     @property
     def urn(self) -> str:
-        type_ = token(self.lifecycle.platform, self.lifecycle.kind)
+        type_ = Form.PLUGIN.type_of(self.lifecycle.platform, self.lifecycle.kind)
         return f"urn:pulumi:dev::conformance::{type_}::{self.name}"
 
     def _sent(self, properties: Mapping[str, Any]) -> Struct:
