@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import engine_pb2, provider_pb2, resource_pb2
+from pulumi.runtime.proto import engine_pb2, resource_pb2
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.tracing import span
@@ -349,7 +349,7 @@ class Monitor:
 
     def Invoke(  # noqa: N802
         self, request: resource_pb2.ResourceInvokeRequest
-    ) -> provider_pb2.InvokeResponse:
+    ) -> resource_pb2.ResourceInvokeResponse:
         if is_plugin(request.tok):
             return self._invoke(request)
         if request.tok != f"{BUILTIN_PACKAGE}:pulumi:getResource":
@@ -362,7 +362,9 @@ class Monitor:
         found: PropertyMap = {"urn": urn, "id": step.state.id, "state": step.state.outputs}
         return _invoked(found)
 
-    def _invoke(self, request: resource_pb2.ResourceInvokeRequest) -> provider_pb2.InvokeResponse:
+    def _invoke(
+        self, request: resource_pb2.ResourceInvokeRequest
+    ) -> resource_pb2.ResourceInvokeResponse:
         """One of gpuform's functions, asked under a provider as resources are."""
         with self._answer():
             try:
@@ -406,8 +408,8 @@ class Monitor:
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
 
 
-def _invoked(found: PropertyMap) -> provider_pb2.InvokeResponse:
-    answer = provider_pb2.InvokeResponse()
+def _invoked(found: PropertyMap) -> resource_pb2.ResourceInvokeResponse:
+    answer = resource_pb2.ResourceInvokeResponse()
     getattr(answer, "return").CopyFrom(values.to_struct(found))  # a word of Python's own
     return answer
 
