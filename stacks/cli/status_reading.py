@@ -67,9 +67,13 @@ def _read(
             lambda urn, timeout: Call(urn=urn, timeout=timeout, intents=intents),
         )
 
+        host.plugins.know(stack.snapshot.resources)
+
         def one(entry: ResourceState) -> ResourceStatus:
             try:
-                read = host.read(entry.urn, entry.id, entry.inputs, entry.outputs)
+                read = host.read(
+                    entry.urn, entry.id, entry.inputs, entry.outputs, provider=entry.provider
+                )
             except EngineError as error:
                 return _status(entry, entry.outputs, problem=str(error))
             if read is None:
