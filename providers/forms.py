@@ -39,7 +39,11 @@ class Form(StrEnum):
 
 def chosen_form() -> Form:
     """What the running program's configuration says. Raises UnknownForm."""
-    said = pulumi.runtime.get_config(FORM_CONFIG)
+    return form_of(pulumi.runtime.get_config(FORM_CONFIG), pulumi.get_stack())
+
+
+def form_of(said: str | None, stack: str) -> Form:
+    """What a stack's configuration says; dynamic where it says nothing. Raises UnknownForm."""
     if said is None:
         return Form.DYNAMIC
     try:
@@ -47,8 +51,8 @@ def chosen_form() -> Form:
     except ValueError:
         near = nearest(said, tuple(Form))
         raise UnknownForm(
-            f"{FORM_CONFIG} is {said!r} in the configuration of stack {pulumi.get_stack()}: "
+            f"{FORM_CONFIG} is {said!r} in the configuration of stack {stack}: "
             + (f"did you mean {near}?" if near else f"use {' or '.join(Form)}"),
             hint=f"gpuform config set {FORM_CONFIG} {near or Form.DYNAMIC}, or change the line in "
-            f"Pulumi.{pulumi.get_stack()}.yaml (or under config in Pulumi.yaml)",
+            f"Pulumi.{stack}.yaml (or under config in Pulumi.yaml)",
         ) from None

@@ -19,6 +19,7 @@ from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
 from gpuform.providers.generating import write_or_check
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.plugin.configuration import SETTINGS, Setting
+from gpuform.providers.plugin.functions import ITEMS
 from gpuform.providers.plugin.places import plugin_version
 from gpuform.providers.plugin.schema_types import (
     Spec,
@@ -33,8 +34,6 @@ FILE: Final = Path(__file__).parent / "schema.json"
 NOT_PUBLISHED: Final = "https://gpuform.invalid/run-gpuform-plugin-install"
 """Where Pulumi would download the plugin: nowhere, for the domain cannot exist. Without an address
 it would take what somebody publishes under the plugin's name; the error shows what to run."""
-ITEMS: Final = "items"
-"""The property of a look-up's answer that has its list."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import wraps
-from importlib.metadata import version
 from typing import Any, Never, TypeVar, cast
 
 import grpc
@@ -27,6 +26,7 @@ from gpuform.providers.plugin import functions
 from gpuform.providers.plugin.details import detailed, top_level
 from gpuform.providers.plugin.engine_log import EngineLog
 from gpuform.providers.plugin.partial import PartialFailure, Status
+from gpuform.providers.plugin.places import plugin_version
 from gpuform.providers.plugin.settings import (
     SECRET_INPUTS,
     problems,
@@ -97,7 +97,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def GetPluginInfo(  # noqa: N802
         self, _request: Empty, _context: grpc.ServicerContext
     ) -> plugin_pb2.PluginInfo:
-        return plugin_pb2.PluginInfo(version=version("gpuform"))
+        return plugin_pb2.PluginInfo(version=plugin_version())
 
     @answering
     def GetSchema(  # noqa: N802

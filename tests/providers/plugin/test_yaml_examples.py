@@ -10,8 +10,10 @@ import pytest
 import yaml
 from pulumi_yaml import Checked, Evaluated, references, steps
 
-from gpuform.providers.catalog import lifecycle_class, lookup
+from gpuform.providers.actions import Settings
+from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.plugin import functions
 from gpuform.providers.plugin.package_schema import package_schema
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.recording import record
@@ -75,9 +77,7 @@ def answer(asked: Registration | Read) -> tuple[str, dict[str, Any]]:
 
 
 def invoke(token: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    _, platform, name = token.split(":")
-    found = lookup(platform, name)(**arguments)
-    return {"items": [each.model_dump(mode="json", exclude_none=True) for each in found]}
+    return dict(functions.answer(token, arguments, Settings()))
 
 
 def plain(values: Any, secret: Collection[str] = ()) -> Any:
