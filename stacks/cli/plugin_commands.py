@@ -1,6 +1,7 @@
 """`gpuform plugin`: the provider plugin, for programs in any language and for `gpuform:form`."""
 
 import os
+from pathlib import Path
 
 import click
 
@@ -83,5 +84,15 @@ def doctor(as_json: bool) -> int:
     from gpuform.stacks.doctor.plugin import Surroundings, examine_plugin  # noqa: PLC0415
 
     with session() as current:
-        found = examine_plugin(Surroundings(os.environ))
+        found = examine_plugin(Surroundings(os.environ, _project()))
         return show_findings(found, current.screen, as_json=as_json)
+
+
+def _project() -> Path | None:
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - as above
+
+    try:
+        return find_project(Path.cwd()).path
+    except EngineError:
+        return None

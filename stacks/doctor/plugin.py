@@ -7,8 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import yaml
 from packaging.version import InvalidVersion
 
+from gpuform.providers.forms import PACKAGE
 from gpuform.providers.plugin.launchers import interpreter
 from gpuform.providers.plugin.places import (
     COMMAND,
@@ -34,6 +36,8 @@ class Surroundings:
     """Where the plugin is looked for, and how it is asked for its version."""
 
     environ: Mapping[str, str]
+    project: Path | None = None
+    """The Pulumi.yaml of the current folder, which may name a plugin of its own."""
     windows: bool = os.name == "nt"
     ask: Callable[[Path, Mapping[str, str]], str] = field(default=version_of)
 
@@ -46,6 +50,33 @@ def examine_plugin(around: Surroundings) -> list[Finding]:
 
 
 def _plugin(around: Surroundings) -> Iterator[Finding]:
+    named = _named(around.project)
+    if named is None:
+        yield from _of_machine(around)
+        return
+    yield Finding(AREA, Level.NOTE, f"{around.project} names the plugin in {named}")
+    if not around.windows and is_windows_path(named):
+        yield _problem(
+            f"{around.project} names {named}, a path of Windows",
+            "name it relative to Pulumi.yaml, with /, or leave it out after `gpuform plugin "
+            "install`",
+        )
+    elif around.project is not None:
+        yield from _of_folder(around.project.parent / named, around)
+
+
+def _named(project: Path | None) -> str | None:
+    """What Pulumi.yaml says: Pulumi takes that before any other."""
+    document = yaml.safe_load(project.read_text(encoding="utf-8")) if project else None
+    plugins = document.get("plugins") if isinstance(document, dict) else None
+    providers = plugins.get("providers") if isinstance(plugins, dict) else None
+    for each in providers if isinstance(providers, list) else ():
+        if isinstance(each, dict) and each.get("name") == PACKAGE and each.get("path"):
+            return str(each["path"])
+    return None
+
+
+def _of_machine(around: Surroundings) -> Iterator[Finding]:
     plugins = plugin_folder(around.environ, windows=around.windows)
     there = installed(plugins)
     for each in there:
@@ -80,9 +111,15 @@ def _chosen(finished: list[Installed], around: Surroundings) -> Iterator[Finding
     *others, chosen = finished
     for each in others:
         yield Finding(AREA, Level.NOTE, f"{each.folder} is there, too: Pulumi takes the newest")
-    program = executable(chosen.folder, windows=around.windows)
+    yield from _of_folder(chosen.folder, around, chosen)
+
+
+def _of_folder(
+    folder: Path, around: Surroundings, chosen: Installed | None = None
+) -> Iterator[Finding]:
+    program = executable(folder, windows=around.windows)
     if program is None:
-        yield _problem(f"{chosen.folder} {_lacks(chosen.folder, around)}", _INSTALL)
+        yield _problem(f"{folder} {_lacks(folder, around)}", _INSTALL)
         return
     yield from _works(program, around, chosen)
 
@@ -115,7 +152,7 @@ def _works(
     if theirs != ours:
         remedy = _INSTALL
         if chosen is None:
-            remedy = "activate the virtualenv of this gpuform, or none"
+            remedy = "take the plugin of this gpuform: activate its virtualenv, or none"
         elif chosen.version not in (ours, theirs):
             remedy += f", then `gpuform plugin uninstall {chosen.version}`"
         elif chosen.version == theirs:

@@ -229,7 +229,38 @@ class TestOnThePath:
     def test_of_another_version(self, environ: dict[str, str], tmp_path: Path) -> None:
         environ["PATH"] = str(put(environ, answering("0.0.7")).parent)
         found = problem(environ, ask=answers("0.0.7"))
-        assert found.remedy == "activate the virtualenv of this gpuform, or none"
+        assert found.remedy == "take the plugin of this gpuform: activate its virtualenv, or none"
+
+
+PROJECT = "name: demo\nruntime: python\nplugins:\n  providers: [{{name: gpuform, path: {path}}}]\n"
+
+
+class TestNamedByTheProject:
+    def test_it_is_taken_before_all_others(self, environ: dict[str, str], tmp_path: Path) -> None:
+        program = put(environ, answering())
+        project = tmp_path / "Pulumi.yaml"
+        project.write_text(PROJECT.format(path=f"./{program.parent.relative_to(tmp_path)}"))
+        environ["PULUMI_HOME"] = str(tmp_path / "empty")
+        note, works = examine(environ, project=project, ask=answers(OURS))
+        assert note.text.startswith(f"{project} names the plugin in ./home/plugins/")
+        assert works.level is Level.OK
+
+    def test_it_is_not_there(self, environ: dict[str, str], tmp_path: Path) -> None:
+        (tmp_path / "Pulumi.yaml").write_text(PROJECT.format(path="bin"))
+        found = problem(environ, project=tmp_path / "Pulumi.yaml")
+        assert found.text == f"{tmp_path / 'bin'} has no {COMMAND}"
+
+    def test_a_path_of_windows(self, environ: dict[str, str], tmp_path: Path) -> None:
+        (tmp_path / "Pulumi.yaml").write_text(PROJECT.format(path=r"C:\Users\ada\venv\Scripts"))
+        found = problem(environ, project=tmp_path / "Pulumi.yaml")
+        assert r"names C:\Users\ada\venv\Scripts, a path of Windows" in found.text
+
+    @pytest.mark.parametrize("text", ["", "name: a", "plugins: [1]", "plugins: {providers: 1}"])
+    def test_a_project_that_names_none(
+        self, environ: dict[str, str], tmp_path: Path, text: str
+    ) -> None:
+        (tmp_path / "Pulumi.yaml").write_text(text)
+        assert "not installed" in problem(environ, project=tmp_path / "Pulumi.yaml").text
 
 
 class TestCommands:
@@ -244,6 +275,19 @@ class TestCommands:
         assert (told.code, told.out) == (0, f"removed {folder}\n")
         told = run("plugin", "uninstall")
         assert (told.code, told.err) == (1, "error: the plugin is not installed\n")
+
+    @pytest.mark.slow
+    def test_what_is_installed_works_without_a_virtualenv(
+        self, run: Any, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also in a project whose own modules have the names of others."""
+        assert run("plugin", "install").code == 0
+        for name in ("queue.py", "grpc.py"):
+            (project / name).write_text("raise SystemExit('taken from the project')\n")
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+        monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+        told = run("plugin", "doctor")
+        assert (told.code, told.out.splitlines()[-1]) == (0, "All is well.")
 
     def test_a_newer_one_is_told(self, run: Any, tmp_path: Path) -> None:
         for name in ("0.0.1", "99.0.0"):
