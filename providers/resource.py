@@ -8,6 +8,7 @@ from pulumi.dynamic import dynamic
 
 from gpuform.providers.forms import Form, chosen_form
 from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
+from gpuform.providers.plugin.presence import warn_if_missing
 
 
 class PlatformResource(pulumi.CustomResource):
@@ -39,6 +40,8 @@ class PlatformResource(pulumi.CustomResource):
                 given[name] = pulumi.Output.secret(given[name])
         if form is Form.DYNAMIC:
             given[PROVIDER_KEY] = dynamic.serialize_provider(lifecycle())
+        else:
+            warn_if_missing()
         before = form.other.type_of(lifecycle.platform, lifecycle.kind)
         defaults = pulumi.ResourceOptions(
             additional_secret_outputs=secret, aliases=[pulumi.Alias(type_=before)]

@@ -16,9 +16,11 @@ from importlib.metadata import version
 from pathlib import Path, PureWindowsPath
 from typing import Final
 
+import yaml
 from packaging.version import InvalidVersion, Version
 
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.forms import PACKAGE
 
 COMMAND: Final = "pulumi-resource-gpuform"
 IGNORE_AMBIENT_VARIABLE: Final = "PULUMI_IGNORE_AMBIENT_PLUGINS"
@@ -116,3 +118,14 @@ def executable(folder: Path, *, windows: bool = os.name == "nt") -> Path | None:
     """The file in a version's folder that the CLI starts."""
     names = (f"{COMMAND}.exe", f"{COMMAND}.cmd") if windows else (COMMAND,)
     return next((folder / name for name in names if (folder / name).exists()), None)
+
+
+def named_by(project: Path) -> str | None:
+    """The folder of the plugin that a Pulumi.yaml names; the CLI takes that before any other."""
+    document = yaml.safe_load(project.read_text(encoding="utf-8"))
+    plugins = document.get("plugins") if isinstance(document, dict) else None
+    providers = plugins.get("providers") if isinstance(plugins, dict) else None
+    for each in providers if isinstance(providers, list) else ():
+        if isinstance(each, dict) and each.get("name") == PACKAGE and each.get("path"):
+            return str(each["path"])
+    return None

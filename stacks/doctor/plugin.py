@@ -7,10 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import yaml
 from packaging.version import InvalidVersion
 
-from gpuform.providers.forms import PACKAGE
 from gpuform.providers.plugin.launchers import interpreter
 from gpuform.providers.plugin.places import (
     COMMAND,
@@ -19,6 +17,7 @@ from gpuform.providers.plugin.places import (
     executable,
     installed,
     is_windows_path,
+    named_by,
     on_path,
     plugin_folder,
     plugin_version,
@@ -50,30 +49,20 @@ def examine_plugin(around: Surroundings) -> list[Finding]:
 
 
 def _plugin(around: Surroundings) -> Iterator[Finding]:
-    named = _named(around.project)
-    if named is None:
+    project = around.project
+    named = named_by(project) if project else None
+    if project is None or named is None:
         yield from _of_machine(around)
         return
-    yield Finding(AREA, Level.NOTE, f"{around.project} names the plugin in {named}")
+    yield Finding(AREA, Level.NOTE, f"{project} names the plugin in {named}")
     if not around.windows and is_windows_path(named):
         yield _problem(
-            f"{around.project} names {named}, a path of Windows",
+            f"{project} names {named}, a path of Windows",
             "name it relative to Pulumi.yaml, with /, or leave it out after `gpuform plugin "
             "install`",
         )
-    elif around.project is not None:
-        yield from _of_folder(around.project.parent / named, around)
-
-
-def _named(project: Path | None) -> str | None:
-    """What Pulumi.yaml says: Pulumi takes that before any other."""
-    document = yaml.safe_load(project.read_text(encoding="utf-8")) if project else None
-    plugins = document.get("plugins") if isinstance(document, dict) else None
-    providers = plugins.get("providers") if isinstance(plugins, dict) else None
-    for each in providers if isinstance(providers, list) else ():
-        if isinstance(each, dict) and each.get("name") == PACKAGE and each.get("path"):
-            return str(each["path"])
-    return None
+    else:
+        yield from _of_folder(project.parent / named, around)
 
 
 def _of_machine(around: Surroundings) -> Iterator[Finding]:
