@@ -1,12 +1,32 @@
 """An explicit provider: another account, or another platform's address, for some resources."""
 
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import pulumi
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form, chosen_form
 from gpuform.providers.plugin.configuration import SETTINGS
+
+Text = pulumi.Input[str] | None
+
+
+class ProviderArguments(TypedDict, total=False):
+    """The plugin's settings (`plugin/configuration.py`), as Python spells them."""
+
+    together_api_key: Text
+    scp_access_key: Text
+    scp_secret_key: Text
+    scp_auth_token: Text
+    scp_account_id: Text
+    scp_default_region: Text
+    scp_environment: Text
+    tensorone_api_key: Text
+    aios_registry_url: Text
+    aios_parser_url: Text
+    lens_url: Text
+    lens_token: Text
+
 
 _ARGUMENTS: Final = {each.argument: each for each in SETTINGS}
 
@@ -18,17 +38,16 @@ class NoExplicitProvider(GpuformError, pulumi.RunError):
 class Provider(pulumi.ProviderResource):
     """Settings for the resources that name it in `opts.provider`: the plugin form only.
 
-    Arguments are the plugin's settings in snake_case, such as `together_api_key`; what is not given
-    is taken from the environment, as anywhere. Raises NoExplicitProvider in the dynamic form, whose
-    resources would all be made with the stack's own settings, and TypeError for an argument that is
-    not known.
+    They win over the environment, which has what is not given. Raises NoExplicitProvider in the
+    dynamic form, whose resources would all be made with the stack's own settings, and TypeError for
+    an argument that is not known.
     """
 
     def __init__(
         self,
         resource_name: str,
         opts: pulumi.ResourceOptions | None = None,
-        **arguments: pulumi.Input[str] | None,
+        **arguments: Unpack[ProviderArguments],
     ) -> None:
         if chosen_form() is Form.DYNAMIC:
             raise NoExplicitProvider(
@@ -41,10 +60,10 @@ class Provider(pulumi.ProviderResource):
         if unknown:
             known = ", ".join(_ARGUMENTS)
             raise TypeError(f"a gpuform provider has no {', '.join(unknown)}: it has {known}")
-        super().__init__(PACKAGE, resource_name, _inputs(arguments), opts)
+        super().__init__(PACKAGE, resource_name, _inputs({**arguments}), opts)
 
 
-def _inputs(arguments: dict[str, pulumi.Input[str] | None]) -> dict[str, Any]:
+def _inputs(arguments: dict[str, Any]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, value in arguments.items():
         setting = _ARGUMENTS[name]

@@ -9,7 +9,8 @@ from pulumi.runtime import mocks, rpc, settings
 
 from gpuform.providers import Provider
 from gpuform.providers.forms import UnknownForm
-from gpuform.providers.provider import NoExplicitProvider
+from gpuform.providers.plugin.configuration import SETTINGS
+from gpuform.providers.provider import NoExplicitProvider, ProviderArguments
 from gpuform.providers.scp import GpuNode
 from gpuform.providers.together import Cluster, SharedVolume
 
@@ -213,6 +214,11 @@ def test_an_explicit_provider(run: Run, requests: list[Any]) -> None:
     used = {each.name: each.provider for each in requests}
     assert used["train"].endswith("::other-id") or "::other::" in used["train"]
     assert not used["data"]
+
+
+def test_a_providers_arguments_are_the_plugins_settings() -> None:
+    names = [setting.argument for setting in SETTINGS]
+    assert list(ProviderArguments.__annotations__) == names
 
 
 def test_what_a_provider_does_not_have(run: Run) -> None:
