@@ -35,7 +35,7 @@ from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import count_of, same
+from gpuform.schemas.values import UNKNOWN, count_of, same
 
 __all__ = ["PROVIDER_KEY", "Lifecycle"]
 
@@ -237,11 +237,19 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
                 id_ = actions.create(call, want)
                 call.just_created = True
                 outs = self._settled(call, id_, declared, {})
-            if call.urn is None:
-                # Without a URN nobody can tell later whose intent this was; the host stores the
-                # id that it is about to get.
+            if call.urn is None or call.stores_answers:
+                # Nobody would settle the intent later; the host stores the id that it gets now.
                 call.intents.forget(id_=id_)
             return CreateResult(id_, outs)
+
+    @classmethod
+    def previewed(cls, news: Properties) -> Properties:
+        """What is known of the outputs before a create or update: the inputs, as declared.
+
+        Everything that the platform computes is UNKNOWN: an update may change any of it.
+        """
+        computed = dict.fromkeys(cls.outputs.model_fields, UNKNOWN)
+        return {**computed, **check(cls.inputs, plain(news))[0]}
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """The object now, as outputs and as inputs; an empty id when it is gone.

@@ -56,7 +56,7 @@ def _read(
     stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState], *, offline: bool
 ) -> Iterator[Cluster]:
     where = stack.backend.where(stack.project.name, stack.name)
-    seen = [None] * len(entries) if offline else read_now(stack.project.name, config, entries)
+    seen = [None] * len(entries) if offline else read_now(stack, config, entries)
     for entry, now in zip(entries, seen, strict=True):
         name, stale = name_of(entry.urn), now.problem if now else ""
         if now is not None and now.outputs is None and not stale:

@@ -81,6 +81,10 @@ _COMMANDS = {
         "fmt_command",
         "Format topology files in place, and print the names of those that changed.",
     ),
+    "plugin": (
+        "plugin_commands",
+        "Install the provider plugin for the Pulumi CLI, and look after it.",
+    ),
     "emulator": ("emulator_commands", "Serve the platforms' APIs on this machine."),
 }
 

@@ -56,7 +56,7 @@ class _Seen:
 def _read(stack: Stack, config: Mapping[str, str], entries: list[ResourceState]) -> list[_Seen]:
     """Each resource as its platform shows it; as stored, and why, where that cannot be had."""
     found = []
-    for entry, seen in zip(entries, read_now(stack.project.name, config, entries), strict=True):
+    for entry, seen in zip(entries, read_now(stack, config, entries), strict=True):
         if seen.problem:
             found.append(_Seen(entry, seen.problem))
         elif seen.outputs is None:

@@ -36,7 +36,7 @@ from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.monitor import Engine, Monitor, Target
 from gpuform.stacks.engine.owners import Others
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.provider_resource import DefaultProvider
+from gpuform.stacks.engine.provider_resource import DefaultProviders
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.rules import Rule
 from gpuform.stacks.engine.snapshot import SnapshotManager
@@ -46,7 +46,7 @@ from gpuform.stacks.engine.step_executor import StepExecutor
 from gpuform.stacks.engine.step_generator import StepGenerator, unchanged
 from gpuform.stacks.engine.steps import Op
 from gpuform.stacks.engine.targeting import Selection, UrnPatterns
-from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, DYNAMIC_PACKAGE, STACK_TYPE
+from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.value_json import Crypter
 from gpuform.stacks.engine.values import PropertyMap
 
@@ -138,7 +138,7 @@ class Deployment:
     _cancelled: threading.Event = field(default_factory=threading.Event)
     _executor: StepExecutor = field(init=False)
     _monitor: Monitor | None = None
-    _providers: dict[str, DefaultProvider] = field(init=False)
+    _providers: DefaultProviders = field(init=False)
     _intents: Intents = field(init=False)
     _unchecked: set[str] = field(default_factory=set)
 
@@ -163,13 +163,10 @@ class Deployment:
             bound=None if self.options.preview else self.options.bound,
         )
         olds = {r.urn: r for r in self.subject.snapshot.resources if not r.delete}
-        config = self.subject.provider_config
-        prefix = f"{BUILTIN_PACKAGE}:"
-        own = {k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)}
-        self._providers = {
-            package: DefaultProvider(package, program.stack, program.project, held, olds)
-            for package, held in ((DYNAMIC_PACKAGE, config), (BUILTIN_PACKAGE, own))
-        }
+        self._providers = DefaultProviders(
+            program.stack, program.project, self.subject.provider_config, olds
+        )
+        host.plugins.know(self.subject.snapshot.resources)
 
     def cancel(self) -> None:
         """Starts nothing new and ends all waiting now; requests on the wire finish."""
@@ -347,7 +344,7 @@ class Deployment:
         self.events.emit(StepDone(step, self.options.preview))
 
     def _delete(self, generator: StepGenerator, leftovers: Sequence[ResourceState]) -> None:
-        registered = {p.urn for p in self._providers.values() if p.is_registered}
+        registered = self._providers.registered
         kept = registered | generator.kept
         doomed = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
         selection = self.options.selection

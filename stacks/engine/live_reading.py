@@ -11,6 +11,7 @@ from gpuform.providers.call import Call
 from gpuform.providers.intents import Intents
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
+from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import PropertyMap
 
@@ -29,19 +30,27 @@ class Seen:
 
 
 def read_now(
-    project: str, config: Mapping[str, str], entries: Sequence[ResourceState]
+    stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState]
 ) -> list[Seen]:
-    """Reads each of them, in their order. `config` is the stack's in plain text, by full keys."""
+    """Reads entries of the stack's state, in their order.
+
+    `config` is the stack's in plain text, by full keys.
+    """
     with tempfile.TemporaryDirectory() as empty:
         # The record of creates under way belongs to the runs that make them.
         intents = Intents(Path(empty))
         host = ProviderHost(
-            project, config, lambda urn, timeout: Call(urn=urn, timeout=timeout, intents=intents)
+            stack.project.name,
+            config,
+            lambda urn, timeout: Call(urn=urn, timeout=timeout, intents=intents),
         )
+        host.plugins.know(stack.snapshot.resources)
 
         def one(entry: ResourceState) -> Seen:
             try:
-                read = host.read(entry.urn, entry.id, entry.inputs, entry.outputs)
+                read = host.read(
+                    entry.urn, entry.id, entry.inputs, entry.outputs, provider=entry.provider
+                )
             except EngineError as error:
                 return Seen(None, str(error))
             return Seen(read[0].outputs if read else None)

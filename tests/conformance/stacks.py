@@ -1,7 +1,7 @@
-"""A stack as a person has one: declared, planned, applied; under each of the two engines.
+"""A stack as a person has one: declared, planned, applied; under each of the hosts.
 
 `EmbeddedStack` runs a real program through `Deployment`, with its state in a real backend.
-`StockStack` does with one resource what the Pulumi engine does, over the stock host's gRPC.
+`CalledStack` does with one resource what the Pulumi engine does, over a host's gRPC.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from bucket_server import KEYS
 from conformance.described import Described
-from conformance.verbs import Properties, Refused, StockVerbs
+from conformance.verbs import Properties, Refused, Verbs
 
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.stacks.engine import journal
@@ -273,10 +273,10 @@ class _Entry:
 
 
 @dataclass
-class StockStack:
-    """One resource under the stock host: the calls of `pulumi up` in their order."""
+class CalledStack:
+    """One resource under a host of the Pulumi engine's: the calls of `pulumi up` in their order."""
 
-    verbs: StockVerbs
+    verbs: Verbs
     entry: _Entry | None = None
 
     def plan(self, declared: Declared) -> Result:
