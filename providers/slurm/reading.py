@@ -71,7 +71,7 @@ def read_nodes(text: str) -> list[Node]:
 
 
 def _node(block: str) -> Node:
-    first, *lines = block.splitlines()
+    first, *lines = block.split("\n")
     name = re.match(r"NodeName=([\w.-]+)(?: |$)", first, re.ASCII)
     states = [line for line in lines if line.startswith("   State=")]
     reasons = [line for line in lines if line.startswith("   Reason=")]
@@ -96,7 +96,7 @@ def _state(line: str) -> frozenset[str]:
 
 def read_jobs(text: str) -> dict[str, list[Job]]:
     """The jobs in the text of SHOW_JOBS, by the nodes that they hold."""
-    if not text.strip():
+    if not text:
         return {}
     before, *records = text.split(_RECORD)
     if before:
@@ -130,10 +130,11 @@ def read_ending(text: str) -> dict[str, bool]:
 
     The parts of a heterogeneous job (`7+0`, `7+1`) are one job, known by its number (`7`).
     """
-    jobs = {}
+    jobs: dict[str, bool] = {}
     for line in text.splitlines():
         fields = line.split()
         if len(fields) != 3 or not _JOB_ID.fullmatch(fields[0]) or set(fields[1:]) - {"0", "1"}:
             raise ValueError(f"{line[:80]!r} is no job")
-        jobs[fields[0].split("+")[0]] = fields[1:] == ["1", "1"]
+        job_id = fields[0].split("+")[0]
+        jobs[job_id] = fields[1:] == ["1", "1"] and jobs.get(job_id, True)
     return jobs
