@@ -7,6 +7,7 @@ from typing import ClassVar, TypeVar
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.schedulers import Job, ScheduledNode
 from gpuform.providers.slurm.commands import Commands
+from gpuform.providers.slurm.processes import LocalCommands, SshCommands
 from gpuform.providers.slurm.reading import (
     SHOW_JOBS,
     SHOW_NODES,
@@ -17,6 +18,7 @@ from gpuform.providers.slurm.reading import (
     show_ending,
 )
 from gpuform.providers.slurm.refusals import refused
+from gpuform.schemas.slurm import SlurmInputs
 
 T = TypeVar("T")
 
@@ -120,6 +122,30 @@ class SlurmScheduler:
                 f"{error}",
                 hint="nothing is guessed about nodes with jobs: run it there and look at the line",
             ) from error
+
+
+def slurm_scheduler(inputs: SlurmInputs, *, kubeconfig: str | None = None) -> SlurmScheduler:
+    """The Slurm of a cluster, asked as `inputs` say.
+
+    `kubeconfig` is the text of the cluster's own, needed for `via: exec`. Nothing is asked yet.
+    Raises GpuformError without it.
+    """
+    return SlurmScheduler(_commands(inputs, kubeconfig))
+
+
+def _commands(inputs: SlurmInputs, kubeconfig: str | None) -> Commands:
+    if inputs.via == "ssh":
+        return SshCommands(inputs)
+    if inputs.via == "local":
+        return LocalCommands(sudo=bool(inputs.sudo))
+    if not kubeconfig:
+        raise GpuformError(
+            "the cluster has no kubeconfig yet, and its Slurm is asked through it",
+            hint="wait until the cluster is ready, or ask by `slurm: {via: ssh}`",
+        )
+    from gpuform.providers.slurm.pods import PodCommands  # noqa: PLC0415 - slow
+
+    return PodCommands(inputs, kubeconfig)
 
 
 def _scheduled(node: Node, jobs: Iterable[Job]) -> ScheduledNode:
