@@ -115,7 +115,7 @@ class Together:
         with self._store.transaction():
             now = self._clock.now()
             self._store.sweep(now)
-            yield Operations(self._store, now)
+            yield Operations(self._store, now, request.host)
 
     def _refused(self, error: ApiError) -> Response:
         return self.error(error.status, error.message)
@@ -202,4 +202,9 @@ def _trouble() -> Trouble:
     rule: Rule | None = g.get("fault")
     if rule is None:
         return Trouble()
-    return Trouble(stuck=rule.stuck, out_of_stock=rule.capacity, preempted=rule.preempted)
+    return Trouble(
+        stuck=rule.stuck,
+        out_of_stock=rule.capacity,
+        preempted=rule.preempted,
+        takes=rule.takes,
+    )
