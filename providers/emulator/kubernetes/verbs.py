@@ -82,10 +82,7 @@ def _changed(objects: Objects, place: Place, old: Object, new: Object) -> Object
 def delete(objects: Objects, place: Place, options: Object) -> Object:
     """Pods end after their grace period, what has finalizers when they are gone."""
     old = get(objects, place)
-    wanted = options.get("preconditions") or {}
-    for word in ("uid", "resourceVersion"):
-        if word in wanted and wanted[word] != old["metadata"][word]:
-            raise conflict(place.kind.resource, place.name)
+    _check_preconditions(place, old, options)
     if place.kind is POD:
         return _end(objects, old, options.get("gracePeriodSeconds"))
     if old["metadata"].get("finalizers"):
@@ -103,11 +100,19 @@ def delete(objects: Objects, place: Place, options: Object) -> Object:
 def evict(objects: Objects, place: Place, body: Object) -> None:
     """Delete a pod if its disruption budget allows it; else 429 with the budget as the cause."""
     pod = get(objects, place)
+    options = body.get("deleteOptions") or {}
+    _check_preconditions(place, pod, options)
     if is_active(pod) and pod["status"].get("phase") != "Pending":
         _charge(objects, pod)
         pod = objects.replace(POD, pod, evicted(pod, objects.now))
-    options = body.get("deleteOptions") or {}
     _end(objects, pod, options.get("gracePeriodSeconds"))
+
+
+def _check_preconditions(place: Place, old: Object, options: Object) -> None:
+    wanted = options.get("preconditions") or {}
+    for word in ("uid", "resourceVersion"):
+        if word in wanted and wanted[word] != old["metadata"][word]:
+            raise conflict(place.kind.resource, place.name)
 
 
 def _charge(objects: Objects, pod: Object) -> None:

@@ -52,12 +52,12 @@ class Operations:
     """Together's clusters and volumes in a store, at one moment.
 
     One request's worth, within one transaction, on a store swept for `now`. Methods raise
-    `ApiError`. `host` is where clients find the emulator: `127.0.0.1:8787`.
+    `ApiError`. `address` is where clients find the emulator.
     """
 
-    def __init__(self, store: Store, now: float, host: str = "localhost") -> None:
+    def __init__(self, store: Store, now: float, address: str = "") -> None:
         self._store = store
-        self._host = host
+        self._address = address
         self.now = now
 
     # Clusters.
@@ -156,7 +156,7 @@ class Operations:
     def cluster_view(self, cluster: Cluster, volume: Volume | None) -> dict[str, Any]:
         """What the API shows of a cluster, with the volume of its `volume_id`."""
         token = self._store.token_for(cluster.cluster_id)
-        server = f"https://{self._host}/kubernetes/{cluster.cluster_id}"
+        server = f"{self._address}/kubernetes/{cluster.cluster_id}"
         credential = kubeconfig(server, cluster.settings.cluster_name, token)
         return cluster.view(self.now, volume, credential)
 

@@ -115,7 +115,7 @@ class Together:
         with self._store.transaction():
             now = self._clock.now()
             self._store.sweep(now)
-            yield Operations(self._store, now, request.host)
+            yield Operations(self._store, now, _address())
 
     def _refused(self, error: ApiError) -> Response:
         return self.error(error.status, error.message)
@@ -196,6 +196,12 @@ class Together:
             if phase and "phase_transitions" in view:
                 moment = timestamp(operations.now)
                 view["phase_transitions"].append({"phase": phase, "transition_time": moment})
+
+
+def _address() -> str:
+    """Where this client finds the emulator: by TLS, unless it calls the application in process."""
+    scheme = "https" if "werkzeug.socket" in request.environ else request.scheme
+    return f"{scheme}://{request.host}"
 
 
 def _trouble() -> Trouble:
