@@ -124,28 +124,26 @@ class SlurmScheduler:
             ) from error
 
 
-def slurm_scheduler(inputs: SlurmInputs, *, kubeconfig: str | None = None) -> SlurmScheduler:
+def slurm_scheduler(
+    inputs: SlurmInputs, *, kubeconfig: str | None = None, cluster: str = "of this Slurm"
+) -> SlurmScheduler:
     """The Slurm of a cluster, asked as `inputs` say.
 
-    `kubeconfig` is the text of the cluster's own, needed for `via: exec`. Nothing is asked yet.
-    Raises GpuformError without it.
+    `kubeconfig` is the text (YAML) of the cluster's own, needed for `via: exec`, and `cluster` what
+    people call the cluster. Nothing is asked yet. Raises GpuformError without a kubeconfig.
     """
-    return SlurmScheduler(_commands(inputs, kubeconfig))
-
-
-def _commands(inputs: SlurmInputs, kubeconfig: str | None) -> Commands:
     if inputs.via == "ssh":
-        return SshCommands(inputs)
+        return SlurmScheduler(SshCommands(inputs))
     if inputs.via == "local":
-        return LocalCommands(sudo=bool(inputs.sudo))
+        return SlurmScheduler(LocalCommands(sudo=bool(inputs.sudo)))
     if not kubeconfig:
         raise GpuformError(
-            "the cluster has no kubeconfig yet, and its Slurm is asked through it",
+            f"cluster {cluster} has no kubeconfig yet, and its Slurm is asked through it",
             hint="wait until the cluster is ready, or ask by `slurm: {via: ssh}`",
         )
-    from gpuform.providers.slurm.pods import PodCommands  # noqa: PLC0415 - slow
+    from gpuform.providers.slurm.pods import PodCommands  # noqa: PLC0415 - who logs in needs none
 
-    return PodCommands(inputs, kubeconfig)
+    return SlurmScheduler(PodCommands(inputs, kubeconfig, cluster))
 
 
 def _scheduled(node: Node, jobs: Iterable[Job]) -> ScheduledNode:

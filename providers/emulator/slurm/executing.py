@@ -5,9 +5,12 @@ at the end how it went.
 """
 
 import json
+import socket
+from collections.abc import Iterable
 from typing import Any
 
-from simple_websocket import ConnectionClosed, Server
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection
 
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.kubernetes.exec import Execution
@@ -33,14 +36,31 @@ class SlurmExecutor:
             slurm = Slurm(self._store, cluster, now)
             result = run(slurm, execution.command)
             slurm.keep()
-        socket = Server.accept(execution.environ, subprotocols=[_PROTOCOL])
-        try:
-            for channel, text in ((1, result.out), (2, result.err), (3, _status(result))):
-                if text:
-                    socket.send(bytes([channel]) + text.encode())
-            socket.close()
-        except ConnectionClosed:
-            pass  # the client did not wait for the end
+        texts = ((1, result.out), (2, result.err), (3, _status(result)))
+        frames = [bytes([channel]) + text.encode() for channel, text in texts if text]
+        _answer(execution.environ, frames)
+
+
+def _answer(environ: Any, frames: Iterable[bytes]) -> None:
+    """The whole websocket, from the server's side: nobody sends anything but the end of it."""
+    connection: socket.socket = environ["werkzeug.socket"]
+    websocket = WSConnection(ConnectionType.SERVER)
+    headers = [
+        (name.removeprefix("HTTP_").replace("_", "-").lower().encode(), value.encode())
+        for name, value in environ.items()
+        if name.startswith("HTTP_")
+    ]
+    websocket.initiate_upgrade_connection(headers, environ["PATH_INFO"])
+    list(websocket.events())
+    said = [AcceptConnection(subprotocol=_PROTOCOL), *(BytesMessage(data=each) for each in frames)]
+    try:
+        connection.sendall(
+            b"".join(websocket.send(each) for each in (*said, CloseConnection(1000)))
+        )
+        while connection.recv(4096):
+            pass  # until the client has read it all and hangs up
+    except OSError:
+        return  # it has not waited for the end
 
 
 def _status(result: Result) -> str:
