@@ -20,11 +20,13 @@ LAST_WORD: Final = 3.0
 _BEAT: Final = 0.05
 
 
-def answered(call: Call, question: Callable[[], T], *, patience: float = FIRST_WORD) -> T:
+def answered(call: Call, question: Callable[[], T], *, patience: float | None = None) -> T:
     """What `question` returns or raises; Cancelled when the run is interrupted meanwhile.
 
-    Then it has `patience` more seconds to answer, and goes on by itself if it does not.
+    Then it has `patience` more seconds to answer, by default `FIRST_WORD`; if it does not, it goes
+    on by itself.
     """
+    patience = FIRST_WORD if patience is None else patience
     outcome: list[T] = []
     errors: list[BaseException] = []
 

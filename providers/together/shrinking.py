@@ -19,10 +19,11 @@ from gpuform.providers.errors import (
     MissingCredentials,
     Unreachable,
 )
-from gpuform.providers.kubernetes import KubernetesScheduler
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.schedulers import Scheduler
 from gpuform.providers.slurm.scheduler import slurm_scheduler
-from gpuform.providers.together.slurm_on_kubernetes import SlurmOnKubernetes
+from gpuform.providers.slurm_on_kubernetes import SlurmOnKubernetes
 from gpuform.providers.victims import Worker
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.leaving import Leaving
@@ -128,16 +129,17 @@ class Shrinking:
                 f"{self._what} has no kubeconfig, so that its jobs cannot be looked for",
                 hint="wait until its control plane runs",
             )
-        kubernetes = KubernetesScheduler(self.kube_config)
+        kubernetes = KubernetesScheduler(client_by(self.kube_config, self.cluster.cluster_name))
         if self.cluster.cluster_type != "SLURM":
             return kubernetes
-        slurm = slurm_scheduler(self.wanted.slurm or SlurmInputs(), kubeconfig=self.kube_config)
+        inputs = self.wanted.slurm or SlurmInputs()
+        slurm = slurm_scheduler(inputs, kubeconfig=self.kube_config)
         names = {
             node.host_name: node.slurm_worker_hostname
             for node in self.cluster.gpu_worker_nodes
             if node.slurm_worker_hostname
         }
-        return SlurmOnKubernetes(kubernetes, slurm, names)
+        return SlurmOnKubernetes(kubernetes, slurm, inputs.namespace, names)
 
     @property
     def _what(self) -> str:

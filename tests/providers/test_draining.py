@@ -1,21 +1,19 @@
 """Nodes go when no job runs on them, or not at all; and none stays cordoned."""
 
 import threading
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_scheduler import Simulated
 
 from gpuform.providers.call import Call
 from gpuform.providers.draining import Draining, Subject, conclude, undo
 from gpuform.providers.drains import Drain, Drains
 from gpuform.providers.errors import Cancelled, GpuformError, Unreachable
 from gpuform.providers.intents import Intents
-from gpuform.providers.schedulers import Job, ScheduledNode
 from gpuform.providers.victims import Worker
 from gpuform.schemas.scale_down import ScaleDownInputs
 
@@ -25,61 +23,6 @@ MINUTE = 60.0
 
 class Killed(BaseException):
     """The process died here."""
-
-
-@dataclass
-class Simulated:
-    """A scheduler of a cluster whose jobs end by a clock. `ends` has the end of each node's job."""
-
-    clock: Any
-    ends: dict[str, float] = field(default_factory=dict)
-    nodes_: dict[str, ScheduledNode] = field(default_factory=dict)
-    stubborn: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
-    before: Callable[[str], None] = lambda _: None
-    name: str = "Kubernetes"
-
-    def __post_init__(self) -> None:
-        for at in range(4):
-            self.nodes_.setdefault(f"w{at}", ScheduledNode(f"w{at}", since=float(at)))
-
-    def run(self, node: str, minutes: float) -> None:
-        self.ends[node] = self.clock.now() + minutes * MINUTE
-
-    def is_busy(self, node: str) -> bool:
-        return self.ends.get(node, 0.0) > self.clock.now()
-
-    def nodes(self) -> Sequence[ScheduledNode]:
-        self._tell("nodes")
-        return [
-            replace(node, jobs=(Job(f"ml/on-{name}", "on", "ada"),) if self.is_busy(name) else ())
-            for name, node in self.nodes_.items()
-        ]
-
-    def cordon(self, names: Collection[str], mark: str) -> None:
-        self._tell("cordon")
-        for name in names:
-            if not self.nodes_[name].is_cordoned:
-                self.nodes_[name] = replace(self.nodes_[name], is_cordoned=True, mark=mark)
-
-    def uncordon(self, names: Collection[str], mark: str) -> None:
-        self._tell("uncordon")
-        for name in names:
-            if name in self.nodes_ and self.nodes_[name].mark == mark:
-                self.nodes_[name] = replace(self.nodes_[name], is_cordoned=False, mark=None)
-
-    def evict(self, names: Collection[str]) -> None:
-        self._tell("evict")
-        for name in set(names) - self.stubborn:
-            self.ends.pop(name, None)
-
-    @property
-    def cordoned(self) -> list[str]:
-        return [name for name, node in self.nodes_.items() if node.is_cordoned]
-
-    def _tell(self, what: str) -> None:
-        self.before(what)
-        self.asked.append(what)
 
 
 @pytest.fixture
@@ -279,6 +222,7 @@ class TestTroubles:
         self, call: Call, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("gpuform.providers.answering.FIRST_WORD", 0.0)
+        monkeypatch.setattr("gpuform.providers.draining.LAST_WORD", 0.0)
         released = threading.Event()
 
         def hang(what: str) -> None:

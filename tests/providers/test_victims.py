@@ -34,7 +34,9 @@ def pools(draw: st.DrawFn) -> list[Worker]:
 
 
 @given(pools(), st.data())
-def test_exactly_as_many_go_and_no_better_one_stays(pool: list[Worker], data: st.DataObject) -> None:
+def test_exactly_as_many_go_and_no_better_one_stays(
+    pool: list[Worker], data: st.DataObject
+) -> None:
     count = data.draw(st.integers(0, len(pool)))
     victims = choose(pool, count)
     gone = [victim.worker.name for victim in victims]

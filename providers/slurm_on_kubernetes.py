@@ -11,14 +11,18 @@ class SlurmOnKubernetes:
     """Both as one; see `Scheduler`. Names are those of Kubernetes.
 
     `names` has Slurm's name for each. Nodes are cordoned in both, so that neither gives them jobs;
-    Slurm comes first and comes back last, for its jobs are those that people run.
+    Slurm comes first and comes back last, for its jobs are those that people run. The pods of
+    Slurm itself, in its `namespace`, are no jobs.
     """
 
     name: ClassVar[str] = "Slurm on Kubernetes"
 
-    def __init__(self, kubernetes: Scheduler, slurm: Scheduler, names: Mapping[str, str]) -> None:
+    def __init__(
+        self, kubernetes: Scheduler, slurm: Scheduler, namespace: str, names: Mapping[str, str]
+    ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
+        self._namespace = namespace
         self._names = names
         self._known: set[str] | None = None
 
@@ -28,15 +32,16 @@ class SlurmOnKubernetes:
         self._known = set(known)
 
         def merged(node: ScheduledNode) -> ScheduledNode:
+            jobs = tuple(job for job in node.jobs if not job.id.startswith(f"{self._namespace}/"))
             other = known.get(self._names.get(node.name, node.name))
             if other is None:
-                return node
+                return replace(node, jobs=jobs)
             return replace(
                 node,
                 is_cordoned=node.is_cordoned or other.is_cordoned,
                 is_failed=node.is_failed or other.is_failed,
                 mark=node.mark or other.mark,
-                jobs=(*other.jobs, *node.jobs),
+                jobs=(*other.jobs, *jobs),
             )
 
         return [merged(node) for node in self._kubernetes.nodes()]
