@@ -15,6 +15,8 @@ from gpuform.providers.emulator.aios.routes import Aios
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection, Faults
 from gpuform.providers.emulator.gate import DROPPED, Gate, Platform
+from gpuform.providers.emulator.kubernetes.controls import Controls as KubernetesControls
+from gpuform.providers.emulator.kubernetes.routes import Kubernetes
 from gpuform.providers.emulator.lens.controls import Controls as LensControls
 from gpuform.providers.emulator.lens.routes import Lens
 from gpuform.providers.emulator.scp.controls import Controls
@@ -37,6 +39,7 @@ def create_app(store: Store, clock: Clock) -> Flask:
         Aios(store, clock, faults),
         TensorOne(store, clock, faults),
         Lens(store, clock, faults),
+        Kubernetes(store, clock, faults),
     )
     app = Flask("gpuform.emulator", static_folder=None)
     app.config["PROPAGATE_EXCEPTIONS"] = True
@@ -49,6 +52,8 @@ def create_app(store: Store, clock: Clock) -> Flask:
     controls_of_aios = AiosControls(store, clock)
     app.register_blueprint(controls_of_aios.blueprint(), url_prefix="/_emulator/aios")
     app.register_blueprint(LensControls(store).blueprint(), url_prefix="/_emulator/lens")
+    controls_of_kubernetes = KubernetesControls(store, clock)
+    app.register_blueprint(controls_of_kubernetes.blueprint(), url_prefix="/_emulator/kubernetes")
     controls = TensorOneControls(store, clock)
     app.register_blueprint(controls.blueprint(), url_prefix="/_emulator/tensorone")
     # Flask's documented way to wrap an application.
