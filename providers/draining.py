@@ -26,6 +26,9 @@ from gpuform.schemas.scale_down import WAIT_MINUTES, ScaleDownInputs
 INTERVAL: Final = 15.0
 """Seconds from one look at the jobs to the next."""
 
+SETTLING: Final = 5.0
+"""Seconds after which a scheduler no longer starts what it decided before it knew of the cordon."""
+
 _SHOWN: Final = 10
 
 
@@ -178,6 +181,7 @@ class Draining:
                 answered(self._call, lambda: self._scheduler.evict(drain.cordoned))
             return Look(None, f"waiting for {jobs_text(busy)}")
 
+        self._call.sleep(SETTLING)
         what, limit = f"waiting for jobs on {', '.join(drain.chosen)}", self._wanted.patience
         try:
             wait_until(self._call, probe, what=what, interval=INTERVAL, limit=limit)

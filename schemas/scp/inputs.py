@@ -203,13 +203,12 @@ class PoolScaleDownInputs(ScaleDownInputs):
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from super().problems(values)
         slurm = values.get("slurm")
-        if values.get("kubernetes") is None and isinstance(slurm, Mapping):
-            if slurm.get("via", "exec") == "exec":
-                yield Problem(
-                    "slurm.via",
-                    "is exec when not declared, which needs kubernetes: declare that "
-                    "too, or via ssh",
-                )
+        is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"
+        if is_exec and values.get("kubernetes") is None:
+            yield Problem(
+                "slurm.via",
+                "is exec when not declared, which needs kubernetes: declare that too, or via ssh",
+            )
         if slurm is None and values.get("kubernetes") is None:
             for name in ("on_busy", "wait_minutes"):
                 if values.get(name) is not None:
@@ -260,8 +259,8 @@ class _PoolInputs(InputModel):
     )
     scale_down: Annotated[PoolScaleDownInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: which nodes go when there are to be fewer, and what "
-        "is done about jobs on them. With kubernetes or slurm they are cordoned first, and removed "
+        description="gpuform's own, never sent: which nodes go when there are to be fewer, and "
+        "what is done about jobs on them. With kubernetes or slurm they are cordoned first, and removed "
         "when no job runs on them; otherwise nobody looks for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )

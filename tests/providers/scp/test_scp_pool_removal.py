@@ -129,10 +129,8 @@ class TestWithoutAScheduler:
         pool = world.create("NodePool", pool_inputs)
         fewer = {**pool_inputs, "count": 2}
         assert leaving(world, pool, fewer) is None
-        assert world.unchecked == [
-            "whether jobs run on train-003, which pool train loses: nobody is declared who could "
-            "tell (scale_down.kubernetes or scale_down.slurm)"
-        ]
+        (told,) = world.unchecked
+        assert told.startswith("whether jobs run on train-003, which pool train loses: nobody is")
         assert list(world.update(pool, fewer).nodes) == ["train-001", "train-002"]
 
     def test_names_are_honoured(self, world: Any, pool_inputs: Properties) -> None:
