@@ -260,8 +260,8 @@ class _PoolInputs(InputModel):
     scale_down: Annotated[PoolScaleDownInputs | None, Local] = Field(
         default=None,
         description="gpuform's own, never sent: which nodes go when there are to be fewer, and "
-        "what is done about jobs on them. With kubernetes or slurm they are cordoned first, and removed "
-        "when no job runs on them; otherwise nobody looks for jobs.",
+        "what is done about jobs on them. With kubernetes or slurm they are cordoned first, and "
+        "removed when no job runs on them; otherwise nobody looks for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )
     lock_enabled: bool | None = Field(
