@@ -29,7 +29,8 @@ from conformance.kinds import FAST, KINDS, MADE, TOPOLOGY
 from conformance.settling import assert_destroyed, assert_nothing_is_lost, assert_settles
 from conformance.stacks import Declared, EmbeddedStack, thing
 from conformance.together_kinds import CLUSTER
-from tenacity import Retrying  # noqa: F401 - imported once, for all children
+from kubernetes import client, config  # noqa: F401 - imported once, for all children
+from tenacity import Retrying  # noqa: F401 - the same
 
 from gpuform.providers.catalog import resource_class
 from gpuform.providers.emulator.app import create_app
