@@ -21,6 +21,8 @@ from gpuform.providers.emulator.lens.controls import Controls as LensControls
 from gpuform.providers.emulator.lens.routes import Lens
 from gpuform.providers.emulator.scp.controls import Controls
 from gpuform.providers.emulator.scp.routes import Scp
+from gpuform.providers.emulator.slurm.controls import Controls as SlurmControls
+from gpuform.providers.emulator.slurm.executing import SlurmExecutor
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.controls import Controls as TensorOneControls
 from gpuform.providers.emulator.tensorone.routes import TensorOne
@@ -39,7 +41,7 @@ def create_app(store: Store, clock: Clock) -> Flask:
         Aios(store, clock, faults),
         TensorOne(store, clock, faults),
         Lens(store, clock, faults),
-        Kubernetes(store, clock, faults),
+        Kubernetes(store, clock, faults, SlurmExecutor(store, clock)),
     )
     app = Flask("gpuform.emulator", static_folder=None)
     app.config["PROPAGATE_EXCEPTIONS"] = True
@@ -54,6 +56,8 @@ def create_app(store: Store, clock: Clock) -> Flask:
     app.register_blueprint(LensControls(store).blueprint(), url_prefix="/_emulator/lens")
     controls_of_kubernetes = KubernetesControls(store, clock)
     app.register_blueprint(controls_of_kubernetes.blueprint(), url_prefix="/_emulator/kubernetes")
+    controls_of_slurm = SlurmControls(store, clock)
+    app.register_blueprint(controls_of_slurm.blueprint(), url_prefix="/_emulator/slurm")
     controls = TensorOneControls(store, clock)
     app.register_blueprint(controls.blueprint(), url_prefix="/_emulator/tensorone")
     # Flask's documented way to wrap an application.

@@ -11,6 +11,7 @@ from gpuform.providers.emulator.kubernetes.nodes import sync_nodes
 from gpuform.providers.emulator.kubernetes.objects import Objects
 from gpuform.providers.emulator.kubernetes.pods import end_pods, place_pods
 from gpuform.providers.emulator.kubernetes.storage import sync_claims, sync_volumes
+from gpuform.providers.emulator.slurm.pods import run_slurm
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.errors import ApiError
@@ -35,6 +36,7 @@ def brought_to(store: Store, cluster: Cluster, now: float) -> Objects:
     if objects.version == 0:
         _furnish(objects)
     left = sync_nodes(objects, cluster)
+    run_slurm(objects, cluster)
     sync_volumes(store, objects, cluster)
     end_pods(store, cluster.cluster_id, objects, left)
     settle(store, objects)

@@ -17,7 +17,7 @@ class Execution:
     container: str
     command: Sequence[str]
     environ: WSGIEnvironment
-    """With `werkzeug.socket`, as `simple_websocket.Server.accept` takes it."""
+    """With `werkzeug.socket`, the connection."""
 
 
 class Executor(Protocol):

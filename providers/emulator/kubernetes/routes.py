@@ -54,7 +54,10 @@ class Kubernetes:
     def blueprint(self) -> Blueprint:
         routes = Blueprint(self.name, __name__)
         routes.register_error_handler(StatusError, _refused)
-        routes.add_url_rule("/<cluster_id>/<path:path>", view_func=self._answer, methods=_METHODS)
+        path = "/<cluster_id>/<path:path>"
+        routes.add_url_rule(path, view_func=self._answer, methods=_METHODS)
+        # `exec`: werkzeug finds no other rule for a request that asks for a websocket.
+        routes.add_url_rule(path, "exec", view_func=self._answer, websocket=True)
         return routes
 
     def refusal(self, asked: Request) -> Response | None:
