@@ -19,7 +19,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.schedulers import Scheduler
 from gpuform.providers.scp.pool_plan import Plan
 from gpuform.providers.scp.states import is_leaving
-from gpuform.providers.slurm.scheduler import slurm_scheduler
+from gpuform.providers.slurm import slurm_scheduler
 from gpuform.providers.slurm_on_kubernetes import SlurmOnKubernetes
 from gpuform.providers.victims import Worker, problems
 from gpuform.schemas.leaving import Leaving
@@ -120,7 +120,7 @@ class PoolRemoval:
         if slurm is None:
             assert pods is not None  # noqa: S101 - one of the two is declared
             return pods
-        jobs = slurm_scheduler(slurm, kubeconfig=text)
+        jobs = slurm_scheduler(slurm, kubeconfig=text, cluster=self._what)
         return jobs if pods is None else SlurmOnKubernetes(pods, jobs, slurm.namespace, {})
 
 

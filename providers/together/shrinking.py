@@ -22,7 +22,7 @@ from gpuform.providers.errors import (
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.schedulers import Scheduler
-from gpuform.providers.slurm.scheduler import slurm_scheduler
+from gpuform.providers.slurm import slurm_scheduler
 from gpuform.providers.slurm_on_kubernetes import SlurmOnKubernetes
 from gpuform.providers.victims import Worker
 from gpuform.schemas.changes import Action, FieldChange
@@ -133,7 +133,9 @@ class Shrinking:
         if self.cluster.cluster_type != "SLURM":
             return kubernetes
         inputs = self.wanted.slurm or SlurmInputs()
-        slurm = slurm_scheduler(inputs, kubeconfig=self.kube_config)
+        slurm = slurm_scheduler(
+            inputs, kubeconfig=self.kube_config, cluster=self.cluster.cluster_name
+        )
         names = {
             node.host_name: node.slurm_worker_hostname
             for node in self.cluster.gpu_worker_nodes
