@@ -29,6 +29,7 @@ from gpuform.schemas.together.cluster_parts import (
     AcceptanceTestsInputs,
     AddOnInputs,
     ClusterConfigInputs,
+    ClusterScaleDownInputs,
     GpuType,
     OidcConfigInputs,
     OnNoCapacityInputs,
@@ -257,6 +258,13 @@ class ClusterInputs(InputModel):
                 "wait_minutes": 30,
             }
         ],
+    )
+
+    scale_down: Annotated[ClusterScaleDownInputs | None, Local] = Field(
+        default=None,
+        description="gpuform's own, never sent: which nodes go when num_gpus shrinks, and what is "
+        "done about jobs on them. They are cordoned first, and removed when no job runs on them.",
+        examples=[{"nodes": ["train-worker-1"], "on_busy": "wait", "wait_minutes": 240}],
     )
 
     @classmethod

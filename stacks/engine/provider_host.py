@@ -25,6 +25,7 @@ from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
 from gpuform.providers.properties import plain
 from gpuform.providers.tracing import span
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.plan import PlanReason
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
@@ -117,7 +118,7 @@ class ProviderHost:
                 changes=None if result.changes is None else bool(result.changes),
                 replaces=list(map(str, result.replaces or ())),
                 delete_before_replace=bool(result.delete_before_replace),
-                fields=_field_changes(provider, plain_olds, plain_news),
+                fields=_field_changes(provider, plain_olds, plain_news, "" if refreshing else id_),
             )
 
     def field_changes(self, olds: PropertyMap, news: PropertyMap) -> Sequence[FieldChange] | None:
@@ -127,6 +128,14 @@ class ProviderHost:
         except EngineError:
             return None
         return _field_changes(provider, to_provider(olds), to_provider(news))
+
+    def leaving(self, urn: str, id_: str, olds: PropertyMap, news: PropertyMap) -> Leaving | None:
+        """While planning: the nodes that an update takes away; None where nobody tells it."""
+        provider = self._provider(news, olds)
+        if not isinstance(provider, Lifecycle):
+            return None
+        with self._calling("leaving", urn):
+            return provider.leaving(id_, to_provider(olds), to_provider(news))
 
     def create(self, urn: str, inputs: PropertyMap, timeout: float | None) -> Created:
         """Creates the object. Raises ProviderError when nothing exists afterwards."""
@@ -312,6 +321,6 @@ def _user_errors() -> Iterator[None]:
 
 
 def _field_changes(
-    provider: ResourceProvider, olds: dict[str, Any], news: dict[str, Any]
+    provider: ResourceProvider, olds: dict[str, Any], news: dict[str, Any], id_: str = ""
 ) -> Sequence[FieldChange] | None:
-    return provider.changes(olds, news) if isinstance(provider, Lifecycle) else None
+    return provider.changes(olds, news, id_) if isinstance(provider, Lifecycle) else None
