@@ -28,6 +28,18 @@ DcgmDiagLevel = Literal[
     "DCGM_DIAG_LEVEL_EXTENDED",
 ]
 
+Via = Literal[
+    "exec",
+    "ssh",
+    "local",
+]
+
+OnBusy = Literal[
+    "wait",
+    "fail",
+    "evict",
+]
+
 BillingType = Literal[
     "ON_DEMAND",
     "RESERVED",
@@ -190,6 +202,43 @@ class OnNoCapacityArguments(TypedDict):
     wait_minutes: NotRequired[pulumi.Input[int] | None]
 
 
+class SlurmArguments(TypedDict):
+    """How gpuform asks a cluster's Slurm; its own setting, never sent to the platform."""
+
+    # exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
+    # commands are installed on this machine.
+    via: NotRequired[pulumi.Input[Via] | None]
+    # exec: namespace of Slurm.
+    namespace: NotRequired[pulumi.Input[str] | None]
+    # exec: labels of the pods in which commands can be run; a running one is used.
+    pod_selector: NotRequired[pulumi.Input[str] | None]
+    # exec: the container of the pod.
+    container: NotRequired[pulumi.Input[str] | None]
+    # ssh: the login node, or a Host of your SSH configuration.
+    host: NotRequired[pulumi.Input[str] | None]
+    # ssh: name to log in with; that of your SSH configuration when not declared.
+    user: NotRequired[pulumi.Input[str] | None]
+    # ssh: port of the login node.
+    port: NotRequired[pulumi.Input[int] | None]
+    # Whether changes go through `sudo`, without a password: by default with ssh.
+    sudo: NotRequired[pulumi.Input[bool] | None]
+
+
+class ClusterScaleDownArguments(TypedDict):
+    """Which nodes go when there are to be fewer, and what is done about jobs on them."""
+
+    # Names of the nodes to take, all of them; otherwise failed ones, then cordoned or drained ones,
+    # then idle ones, then the newest go.
+    nodes: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+    # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
+    # them.
+    on_busy: NotRequired[pulumi.Input[OnBusy] | None]
+    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is removed.
+    wait_minutes: NotRequired[pulumi.Input[int] | None]
+    # How the Slurm of a SLURM cluster is asked: by default in the pod of Slinky's controller.
+    slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
+
+
 class ClusterArguments(TypedDict):
     """A GPU cluster: one node for every 8 GPUs."""
 
@@ -261,6 +310,9 @@ class ClusterArguments(TypedDict):
     # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
     # hours. A replacement counts anew. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
+    # gpuform's own, never sent: which nodes go when num_gpus shrinks, and what is done about jobs
+    # on them. They are cordoned first, and removed when no job runs on them. (nothing)
+    scale_down: NotRequired[pulumi.Input[ClusterScaleDownArguments] | None]
 
 
 class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
@@ -299,6 +351,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     on_no_capacity: pulumi.Output[dict[str, Any] | None]
     expires: pulumi.Output[str | None]
     ttl: pulumi.Output[str | None]
+    scale_down: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]
