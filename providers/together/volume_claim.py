@@ -255,8 +255,8 @@ def _gone(place: ClaimId) -> GpuformError:
 
 
 def _refuse_growth_unbound(claim: Claim, place: ClaimId) -> None:
-    if claim.status.phase != "Bound":
+    if claim.status.phase == "Pending":
         raise GpuformError(
-            f"claim {place} is {claim.status.phase}: Kubernetes lets only bound claims grow",
+            f"claim {place} is Pending: Kubernetes lets only bound claims grow",
             hint="start a pod that uses it, which binds it, and run it again",
         )

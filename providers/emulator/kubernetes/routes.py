@@ -272,7 +272,7 @@ def _shown_claim(cluster_id: str, claim: Object) -> dict[str, Any]:
     namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
     return {
         "id": f"{cluster_id}/{namespace}/{name}",
-        "name": name,
+        "name": f"{namespace}/{name}",
         "status": claim["status"]["phase"],
     }
 
