@@ -212,7 +212,7 @@ def _state(claims: ClaimsOfCluster, claim: Claim, storage: str) -> tuple[str, bo
     if phase == "Bound":
         if capacity is None or _amount(capacity) >= _amount(storage):
             return phase, True, None
-        return f"Bound, with {capacity} of {storage} so far", False, None
+        return f"Bound to {capacity} of {storage}: its volume has to grow first", False, None
     if phase == "Pending" and claims.waits_for_a_pod(claim):
         return phase, True, None
     return (claims.why_pending(claim) if phase == "Pending" else phase), False, None
