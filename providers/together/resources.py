@@ -3,7 +3,7 @@
 Generated from the input models: python -m gpuform.providers.codegen
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
 import pulumi
@@ -11,8 +11,9 @@ import pulumi
 from gpuform.providers.resource import PlatformResource
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
+from gpuform.providers.together.volume_claim import VolumeClaimLifecycle
 
-__all__ = ["Cluster", "SharedVolume"]
+__all__ = ["Cluster", "SharedVolume", "VolumeClaim"]
 
 LoadBalancer = Literal[
     "NONE",
@@ -49,6 +50,13 @@ BillingType = Literal[
 ClusterType = Literal[
     "KUBERNETES",
     "SLURM",
+]
+
+AccessModes = Literal[
+    "ReadWriteOnce",
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOncePod",
 ]
 
 
@@ -315,6 +323,28 @@ class ClusterArguments(TypedDict):
     scale_down: NotRequired[pulumi.Input[ClusterScaleDownArguments] | None]
 
 
+class VolumeClaimArguments(TypedDict):
+    """A claim of a cluster's pods on storage: on a shared volume, or on their node's NVMe."""
+
+    # Cluster whose pods use it. (replaces)
+    cluster_id: pulumi.Input[str] | PlatformResource
+    # Name of the claim, which pods mount it by. (replaces)
+    name: pulumi.Input[str]
+    # Namespace of the pods that use it. (replaces)
+    namespace: NotRequired[pulumi.Input[str] | None]
+    # Size as Kubernetes writes it, such as 10Gi; only grows, once it is bound. (in place,
+    # grow-only)
+    storage: pulumi.Input[str]
+    # Name of the cluster's shared volume that it is bound to. (replaces)
+    volume_name: NotRequired[pulumi.Input[str] | None]
+    # Storage class that makes a volume for it: local-storage-class is local NVMe. (replaces)
+    storage_class_name: NotRequired[pulumi.Input[str] | None]
+    # Who may mount it: by default ReadWriteMany with volume_name, else ReadWriteOnce. (replaces)
+    access_modes: NotRequired[pulumi.Input[Sequence[pulumi.Input[AccessModes]]] | None]
+    # Labels of the claim.
+    labels: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
+
+
 class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     """A GPU cluster: one node for every 8 GPUs."""
 
@@ -398,5 +428,35 @@ class SharedVolume(PlatformResource, module="gpuform.together", name="SharedVolu
         resource_name: str,
         opts: pulumi.ResourceOptions | None = None,
         **arguments: Unpack[SharedVolumeArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
+
+
+class VolumeClaim(PlatformResource, module="gpuform.together", name="VolumeClaim"):
+    """A claim of a cluster's pods on storage: on a shared volume, or on their node's NVMe."""
+
+    _lifecycle = VolumeClaimLifecycle
+
+    cluster_id: pulumi.Output[str]
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str | None]
+    storage: pulumi.Output[str]
+    volume_name: pulumi.Output[str | None]
+    storage_class_name: pulumi.Output[str | None]
+    access_modes: pulumi.Output[list[str] | None]
+    labels: pulumi.Output[dict[str, str] | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    status: pulumi.Output[str]
+    uid: pulumi.Output[str]
+    capacity: pulumi.Output[str | None]
+    bound_volume: pulumi.Output[str | None]
+    created_at: pulumi.Output[str | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[VolumeClaimArguments],
     ) -> None:
         super().__init__(resource_name, opts, **arguments)
