@@ -49,8 +49,7 @@ def plugin(servicer: Servicer) -> Iterator[provider_pb2_grpc.ResourceProviderStu
 
 def refused(call: Any, request: Any) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.RpcError) as caught:
-        found = call(request)
-        list(found)  # what answers in a stream
+        list(call(request))  # one answers in a stream
     return caught.value.code(), caught.value.details()
 
 
@@ -108,7 +107,9 @@ def test_every_kind_of_the_catalogue_is_served(plugin: Any) -> None:
 
 def test_check_marks_what_is_secret_by_the_models_and_by_the_program(plugin: Any) -> None:
     lifecycle = lifecycle_class("scp", "GpuNode")
-    (name, *_) = [each for each in lifecycle.secret_names() if each in lifecycle.inputs.model_fields]
+    (name, *_) = [
+        each for each in lifecycle.secret_names() if each in lifecycle.inputs.model_fields
+    ]
     request = provider_pb2.CheckRequest(
         urn="urn:pulumi:dev::p::gpuform:scp:GpuNode::x",
         news=to_struct({name: "hush", "gpu_node_name": Secret("quiet"), "tags": UNKNOWN}),

@@ -64,9 +64,7 @@ def test_the_engine_reads_the_same(properties: dict[str, Any]) -> None:
 
 
 @given(PROPERTIES, PROPERTIES)
-def test_marking_hides_and_changes_nothing(
-    answer: dict[str, Any], given_: dict[str, Any]
-) -> None:
+def test_marking_hides_and_changes_nothing(answer: dict[str, Any], given_: dict[str, Any]) -> None:
     names = set(list(answer)[:1])
     found = marked(answer, given_, names)
     assert revealed(found) == revealed(answer)
