@@ -259,7 +259,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         Everything that the platform computes is UNKNOWN: an update may change any of it.
         """
         computed = dict.fromkeys(cls.outputs.model_fields, UNKNOWN)
-        return {**computed, **check(cls.inputs, plain(news))[0]}
+        return {**check(cls.inputs, plain(news))[0], **computed}
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """The object now, as outputs and as inputs; an empty id when it is gone.
