@@ -98,7 +98,8 @@ def test_the_platform_is_asked_and_the_state_where_it_does_not_answer(
     httpx.post(f"{emulator.url}/_emulator/reset", trust_env=False)
     ran = up("kubeconfig")
     assert ran.code == 1
-    assert "train is gone from the platform" in ran.err
+    assert "train has no kubeconfig: it is gone from the platform" in ran.err
+    assert "nobody can log in to train: it is gone" in up("connect", "train", "--via", "ssh").err
 
 
 def test_several_files_are_written_as_kubectl_does(
