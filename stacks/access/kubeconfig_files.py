@@ -16,7 +16,7 @@ from gpuform.stacks.access.kubeconfig import (
 )
 from gpuform.stacks.access.kubeconfig_parts import SECTIONS
 from gpuform.stacks.access.kubeconfig_text import KubeconfigText
-from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.access.marks import NAME, Mark
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.errors import EngineError
 
@@ -82,10 +82,10 @@ class KubeconfigFiles:
         """Takes out the contexts that are meant, of those that gpuform wrote."""
         done = []
         for file in self.files:
-            where = str(file.path)
-            gone = [
-                name for name, mark in marked(file.read(), where).items() if is_meant(name, mark)
-            ]
+            where, text = str(file.path), file.read()
+            # What somebody else has broken concerns only who has to find something in it.
+            marks = marked(text, where) if NAME in text else {}
+            gone = [name for name, mark in marks.items() if is_meant(name, mark)]
             if gone:
                 file.update(_taking_out(where, is_meant))
                 done += [Written(name, file.path, changed=True) for name in gone]
