@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from gpuform.stacks.access.credentials import Credential
-from gpuform.stacks.access.kubeconfig_source import CURRENT, HEAD, SECTIONS
+from gpuform.stacks.access.kubeconfig_parts import CURRENT, HEAD, SECTIONS
 from gpuform.stacks.access.kubeconfig_text import Before, KubeconfigText
 from gpuform.stacks.access.marks import Mark
 from gpuform.stacks.engine.errors import EngineError

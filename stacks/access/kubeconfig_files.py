@@ -14,16 +14,16 @@ from gpuform.stacks.access.kubeconfig import (
     with_credentials,
     without_contexts,
 )
-from gpuform.stacks.access.kubeconfig_source import SECTIONS
+from gpuform.stacks.access.kubeconfig_parts import SECTIONS
 from gpuform.stacks.access.kubeconfig_text import KubeconfigText
-from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.access.marks import NAME, Mark
 from gpuform.stacks.access.user_file import UserFile
 from gpuform.stacks.engine.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A context, the file that has it or had it, and whether that is another one now."""
+    """A context, the file that has it or had it, and whether that was changed."""
 
     context: str
     path: Path
@@ -61,27 +61,31 @@ class KubeconfigFiles:
     ) -> list[Written]:
         """Puts credentials in: each where gpuform wrote it before, else as kubectl would.
 
-        Raises EngineError, before anything of the credential is written, for a file inside the
-        project, a name that is taken and a file that cannot be changed.
+        All that go into one file, or none. Raises EngineError for a file inside the project, a
+        name that is taken and a file that cannot be changed.
         """
-        done = []
+        placed: dict[UserFile, list[Credential]] = {}
+        has_current = False
         for each in credentials:
             file = self._place(each)
             file.refuse_inside(project)
-            has_current = self._refuse_elsewhere(file, each, use=use)
+            has_current = self._refuse_elsewhere(file, each, use=use) or has_current
+            placed.setdefault(file, []).append(each)
+        done = []
+        for file, those in placed.items():
             wanted = Wanted(use=use, may_use=not has_current, force=force)
-            changed = file.update(_putting(each, str(file.path), wanted))
-            done.append(Written(each.name, file.path, changed))
+            changed = file.update(_putting(those, str(file.path), wanted))
+            done += [Written(each.name, file.path, changed) for each in those]
         return done
 
     def take_out(self, is_meant: Callable[[str, Mark], bool]) -> list[Written]:
         """Takes out the contexts that are meant, of those that gpuform wrote."""
         done = []
         for file in self.files:
-            where = str(file.path)
-            gone = [
-                name for name, mark in marked(file.read(), where).items() if is_meant(name, mark)
-            ]
+            where, text = str(file.path), file.read()
+            # What somebody else has broken concerns only who has to find something in it.
+            marks = marked(text, where) if NAME in text else {}
+            gone = [name for name, mark in marks.items() if is_meant(name, mark)]
             if gone:
                 file.update(_taking_out(where, is_meant))
                 done += [Written(name, file.path, changed=True) for name in gone]
@@ -119,8 +123,8 @@ class KubeconfigFiles:
         return KubeconfigText(file.read(), str(file.path))
 
 
-def _putting(credential: Credential, where: str, wanted: Wanted) -> Callable[[str], str]:
-    return lambda text: with_credentials(text, where, [credential], wanted)
+def _putting(credentials: list[Credential], where: str, wanted: Wanted) -> Callable[[str], str]:
+    return lambda text: with_credentials(text, where, credentials, wanted)
 
 
 def _taking_out(where: str, is_meant: Callable[[str, Mark], bool]) -> Callable[[str], str]:

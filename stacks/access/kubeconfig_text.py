@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from gpuform.stacks.access.kubeconfig_source import CURRENT, HEAD, NotEdited, Source
+from gpuform.stacks.access.kubeconfig_parts import CURRENT, HEAD, NotEdited
+from gpuform.stacks.access.kubeconfig_source import Source
 
 Before = dict[str, str | None]
 """What stood behind the keys that were filled; None for those that were not there."""

@@ -9,7 +9,8 @@ from typing import Any, Final, Self
 
 from gpuform.stacks.access.kubeconfig_text import Before
 
-_NAME: Final = "gpuform"
+NAME: Final = "gpuform"
+"""The name of the extension: a text without it holds no mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Mark:
         """The mark of what an entry holds, if gpuform wrote it."""
         for each in _extensions(held):
             told = each.get("extension")
-            if each.get("name") == _NAME and isinstance(told, dict):
+            if each.get("name") == NAME and isinstance(told, dict):
                 id_, urn, state = (str(told.get(key) or "") for key in ("id", "urn", "state"))
                 before = told.get("before")
                 known = before if isinstance(before, dict) else {}
@@ -47,8 +48,8 @@ class Mark:
         told: dict[str, Any] = {"id": self.id, "urn": self.urn, "state": self.state}
         if self.before:
             told["before"] = dict(self.before)
-        others = [each for each in _extensions(held) if each.get("name") != _NAME]
-        return {**held, "extensions": [*others, {"name": _NAME, "extension": told}]}
+        others = [each for each in _extensions(held) if each.get("name") != NAME]
+        return {**held, "extensions": [*others, {"name": NAME, "extension": told}]}
 
 
 def _extensions(held: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Final
 
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.properties import plain
 from gpuform.schemas.access import Access
 from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.live_reading import read_now
 from gpuform.stacks.engine.provider_values import to_provider
@@ -16,6 +18,8 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.review.names import short_type
+
+_GONE: Final = "it is gone from the platform: `gpuform refresh` takes that over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +35,18 @@ class Cluster:
     stale: str = ""
 
 
+def state_of(backend: Backend, project: str, stack: str) -> str:
+    """Where a stack's state is, compressed or not: what tells stacks of one name apart."""
+    return backend.where(project, stack).removesuffix(".gz")
+
+
 def clusters_of(
     stack: Stack, config: Mapping[str, str], names: Sequence[str], *, offline: bool
 ) -> list[Cluster]:
     """Those named, by their names in the stack or on the platform; without names all of them.
 
-    `config` is the stack's in plain text. `offline` asks no platform. Raises EngineError for a
-    name that no cluster has, and for a cluster that its platform has no more.
+    `config` is the stack's in plain text. `offline` asks no platform. One that is gone from its
+    platform offers nothing. Raises EngineError for a name that no cluster has.
     """
     known = [
         (entry, access)
@@ -46,29 +55,24 @@ def clusters_of(
         if (access := _access(entry, entry.outputs)) is not None
     ]
     chosen = [_chosen(stack, known, name) for name in names] if names else known
-    entries = [
-        entry for entry, _ in {entry.urn: (entry, access) for entry, access in chosen}.values()
-    ]
-    return list(_read(stack, config, entries, offline=offline))
+    entries = {entry.urn: entry for entry, _ in chosen}
+    return list(_read(stack, config, list(entries.values()), offline=offline))
 
 
 def _read(
     stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState], *, offline: bool
 ) -> Iterator[Cluster]:
-    where = stack.backend.where(stack.project.name, stack.name)
+    where = state_of(stack.backend, stack.project.name, stack.name)
     seen = [None] * len(entries) if offline else read_now(stack, config, entries)
     for entry, now in zip(entries, seen, strict=True):
-        name, stale = name_of(entry.urn), now.problem if now else ""
-        if now is not None and now.outputs is None and not stale:
-            raise EngineError(
-                f"{name} is gone from the platform ({entry.id})",
-                hint="`gpuform refresh` takes that over, `gpuform up` makes it again; "
-                "`gpuform kubeconfig --remove` takes its context out",
-            )
+        stale = now.problem if now else ""
         outputs = now.outputs if now is not None and now.outputs is not None else entry.outputs
         access = _access(entry, outputs)
-        if access is not None:
-            yield Cluster(name, Mark(entry.id, entry.urn, where), access, stale)
+        if access is None:
+            continue
+        if now is not None and now.outputs is None and not stale:
+            access = Access(name=access.name, no_kubeconfig=_GONE, no_hosts=_GONE)
+        yield Cluster(name_of(entry.urn), Mark(entry.id, entry.urn, where), access, stale)
 
 
 def _access(entry: ResourceState, outputs: PropertyMap) -> Access | None:

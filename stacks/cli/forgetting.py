@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from gpuform.stacks.access.forgetting import deleted_ids, forget_contexts, forget_hosts
+from gpuform.stacks.access.reading import state_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
@@ -24,7 +25,7 @@ def forget_deleted(session: Session, stack: Stack, after: Snapshot) -> None:
             tell(f"context {each.context}: taken out of {each.path}, its cluster is gone")
 
     def hosts() -> None:
-        where = stack.backend.where(stack.project.name, stack.name)
+        where = state_of(stack.backend, stack.project.name, stack.name)
         path = forget_hosts(gone, stack.project.name, stack.name, where)
         if path is not None:
             tell(f"{path}: without the hosts that are gone")

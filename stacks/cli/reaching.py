@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from gpuform.stacks.access.reading import Cluster, clusters_of
+from gpuform.stacks.access.reading import Cluster, clusters_of, state_of
 from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.opening import workspace_of
@@ -27,7 +27,7 @@ class Place:
     def of(cls, session: Session) -> Self:
         workspace = workspace_of(session)
         stack = workspace.resolve(session.stack)
-        where = workspace.backend.where(workspace.project.name, stack)
+        where = state_of(workspace.backend, workspace.project.name, stack)
         return cls(session, workspace, stack, where)
 
     @property

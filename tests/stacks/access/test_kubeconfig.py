@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kubeconfigs import OURS, credential, texts
 
 from gpuform.stacks.access.kubeconfig import Wanted, marked, with_credentials, without_contexts
-from gpuform.stacks.access.kubeconfig_source import SECTIONS
+from gpuform.stacks.access.kubeconfig_parts import SECTIONS
 from gpuform.stacks.access.kubeconfig_text import KubeconfigText
 from gpuform.stacks.engine.errors import EngineError
 

@@ -158,6 +158,7 @@ def test_the_lock_of_a_gpuform_that_lives_is_not_taken(file: UserFile) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     file = tmp_path / "config"
     writers = [writer(file, name, 4) for name in ("a", "b", "c")]
