@@ -390,7 +390,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             permissions.require(guard.permission, f"{guard.because}: {what}")
 
     def _at_this_hour(self, old: Properties, declared: Properties) -> Properties:
-        return lifetime.at_this_hour(self.power, declared, is_off=self.is_off(old))
+        """The declaration as it holds now: what is off outside of its running hours stays so."""
+        if self.power is None or declared.get("schedule") is None or not self.is_off(old):
+            return declared
+        off = {self.power.field: self.power.off}
+        return {**declared, **off} if lifetime.is_out_of_hours(declared) else declared
 
     def _require_for_change(self, old: Properties, declared: Properties) -> None:
         guard = self.guarded_change(old, self._at_this_hour(old, self._typed(declared)))
@@ -485,11 +489,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             return change
 
         typed = self._typed(declared)
-        resting = lifetime.resting(self.power, typed, is_off=self.is_off(old))
-        typed = self._at_this_hour(old, typed)
-        before, after = (self._by_rules(each) for each in (self._typed(echo), typed))
+        now = self._at_this_hour(old, typed)
+        before, after = (self._by_rules(each) for each in (self._typed(echo), now))
         found = field_changes(self.inputs, before, after)
-        return [*map(unsent, found), *self.planned_changes(old, typed), *resting]
+        resting = [lifetime.resting(self.power, typed)] if self.power and now is not typed else []
+        return [*map(unsent, found), *self.planned_changes(old, now), *resting]
 
     def _by_rules(self, values: Properties) -> Properties:
         return {name: value for name, value in values.items() if name not in self.planned}

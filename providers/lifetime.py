@@ -49,26 +49,19 @@ def problems(power: Power | None, declared: Values, *, is_new: bool) -> Iterator
         )
 
 
-def at_this_hour(power: Power | None, declared: Values, *, is_off: bool) -> dict[str, Any]:
-    """The declaration as it holds now: what is off outside of its running hours stays so."""
-    values = dict(declared)
+def is_out_of_hours(declared: Values) -> bool:
+    """Whether it is declared to run in some hours, and these are not among them."""
     hours = hours_of(declared)
-    if power and hours and is_off and not hours.covers(current_call().clock.now()):
-        values[power.field] = power.off
-    return values
+    return hours is not None and not hours.covers(current_call().clock.now())
 
 
-def resting(power: Power | None, declared: Values, *, is_off: bool) -> Iterator[FieldChange]:
-    """For a plan to say why it does not start what is declared to run; it is no change."""
-    hours = hours_of(declared)
-    if power is None or hours is None or declared.get(power.field) == power.off:
-        return
-    now = current_call().clock.now()
-    if is_off and not hours.covers(now):
-        begin = hours.next_change(now)
-        because = "outside of its running hours"
-        because += f", until {hours.written(begin)}" if begin else ""
-        yield FieldChange(power.field, Action.KEEP, power.off, power.off, because=because)
+def resting(power: Power, declared: Values) -> FieldChange:
+    """For a plan to say why it does not start what is out of its hours; it is no change."""
+    hours, because = hours_of(declared), "outside of its running hours"
+    begin = hours.next_change(current_call().clock.now()) if hours else None
+    if hours and begin is not None:
+        because += f", until {hours.written(begin)}"
+    return FieldChange(power.field, Action.KEEP, power.off, power.off, because=because)
 
 
 def ending(values: Values, created: float | None, now: float) -> Iterator[Notice]:

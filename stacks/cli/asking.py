@@ -1,5 +1,7 @@
 """The questions before a change is made."""
 
+from typing import Final
+
 import click
 
 from gpuform.schemas.plan import Plan, PlanAction
@@ -11,6 +13,9 @@ from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.plan_text import plan_text
 from gpuform.stacks.review.summary_text import gpus_removed
 
+_LOOKING: Final = {"expire": "expire --dry-run"}
+"""What only looks, for the operations that `preview` does not show."""
+
 
 def refuse_what_nobody_can_answer(arguments: RunArguments, screen: Screen) -> None:
     """Ends a command that would have to ask, before it begins."""
@@ -19,14 +24,16 @@ def refuse_what_nobody_can_answer(arguments: RunArguments, screen: Screen) -> No
     if arguments.json:
         raise click.UsageError(
             f"`{arguments.command} --json` cannot ask: add --yes, or look first with "
-            "`gpuform preview --json`"
+            f"`gpuform {_LOOKING.get(arguments.operation, 'preview')} --json`"
         )
     if not screen.interactive and not arguments.skip_preview:
+        skipping = "" if arguments.operation == "expire" else " or --skip-preview"
+        looking = _LOOKING.get(arguments.operation, "preview")
         raise EngineError(
             f"`gpuform {arguments.command}` asks before it changes anything, and nobody is here "
             "to answer",
-            hint="add --yes (the preview is shown first) or --skip-preview; "
-            "`gpuform preview` only shows what would change",
+            hint=f"add --yes (the preview is shown first){skipping}; `gpuform {looking}` only "
+            "shows what would change",
         )
 
 

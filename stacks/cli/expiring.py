@@ -1,6 +1,6 @@
 """What `gpuform expire` adds to a run: what is due, what is remembered, and how it ends."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -14,17 +14,18 @@ from gpuform.stacks.expiry.calendar import TimeTable, end_is_unknown, timed
 from gpuform.stacks.expiry.remembering import Expired
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Expiry:
-    """A stack and its ends of time, as a run goes by them."""
+    """A stack and its ends of time, as a command goes by them: at one moment, and as it showed."""
 
     stack: Stack
-    clock: Clock
+    now: float
     expired: Expired
+    _shown: Mapping[str, bool] | None = None
 
     @classmethod
     def of(cls, stack: Stack, clock: Clock) -> Self:
-        return cls(stack, clock, Expired(stack))
+        return cls(stack, clock.now(), Expired(stack))
 
     def options(self, options: Options) -> Options:
         """Those of a run that does what is due: it reads what has an end or hours before."""
@@ -34,14 +35,14 @@ class Expiry:
             options,
             refresh=bool(urns),
             selection=Selection(targets=UrnPatterns(urns), target_dependents=dependents),
-            calendar=TimeTable(self.clock.now),
+            calendar=TimeTable(self.now, self._shown),
         )
 
     def begin(self, outcome: Outcome) -> None:
-        """Remembers what the preview would destroy, before that is done."""
-        going = {each.urn for each in outcome.planned if each.action == "delete"}
-        entries = [each for each in self.stack.snapshot.resources if each.urn in going]
-        self.expired.add(entries, self.clock.now())
+        """Nothing more is due than what the preview showed; what ends is remembered beforehand."""
+        self._shown = {each.urn: each.action == "delete" for each in outcome.planned}
+        entries = [each for each in self.stack.snapshot.resources if self._shown.get(each.urn)]
+        self.expired.add(entries, self.now)
 
     def settle(self, outcome: Outcome) -> None:
         """Forgets of what is remembered whatever is there after a run."""

@@ -247,9 +247,7 @@ class Run:
         if self.arguments.operation not in ("update", "refresh"):
             return outcome.out_of_credit
         there = [each for each in outcome.snapshot.resources if not each.delete]
-        return outcome.out_of_credit or is_out_of_credit(
-            notices_of_entries(there, self.expiry.clock.now())
-        )
+        return outcome.out_of_credit or is_out_of_credit(notices_of_entries(there, self.expiry.now))
 
     def _tell_untold(self, outcome: Outcome) -> None:
         for name in untold(outcome):

@@ -43,9 +43,10 @@ def keep_and_change(
     What an entry needs is dealt with before it, as in any state. In a preview it plans that.
     """
     changing = {urn: wanted for urn, wanted in due.items() if wanted.inputs is not None}
+    entries = [entry for entry in entries if not entry.delete]
     steps = {}
     for entry in entries:
-        wanted = changing.get(entry.urn)
+        wanted = None if entry.pending_replacement else changing.get(entry.urn)
         step = None if wanted is None else _update(executor, entry, wanted)
         steps[id(entry)] = step or unchanged(entry)
     for layer in _layers(entries, changing):

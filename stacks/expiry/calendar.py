@@ -1,6 +1,6 @@
 """What is due of a resource now: its end, a stop or a start; from its entry and the time alone."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,19 +39,29 @@ def timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
 
 @dataclass(frozen=True, slots=True)
 class TimeTable:
-    """A calendar of the engine's by a clock: `now` gives Unix seconds."""
+    """A calendar of the engine's at one moment, `now` in Unix seconds.
 
-    now: Callable[[], float]
+    Once something was `shown` (by URN, and whether it ends), nothing else is due.
+    """
+
+    now: float
+    shown: Mapping[str, bool] | None = None
 
     def __call__(self, entry: ResourceState) -> Due | None:
+        due = self._due(entry)
+        if due is None or self.shown is None:
+            return due
+        return due if self.shown.get(entry.urn) is (due.inputs is None) else None
+
+    def _due(self, entry: ResourceState) -> Due | None:
         lifecycle = lifecycle_of(entry)
         if lifecycle is None:
             return None
-        values, seen, now = told(entry.inputs), told(entry.outputs), self.now()
+        values, seen = told(entry.inputs), told(entry.outputs)
         end = ends_at(values, lifecycle.created_at(seen))
-        if end is not None and end <= now:
+        if end is not None and end <= self.now:
             return Due(f"expired at {written(end)}")
-        return _by_hours(lifecycle, entry.inputs, values, seen, now)
+        return _by_hours(lifecycle, entry.inputs, values, seen, self.now)
 
 
 def end_is_unknown(entry: ResourceState) -> bool:

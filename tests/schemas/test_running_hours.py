@@ -4,7 +4,7 @@ from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.schemas.lifetime import hours_of
@@ -77,6 +77,7 @@ def test_nothing_changes_before_the_next_change(found: RunningHours, now: float)
     assert found.covers(middle) is found.covers(now)
 
 
+@settings(max_examples=20)
 @given(hours, moments)
 def test_a_week_runs_as_long_as_declared_whatever_the_clocks_do(
     found: RunningHours, now: float

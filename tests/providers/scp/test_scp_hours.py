@@ -58,6 +58,7 @@ def test_a_pool_outside_of_its_hours_and_in_them(world: Any, pool_inputs: Proper
     assert states(world.update(larger, inputs)) == {"RUNNING"}
 
 
+@pytest.mark.slow
 def test_a_node_with_a_state_of_its_own_keeps_it(world: Any, pool_inputs: Properties) -> None:
     del pool_inputs["count"]
     nodes = {"head": {"state": "RUNNING"}, "worker": {}, "spare": {"state": "STOPPED"}}
@@ -85,6 +86,7 @@ def test_one_node(world: Any, pool_inputs: Properties, node_inputs: Properties) 
     assert 0 < world.clock.now() - created < 86400
 
 
+@pytest.mark.slow
 def test_what_is_locked_is_stopped_only_with_permission(
     world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +98,7 @@ def test_what_is_locked_is_stopped_only_with_permission(
     assert world.diff(made, {**inputs, "state": "STOPPED"}) == []
 
 
+@pytest.mark.slow
 def test_a_pool_is_as_old_as_its_oldest_node(world: Any, pool_inputs: Properties) -> None:
     made = world.create("NodePool", {**pool_inputs, "ttl": "7d"})
     first = NodePoolLifecycle.created_at(made.outs)

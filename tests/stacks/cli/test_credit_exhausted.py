@@ -76,6 +76,7 @@ def test_plans_and_runs_tell_it(both: Scene) -> None:
     assert both.run("status").code == 0
 
 
+@pytest.mark.slow
 def test_what_is_lost_in_the_end(both: Scene) -> None:
     credit(both, exhausted=True)
     control(both, "clock", {"advance": 8 * 86400})
@@ -89,6 +90,7 @@ def test_what_is_lost_in_the_end(both: Scene) -> None:
     assert refused.code == OUT_OF_CREDIT
 
 
+@pytest.mark.slow
 def test_nothing_new_is_made(scene: Scene) -> None:
     credit(scene, exhausted=True)
     refused = scene.run("up", "--yes")

@@ -117,6 +117,7 @@ class TestHours:
         assert there(scene, "tensorone") == ["running"]
         assert scene.run("preview", "--expect-no-changes", "--refresh").code == 0
 
+    @pytest.mark.slow
     def test_up_starts_it_in_its_hours(self, bench: Any) -> None:
         scene = bench(HOURS)
         to_the_hour(scene, 21)
@@ -127,6 +128,7 @@ class TestHours:
         assert scene.run("up", "--yes").code == 0
         assert there(scene, "tensorone") == ["running"]
 
+    @pytest.mark.slow
     def test_what_somebody_started_at_night_is_stopped(self, bench: Any) -> None:
         scene = bench(HOURS)
         to_the_hour(scene, 21)
@@ -153,6 +155,7 @@ class TestHours:
         assert refused.code == 1
         assert "does not go with state stopped: remove one of the two" in refused.out
 
+    @pytest.mark.slow
     def test_without_hours_nothing_is_asked(self, made: Scene) -> None:
         control(made, "clock")
         before = len(made.requests)
@@ -196,6 +199,7 @@ class TestEnds:
         assert scene.run("destroy", "--yes").code == 0
         assert scene.run("preview").code == 0, "what was destroyed otherwise has not expired"
 
+    @pytest.mark.slow
     def test_a_date(self, bench: Any) -> None:
         scene = bench()
         day = (now(scene) + timedelta(days=1)).date()
@@ -216,6 +220,7 @@ class TestEnds:
         assert "nothing is made that has expired: declare a later end, or remove" in refused.out
         assert writes(scene)[-1].startswith("DELETE ")
 
+    @pytest.mark.slow
     def test_a_change_of_the_end_sends_nothing(self, bench: Any) -> None:
         scene = bench("ttl: 8d")
         assert scene.run("up", "--yes").code == 0
@@ -242,6 +247,7 @@ class TestEnds:
         assert there(scene, "together") == []
         assert len(there(scene, "together", "volumes")) == 1, "the volume has no end"
 
+    @pytest.mark.slow
     def test_gates_are_asked(self, bench: Any) -> None:
         scene = bench("ttl: 1d")
         assert scene.run("up", "--yes").code == 0
@@ -269,6 +275,7 @@ class TestEnds:
         assert "asks before it changes anything" in refused.err
         assert scene.run("expire", "--json").code == 2
 
+    @pytest.mark.slow
     def test_json(self, bench: Any) -> None:
         scene = bench("ttl: 1d")
         assert scene.run("up", "--yes").code == 0
@@ -325,6 +332,7 @@ def test_what_needs_something_that_has_expired(scene: Scene) -> None:
     assert there(scene, "together") == ["Ready"], "the one that stands alone"
 
 
+@pytest.mark.slow
 def test_it_needs_no_program(scene: Scene) -> None:
     let_train_end(scene)
     assert scene.run("up", "--yes").code == 0
@@ -334,6 +342,7 @@ def test_it_needs_no_program(scene: Scene) -> None:
     assert there(scene, "together") == []
 
 
+@pytest.mark.slow
 def test_what_its_own_limit_has_stopped_stays_so(bench: Any) -> None:
     scene = bench(HOURS, "auto_terminate: {enabled: true, idle_minutes: 30}")
     to_the_hour(scene, 10)

@@ -43,6 +43,7 @@ def test_nothing_is_begun(member: Scene, flags: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", [["destroy"], ["up", "--replace", "data"]])
+@pytest.mark.slow
 def test_what_exists_stays(
     made: Scene, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_plan_alone_asks_nothing(member: Scene) -> None:
     assert "role Member" in member.refused()
 
 
+@pytest.mark.slow
 def test_other_keys_are_asked_about_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOGETHER_API_KEY", ADMIN_KEY)
     assert scene.run("up", "--yes").code == 0
@@ -83,6 +85,7 @@ def test_other_keys_are_asked_about_once(scene: Scene, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("fault", [{"status": 503}, {"drop": "before"}, {"status": 429}])
+@pytest.mark.slow
 def test_who_cannot_be_asked_is_not_refused(scene: Scene, fault: dict[str, Any]) -> None:
     body = json.dumps({"path": NOBODY, "method": "PUT", "count": None, **fault}).encode()
     urllib.request.urlopen(f"{scene.url}/_emulator/faults", body).close()

@@ -32,7 +32,7 @@ def bench(status: str = "running", *, made: str | None = MADE, **inputs: Any) ->
 
 @given(st.floats(0, 40 * 86400), st.integers(1, 30))
 def test_it_ends_when_its_time_is_over_and_never_before(passed: float, days: int) -> None:
-    due = TimeTable(lambda: START + passed)(bench(ttl=f"{days}d"))
+    due = TimeTable(START + passed)(bench(ttl=f"{days}d"))
     assert (due is not None) == (START + passed >= START + days * 86400)
     assert due is None or due.inputs is None
 
@@ -41,7 +41,7 @@ def test_it_ends_when_its_time_is_over_and_never_before(passed: float, days: int
 def test_it_runs_in_its_hours_and_in_no_others(passed: float, status: str) -> None:
     now = START + passed
     resource = bench(status, schedule=HOURS, state=status)
-    due = TimeTable(lambda: now)(resource)
+    due = TimeTable(now)(resource)
     hours = hours_of({"schedule": HOURS})
     assert hours is not None
     assert due is not None
@@ -54,13 +54,20 @@ def test_it_runs_in_its_hours_and_in_no_others(passed: float, status: str) -> No
 @given(st.floats(0, 400 * 86400))
 def test_what_has_ended_is_not_started_first(passed: float) -> None:
     resource = bench("stopped", schedule=HOURS, expires="2000-01-01")
-    due = TimeTable(lambda: START + passed)(resource)
+    due = TimeTable(START + passed)(resource)
     assert due is not None
     assert due.inputs is None
 
 
+def test_nothing_is_due_but_what_was_shown() -> None:
+    ended = bench(expires="2000-01-01")
+    assert TimeTable(START, {ended.urn: True})(ended) is not None
+    assert TimeTable(START, {})(ended) is None
+    assert TimeTable(START, {ended.urn: False})(ended) is None, "a stop was shown, not an end"
+
+
 def test_who_counts_from_nowhere_is_told() -> None:
-    later = TimeTable(lambda: START * 2)
+    later = TimeTable(START * 2)
     untold = bench(made=None, ttl="1d")
     assert (later(untold), end_is_unknown(untold)) == (None, True)
     assert not end_is_unknown(bench(ttl="1d"))
