@@ -13,7 +13,7 @@ import grpc
 import pytest
 from conformance.described import Described, doubles
 from conformance.emulated import Platform
-from conformance.kinds import for_waiting
+from conformance.kinds import FAST
 from conformance.plugin import PluginHost, PluginVerbs, partial, running_plugin
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2
@@ -25,7 +25,10 @@ pytestmark = pytest.mark.slow
 
 CREATES = 64
 
+one_kind = pytest.mark.parametrize("described", [FAST], ids=str, indirect=True)
 
+
+@one_kind
 def test_64_slow_creates_are_on_the_wire_together(
     described: Described, plugin: PluginHost, platform: Platform
 ) -> None:
@@ -44,47 +47,16 @@ def test_64_slow_creates_are_on_the_wire_together(
     assert list((plugin.directory / ".gpuform" / "intents").iterdir()) == []
 
 
-@for_waiting
-def test_cancel_ends_a_wait_at_once_and_keeps_the_id(
-    described: Described, platform: Platform, tmp_path: Path
-) -> None:
-    """With the machine's own clock, by which nothing gets ready in the time of a test."""
-    variables = {**environment(platform.server.url), "GPUFORM_CLOCK": ""}
-    looked = threading.Event()
-    looks: list[str] = []
-
-    def watch(environ: dict[str, Any]) -> None:
-        looks.append(environ["REQUEST_METHOD"])
-        if looks[-1] == "GET" and {"POST", "PUT"} & set(looks):
-            looked.set()
-
-    platform.fault("GET", described.own, status_override=described.pending, count=None)
-    with running_plugin(tmp_path / "plugin", variables) as plugin:
-        verbs = PluginVerbs(described.lifecycle, plugin.stub)
-        request = provider_pb2.CreateRequest(
-            urn=verbs.urn, properties=to_struct(doubles(described.good))
-        )
-        with platform.watching(watch):
-            answer = plugin.stub.Create.future(request)
-            assert looked.wait(60)
-        plugin.stub.Cancel(Empty())
-        with pytest.raises(grpc.RpcError) as caught:
-            answer.result()
-        kept = partial(caught.value)
-        assert platform.ids(described) == {kept.id}
-        assert list(kept.reasons) == ["interrupted"]
-        assert from_struct(kept.properties)["ready"] is False
-        plugin.stub.Cancel(Empty())
-
-
 class Engine(engine_pb2_grpc.EngineServicer):
     """What Pulumi's engine shows."""
 
     def __init__(self) -> None:
         self.shown: list[Any] = []
+        self.told = threading.Event()
 
     def Log(self, request: Any, _context: Any) -> Empty:  # noqa: N802 - the protocol's name
         self.shown.append(request)
+        self.told.set()
         return Empty()
 
 
@@ -99,7 +71,31 @@ def engine() -> Iterator[tuple[Engine, str]]:
     server.stop(None).wait()
 
 
-@for_waiting
+@one_kind
+def test_cancel_ends_a_wait_at_once_and_keeps_the_id(
+    described: Described, platform: Platform, tmp_path: Path, engine: tuple[Engine, str]
+) -> None:
+    """With the machine's own clock, by which nothing gets ready in the time of a test."""
+    shown, address = engine
+    variables = {**environment(platform.server.url), "GPUFORM_CLOCK": ""}
+    with running_plugin(tmp_path / "plugin", variables, address) as plugin:
+        verbs = PluginVerbs(described.lifecycle, plugin.stub)
+        request = provider_pb2.CreateRequest(
+            urn=verbs.urn, properties=to_struct(doubles(described.good))
+        )
+        answer = plugin.stub.Create.future(request)
+        assert shown.told.wait(30)
+        plugin.stub.Cancel(Empty())
+        with pytest.raises(grpc.RpcError) as caught:
+            answer.result(30)
+        kept = partial(caught.value)
+        assert platform.ids(described) == {kept.id}
+        assert "interrupted" in "".join(kept.reasons)
+        assert from_struct(kept.properties)["ready"] is False
+        plugin.stub.Cancel(Empty())
+
+
+@one_kind
 def test_progress_shows_on_the_resource_and_standard_output_has_the_port_alone(
     described: Described, platform: Platform, tmp_path: Path, engine: tuple[Engine, str]
 ) -> None:
@@ -155,6 +151,7 @@ def test_what_libraries_print_stays_off_standard_output(tmp_path: Path) -> None:
     assert err.split(b"\n")[:3] == [b"a library prints", b"and another one", b"and what it starts"]
 
 
+@one_kind
 def test_custom_timeouts_arrive(
     described: Described, plugin: PluginHost, platform: Platform
 ) -> None:
