@@ -202,7 +202,9 @@ def _newly_declared(place: _Place, after: Any) -> Iterator[FieldChange]:
 
 def _no_longer_declared(place: _Place, before: Any) -> Iterator[FieldChange]:
     default = place.rules.default
-    if default is None or place.rules.immutable:
+    if place.rules.recorded:
+        yield place.change(Action.DELETE, before, None)
+    elif default is None or place.rules.immutable:
         yield place.keep(before)
     elif not place.rules.is_same(before, default.value):
         yield place.change(

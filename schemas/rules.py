@@ -47,6 +47,9 @@ Computed: Final = Flag("computed")
 Local: Final = Flag("local")
 """gpuform's own setting: never sent to the platform, and never compared."""
 
+Recorded: Final = Flag("recorded")
+"""Of a Local field: a change of it is a change, of what the state has alone."""
+
 AtCreate: Final = Flag("at_create")
 """Sent with a create alone, and never compared: a change holds for what is made later."""
 
@@ -150,6 +153,7 @@ class FieldRules:
     spelling: bool = False
     computed: bool = False
     local: bool = False
+    recorded: bool = False
     at_create: bool = False
     keyed_by: KeyedBy | None = None
     default: Default | None = None
@@ -171,9 +175,10 @@ class FieldRules:
     def under(self, parent: "FieldRules") -> "FieldRules":
         """These rules for a field inside ``parent``."""
         immutable, secret = self.immutable or parent.immutable, self.secret or parent.secret
-        if (immutable, secret) == (self.immutable, self.secret):
+        recorded = self.recorded or parent.recorded
+        if (immutable, secret, recorded) == (self.immutable, self.secret, self.recorded):
             return self
-        return replace(self, immutable=immutable, secret=secret)
+        return replace(self, immutable=immutable, secret=secret, recorded=recorded)
 
     def is_same(self, one: Any, other: Any) -> bool:
         """Whether two values of this field are equal, or mean the same."""
@@ -190,7 +195,8 @@ class FieldRules:
     @property
     def is_compared(self) -> bool:
         """Whether a change of the field is a change of the resource."""
-        return not (self.spelling or self.computed or self.local or self.at_create)
+        is_own = self.local and not self.recorded
+        return not (self.spelling or self.computed or is_own or self.at_create)
 
     @property
     def inner(self) -> "Mapping[str, FieldRules]":

@@ -255,6 +255,12 @@ class ClusterArguments(TypedDict):
     # tried in their order, then all again every minute for wait_minutes; growing a cluster waits,
     # too. (nothing)
     on_no_capacity: NotRequired[pulumi.Input[OnNoCapacityArguments] | None]
+    # When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a moment with its
+    # offset. Told by every plan from a week before. (recorded, nothing is sent)
+    expires: NotRequired[pulumi.Input[str] | None]
+    # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
+    # hours. A replacement counts anew. (recorded, nothing is sent)
+    ttl: NotRequired[pulumi.Input[str] | None]
 
 
 class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
@@ -291,6 +297,8 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     slurm_image: pulumi.Output[str | None]
     slurm_shm_size_gib: pulumi.Output[int | None]
     on_no_capacity: pulumi.Output[dict[str, Any] | None]
+    expires: pulumi.Output[str | None]
+    ttl: pulumi.Output[str | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]
@@ -305,6 +313,8 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     duration_hours: pulumi.Output[int | None]
     created_at: pulumi.Output[str | None]
     first_ready_at: pulumi.Output[str | None]
+    paused_at: pulumi.Output[str | None]
+    reserved_until: pulumi.Output[str | None]
 
     def __init__(
         self,

@@ -32,10 +32,20 @@ _COMMANDS = {
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
     "drift": ("drift_command", "Show what was changed behind the stack's back."),
     "destroy": ("run_commands", "Delete every resource of the stack."),
+    "expire": (
+        "expire_command",
+        "Destroy what has expired, and stop or start what has running hours.",
+    ),
     "status": (
         "status_command",
         "Show the stack's resources: state, readiness, GPUs, cost, alerts.",
     ),
+    "kubeconfig": (
+        "kubeconfig_command",
+        "Put clusters' credentials into your kubeconfig.",
+    ),
+    "ssh-config": ("ssh_config_command", "Write the stack's machines as hosts for SSH."),
+    "connect": ("connect_command", "Get on a cluster."),
     "logs": (
         "logs_command",
         "Show what happened in a run: what it changed, step by step, and what was said.",

@@ -22,7 +22,7 @@ from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 from pulumi.runtime._serialization import _deserialize
 
 from gpuform.providers.call import Call, serving
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, NoCredit
 from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
 from gpuform.providers.properties import plain
 from gpuform.providers.tracing import span
@@ -40,6 +40,10 @@ from gpuform.stacks.engine.values import PropertyMap
 
 class ProviderError(EngineError):
     """A provider refused or failed; the message is for the user."""
+
+
+class OutOfCredit(ProviderError):
+    """The account has no credit left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +354,8 @@ def _user_errors() -> Iterator[None]:
         yield
     except (ProviderError, GeneratorExit):
         raise
+    except NoCredit as error:
+        raise OutOfCredit(str(error)) from None
     except GpuformError as error:
         raise ProviderError(str(error)) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a provider may raise anything

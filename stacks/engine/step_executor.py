@@ -20,7 +20,7 @@ from gpuform.stacks.engine import values
 from gpuform.stacks.engine.bound import Bound
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus, StepDone, StepFailed, StepStarted
-from gpuform.stacks.engine.provider_host import Created, ProviderHost
+from gpuform.stacks.engine.provider_host import Created, OutOfCredit, ProviderHost
 from gpuform.stacks.engine.snapshot import SnapshotManager
 from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, timestamp
@@ -44,7 +44,8 @@ class StepExecutor:
 
     `failed` holds the URNs whose registration or deletion did not succeed. With
     `continue_on_error` a failed step does not keep those that do not need it from starting. What
-    is not within the `bound` ends the run. `effects` holds what was done, by URN.
+    is not within the `bound` ends the run. `effects` holds what was done, by URN; `out_of_credit`
+    says that a platform has refused a step for want of credit.
     """
 
     host: ProviderHost
@@ -56,6 +57,7 @@ class StepExecutor:
     continue_on_error: bool = False
     bound: Bound | None = None
     failed: set[str] = field(default_factory=set)
+    out_of_credit: bool = False
     changes: Counter[str] = field(default_factory=Counter)
     planned: list[ResourceChange] = field(default_factory=list)
     effects: dict[str, set[str]] = field(default_factory=dict)
@@ -124,6 +126,7 @@ class StepExecutor:
         self.events.emit(Diagnostic("error", message, urn))
         with self._lock:
             self.failed.add(urn)
+            self.out_of_credit |= isinstance(error, OutOfCredit)
 
     def run(self, steps: Iterable[Step]) -> None:
         """Does one resource's steps in order.
