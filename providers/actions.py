@@ -132,7 +132,10 @@ class Actions(Protocol[In_contra, Out]):
         """
 
     def update(self, call: Call, id_: str, want: In_contra, changes: Sequence[FieldChange]) -> None:
-        """Sends the changed fields, at least one, without waiting."""
+        """Sends the changed fields without waiting for the object.
+
+        None are changed where only what an interrupted run left is to be ended (see `drains`).
+        """
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """Deletes the object and waits until it is gone; one that is gone already is no error."""

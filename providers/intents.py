@@ -7,13 +7,13 @@ object again; `gpuform.providers.creating` holds that flow.
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from gpuform.providers import durable
 from gpuform.providers.errors import NameTaken
 
 _under_way: set[tuple[Path, str]] = set()
@@ -83,15 +83,8 @@ class Intents:
 
     def record(self, intent: Intent) -> None:
         """Writes an intent durably, in place of an earlier one of the same resource."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         path = self._path(intent)
-        temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(asdict(intent), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        self._sync_directory()
+        durable.write(path, asdict(intent))
         with self._lock:
             self._owners().setdefault(_owner(path.name), set()).add(path.name)
 
@@ -203,15 +196,6 @@ class Intents:
         owner = _digest(intent.urn) if intent.urn else _NO_URN
         parts = f"-{_digest(' '.join(intent.names))}" if intent.names else ""
         return self.directory / f"{owner}-{_digest(intent.target)}{parts}.json"
-
-    def _sync_directory(self) -> None:
-        if os.name == "nt":
-            return  # Windows cannot open a directory, and needs no such call
-        descriptor = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 _NO_URN = "no-urn"

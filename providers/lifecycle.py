@@ -21,7 +21,8 @@ from pulumi.dynamic import (
 
 from gpuform.providers import lifetime, permissions, stock_host
 from gpuform.providers.actions import Actions, Guard, Observed, Settings, Timeouts
-from gpuform.providers.call import Call
+from gpuform.providers.call import Call, current_call
+from gpuform.providers.drains import Drains
 from gpuform.providers.edge import Edge, unexpected
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NotReady
 from gpuform.providers.lifetime import Power
@@ -32,10 +33,11 @@ from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
 from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import UNKNOWN, count_of, same
+from gpuform.schemas.values import UNKNOWN, contains_unknown, count_of, same
 
 __all__ = ["PROVIDER_KEY", "Lifecycle"]
 
@@ -188,8 +190,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             failures = [CheckFailure(problem.path, problem.reason) for problem in problems]
             return CheckResult(to_pulumi(values), failures)
 
-    def changes(self, olds: Properties, news: Properties) -> list[FieldChange]:
-        """What `diff` decides on: old outputs against new inputs, field by field. Pure."""
+    def changes(self, olds: Properties, news: Properties, id_: str = "") -> list[FieldChange]:
+        """What `diff` decides on: old outputs against new inputs, field by field.
+
+        Pure, but for the record of a removal of nodes from the object of this id that did not end.
+        """
         old, new = plain(olds), plain(news)
         found = self._compare(old, new)
         if PROVIDER_KEY in news and PROVIDER_KEY not in olds:
@@ -199,6 +204,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         if old.get("ready") is False and is_news and not any(change.replaces for change in found):
             because = f"resume waiting: {old.get('not_ready_reason') or 'not ready yet'}"
             found.append(FieldChange("ready", Action.UPDATE, False, True, because=because))
+        if _was_interrupted(current_call(), id_) and not is_change(found):
+            because = "a removal of nodes was interrupted: those that stay are uncordoned"
+            found.append(
+                FieldChange("scale_down", Action.UPDATE, "begun", "ended", because=because)
+            )
         return found
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
@@ -208,7 +218,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         impossible.
         """
         with self._serving("diff") as call:
-            found = self.changes(_olds, _news)
+            found = self.changes(_olds, _news, "" if call.refreshing else _id)
             replaces = [change.path for change in found if change.replaces]
             if call.urn is not None and not call.refreshing:
                 old, new = plain(_olds), plain(_news)
@@ -249,7 +259,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         Everything that the platform computes is UNKNOWN: an update may change any of it.
         """
         computed = dict.fromkeys(cls.outputs.model_fields, UNKNOWN)
-        return {**computed, **check(cls.inputs, plain(news))[0]}
+        return {**check(cls.inputs, plain(news))[0], **computed}
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """The object now, as outputs and as inputs; an empty id when it is gone.
@@ -285,7 +295,7 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             self._require_for_change(old, declared)
             found = self._compare(old, declared)
             sent = [c for c in found if c.action is not Action.KEEP and c.because not in UNSENT]
-            if sent:
+            if sent or _was_interrupted(call, _id):
                 want = self.inputs.model_validate(declared)
                 try:
                     self._actions().update(call, _id, want, sent)
@@ -303,7 +313,21 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             self._require(call.known, "this deletes it")
             call.begin(self.timeouts.delete)
             self._actions().delete(call, _id, known)
+            Drains.beside(call.intents).forget(_id)
             call.intents.forget(urn=call.urn, id_=_id)
+
+    def leaving(self, id_: str, olds: Properties, news: Properties) -> Leaving | None:
+        """The nodes that an update takes away, and their jobs now; None when nobody tells it.
+
+        Raises GpuformError for a declaration that names other nodes than there are. Who could not
+        be asked is told to `call.on_unchecked`.
+        """
+        with self._serving("plan") as call:
+            call.known = plain(olds)
+            values, problems = check(self.inputs, plain(news))
+            if problems or contains_unknown(values):
+                return None
+            return self._nodes_leaving(call, id_, self.inputs.model_validate(values))
 
     @classmethod
     def property_names(cls) -> list[str]:
@@ -372,6 +396,10 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         guard = self.guarded_change(old, self._at_this_hour(old, self._typed(declared)))
         if guard is not None:
             permissions.require(guard.permission, guard.because)
+
+    def _nodes_leaving(self, call: Call, id_: str, want: Any) -> Leaving | None:  # noqa: ARG002 - a hook
+        """As `leaving`, of inputs that are known."""
+        return None
 
     def _forget_stored(self, call: Call, id_: str) -> None:
         """Intents of what the state has are settled; those of other parts are still needed."""
@@ -497,6 +525,10 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
 
     def _serving(self, verb: str) -> Edge:
         return Edge(verb, f"a {self.platform} {self.kind}")
+
+
+def _was_interrupted(call: Call, id_: str) -> bool:
+    return bool(id_) and Drains.beside(call.intents).find(id_) is not None
 
 
 def _dump(observed: Observed[Any]) -> Properties:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.footprint import Billing, Footprint
+from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
@@ -127,6 +128,11 @@ class ResourceChange(_PlanModel):
     )
     after: Footprint | None = Field(
         default=None, description="What it will take up; null where nothing is told of it."
+    )
+    leaving: Leaving | None = Field(
+        default=None,
+        description="The nodes that an update takes away, and the jobs on them; null where there "
+        "are none, or nobody could be asked.",
     )
 
 

@@ -101,6 +101,26 @@ class SameIf:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """How much a text of this field is: `1Ti` is as much as `1024Gi`, and more than `10Gi`.
+
+    The function may raise ValueError for a text that it does not know.
+    """
+
+    amount: Callable[[str], Any]
+
+    def compared(self, one: Any, other: Any) -> int | None:
+        """-1, 0 or 1 as `one` is less, as much or more; None when that cannot be told."""
+        if not isinstance(one, str) or not isinstance(other, str):
+            return None
+        try:
+            left, right = self.amount(one), self.amount(other)
+        except ValueError:
+            return None
+        return int(left > right) - int(left < right)
+
+
+@dataclass(frozen=True, slots=True)
 class ShownAs:
     """The output that shows what the field has become, where that may differ from the declaration.
 
@@ -159,6 +179,7 @@ class FieldRules:
     default: Default | None = None
     replace_if: ReplaceIf | None = None
     same_if: SameIf | None = None
+    measured: Measured | None = None
     shown_as: str = ""
     refers: str = ""
     """The kind of resource that the field holds the id of."""
@@ -183,6 +204,8 @@ class FieldRules:
     def is_same(self, one: Any, other: Any) -> bool:
         """Whether two values of this field are equal, or mean the same."""
         if same(one, other, unordered=self.unordered):
+            return True
+        if self.measured is not None and self.measured.compared(one, other) == 0:
             return True
         is_known = not (contains_unknown(one) or contains_unknown(other))
         return is_known and self.same_if is not None and self.same_if.predicate(one, other)
@@ -229,6 +252,7 @@ _WHOLE: Final[Mapping[type, str]] = {
     Default: "default",
     ReplaceIf: "replace_if",
     SameIf: "same_if",
+    Measured: "measured",
     TakenFrom: "taken_from",
 }
 
@@ -239,7 +263,7 @@ def _stated(metadata: list[Any]) -> dict[str, Any]:
         match rule:
             case Flag(name):
                 stated[name] = True
-            case KeyedBy() | Default() | ReplaceIf() | SameIf() | TakenFrom():
+            case KeyedBy() | Default() | ReplaceIf() | SameIf() | Measured() | TakenFrom():
                 stated[_WHOLE[type(rule)]] = rule
             case ShownAs(output):
                 stated["shown_as"] = output

@@ -15,10 +15,14 @@ from gpuform.providers.emulator.aios.routes import Aios
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection, Faults
 from gpuform.providers.emulator.gate import DROPPED, Gate, Platform
+from gpuform.providers.emulator.kubernetes.controls import Controls as KubernetesControls
+from gpuform.providers.emulator.kubernetes.routes import Kubernetes
 from gpuform.providers.emulator.lens.controls import Controls as LensControls
 from gpuform.providers.emulator.lens.routes import Lens
 from gpuform.providers.emulator.scp.controls import Controls
 from gpuform.providers.emulator.scp.routes import Scp
+from gpuform.providers.emulator.slurm.controls import Controls as SlurmControls
+from gpuform.providers.emulator.slurm.executing import SlurmExecutor
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.controls import Controls as TensorOneControls
 from gpuform.providers.emulator.tensorone.routes import TensorOne
@@ -38,6 +42,7 @@ def create_app(store: Store, clock: Clock) -> Flask:
         Aios(store, clock, faults),
         TensorOne(store, clock, faults),
         Lens(store, clock, faults),
+        Kubernetes(store, clock, faults, SlurmExecutor(store, clock)),
     )
     app = Flask("gpuform.emulator", static_folder=None)
     app.config["PROPAGATE_EXCEPTIONS"] = True
@@ -52,6 +57,10 @@ def create_app(store: Store, clock: Clock) -> Flask:
     controls_of_aios = AiosControls(store, clock)
     app.register_blueprint(controls_of_aios.blueprint(), url_prefix="/_emulator/aios")
     app.register_blueprint(LensControls(store).blueprint(), url_prefix="/_emulator/lens")
+    controls_of_kubernetes = KubernetesControls(store, clock)
+    app.register_blueprint(controls_of_kubernetes.blueprint(), url_prefix="/_emulator/kubernetes")
+    controls_of_slurm = SlurmControls(store, clock)
+    app.register_blueprint(controls_of_slurm.blueprint(), url_prefix="/_emulator/slurm")
     controls = TensorOneControls(store, clock)
     app.register_blueprint(controls.blueprint(), url_prefix="/_emulator/tensorone")
     # Flask's documented way to wrap an application.

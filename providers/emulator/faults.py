@@ -19,7 +19,16 @@ from pydantic import (
 
 from gpuform.providers.emulator.store import Store
 
-_EFFECTS = ("status", "drop", "capacity", "stuck", "preempted", "failing", "status_override")
+_EFFECTS = (
+    "status",
+    "drop",
+    "capacity",
+    "stuck",
+    "preempted",
+    "failing",
+    "takes",
+    "status_override",
+)
 
 
 class DroppedConnection(ConnectionError):
@@ -62,12 +71,15 @@ class Rule(BaseModel):
     preempted: bool = False
     """The preemptible nodes of the objects that the answer shows are taken back before it."""
 
+    takes: str | None = None
+    """A change of size takes the nodes first under whose names this regular expression is found."""
+
     status_override: str | None = None
     """Objects show this status. Here the path meets the request's path or the object's own."""
     phase: str | None = None
     """With `status_override`: the last phase transition shown."""
 
-    @field_validator("path", "failing")
+    @field_validator("path", "failing", "takes")
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
         try:

@@ -4,7 +4,7 @@ import contextlib
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +13,7 @@ from flask import Flask
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from gpuform.providers.emulator.app import create_app
+from gpuform.providers.emulator.certificates import tls
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
@@ -21,6 +22,7 @@ from gpuform.providers.emulator.tensorone import KEY as TENSORONE_KEY
 from gpuform.providers.emulator.together import ADMIN_KEY
 
 _HOST = "127.0.0.1"
+_HANDSHAKE = b"\x16"  # the type of TLS's first record
 
 
 def environment(url: str) -> dict[str, str]:
@@ -47,18 +49,35 @@ def serve(
     seed: str | None = None,
     start: float | None = None,
 ) -> "Server":
-    """A running emulator; `port` 0 takes a free one, `store_path` None keeps state in memory.
+    """A running emulator; `store_path` None keeps state in memory.
 
+    `port` 0 takes the port that the store was first served on, so that addresses in what clusters
+    show stay the same, or a free one.
     `seed` (ids and tokens) and `start` (unix seconds of the clock) make a new store repeatable.
     Raises `OSError` when the port cannot be bound, `StoreError` when the file is no store.
     """
-    listener = socket.create_server((_HOST, port), backlog=1024)
+    store = Store(store_path, seed=seed)
     try:
-        store = Store(store_path, seed=seed)
+        listener = _listener(port) if port else _usual_listener(store)
     except BaseException:
-        listener.close()
+        store.close()
         raise
     return Server(listener, store, Clock(store, start=start))
+
+
+def _usual_listener(store: Store) -> socket.socket:
+    usual = store.setting("port")
+    if usual is not None:
+        with contextlib.suppress(OSError):
+            return _listener(int(usual))
+    listener = _listener(0)
+    if usual is None:
+        store.set("port", listener.getsockname()[1])
+    return listener
+
+
+def _listener(port: int) -> socket.socket:
+    return socket.create_server((_HOST, port), backlog=1024)
 
 
 class Server:
@@ -124,6 +143,20 @@ class _HttpServer(ThreadedWSGIServer):
             self._connections.discard(request)
         super().shutdown_request(request)
 
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Plain HTTP or, when a client begins with a TLS handshake, HTTPS on the same port."""
+        if request.recv(1, socket.MSG_PEEK) != _HANDSHAKE:
+            super().finish_request(request, client_address)
+            return
+        with tls().wrap_socket(request, server_side=True) as secured:
+            with self._connections_lock:
+                self._connections.add(secured)
+            try:
+                super().finish_request(secured, client_address)
+            finally:
+                with self._connections_lock:
+                    self._connections.discard(secured)
+
     def hang_up(self) -> None:
         self._is_closing = True
         with self._connections_lock:
@@ -147,6 +180,7 @@ class _Handler(WSGIRequestHandler):
     def run_wsgi(self) -> None:
         environ = self.make_environ()
         head: list[tuple[str, list[tuple[str, str]]]] = []
+        begun = False
 
         def start_response(
             status: str, headers: list[tuple[str, str]], _error: object = None
@@ -156,18 +190,46 @@ class _Handler(WSGIRequestHandler):
 
         try:
             chunks = self.server.app(environ, start_response)
-            body = b"".join(chunks)
-            getattr(chunks, "close", lambda: None)()
+            try:
+                if "Content-Length" in dict(head[-1][1]) or self.command == "HEAD":
+                    body = b"".join(chunks)
+                    begun = True
+                    self._respond(*head[-1], body)
+                else:
+                    begun = True
+                    self._stream(*head[-1], chunks)
+            finally:
+                getattr(chunks, "close", lambda: None)()
         except DroppedConnection:
             self.close_connection = True
-            return
         except Exception:
             self.close_connection = True
-            self.send_error(500)
+            if not begun:
+                self.send_error(500)
             raise
-        self._respond(*head[-1], body)
 
     def _respond(self, status: str, headers: Sequence[tuple[str, str]], body: bytes) -> None:
+        self._begin(status, headers)
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        self.wfile.flush()
+
+    def _stream(
+        self, status: str, headers: Sequence[tuple[str, str]], chunks: Iterable[bytes]
+    ) -> None:
+        """Each chunk as soon as it is there; 204 has none."""
+        is_empty = status.startswith("204")
+        framing = [] if is_empty else [("Transfer-Encoding", "chunked")]
+        self._begin(status, [*headers, *framing])
+        self.wfile.flush()
+        for chunk in filter(None, () if is_empty else chunks):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            self.wfile.flush()
+        if not is_empty:
+            self.wfile.write(b"0\r\n\r\n")
+            self.wfile.flush()
+
+    def _begin(self, status: str, headers: Sequence[tuple[str, str]]) -> None:
         code, _, reason = status.partition(" ")
         self.send_response_only(int(code), reason)
         if "Date" not in dict(headers):  # a platform's clock may be off
@@ -175,9 +237,6 @@ class _Handler(WSGIRequestHandler):
         for name, value in headers:
             self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-        self.wfile.flush()
 
     def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's name
         """Silent: requests are in the log of the app, and bugs go through `handle_error`."""

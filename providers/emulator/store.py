@@ -166,6 +166,10 @@ class Store:
         rows = self._rows("SELECT body FROM objects WHERE kind = ? ORDER BY seq", kind)
         return [str(body) for (body,) in rows]
 
+    def remove(self, kind: str, key: str) -> None:
+        """Forget it now. Nothing happens when it is not there."""
+        self._rows("DELETE FROM objects WHERE kind = ? AND id = ?", kind, key)
+
     def sweep(self, now: float) -> None:
         """Forget every object whose time has come."""
         if self._rows("SELECT 1 FROM objects WHERE gone_at <= ? LIMIT 1", now):

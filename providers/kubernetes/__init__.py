@@ -1,1 +1,1 @@
-"""Kubernetes, the scheduler of a cluster, through its own client."""
+"""The Kubernetes API of clusters, whichever platform made them."""

@@ -27,6 +27,8 @@ _UNKNOWN_TEXTS: Final = frozenset(
         "3eeb2bf0-c639-47a8-9e75-3b44932eb421",  # a number
         "6a19a0b0-7e62-4c92-b797-7f8e31da9cc2",  # a list
         "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",  # an object
+        "030794c1-ac77-496b-92df-f27374a8bd58",  # an asset
+        "e48ece36-62e2-4504-bad9-02848725956a",  # an archive
     }
 )
 

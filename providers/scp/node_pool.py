@@ -12,7 +12,7 @@ from typing import Any
 from gpuform.providers import permissions
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.call import Call
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
@@ -27,12 +27,14 @@ from gpuform.providers.scp.pool_creating import INTERVAL
 from gpuform.providers.scp.pool_nodes import PoolNodes
 from gpuform.providers.scp.pool_place import pool_id_of
 from gpuform.providers.scp.pool_plan import DeclaredPool
+from gpuform.providers.scp.pool_removal import PoolRemoval
 from gpuform.providers.scp.pool_work import PoolWork, Seen, outputs_of, target_of
 from gpuform.providers.scp.states import is_leaving, power_of
 from gpuform.providers.waiting import Look, wait_until_gone
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
@@ -64,9 +66,16 @@ class NodePoolActions:
         PoolWork(self._client_of(want), call, want).begin()
         return pool_id_of(want)
 
-    def settle(self, call: Call, id_: str, want: NodePoolInputs) -> Seen:  # noqa: ARG002 - the shape of Actions
+    def settle(self, call: Call, id_: str, want: NodePoolInputs) -> Seen:
         """Every declared node is there and as declared, and no other."""
-        return PoolWork(self._client_of(want), call, want).finish()
+        removal = PoolRemoval(call, id_, want.declared())
+        work = PoolWork(self._client_of(want), call, want, removal.chosen)
+        seen = work.finish()
+        try:
+            removal.conclude(work.nodes.all)
+        except GpuformError as error:
+            raise NotReady(str(error), last=seen) from None
+        return seen
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
         """The nodes that the state or an intent names; by the pool's id when it is imported."""
@@ -80,6 +89,7 @@ class NodePoolActions:
         nodes.look()
         if not nodes.seen:
             return None
+        self._mend(call, id_, known, nodes.all)
         declared = DeclaredPool.of(known or call.known)
         outputs = outputs_of(nodes, ledger, declared.key_of, _not_ready(nodes.all, declared))
         return Observed(_observed(nodes.all, declared), outputs)
@@ -87,11 +97,14 @@ class NodePoolActions:
     def update(
         self,
         call: Call,
-        id_: str,  # noqa: ARG002 - the shape of Actions
+        id_: str,
         want: NodePoolInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the nodes say what is to be done
     ) -> None:
-        """Refuses what cannot be done, before anything is sent; the work is done by `settle`."""
+        """Refuses what cannot be done, before anything is sent; the work is done by `settle`.
+
+        Nodes that go have no job any more.
+        """
         client = self._client_of(want)
         work = PoolWork(client, call, want)
         found = work.plan()
@@ -101,6 +114,13 @@ class NodePoolActions:
         if names:
             permissions.require(Permission.UNLOCK, locked(names))
         moving.refuse(client, call, want, found)
+        PoolRemoval(call, id_, want.declared()).clear(found, work.nodes.all)
+
+    def leaving(self, call: Call, id_: str, want: NodePoolInputs) -> Leaving | None:
+        """The nodes that an update would take away now; None when it takes none."""
+        removal = PoolRemoval(call, id_, want.declared())
+        work = PoolWork(self._client_of(want), call, want, removal.chosen)
+        return removal.leaving(work.plan(), work.nodes.all)
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """All nodes by one request; done when the last one is gone."""
@@ -119,6 +139,17 @@ class NodePoolActions:
 
         steps = NodeSteps(client, nodes)
         wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
+
+    def _mend(
+        self, call: Call, id_: str, known: Mapping[str, Any], nodes: Sequence[NodeOutputs]
+    ) -> None:
+        """Uncordons what an interrupted removal has left, unless somebody only looks."""
+        if call.preview:
+            return
+        try:
+            PoolRemoval(call, id_, dict(known)).conclude(nodes)
+        except GpuformError as error:
+            call.on_warning(str(error))
 
     def _nodes(
         self, client: ScpClient, call: Call, id_: str, known: Mapping[str, Any]
@@ -227,6 +258,9 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def guarded_change(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
         """A locked node is deleted or stopped only with permission."""
         return pool_changes.change_guard(old, declared)
+
+    def _nodes_leaving(self, call: Call, id_: str, want: NodePoolInputs) -> Leaving | None:
+        return NodePoolActions(self._settings or Settings()).leaving(call, id_, want)
 
 
 def _not_ready(nodes: Sequence[NodeOutputs], declared: DeclaredPool | None) -> str | None:

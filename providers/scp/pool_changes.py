@@ -122,7 +122,7 @@ def _nodes(
     for wanted in found.create:
         if pool.count is None:
             yield FieldChange(_at(wanted.key), Action.ADD, None, wanted.name)
-    for node in found.delete:
+    for node in () if pool.is_asked else found.delete:
         path = _at(keys[node.gpu_node_name])
         yield FieldChange(path, Action.DELETE, node.id, None, because="the node is deleted")
     for node, wanted, because in found.replace:

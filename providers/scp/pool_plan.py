@@ -52,12 +52,17 @@ class DeclaredPool:
     remove: Sequence[str] = ()
     lock_enabled: bool | None = None
     state: str = "RUNNING"
+    is_asked: bool = False
+    """Which nodes go is not decided before their scheduler has said what runs on them."""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "DeclaredPool":
         """From canonical inputs without unknown values."""
         lock, state = values.get("lock_enabled"), values.get("state", "RUNNING")
         prefix, count = values["gpu_node_name_prefix"], values.get("count")
+        scale_down = values.get("scale_down") or {}
+        named = scale_down.get("nodes") or ()
+        has_scheduler = any(scale_down.get(name) for name in ("kubernetes", "slurm"))
         nodes = {}
         for key, node in (values.get("nodes") or {}).items():
             own = {"lock_enabled": lock, "state": state, **node}
@@ -69,7 +74,8 @@ class DeclaredPool:
             prefix=prefix,
             count=None if count is None else int(count),
             nodes=nodes,
-            remove=values.get("remove") or (),
+            remove=[*named, *(values.get("remove") or ())],
+            is_asked=has_scheduler and count is not None and not named,
             lock_enabled=lock,
             state=state,
         )

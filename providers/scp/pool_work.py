@@ -5,7 +5,8 @@ where an earlier run was cut off.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gpuform.providers.actions import Observed
 from gpuform.providers.call import Call
@@ -36,14 +37,17 @@ def target_of(node_pool_id: str, prefix: str) -> Target:
 
 
 class PoolWork:
-    """One call's work on a pool."""
+    """One call's work on a pool. `cleared` are the nodes that go first: no job runs on them."""
 
-    def __init__(self, client: ScpClient, call: Call, want: NodePoolInputs) -> None:
+    def __init__(
+        self, client: ScpClient, call: Call, want: NodePoolInputs, cleared: Sequence[str] = ()
+    ) -> None:
         known, pool_id = call.known, pool_id_of(want)
         self._client = client
         self._call = call
         self._want = want
-        self._declared = DeclaredPool.of(want.declared())
+        declared = DeclaredPool.of(want.declared())
+        self._declared = replace(declared, remove=[*cleared, *declared.remove])
         target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
         self._ledger = Ledger(call, target, pool_id, known.get("node_ids") or ())
         self.nodes = PoolNodes(client, self._ledger, known, [want.cluster_fabric_name])

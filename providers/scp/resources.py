@@ -20,6 +20,18 @@ State = Literal[
     "STOPPED",
 ]
 
+Via = Literal[
+    "exec",
+    "ssh",
+    "local",
+]
+
+OnBusy = Literal[
+    "wait",
+    "fail",
+    "evict",
+]
+
 Days = Literal[
     "mon",
     "tue",
@@ -47,6 +59,54 @@ class NodeArguments(TypedDict):
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED; otherwise as the pool's.
     state: NotRequired[pulumi.Input[State] | None]
+
+
+class KubernetesArguments(TypedDict):
+    """The Kubernetes that gives a pool's nodes their jobs, each node under its own name."""
+
+    # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
+    kubeconfig: NotRequired[pulumi.Input[str] | None]
+    # Context in it; the current one when not declared.
+    context: NotRequired[pulumi.Input[str] | None]
+
+
+class SlurmArguments(TypedDict):
+    """How gpuform asks a cluster's Slurm; its own setting, never sent to the platform."""
+
+    # exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
+    # commands are installed on this machine.
+    via: NotRequired[pulumi.Input[Via] | None]
+    # exec: namespace of Slurm.
+    namespace: NotRequired[pulumi.Input[str] | None]
+    # exec: labels of the pods in which commands can be run; a running one is used.
+    pod_selector: NotRequired[pulumi.Input[str] | None]
+    # exec: the container of the pod.
+    container: NotRequired[pulumi.Input[str] | None]
+    # ssh: the login node, or a Host of your SSH configuration.
+    host: NotRequired[pulumi.Input[str] | None]
+    # ssh: name to log in with; that of your SSH configuration when not declared.
+    user: NotRequired[pulumi.Input[str] | None]
+    # ssh: port of the login node.
+    port: NotRequired[pulumi.Input[int] | None]
+    # Whether changes go through `sudo`, without a password: by default with ssh.
+    sudo: NotRequired[pulumi.Input[bool] | None]
+
+
+class PoolScaleDownArguments(TypedDict):
+    """Which nodes go when there are to be fewer, and what is done about jobs on them."""
+
+    # Names of the nodes to take, all of them; otherwise failed ones, then cordoned or drained ones,
+    # then idle ones, then the newest go.
+    nodes: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+    # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
+    # them.
+    on_busy: NotRequired[pulumi.Input[OnBusy] | None]
+    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is removed.
+    wait_minutes: NotRequired[pulumi.Input[int] | None]
+    # The Kubernetes to ask for jobs; nobody is asked without it and slurm.
+    kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
+    # The Slurm to ask for jobs; exec needs kubernetes as well.
+    slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
 
 
 class ScheduleArguments(TypedDict):
@@ -82,6 +142,10 @@ class NodePoolArguments(TypedDict):
     # Names of the nodes that go first when count shrinks; then failed, stopped and the newest ones
     # go. (nothing)
     remove: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+    # gpuform's own, never sent: which nodes go when there are to be fewer, and what is done about
+    # jobs on them. With kubernetes or slurm they are cordoned first, and removed when no job runs
+    # on them; otherwise nobody looks for jobs. (nothing)
+    scale_down: NotRequired[pulumi.Input[PoolScaleDownArguments] | None]
     # Whether the nodes are locked against deletion and stopping.
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED.
@@ -187,6 +251,7 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     count: pulumi.Output[int | None]
     nodes: pulumi.Output[dict[str, dict[str, Any]] | None]
     remove: pulumi.Output[list[str] | None]
+    scale_down: pulumi.Output[dict[str, Any] | None]
     lock_enabled: pulumi.Output[bool | None]
     state: pulumi.Output[str | None]
     image_id: pulumi.Output[str]

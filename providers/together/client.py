@@ -58,7 +58,7 @@ class TogetherClient:
             base_url,
             errors=ErrorAnswers(
                 "together",
-                secrets=(key,) if key else (),
+                secrets=self.secrets,
                 hints=_HINTS,
                 is_capacity=is_out_of_stock,
             ),
@@ -88,6 +88,11 @@ class TogetherClient:
                     lambda: self.volumes(project_id), self.volume, lambda each: each.volume_id
                 )
             return self._volumes[project_id]
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no message may contain."""
+        return (self._key,) if self._key else ()
 
     def rhythm(self, interval: float) -> Rhythm:
         """The beat of all that wait for this client's objects at an interval, in seconds."""

@@ -15,6 +15,7 @@ from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.call import Call
 from gpuform.providers.capacity import first_with_capacity
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.drains import Drains
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
@@ -24,11 +25,13 @@ from gpuform.providers.together.access import cluster_access
 from gpuform.providers.together.client import client_for, write_refusal
 from gpuform.providers.together.credit import cluster_credit
 from gpuform.providers.together.footprint import cluster_footprint
+from gpuform.providers.together.shrinking import Shrinking, scale_down_of
 from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.models import Problem, WireModel
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.drivers import driver_name, driver_pair
@@ -117,15 +120,24 @@ class ClusterActions:
             cluster = self._find(id_, want.project_id)
             if cluster is None:
                 raise NotReady(f"cluster {id_} is gone from the platform")
+            last[:] = [cluster]
             return look_at(cluster, want.num_gpus, is_elastic=_is_elastic(want.declared(), cluster))
 
-        return wait_until(call, probe, what=f"cluster {want.cluster_name}", interval=self._rhythm)
+        last: list[wire.Cluster] = []
+        what = f"cluster {want.cluster_name}"
+        seen = wait_until(call, probe, what=what, interval=self._rhythm)
+        try:
+            self._shrinking(call, last[0], want.declared()).conclude()
+        except GpuformError as error:
+            raise NotReady(f"{what}: {error}", last=seen) from None
+        return seen
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
         """What the platform itself changes, and where it has put the cluster, is no drift."""
         cluster = self._find(id_, known.get("project_id"))
         if cluster is None:
             return None
+        self._mend(call, cluster, known)
         is_elastic = _is_elastic(known, cluster)
         standard = cluster.num_gpus - (cluster.allocated_preemptible_gpus if is_elastic else 0)
         seen = look_at(cluster, standard, is_elastic=is_elastic).value
@@ -140,7 +152,52 @@ class ClusterActions:
     def update(
         self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
     ) -> None:
-        """One request with the changed fields; growing may find no capacity."""
+        """One request with the changed fields; growing may find no capacity.
+
+        Shrinking takes the nodes that the stack names or needs least, and no job's.
+        """
+        count = want.num_gpus if any(each.path == "num_gpus" for each in changes) else None
+        send = partial(self._send_changes, call, id_, want)
+        if count is None and Drains.beside(call.intents).find(id_) is None:
+            send(changes)
+            return
+        cluster = self._find(id_, want.project_id)
+        if cluster is None:
+            send(changes)  # the platform says that it is gone
+            return
+        shrinking = self._shrinking(call, cluster, want.declared())
+        if changes and shrinking.is_under_way:
+            shrinking = self._after_removal(call, id_, want)
+        if changes:
+            shrinking.send(partial(send, changes), count)
+        else:
+            shrinking.resume(lambda change: send([change]), want.num_gpus)
+
+    def _after_removal(self, call: Call, id_: str, want: ClusterInputs) -> Shrinking:
+        """The cluster once the platform is done with the removal that an earlier run asked for."""
+
+        def probe() -> Look[Shrinking]:
+            cluster = self._find(id_, want.project_id)
+            if cluster is None:
+                raise GpuformError(f"cluster {id_} is gone from the platform")
+            found = self._shrinking(call, cluster, want.declared())
+            return Look(found, cluster.status, done=not found.is_under_way)
+
+        what = f"removal of nodes from cluster {want.cluster_name}"
+        found = wait_until(call, probe, what=what, interval=self._rhythm)
+        found.conclude()
+        return found
+
+    def leaving(self, call: Call, id_: str, want: ClusterInputs) -> Leaving | None:
+        """The nodes that an update would take away now; None when it takes none."""
+        cluster = self._find(id_, want.project_id)
+        if cluster is None:
+            return None
+        return self._shrinking(call, cluster, want.declared()).leaving(want.num_gpus)
+
+    def _send_changes(
+        self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
+    ) -> None:
         send = partial(self._client.update_cluster, id_, want, changes)
         try:
             with call.searching(_patience(want)):
@@ -177,6 +234,21 @@ class ClusterActions:
     @property
     def _rhythm(self) -> Rhythm:
         return self._client.rhythm(INTERVAL)
+
+    def _shrinking(
+        self, call: Call, cluster: wire.Cluster, declared: Mapping[str, Any]
+    ) -> Shrinking:
+        kube_config = decoded_kube_config(cluster.kube_config.get_secret_value())
+        return Shrinking(call, cluster, kube_config, scale_down_of(declared))
+
+    def _mend(self, call: Call, cluster: wire.Cluster, known: Mapping[str, Any]) -> None:
+        """Uncordons what an interrupted removal has left, unless somebody only looks."""
+        if call.preview:
+            return
+        try:
+            self._shrinking(call, cluster, known).conclude()
+        except GpuformError as error:
+            call.on_warning(str(error))
 
     def _find(self, id_: str, project_id: str | None) -> wire.Cluster | None:
         try:
@@ -281,6 +353,9 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         name = old.get("cluster_name", "")
         because = f"cluster {name} is RESERVED, which is prepaid and not refunded"
         return Guard(Permission.DESTROY_RESERVED, because)
+
+    def _nodes_leaving(self, call: Call, id_: str, want: ClusterInputs) -> Leaving | None:
+        return ClusterActions(self._settings or Settings()).leaving(call, id_, want)
 
 
 def _patience(want: ClusterInputs) -> float:

@@ -3,7 +3,7 @@
 Generated from the input models: python -m gpuform.providers.codegen
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
 import pulumi
@@ -11,8 +11,9 @@ import pulumi
 from gpuform.providers.resource import PlatformResource
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
+from gpuform.providers.together.volume_claim import VolumeClaimLifecycle
 
-__all__ = ["Cluster", "SharedVolume"]
+__all__ = ["Cluster", "SharedVolume", "VolumeClaim"]
 
 LoadBalancer = Literal[
     "NONE",
@@ -28,6 +29,18 @@ DcgmDiagLevel = Literal[
     "DCGM_DIAG_LEVEL_EXTENDED",
 ]
 
+Via = Literal[
+    "exec",
+    "ssh",
+    "local",
+]
+
+OnBusy = Literal[
+    "wait",
+    "fail",
+    "evict",
+]
+
 BillingType = Literal[
     "ON_DEMAND",
     "RESERVED",
@@ -37,6 +50,13 @@ BillingType = Literal[
 ClusterType = Literal[
     "KUBERNETES",
     "SLURM",
+]
+
+AccessModes = Literal[
+    "ReadWriteOnce",
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOncePod",
 ]
 
 
@@ -190,6 +210,43 @@ class OnNoCapacityArguments(TypedDict):
     wait_minutes: NotRequired[pulumi.Input[int] | None]
 
 
+class SlurmArguments(TypedDict):
+    """How gpuform asks a cluster's Slurm; its own setting, never sent to the platform."""
+
+    # exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
+    # commands are installed on this machine.
+    via: NotRequired[pulumi.Input[Via] | None]
+    # exec: namespace of Slurm.
+    namespace: NotRequired[pulumi.Input[str] | None]
+    # exec: labels of the pods in which commands can be run; a running one is used.
+    pod_selector: NotRequired[pulumi.Input[str] | None]
+    # exec: the container of the pod.
+    container: NotRequired[pulumi.Input[str] | None]
+    # ssh: the login node, or a Host of your SSH configuration.
+    host: NotRequired[pulumi.Input[str] | None]
+    # ssh: name to log in with; that of your SSH configuration when not declared.
+    user: NotRequired[pulumi.Input[str] | None]
+    # ssh: port of the login node.
+    port: NotRequired[pulumi.Input[int] | None]
+    # Whether changes go through `sudo`, without a password: by default with ssh.
+    sudo: NotRequired[pulumi.Input[bool] | None]
+
+
+class ClusterScaleDownArguments(TypedDict):
+    """Which nodes go when there are to be fewer, and what is done about jobs on them."""
+
+    # Names of the nodes to take, all of them; otherwise failed ones, then cordoned or drained ones,
+    # then idle ones, then the newest go.
+    nodes: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
+    # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
+    # them.
+    on_busy: NotRequired[pulumi.Input[OnBusy] | None]
+    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is removed.
+    wait_minutes: NotRequired[pulumi.Input[int] | None]
+    # How the Slurm of a SLURM cluster is asked: by default in the pod of Slinky's controller.
+    slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
+
+
 class ClusterArguments(TypedDict):
     """A GPU cluster: one node for every 8 GPUs."""
 
@@ -261,6 +318,31 @@ class ClusterArguments(TypedDict):
     # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
     # hours. A replacement counts anew. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
+    # gpuform's own, never sent: which nodes go when num_gpus shrinks, and what is done about jobs
+    # on them. They are cordoned first, and removed when no job runs on them. (nothing)
+    scale_down: NotRequired[pulumi.Input[ClusterScaleDownArguments] | None]
+
+
+class VolumeClaimArguments(TypedDict):
+    """A claim of a cluster's pods on storage: on a shared volume, or on their node's NVMe."""
+
+    # Cluster whose pods use it. (replaces)
+    cluster_id: pulumi.Input[str] | PlatformResource
+    # Name of the claim, which pods mount it by. (replaces)
+    name: pulumi.Input[str]
+    # Namespace of the pods that use it. (replaces)
+    namespace: NotRequired[pulumi.Input[str] | None]
+    # Size as Kubernetes writes it, such as 10Gi; only grows, once it is bound. (in place,
+    # grow-only)
+    storage: pulumi.Input[str]
+    # Name of the cluster's shared volume that it is bound to. (replaces)
+    volume_name: NotRequired[pulumi.Input[str] | None]
+    # Storage class that makes a volume for it: local-storage-class is local NVMe. (replaces)
+    storage_class_name: NotRequired[pulumi.Input[str] | None]
+    # Who may mount it: by default ReadWriteMany with volume_name, else ReadWriteOnce. (replaces)
+    access_modes: NotRequired[pulumi.Input[Sequence[pulumi.Input[AccessModes]]] | None]
+    # Labels of the claim.
+    labels: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
 
 
 class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
@@ -299,6 +381,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     on_no_capacity: pulumi.Output[dict[str, Any] | None]
     expires: pulumi.Output[str | None]
     ttl: pulumi.Output[str | None]
+    scale_down: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]
@@ -345,5 +428,35 @@ class SharedVolume(PlatformResource, module="gpuform.together", name="SharedVolu
         resource_name: str,
         opts: pulumi.ResourceOptions | None = None,
         **arguments: Unpack[SharedVolumeArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
+
+
+class VolumeClaim(PlatformResource, module="gpuform.together", name="VolumeClaim"):
+    """A claim of a cluster's pods on storage: on a shared volume, or on their node's NVMe."""
+
+    _lifecycle = VolumeClaimLifecycle
+
+    cluster_id: pulumi.Output[str]
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str | None]
+    storage: pulumi.Output[str]
+    volume_name: pulumi.Output[str | None]
+    storage_class_name: pulumi.Output[str | None]
+    access_modes: pulumi.Output[list[str] | None]
+    labels: pulumi.Output[dict[str, str] | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    status: pulumi.Output[str]
+    uid: pulumi.Output[str]
+    capacity: pulumi.Output[str | None]
+    bound_volume: pulumi.Output[str | None]
+    created_at: pulumi.Output[str | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[VolumeClaimArguments],
     ) -> None:
         super().__init__(resource_name, opts, **arguments)

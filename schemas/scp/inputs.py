@@ -22,6 +22,7 @@ from gpuform.schemas.rules import (
     TakenFrom,
     WriteOnly,
 )
+from gpuform.schemas.scale_down import ScaleDownInputs
 from gpuform.schemas.scp.node_rules import (
     gpu_node_problems,
     node_pool_problems,
@@ -38,6 +39,7 @@ from gpuform.schemas.scp.texts import (
     Password,
     Tags,
 )
+from gpuform.schemas.slurm import SlurmInputs
 
 Power = Literal["RUNNING", "STOPPED"]
 
@@ -166,6 +168,60 @@ class _MadeInputs(InputModel):
     schedule: Schedule = None
 
 
+class KubernetesInputs(InputModel):
+    """The Kubernetes that gives a pool's nodes their jobs, each node under its own name."""
+
+    kubeconfig: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Path of a kubeconfig on this machine; ~/.kube/config when not declared.",
+        examples=["~/.kube/train"],
+    )
+    context: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Context in it; the current one when not declared.",
+        examples=["train"],
+    )
+
+
+class PoolScaleDownInputs(ScaleDownInputs):
+    """Which nodes go when there are to be fewer, and what is done about jobs on them."""
+
+    kubernetes: KubernetesInputs | None = Field(
+        default=None,
+        description="The Kubernetes to ask for jobs; nobody is asked without it and slurm.",
+        examples=[{"kubeconfig": "~/.kube/train"}],
+    )
+    slurm: SlurmInputs | None = Field(
+        default=None,
+        description="The Slurm to ask for jobs; exec needs kubernetes as well.",
+        examples=[{"via": "ssh", "host": "slurm-login"}],
+    )
+
+    @property
+    def has_scheduler(self) -> bool:
+        """Whether anybody can be asked for jobs."""
+        return self.kubernetes is not None or self.slurm is not None
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from super().problems(values)
+        slurm = values.get("slurm")
+        is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"
+        if is_exec and values.get("kubernetes") is None:
+            yield Problem(
+                "slurm.via",
+                "is exec when not declared, which needs kubernetes: declare that too, or via ssh",
+            )
+        if slurm is None and values.get("kubernetes") is None:
+            for name in ("on_busy", "wait_minutes"):
+                if values.get(name) is not None:
+                    yield Problem(
+                        name, "needs somebody who tells the jobs: declare kubernetes or slurm"
+                    )
+
+
 class _PoolInputs(InputModel):
     """What makes a pool; here, so that these fields come first."""
 
@@ -205,6 +261,13 @@ class _PoolInputs(InputModel):
         description="Names of the nodes that go first when count shrinks; then failed, stopped and "
         "the newest ones go.",
         examples=[["train-003"]],
+    )
+    scale_down: Annotated[PoolScaleDownInputs | None, Local] = Field(
+        default=None,
+        description="gpuform's own, never sent: which nodes go when there are to be fewer, and "
+        "what is done about jobs on them. With kubernetes or slurm they are cordoned first, and "
+        "removed when no job runs on them; otherwise nobody looks for jobs.",
+        examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )
     lock_enabled: bool | None = Field(
         default=None,

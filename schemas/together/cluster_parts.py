@@ -7,6 +7,8 @@ from pydantic import AfterValidator, Field
 
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import Immutable
+from gpuform.schemas.scale_down import ScaleDownInputs
+from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together.gpu_types import checked_gpu_type
 
 GpuType = Annotated[str, AfterValidator(checked_gpu_type)]
@@ -202,6 +204,17 @@ class OnNoCapacityInputs(InputModel):
     )
     wait_minutes: int | None = Field(
         default=None, ge=1, description="How long to go on asking, in minutes.", examples=[30]
+    )
+
+
+class ClusterScaleDownInputs(ScaleDownInputs):
+    """Which nodes go when there are to be fewer, and what is done about jobs on them."""
+
+    slurm: SlurmInputs | None = Field(
+        default=None,
+        description="How the Slurm of a SLURM cluster is asked: by default in the pod of Slinky's "
+        "controller.",
+        examples=[{"via": "ssh", "host": "slurm-login"}],
     )
 
 

@@ -27,6 +27,7 @@ def cluster_problems(values: Values) -> Iterator[Problem]:
         _parts_of_gpus(values),
         _add_ons(values),
         _no_capacity(values),
+        _scale_down(values),
     )
 
 
@@ -230,3 +231,11 @@ def _alternative(place: str, alternative: Values, values: Values) -> Iterator[Pr
             "does not go with nvidia_version_id, which is an id of one region: declare "
             "driver_version instead",
         )
+
+
+def _scale_down(values: Values) -> Iterator[Problem]:
+    declared = values.get("scale_down")
+    if not isinstance(declared, Mapping) or declared.get("slurm") is None:
+        return
+    if _differs(values.get("cluster_type"), "SLURM"):
+        yield Problem("scale_down.slurm", "goes with cluster_type SLURM only: remove it")

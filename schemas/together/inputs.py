@@ -31,6 +31,7 @@ from gpuform.schemas.together.cluster_parts import (
     AcceptanceTestsInputs,
     AddOnInputs,
     ClusterConfigInputs,
+    ClusterScaleDownInputs,
     GpuType,
     OidcConfigInputs,
     OnNoCapacityInputs,
@@ -266,6 +267,13 @@ class ClusterInputs(InputModel):
     )
     expires: Expires = None
     ttl: Ttl = None
+
+    scale_down: Annotated[ClusterScaleDownInputs | None, Local] = Field(
+        default=None,
+        description="gpuform's own, never sent: which nodes go when num_gpus shrinks, and what is "
+        "done about jobs on them. They are cordoned first, and removed when no job runs on them.",
+        examples=[{"nodes": ["train-worker-1"], "on_busy": "wait", "wait_minutes": 240}],
+    )
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:

@@ -62,6 +62,10 @@ _COMMANDS = {
         "graph_command",
         "Draw the stack: clusters with what is in them, volumes and fabrics beside.",
     ),
+    "manifests": (
+        "manifests_command",
+        "Print the YAML of the stack's volume claims, for those who apply it themselves.",
+    ),
     "validate": (
         "validate_command",
         "Check topology files: every problem at once, with file, line and column.",

@@ -22,6 +22,7 @@ def masked(plan: Plan, secrets: Collection[str]) -> Plan:
                 "changes": tuple(_change(c, secrets) for c in each.changes),
                 "before": _facts(each.before, secrets),
                 "after": _facts(each.after, secrets),
+                "leaving": _facts(each.leaving, secrets),
             }
         )
         for each in plan.changes

@@ -75,7 +75,7 @@ def _update(executor: StepExecutor, entry: ResourceState, wanted: Due) -> Step |
     """None where the object is so already, or may not be changed, which is told."""
     inputs = wanted.inputs or {}
     try:
-        found = executor.host.diff(entry.urn, entry.id, entry.outputs, inputs)
+        found = executor.host.diff(entry.urn, entry.id, entry.outputs, inputs, entry.provider)
     except EngineError as error:
         executor.fail(entry.urn, error)
         return None

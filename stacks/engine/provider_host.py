@@ -27,6 +27,7 @@ from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
 from gpuform.providers.properties import plain
 from gpuform.providers.tracing import span
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.plan import PlanReason
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
@@ -136,7 +137,7 @@ class ProviderHost:
                 changes=None if result.changes is None else bool(result.changes),
                 replaces=list(map(str, result.replaces or ())),
                 delete_before_replace=bool(result.delete_before_replace),
-                fields=_field_changes(served, plain_olds, plain_news),
+                fields=_field_changes(served, plain_olds, plain_news, "" if refreshing else id_),
             )
 
     def field_changes(
@@ -148,6 +149,16 @@ class ProviderHost:
         except EngineError:
             return None
         return _field_changes(served, *_comparable(served, olds, news))
+
+    def leaving(
+        self, urn: str, id_: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
+    ) -> Leaving | None:
+        """While planning: the nodes that an update takes away; None where nobody tells it."""
+        served = self._provider(urn, provider, news, olds)
+        if not isinstance(served, Lifecycle):
+            return None
+        with self._calling("leaving", urn):
+            return served.leaving(id_, *_comparable(served, olds, news))
 
     def create(
         self, urn: str, inputs: PropertyMap, timeout: float | None, provider: str = ""
@@ -382,6 +393,6 @@ def _comparable(
 
 
 def _field_changes(
-    provider: ResourceProvider, olds: dict[str, Any], news: dict[str, Any]
+    provider: ResourceProvider, olds: dict[str, Any], news: dict[str, Any], id_: str = ""
 ) -> Sequence[FieldChange] | None:
-    return provider.changes(olds, news) if isinstance(provider, Lifecycle) else None
+    return provider.changes(olds, news, id_) if isinstance(provider, Lifecycle) else None

@@ -1,4 +1,4 @@
-"""Whether capacity that would go is in use, by the word of its platform or of Lens.
+"""Whether capacity that would go is in use, by the word of its scheduler, its platform or Lens.
 
 Lens tells the workloads of all it watches, not on which resource each runs: what it names may be
 on any of them. Who cannot be asked makes the gate refuse.
@@ -14,6 +14,7 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.schemas.footprint import Billing, Footprint
+from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.lens.wire import Consumer
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.review.identity import kind_of
@@ -40,6 +41,9 @@ class Monitoring:
         limit = IN_USE if above is None else above
         unclear = []
         for change in filter(takes_capacity, changes):
+            if change.leaving is not None:
+                yield from _jobs_of(change.name, change.leaving)
+                continue
             used = self._own_word(change)
             if isinstance(used, str):
                 yield used
@@ -78,6 +82,15 @@ class Monitoring:
     @cached_property
     def _consumers(self) -> Sequence[Consumer]:
         return client_for(self.settings).consumers()
+
+
+def _jobs_of(name: str, leaving: Leaving) -> Iterator[str]:
+    """What runs on the very nodes that go, by the word of their scheduler."""
+    for node in leaving.busy:
+        jobs = ", ".join(job.id for job in node.jobs[:_NAMED])
+        more = len(node.jobs) - _NAMED
+        jobs += f" and {more} more" if more > 0 else ""
+        yield f"{name}: {jobs} on {node.name}, which goes"
 
 
 def takes_capacity(change: ResourceChange) -> bool:

@@ -9,6 +9,7 @@ from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.stacks.review.cells import Cells, change_cells
 from gpuform.stacks.review.document import FACTS, Filters, Form, document
 from gpuform.stacks.review.facts import Review
+from gpuform.stacks.review.leaving_text import leaving_lines
 from gpuform.stacks.review.reasons import shown_properties
 from gpuform.stacks.review.visible import shortened, visible
 
@@ -26,6 +27,7 @@ def html(review: Review) -> str:
         "lines": lines,
         "ticked": ticked,
         "cells": cells,
+        "leaving_lines": leaving_lines,
         "output_cells": output_cells,
     }
     text = document(review, Form("html", LIMIT, filters, {}))

@@ -7,8 +7,10 @@ from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.stacks.review.document import FACTS, Filters, Form, document
 from gpuform.stacks.review.escaping import block, cell, code, phrase, tag, words
 from gpuform.stacks.review.facts import Review
+from gpuform.stacks.review.leaving_text import leaving_lines
 from gpuform.stacks.review.reasons import shown_properties
 from gpuform.stacks.review.rows import Row, change_rows
+from gpuform.stacks.review.visible import visible
 
 LIMIT: Final = 65_536
 """GitHub's limit of a comment. GitLab's is larger; nobody reads that much."""
@@ -38,8 +40,9 @@ def markdown(review: Review, *, folded: bool, limit: int = LIMIT) -> str:
 
 
 def diff(change: ResourceChange) -> str:
-    """The property changes as the lines of a diff; empty when there are none."""
-    return "\n".join(map(_line, change_rows(shown_properties(change), change.type)))
+    """The property changes and the nodes that go as the lines of a diff; empty without any."""
+    rows = map(_line, change_rows(shown_properties(change), change.type))
+    return "\n".join([*rows, *(f"- {visible(text)}" for text in leaving_lines(change.leaving))])
 
 
 def diff_of_output(change: PropertyChange, stack: str) -> str:

@@ -6,6 +6,7 @@ from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.stacks.review.change_text import change_lines
 from gpuform.stacks.review.cost_text import change_cost_text, plan_cost_lines
 from gpuform.stacks.review.gates_text import gates_lines
+from gpuform.stacks.review.leaving_text import leaving_lines
 from gpuform.stacks.review.names import STYLES, SYMBOLS, short_type
 from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
@@ -69,3 +70,5 @@ def _resource_lines(change: ResourceChange, details: bool, paint: Paint) -> Iter
     properties = shown_properties(change)
     lines = change_lines(properties, change.action, change.type, paint)
     yield from (indent + line for line in lines)
+    for text in leaving_lines(change.leaving):
+        yield paint(STYLES["-"], f"{indent}{visible(text)}")

@@ -112,7 +112,7 @@ def new_call(platform: Platform, tmp_path: Path) -> Callable[[str, float | None]
     return new
 
 
-HOSTS = ("engine", "stock-host", "plugin")
+HOSTS = ("engine", "stock-host", pytest.param("plugin", marks=pytest.mark.slow))
 
 
 @pytest.fixture(params=HOSTS)

@@ -29,13 +29,16 @@ from conformance.kinds import FAST, KINDS, MADE, TOPOLOGY
 from conformance.settling import assert_destroyed, assert_nothing_is_lost, assert_settles
 from conformance.stacks import Declared, EmbeddedStack, thing
 from conformance.together_kinds import CLUSTER
-from tenacity import Retrying  # noqa: F401 - imported once, for all children
+from kubernetes import client, config  # noqa: F401 - imported once, for all children
+from tenacity import Retrying  # noqa: F401 - the same
 
 from gpuform.providers.catalog import resource_class
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.transport import in_process, mount
 from gpuform.stacks.engine import integrity
 from gpuform.stacks.engine.secrets import PassphraseCrypter
@@ -51,13 +54,19 @@ CRYPTER = PassphraseCrypter.new("test only")
 class Scenario:
     """A change of a stack: what is declared before it, and after it (nothing: a destroy).
 
-    `outside` is what somebody else does in between; `refreshes`: the run only reads.
+    `outside` is what somebody else does in between; `refreshes`: the run only reads; `reverts`: the
+    run after a death declares again what was before.
     """
 
     before: Sequence[Declared]
     after: Sequence[Declared]
     outside: Callable[["World"], object] | None = None
     refreshes: bool = False
+    reverts: bool = False
+
+    @property
+    def in_the_end(self) -> Sequence[Declared]:
+        return self.before if self.reverts else self.after
 
     @property
     def kinds(self) -> set[Described]:
@@ -96,6 +105,8 @@ def _scenarios() -> dict[str, Callable[[Place], Scenario]]:
         f"replace-create-first-{FAST}": _replaced_create_first,
         f"refresh-{CLUSTER}": _refreshed,
         f"import-{FAST}": _imported,
+        f"shrink-{CLUSTER}": _shrunk,
+        f"shrink-and-revert-{CLUSTER}": lambda place: replace(_shrunk(place), reverts=True),
     }
 
 
@@ -112,6 +123,19 @@ def _refreshed(_place: Place) -> Scenario:
         return world.platform.send(CLUSTER, CLUSTER.behind.of(world.stack.id))
 
     return Scenario([thing(CLUSTER)], [thing(CLUSTER)], outside=drift, refreshes=True)
+
+
+def _shrunk(_place: Place) -> Scenario:
+    """A job runs on the newest node, which the platform would take by itself."""
+    larger, smaller = ({**CLUSTER.good, "num_gpus": count} for count in (24, 16))
+
+    def start(world: "World") -> object:
+        (made,) = world.stack.ids
+        pod = {"name": "train-0", "node": "train-worker-2"}
+        path = f"/_emulator/kubernetes/{made}/pods"
+        return world.platform.http.post(path, json=pod).raise_for_status()
+
+    return Scenario([thing(CLUSTER, larger)], [thing(CLUSTER, smaller)], outside=start)
 
 
 def _imported(_place: Place) -> Scenario:
@@ -219,6 +243,17 @@ class World:
         result = self.stack.up(*declared) if declared else self.stack.destroy()
         return result.ok
 
+    def assert_nobody_was_hurt(self) -> None:
+        """No job was killed, and every node takes jobs."""
+        for found in self.platform.objects(CLUSTER):
+            path = f"/_emulator/kubernetes/{found['id']}/ended"
+            pods = self.platform.http.get(path).json()
+            assert not [pod for pod in pods if pod["pod"].startswith("default/")]
+        for entry in self.stack.resources:
+            if text := entry.outputs.get("kube_config"):
+                kubernetes = KubernetesScheduler(client_by(text.value, "train"))
+                assert [node.name for node in kubernetes.nodes() if node.is_cordoned] == []
+
     def assert_no_create_is_unnamed(self, *kinds: Described) -> None:
         """In a folder also for who reads the checkpoint alone, as the Pulumi CLI does."""
         checkpoint = self.stack.checkpoint if not self.stack.url else self.stack.snapshot
@@ -293,12 +328,14 @@ def mend(folder: Path, name: str) -> None:
         if scenario.before or not scenario.outside:
             world.assert_no_create_is_unnamed(*scenario.kinds)
             assert_nothing_is_lost(stack, platform, *scenario.before, *scenario.after)
-        if scenario.after:
-            assert_settles(stack, platform, *scenario.after)
+        if scenario.in_the_end:
+            assert_settles(stack, platform, *scenario.in_the_end)
         else:
             assert_destroyed(stack, platform, *scenario.before)
+        if CLUSTER in scenario.kinds:
+            world.assert_nobody_was_hurt()
         for kind in scenario.kinds:
-            wanted = sum(each.described is kind for each in scenario.after)
+            wanted = sum(each.described is kind for each in scenario.in_the_end)
             assert platform.created(kind) <= wanted, f"{kind} was created more than once"
 
 

@@ -28,6 +28,7 @@ def test_the_dotted_paths() -> None:
         "together": {
             "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
             "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
+            "VolumeClaim": "gpuform.providers.together.volume_claim:VolumeClaimLifecycle",
         },
         "scp": {
             "NodePool": "gpuform.providers.scp.node_pool:NodePoolLifecycle",

@@ -346,7 +346,7 @@ class TestNeverLost:
         with emulator.serving():
             inputs = cluster.check({}, cluster_inputs).inputs
             created = cluster.create(inputs)
-        emulator.fault("GET", "^/compute/clusters/", status=401, count=1, body={})
+        emulator.fault("GET", "^/compute/clusters/", status=401, skip=1, count=1, body={})
         call = emulator.call()
         with serving(call):
             updated = cluster.update(

@@ -1,1 +1,5 @@
-"""The Kubernetes API of the emulated clusters."""
+"""The Kubernetes API of each emulated Together cluster, under `/kubernetes/<cluster id>`.
+
+`routes` speaks HTTP, `verbs` does what is asked of an object, `objects` keeps them, `estate` brings
+a cluster to what holds at a time: its nodes, pods, budgets and volumes. `controls` are for tests.
+"""

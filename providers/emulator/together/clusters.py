@@ -5,7 +5,7 @@ those times with the clock. The order of statuses follows the SDK's enumeration,
 ours: 20 minutes for a new cluster.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Self
 
 from pydantic import BaseModel
@@ -138,8 +138,18 @@ class Cluster(BaseModel, frozen=True):
             .with_preemptible(data_plane_at, new_id)
         )
 
-    def scaled(self, now: float, new_id: Callable[[], str], *, stuck: bool) -> Self:
-        """Planned on towards the settings' numbers of GPUs, from a control plane that runs."""
+    def scaled(
+        self,
+        now: float,
+        new_id: Callable[[], str],
+        taken_first: Collection[str],
+        *,
+        stuck: bool,
+    ) -> Self:
+        """Planned on towards the settings' numbers of GPUs, from a control plane that runs.
+
+        When it shrinks, `taken_first` (host names) leave before the others, the newest first.
+        """
         plan = scheduled((_DATA_PLANE, *_SOFTWARE), now)
         kept = until(self.statuses, now)
         if stuck:
@@ -148,7 +158,7 @@ class Cluster(BaseModel, frozen=True):
                 update={"statuses": [*kept, plan[0]], "workers": [*left, *running]}
             )
         data_plane_at = plan[1][0]
-        return self._with_workers(now, data_plane_at, new_id).model_copy(
+        return self._with_workers(now, data_plane_at, new_id, taken_first).model_copy(
             update={"statuses": [*kept, *plan]}
         )
 
@@ -205,9 +215,16 @@ class Cluster(BaseModel, frozen=True):
             }
         )
 
-    def _with_workers(self, now: float, then: float, new_id: Callable[[], str]) -> Self:
-        """Workers join or the newest leave at `then`; an earlier plan for them is dropped."""
+    def _with_workers(
+        self,
+        now: float,
+        then: float,
+        new_id: Callable[[], str],
+        taken_first: Collection[str] = (),
+    ) -> Self:
+        """Workers join or leave at `then`; an earlier plan for them is dropped."""
         left, running = self._workers_at(now)
+        running.sort(key=lambda node: node.host_name in taken_first)  # stable: by age within each
         wanted = self.settings.num_gpus // GPUS_PER_WORKER
         leaving = [node.model_copy(update={"removed_at": then}) for node in running[wanted:]]
         first = 1 + max((node.index for node in (*left, *running)), default=-1)
@@ -216,7 +233,8 @@ class Cluster(BaseModel, frozen=True):
             Node.started((new_id(), new_id()), f"{name}-worker-{index}", index, (now, then))
             for index in range(first, first + wanted - len(running))
         ]
-        return self.model_copy(update={"workers": [*left, *running[:wanted], *leaving, *joining]})
+        workers = sorted([*running[:wanted], *leaving], key=lambda node: node.index)
+        return self.model_copy(update={"workers": [*left, *workers, *joining]})
 
     def _workers_at(self, now: float) -> tuple[list[Node], list[Node]]:
         """Those that have left and those that run, without what is planned for them."""

@@ -59,6 +59,11 @@ class Node(BaseModel, frozen=True):
             running_at=running_at,
         )
 
+    @property
+    def slurm_name(self) -> str:
+        """Its NodeName in Slurm, such as slurm-worker-0."""
+        return "-".join(["slurm", *self.host_name.rsplit("-", 2)[1:]])
+
     def runs(self, now: float) -> bool:
         return self.has_joined(now) and not self.has_left(now)
 
@@ -99,7 +104,7 @@ class Node(BaseModel, frozen=True):
             "nvswitch_type": machine.nvswitch_type,
             "auto_remediation_enabled": False,
             "marked_for_deletion": self.removed_at is not None,
-            "slurm_worker_hostname": f"slurm-worker-{self.index}",
+            "slurm_worker_hostname": self.slurm_name,
         }
         if self.removed_at is not None and self.has_left(now):
             view["deleted_at"] = timestamp(self.removed_at)

@@ -4,10 +4,12 @@ Where the platform's documents are silent (which status code, what a second chan
 way) the choice is ours and said at the place.
 """
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from gpuform.providers.emulator.kubernetes.cordons import cordoned
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.timeline import value_at
 from gpuform.providers.emulator.together.admission import (
@@ -44,17 +46,20 @@ class Trouble:
     stuck: bool = False
     out_of_stock: bool = False
     preempted: bool = False
+    takes: str | None = None
+    """Nodes under whose names this regular expression is found leave first."""
 
 
 class Operations:
     """Together's clusters and volumes in a store, at one moment.
 
     One request's worth, within one transaction, on a store swept for `now`. Methods raise
-    `ApiError`.
+    `ApiError`. `address` is where clients find the emulator.
     """
 
-    def __init__(self, store: Store, now: float) -> None:
+    def __init__(self, store: Store, now: float, address: str = "") -> None:
         self._store = store
+        self._address = address
         self.now = now
 
     # Clusters.
@@ -125,13 +130,21 @@ class Operations:
         now = self.now
         if new.settings.num_gpus != old.settings.num_gpus or not old.is_progressing():
             if new.has_control_plane(now):
-                return new.scaled(now, self._store.new_id, stuck=trouble.stuck)
+                first = self._taken_first(old, trouble)
+                return new.scaled(now, self._store.new_id, first, stuck=trouble.stuck)
             start = max(now, new.reservation_start or 0.0)
             return new.brought_up(now, start, self._store.new_id, stuck=trouble.stuck)
         is_other_type = new.settings.cluster_type != old.settings.cluster_type
         if is_other_type and old.status(now) == "Ready":
             return new.reinstalled(now, stuck=trouble.stuck)
         return new
+
+    def _taken_first(self, cluster: Cluster, trouble: Trouble) -> frozenset[str]:
+        """The workers that go first when it shrinks: cordoned ones ('Targeted Scale-down')."""
+        if trouble.takes is None:
+            return cordoned(self._store, cluster.cluster_id, self.now)
+        names = (worker.host_name for worker in cluster.workers)
+        return frozenset(name for name in names if re.search(trouble.takes, name))
 
     def delete_cluster(self, cluster_id: str, trouble: Trouble) -> None:
         """Its volume is free when it is gone; an inline one goes with it unless independent."""
@@ -146,7 +159,8 @@ class Operations:
     def cluster_view(self, cluster: Cluster, volume: Volume | None) -> dict[str, Any]:
         """What the API shows of a cluster, with the volume of its `volume_id`."""
         token = self._store.token_for(cluster.cluster_id)
-        credential = kubeconfig(cluster.cluster_id, cluster.settings.cluster_name, token)
+        server = f"{self._address}/kubernetes/{cluster.cluster_id}"
+        credential = kubeconfig(server, cluster.settings.cluster_name, token)
         return cluster.view(self.now, volume, credential)
 
     # Volumes.

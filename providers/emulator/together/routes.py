@@ -115,7 +115,7 @@ class Together:
         with self._store.transaction():
             now = self._clock.now()
             self._store.sweep(now)
-            yield Operations(self._store, now)
+            yield Operations(self._store, now, _address())
 
     def _refused(self, error: ApiError) -> Response:
         return self.error(error.status, error.message)
@@ -198,8 +198,19 @@ class Together:
                 view["phase_transitions"].append({"phase": phase, "transition_time": moment})
 
 
+def _address() -> str:
+    """Where this client finds the emulator: by TLS, unless it calls the application in process."""
+    scheme = "https" if "werkzeug.socket" in request.environ else request.scheme
+    return f"{scheme}://{request.host}"
+
+
 def _trouble() -> Trouble:
     rule: Rule | None = g.get("fault")
     if rule is None:
         return Trouble()
-    return Trouble(stuck=rule.stuck, out_of_stock=rule.capacity, preempted=rule.preempted)
+    return Trouble(
+        stuck=rule.stuck,
+        out_of_stock=rule.capacity,
+        preempted=rule.preempted,
+        takes=rule.takes,
+    )

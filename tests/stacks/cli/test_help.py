@@ -46,7 +46,7 @@ def test_every_command_is_there() -> None:
         *("preview", "up", "refresh", "destroy", "stack", "config", "emulator", "emulator env"),
         *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review"),
         *("login", "logout", "state recover", "logs", "doctor", "graph", "convert"),
-        *("import", "orphans", "fetch-plan", "drift", "expire"),
+        *("import", "orphans", "fetch-plan", "drift", "expire", "manifests"),
         *("kubeconfig", "ssh-config", "connect"),
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),

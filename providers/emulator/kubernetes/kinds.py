@@ -1,0 +1,150 @@
+"""The kinds of object that the API has, and how clients discover them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    plural: str
+    version: str
+    group: str = ""
+    is_namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def folder(self) -> str:
+        """The path of its group and version."""
+        return f"apis/{self.api_version}" if self.group else f"api/{self.version}"
+
+    @property
+    def resource(self) -> str:
+        """As messages call it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+_STATUS = ("status",)
+NAMESPACE = Kind("Namespace", "namespaces", "v1", is_namespaced=False, short_names=("ns",))
+NODE = Kind("Node", "nodes", "v1", is_namespaced=False, short_names=("no",), subresources=_STATUS)
+POD = Kind("Pod", "pods", "v1", short_names=("po",), subresources=("status", "eviction", "exec"))
+VOLUME = Kind(
+    "PersistentVolume",
+    "persistentvolumes",
+    "v1",
+    is_namespaced=False,
+    short_names=("pv",),
+    subresources=_STATUS,
+)
+CLAIM = Kind(
+    "PersistentVolumeClaim",
+    "persistentvolumeclaims",
+    "v1",
+    short_names=("pvc",),
+    subresources=_STATUS,
+)
+STORAGE_CLASS = Kind(
+    "StorageClass",
+    "storageclasses",
+    "v1",
+    "storage.k8s.io",
+    is_namespaced=False,
+    short_names=("sc",),
+)
+BUDGET = Kind(
+    "PodDisruptionBudget",
+    "poddisruptionbudgets",
+    "v1",
+    "policy",
+    short_names=("pdb",),
+    subresources=_STATUS,
+)
+REPLICA_SET = Kind(
+    "ReplicaSet", "replicasets", "v1", "apps", short_names=("rs",), subresources=_STATUS
+)
+STATEFUL_SET = Kind(
+    "StatefulSet", "statefulsets", "v1", "apps", short_names=("sts",), subresources=_STATUS
+)
+DAEMON_SET = Kind(
+    "DaemonSet", "daemonsets", "v1", "apps", short_names=("ds",), subresources=_STATUS
+)
+JOB = Kind("Job", "jobs", "v1", "batch", subresources=_STATUS)
+
+KINDS = (
+    NAMESPACE,
+    NODE,
+    POD,
+    VOLUME,
+    CLAIM,
+    STORAGE_CLASS,
+    BUDGET,
+    REPLICA_SET,
+    STATEFUL_SET,
+    DAEMON_SET,
+    JOB,
+)
+BY_PLACE = {(kind.folder, kind.plural): kind for kind in KINDS}
+BY_PLURAL = {kind.plural: kind for kind in KINDS}
+VERSION = {"major": "1", "minor": "32", "gitVersion": "v1.32.0", "platform": "linux/amd64"}
+
+
+def discovered(path: str) -> dict[str, Any] | None:
+    """The discovery document at a path, if there is one."""
+    if path == "version":
+        return VERSION
+    if path == "api":
+        return {"kind": "APIVersions", "versions": ["v1"]}
+    groups = {kind.group: _group(kind) for kind in KINDS if kind.group}
+    if path == "apis":
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(groups.values())}
+    name = path.removeprefix("apis/")
+    if path.startswith("apis/") and name in groups:
+        return {"kind": "APIGroup", "apiVersion": "v1", **groups[name]}
+    kinds = [kind for kind in KINDS if kind.folder == path]
+    if not kinds:
+        return None
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": kinds[0].api_version,
+        "resources": [entry for kind in kinds for entry in _resources(kind)],
+    }
+
+
+def _group(kind: Kind) -> dict[str, Any]:
+    version = {"groupVersion": kind.api_version, "version": kind.version}
+    return {"name": kind.group, "versions": [version], "preferredVersion": version}
+
+
+def _resources(kind: Kind) -> list[dict[str, Any]]:
+    own = {
+        "name": kind.plural,
+        "singularName": kind.name.lower(),
+        "namespaced": kind.is_namespaced,
+        "kind": kind.name,
+        "verbs": _VERBS,
+        "shortNames": list(kind.short_names),
+    }
+    return [own, *(_subresource(kind, name) for name in kind.subresources)]
+
+
+def _subresource(kind: Kind, name: str) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": f"{kind.plural}/{name}",
+        "singularName": "",
+        "namespaced": kind.is_namespaced,
+        "kind": kind.name,
+        "verbs": ["get", "patch", "update"],
+    }
+    if name == "eviction":
+        entry |= {"group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
+    if name == "exec":
+        entry |= {"kind": "PodExecOptions", "verbs": ["create", "get"]}
+    return entry

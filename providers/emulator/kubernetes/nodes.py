@@ -1,0 +1,98 @@
+"""The workers of a cluster as nodes of its API: they come and go as the platform says."""
+
+from typing import Any
+
+from gpuform.providers.emulator.kubernetes.kinds import NODE
+from gpuform.providers.emulator.kubernetes.objects import Object, Objects, timestamp
+from gpuform.providers.emulator.together.catalogue import MACHINES
+from gpuform.providers.emulator.together.clusters import Cluster
+from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
+
+
+def sync_nodes(objects: Objects, cluster: Cluster) -> dict[str, float]:
+    """Every worker that runs is a node; the names of those that left, and since when."""
+    workers = [*cluster.workers, *cluster.preemptible]
+    running = {worker.host_name: worker for worker in workers if worker.runs(objects.now)}
+    removed_at = {worker.host_name: worker.removed_at for worker in workers}
+    left: dict[str, float] = {}
+    for node in objects.of(NODE):
+        name = node["metadata"]["name"]
+        if name not in running:
+            objects.remove(NODE, node)
+            left[name] = removed_at.get(name) or objects.now
+    for name, worker in running.items():
+        if objects.get(NODE, name) is None:
+            objects.add(NODE, _node(worker, cluster))
+    return left
+
+
+def is_cordoned(node: Object) -> bool:
+    return bool(node.get("spec", {}).get("unschedulable"))
+
+
+def is_ready(node: Object) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def with_readiness(node: Object, now: float, *, ready: bool) -> Object:
+    """The node with another condition `Ready`; False is Unknown, as of a kubelet that died."""
+    status = {**node["status"], "conditions": [_ready(now, ready=ready)]}
+    return {**node, "status": status}
+
+
+def _node(worker: Node, cluster: Cluster) -> Object:
+    settings = cluster.settings
+    machine = MACHINES[settings.gpu_type]
+    joined_at = worker.running_at or 0.0
+    capacity = {
+        "cpu": str(machine.num_cpu_cores),
+        "memory": f"{int(machine.memory_gib)}Gi",
+        "nvidia.com/gpu": str(GPUS_PER_WORKER),
+        "pods": "110",
+    }
+    return {
+        "metadata": {
+            "name": worker.host_name,
+            "uid": worker.node_id,
+            "creationTimestamp": timestamp(joined_at),
+            "labels": {
+                "kubernetes.io/hostname": worker.host_name,
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/os": "linux",
+                "node.kubernetes.io/instance-type": settings.gpu_type,
+                "topology.kubernetes.io/region": settings.region,
+                "nvidia.com/gpu.present": "true",
+            },
+        },
+        "spec": {"providerID": f"together://{worker.instance_id}"},
+        "status": {
+            "capacity": capacity,
+            "allocatable": capacity,
+            "conditions": [_ready(joined_at, ready=True)],
+            "addresses": [{"type": "Hostname", "address": worker.host_name}],
+            "nodeInfo": {
+                "kubeletVersion": "v1.32.0",
+                "kubeProxyVersion": "v1.32.0",
+                "kernelVersion": "6.8.0-generic",
+                "containerRuntimeVersion": "containerd://2.0.0",
+                "machineID": worker.instance_id,
+                "systemUUID": worker.instance_id,
+                "bootID": worker.node_id,
+                "osImage": cluster.driver.os,
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+            },
+        },
+    }
+
+
+def _ready(moment: float, *, ready: bool) -> dict[str, Any]:
+    return {
+        "type": "Ready",
+        "status": "True" if ready else "Unknown",
+        "reason": "KubeletReady" if ready else "NodeStatusUnknown",
+        "message": "kubelet is posting ready status" if ready else "Kubelet stopped posting status",
+        "lastTransitionTime": timestamp(moment),
+        "lastHeartbeatTime": timestamp(moment),
+    }

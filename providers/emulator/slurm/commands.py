@@ -1,0 +1,157 @@
+"""Slurm's commands, as far as they are emulated: what they print and their exit codes.
+
+Words and codes are those of Slurm 22.05; an option that is not emulated is an error that says so.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from getopt import GetoptError, gnu_getopt
+
+from gpuform.providers.emulator.slurm.estate import Slurm
+from gpuform.providers.emulator.slurm.jobs import ACTIVE, CODES, Job
+from gpuform.providers.emulator.slurm.printing import (
+    COLUMNS,
+    WIDE,
+    partition_text,
+    queue_text,
+    wide_text,
+)
+from gpuform.providers.emulator.slurm.refusal import Refused
+from gpuform.providers.emulator.slurm.scontrol import scontrol
+from gpuform.providers.emulator.slurm.submitting import submit
+
+_SILENT = {
+    "scontrol": "slurm_load_node",
+    "squeue": "slurm_load_jobs",
+    "sinfo": "slurm_load_partitions",
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    out: str = ""
+    err: str = ""
+    code: int = 0
+
+
+def run(slurm: Slurm, command: Sequence[str]) -> Result:
+    """Runs one command as Slurm's administrator; the caller keeps what it did."""
+    words = list(command)
+    if words[:1] == ["sudo"]:
+        words = [word for word in words[1:] if word not in ("-n", "--")]
+    program, *arguments = words or [""]
+    if program not in _PROGRAMS:
+        return Result(err=f"exec: {program!r}: executable file not found in $PATH\n", code=127)
+    if not slurm.is_answering:
+        told = _SILENT.get(program, program)
+        if program == "scontrol" and arguments[:1] != ["show"]:
+            told = "slurm_update"
+        why = "Unable to contact slurm controller (connect failure)"
+        return Result(err=f"{told} error: {why}\n", code=1)
+    try:
+        return Result(out=_PROGRAMS[program](slurm, arguments))
+    except Refused as refused:
+        told = f"{refused}\n"
+        return Result(out=told, code=1) if refused.on_stdout else Result(err=told, code=1)
+    except GetoptError as error:
+        told = f"{program}: {error.msg}, or it is not emulated"
+        return Result(err=f'{told}\nTry "{program} --help" for more information\n', code=1)
+
+
+def _squeue(slurm: Slurm, arguments: list[str]) -> str:
+    given, _ = gnu_getopt(
+        arguments,
+        "haro:O:t:w:u:j:",
+        [
+            "noheader",
+            "all",
+            "array",
+            "format=",
+            "Format=",
+            "states=",
+            "nodelist=",
+            "user=",
+            "jobs=",
+        ],
+    )
+    options = {name.lstrip("-"): value for name, value in given}
+
+    def option(short: str, long: str) -> str | None:
+        return options.get(short, options.get(long))
+
+    jobs = _chosen(slurm, option("t", "states"), option("w", "nodelist"))
+    if (user := option("u", "user")) is not None:
+        jobs = [job for job in jobs if job.wanted.user == user]
+    if (labels := option("j", "jobs")) is not None:
+        named = [job for label in labels.split(",") for job in slurm.named(label)]
+        jobs = [job for job in jobs if job in named]
+    has_header = option("h", "noheader") is None
+    if (wide := option("O", "Format")) is not None:
+        if has_header:
+            raise Refused("squeue: error: --Format is emulated with --noheader alone")
+        return wide_text(jobs, [_field(each) for each in wide.split(",")])
+    form = option("o", "format")
+    if form is not None and (unknown := _letters(form) - COLUMNS):
+        raise Refused(f"squeue: error: not emulated: %{', %'.join(sorted(unknown))}")
+    return queue_text(jobs, slurm.now, form, has_header=has_header)
+
+
+def _chosen(slurm: Slurm, states: str | None, nodelist: str | None) -> list[Job]:
+    codes = {code: state for state, code in CODES.items()}
+    wanted = [
+        codes.get(each.upper(), each.upper()) for each in (states or ",".join(ACTIVE)).split(",")
+    ]
+    known = {*CODES, *_NEVER_HERE, "ALL"}
+    if unknown := [each for each in wanted if each not in known]:
+        raise Refused(f"squeue: error: Invalid job state specified: {unknown[0]}")
+    jobs = [job for job in slurm.jobs if job.state in wanted or "ALL" in wanted]
+    if nodelist is None:
+        return jobs
+    for name in nodelist.split(","):
+        if name not in slurm.nodes:
+            raise Refused(f"squeue: error: Invalid node name {name}")
+    return [job for job in jobs if set(job.nodes) & set(nodelist.split(","))]
+
+
+def _field(written: str) -> tuple[str, int]:
+    name, _, width = written.partition(":")
+    if name not in WIDE:
+        raise Refused(f"squeue: error: Invalid job format specification: {name}")
+    return name, int(width or 20)
+
+
+def _letters(form: str) -> set[str]:
+    parts = form.split("%")[1:]
+    return {part.lstrip(".0123456789")[:1] for part in parts}
+
+
+def _scancel(slurm: Slurm, arguments: list[str]) -> str:
+    given, labels = gnu_getopt(arguments, "vQu:", ["quiet", "verbose", "user="])
+    jobs = [job for label in labels for job in slurm.named(label)]
+    users = [value for name, value in given if name in ("-u", "--user")]
+    jobs += [job for job in slurm.jobs if job.wanted.user in users]
+    for label in labels:
+        if not label.replace("_", "").isdigit():
+            raise Refused(f"scancel: error: Invalid job id {label}")
+    slurm.end([job for job in jobs if job.state in ACTIVE], "cancelled", "CANCELLED")
+    return ""
+
+
+def _sinfo(slurm: Slurm, arguments: list[str]) -> str:
+    gnu_getopt(arguments, "")
+    return partition_text(slurm)
+
+
+_CHOICES = ("format", "Format", "states", "nodelist", "user", "jobs")
+# States that Slurm knows and no emulated job ever has.
+_NEVER_HERE = (
+    "SUSPENDED", "FAILED", "TIMEOUT", "PREEMPTED", "CONFIGURING", "RESIZING", "SIGNALING",
+    "STAGE_OUT", "STOPPED",
+)  # fmt: skip
+_PROGRAMS: dict[str, Callable[[Slurm, list[str]], str]] = {
+    "scontrol": scontrol,
+    "squeue": _squeue,
+    "sinfo": _sinfo,
+    "sbatch": submit,
+    "scancel": _scancel,
+}

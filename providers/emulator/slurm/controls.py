@@ -1,0 +1,88 @@
+"""What tests do to a cluster's Slurm from the side, under `/_emulator/slurm/`."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from flask import Blueprint, Response, request
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gpuform.providers.emulator.admin import refused
+from gpuform.providers.emulator.answers import answer
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.slurm.commands import run
+from gpuform.providers.emulator.slurm.estate import Slurm
+from gpuform.providers.emulator.slurm.jobs import Wanted
+from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.together.errors import ApiError
+from gpuform.providers.emulator.together.operations import Operations
+
+
+class _Command(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    command: list[str]
+
+
+class _Controller(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    is_answering: bool
+
+
+class Controls:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def blueprint(self) -> Blueprint:
+        routes = Blueprint("slurm_controls", __name__)
+        routes.register_error_handler(ValidationError, refused)
+        routes.register_error_handler(ApiError, _not_found)
+        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+            ("POST", "/<cluster_id>/run", self._run),
+            ("POST", "/<cluster_id>/jobs", self._add_job),
+            ("GET", "/<cluster_id>/jobs", self._list_jobs),
+            ("POST", "/<cluster_id>/controller", self._set_controller),
+        )
+        for method, path, view in table:
+            routes.add_url_rule(path, view_func=view, methods=[method])
+        return routes
+
+    def _run(self, cluster_id: str) -> Response:
+        """A command, as in a pod of Slurm: `{"command": ["squeue"]}`."""
+        wanted = _Command.model_validate_json(request.get_data())
+        with self._slurm(cluster_id) as slurm:
+            result = run(slurm, wanted.command)
+        return answer({"stdout": result.out, "stderr": result.err, "code": result.code})
+
+    def _add_job(self, cluster_id: str) -> Response:
+        """A job of any kind and length; it starts at once where there is room."""
+        wanted = Wanted.model_validate_json(request.get_data())
+        with self._slurm(cluster_id) as slurm:
+            (job,) = slurm.submit(wanted)
+        return answer(job.model_dump(mode="json"), 201)
+
+    def _list_jobs(self, cluster_id: str) -> Response:
+        with self._slurm(cluster_id) as slurm:
+            return answer([job.model_dump(mode="json") for job in slurm.jobs])
+
+    def _set_controller(self, cluster_id: str) -> Response:
+        """Whether slurmctld answers; jobs go on without it."""
+        wanted = _Controller.model_validate_json(request.get_data())
+        with self._slurm(cluster_id) as slurm:
+            slurm.set_answering(is_answering=wanted.is_answering)
+        return answer({"is_answering": wanted.is_answering})
+
+    @contextmanager
+    def _slurm(self, cluster_id: str) -> Iterator[Slurm]:
+        with self._store.transaction():
+            now = self._clock.now()
+            self._store.sweep(now)
+            cluster = Operations(self._store, now).cluster(cluster_id)
+            if cluster.settings.cluster_type != "SLURM":
+                raise ApiError(404, f"cluster {cluster_id!r} has no Slurm")
+            slurm = Slurm(self._store, cluster, now)
+            yield slurm
+            slurm.keep()
+
+
+def _not_found(error: ApiError) -> Response:
+    return answer({"error": error.message}, error.status)

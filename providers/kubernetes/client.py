@@ -1,0 +1,125 @@
+"""One cluster's Kubernetes API: requests with the same retries and errors as everywhere."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from gpuform.providers.answers import ErrorAnswers
+from gpuform.providers.errors import Conflict
+from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.kubernetes.kubeconfig import Access, access_by
+from gpuform.providers.transport import mounted
+
+if TYPE_CHECKING:
+    import httpx
+
+Object = Mapping[str, Any]
+"""What the API speaks: JSON with apiVersion, kind and metadata."""
+
+_CONFLICTS = 20
+_PATCH = "application/merge-patch+json"
+_HINTS = {
+    401: "the cluster's credential was changed: refresh (`gpuform refresh`) to fetch the new one",
+    403: "the cluster's credential may not do this: ask who administers the cluster",
+}
+
+
+class KubernetesClient:
+    """Safe for many threads. Every method raises GpuformErrors only, which name the cluster."""
+
+    def __init__(
+        self,
+        access: Access,
+        cluster: str,
+        secrets: tuple[str, ...] = (),
+        transport: "httpx.BaseTransport | None" = None,
+    ) -> None:
+        self._api = ApiClient(
+            access.server,
+            errors=ErrorAnswers(
+                f"Kubernetes of cluster {cluster}",
+                secrets=(*access.secrets, *secrets),
+                hints=_HINTS,
+            ),
+            headers=access.headers,
+            sign=_with_patch_type,
+            transport=transport or _transport(access),
+        )
+
+    def get(self, path: str) -> Object:
+        """One object; NotFound when it is not there."""
+        return self._asked("GET", path)
+
+    def list(self, path: str, **params: str) -> "tuple[Object, ...]":
+        """All objects of a list, in one request."""
+        return tuple(self._asked("GET", path, params=params).get("items") or ())
+
+    def create(self, path: str, body: Object) -> Object:
+        """Sent once: an answer that is lost is an UnknownOutcome."""
+        return self._asked("POST", path, body=body, retry=Retry.CREATE)
+
+    def patch(self, path: str, body: Object) -> Object:
+        """A merge patch. With `metadata.resourceVersion` in it, Conflict when that has changed."""
+        return self._asked("PATCH", path, body=body)
+
+    def delete(self, path: str, body: Object) -> None:
+        """Begins the deletion; NotFound when it is gone, Conflict for another than meant."""
+        self._asked("DELETE", path, body=body)
+
+    def close(self) -> None:
+        """Closes its connections; it may be used again."""
+        self._api.close()
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Object | None = None,
+        params: Mapping[str, str] | None = None,
+        retry: Retry = Retry.SAFE,
+    ) -> Object:
+        answer = self._api.request(method, path, body=body, params=params, retry=retry)
+        return answer if isinstance(answer, Mapping) else {}
+
+
+def until_no_conflict(change: Callable[[], None]) -> None:
+    """Runs `change`, which looks and then writes, again while others write in between."""
+    for _ in range(_CONFLICTS - 1):
+        try:
+            change()
+        except Conflict:
+            continue
+        return
+    change()
+
+
+def client_by(kubeconfig: str, cluster: str, secrets: tuple[str, ...] = ()) -> KubernetesClient:
+    """The client of a kubeconfig (YAML): one per process, so that connections are kept.
+
+    `cluster` is what people call it; `secrets` are others that no message may contain.
+    """
+    access = _access(kubeconfig, cluster)
+    return _client(access, cluster, secrets, mounted(access.server))
+
+
+_access = lru_cache(maxsize=256)(access_by)
+_client = lru_cache(maxsize=256)(KubernetesClient)
+
+
+def at(*parts: str) -> str:
+    """A path of parts that may hold any character."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def _with_patch_type(request: "httpx.Request") -> "httpx.Request":
+    if request.method == "PATCH":
+        request.headers["Content-Type"] = _PATCH
+    return request
+
+
+def _transport(access: Access) -> "httpx.BaseTransport":
+    import httpx  # noqa: PLC0415 - only who sends requests pays for it
+
+    return httpx.HTTPTransport(verify=access.tls or True)

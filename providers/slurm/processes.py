@@ -1,0 +1,93 @@
+"""Slurm's commands as processes: on this machine, or on a login node through the system's ssh."""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
+from gpuform.providers.slurm.commands import Output
+from gpuform.schemas.slurm import SlurmInputs
+
+_SECONDS = 60
+_SUDO = ("sudo", "-n", "--")
+# What would choose other jobs, other clusters or other words than the commands ask for.
+_ALTERS = ("SQUEUE_", "SCONTROL_", "SCANCEL_", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
+_SSH_REMEDIES = (
+    ("host key verification failed", "log in once by hand, and compare its key"),
+    ("permission denied", "ssh must get in without a password: load your key with `ssh-add`"),
+    ("could not resolve", "give `host` a name that your SSH configuration or DNS knows"),
+)
+
+
+@dataclass(frozen=True)
+class LocalCommands:
+    """The Slurm of which this machine is a client."""
+
+    sudo: bool = False
+    place: str = "this machine"
+
+    def run(self, command: Sequence[str], *, is_change: bool = False) -> Output:
+        sudo = _SUDO if self.sudo and is_change else ()
+        return _run([*sudo, *command], self.place, is_change=is_change)
+
+
+@dataclass(frozen=True)
+class SshCommands:
+    """A login node. What `ssh` knows holds: its configuration, keys, agent and known hosts."""
+
+    inputs: SlurmInputs
+    options: Sequence[str] = ()
+    """More options of ssh."""
+
+    @property
+    def place(self) -> str:
+        user = f"{self.inputs.user}@" if self.inputs.user else ""
+        return f"ssh {user}{self.inputs.host}"
+
+    def run(self, command: Sequence[str], *, is_change: bool = False) -> Output:
+        sudo = _SUDO if is_change and self.inputs.sudo is not False else ()
+        # sshd hands the words to a shell as one.
+        remote = shlex.join([*sudo, *command])
+        output = _run([*self._ssh(), remote], self.place, is_change=is_change)
+        if output.code != 255:
+            return output
+        told = " ".join(output.stderr.split())[-300:] or "it said nothing"
+        hint = next((each for part, each in _SSH_REMEDIES if part in told.lower()), None)
+        kind = UnknownOutcome if is_change else Unreachable
+        raise kind(f"{self.place} failed: {told}", hint=hint or f"try `{self.place}` by hand")
+
+    def _ssh(self) -> list[str]:
+        user = ("-l", self.inputs.user) if self.inputs.user else ()
+        port = ("-p", str(self.inputs.port)) if self.inputs.port else ()
+        quiet = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15")
+        return ["ssh", "-T", *quiet, *self.options, *user, *port, "--", self.inputs.host]
+
+
+def _run(command: Sequence[str], place: str, *, is_change: bool) -> Output:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_ALTERS)}
+    try:
+        done = subprocess.run(  # noqa: S603 - the command is ours, and no shell reads it
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=_SECONDS,
+            env=kept | {"LC_ALL": "C"},
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # Ctrl-C ends the run after this command, not within it
+        )
+    except subprocess.TimeoutExpired as error:
+        kind = UnknownOutcome if is_change else Unreachable
+        raise kind(
+            f"`{' '.join(command[:3])}` did not end within {_SECONDS} seconds ({place})",
+            hint="see whether slurmctld answers: `scontrol ping`",
+        ) from error
+    except OSError as error:
+        raise GpuformError(
+            f"{command[0]} cannot be run on this machine: {error.strerror}",
+            hint="install it, or choose another way with `slurm: {via: ...}`",
+        ) from error
+    return Output(done.stdout, done.stderr, done.returncode)

@@ -1,0 +1,203 @@
+"""Fewer nodes of a cluster: which ones, and that no job runs on them when Together is asked.
+
+Its update request names no nodes; it takes those that are cordoned (Together reference, 'Targeted
+Scale-down'). So nodes are cordoned in Kubernetes, which every cluster has. Where Slurm gives them
+their jobs, it is asked too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuform.providers.call import Call
+from gpuform.providers.draining import Draining, Subject, conclude, not_told, undo
+from gpuform.providers.drains import Drain, Drains
+from gpuform.providers.errors import (
+    ApiError,
+    Cancelled,
+    GpuformError,
+    MissingCredentials,
+    Unreachable,
+)
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+from gpuform.providers.schedulers import Scheduler
+from gpuform.providers.slurm import slurm_scheduler
+from gpuform.providers.slurm_on_kubernetes import SlurmOnKubernetes
+from gpuform.providers.victims import Worker
+from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.leaving import Leaving
+from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.together import wire
+from gpuform.schemas.together.cluster_parts import ClusterScaleDownInputs
+from gpuform.schemas.together.statuses import FAILED_NODE_PHASES
+
+GPUS_PER_NODE: Final = 8
+
+_PREEMPTIBLE: Final = "preemptible"
+"""What names of preemptible nodes have in them (Together docs, 'Preemptible compute')."""
+
+_UNSENT: Final = (MissingCredentials, Unreachable, Cancelled)
+
+
+@dataclass(frozen=True)
+class Shrinking:
+    """What takes nodes away from one cluster. `kube_config` is the cluster's own, as YAML."""
+
+    call: Call
+    cluster: wire.Cluster
+    kube_config: str | None
+    wanted: ClusterScaleDownInputs
+
+    @property
+    def earlier(self) -> Drain | None:
+        """A removal that an earlier run began."""
+        return self._drains.find(self.cluster.cluster_id)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the platform has taken the request of an earlier run, and nodes are to go yet."""
+        drain = self.earlier
+        if drain is None or not drain.asked:
+            return False
+        wanted = standard_gpus(self.cluster)
+        was_taken = wanted < GPUS_PER_NODE * len(drain.present)
+        return was_taken and wanted < GPUS_PER_NODE * len(self._standard)
+
+    def going(self, num_gpus: int) -> int:
+        """How many standard nodes go when there are to be `num_gpus` standard GPUs."""
+        running = GPUS_PER_NODE * len(self._standard)
+        return max(0, min(running, standard_gpus(self.cluster)) - num_gpus) // GPUS_PER_NODE
+
+    def leaving(self, num_gpus: int) -> Leaving | None:
+        """The nodes that would go now, for a plan; None where none goes or nobody tells which."""
+        count = self.going(num_gpus)
+        if not count:
+            return None
+        try:
+            draining = self._draining()
+        except GpuformError as error:
+            not_told(self.call, self._what, error)
+            return None
+        return draining.leaving(count)
+
+    def send(self, request: Callable[[], None], num_gpus: int | None) -> None:
+        """Sends an update; `num_gpus` are its standard GPUs, None where it does not change them.
+
+        Raises GpuformError; after a refusal all is as it was. After a lost answer the record stays.
+        """
+        count = 0 if num_gpus is None else self.going(num_gpus)
+        if not count:
+            self._settle_unasked()
+            request()
+            return
+        draining = self._draining()
+        drain = draining.clear(count)
+        try:
+            drain = draining.asking(drain)
+            request()
+        except GpuformError as error:
+            if isinstance(error, _UNSENT) or (isinstance(error, ApiError) and error.is_definite):
+                undo(self.call, drain, self.scheduler)
+            raise
+
+    def resume(self, request: Callable[[FieldChange], None], num_gpus: int) -> None:
+        """Ends what an earlier run began, when nothing is to change any more.
+
+        What was asked for and is no longer wanted grows back.
+        """
+        self._settle_unasked()
+        now = standard_gpus(self.cluster)
+        if now < num_gpus:
+            request(FieldChange("num_gpus", Action.UPDATE, now, num_gpus))
+
+    def conclude(self) -> None:
+        """Uncordons what is left of a removal, unless the platform is still at it.
+
+        Raises GpuformError when other nodes went than asked, or nodes stay cordoned.
+        """
+        drain = self.earlier
+        if drain is None or self.is_under_way:
+            return
+        conclude(self.call, drain, self.scheduler, [node.host_name for node in self._live])
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """Who gives the nodes their jobs. Raises GpuformError when nobody can be asked."""
+        if not self.kube_config:
+            raise GpuformError(
+                f"{self._what} has no kubeconfig, so that its jobs cannot be looked for",
+                hint="wait until its control plane runs",
+            )
+        kubernetes = KubernetesScheduler(client_by(self.kube_config, self.cluster.cluster_name))
+        if self.cluster.cluster_type != "SLURM":
+            return kubernetes
+        inputs = self.wanted.slurm or SlurmInputs()
+        slurm = slurm_scheduler(
+            inputs, kubeconfig=self.kube_config, cluster=self.cluster.cluster_name
+        )
+        names = {
+            node.host_name: node.slurm_worker_hostname
+            for node in self.cluster.gpu_worker_nodes
+            if node.slurm_worker_hostname
+        }
+        return SlurmOnKubernetes(kubernetes, slurm, inputs.namespace, names)
+
+    @property
+    def _what(self) -> str:
+        return f"cluster {self.cluster.cluster_name or self.cluster.cluster_id}"
+
+    @property
+    def _drains(self) -> Drains:
+        return Drains.beside(self.call.intents)
+
+    @property
+    def _live(self) -> Sequence[wire.GpuWorkerNode]:
+        return [
+            node
+            for node in self.cluster.gpu_worker_nodes
+            if not (node.deleted_at or node.marked_for_deletion)
+        ]
+
+    @property
+    def _standard(self) -> Sequence[wire.GpuWorkerNode]:
+        """Those that num_gpus counts; preemptible ones come and go by themselves."""
+        return [node for node in self._live if _PREEMPTIBLE not in node.host_name]
+
+    def _draining(self) -> Draining:
+        subject = Subject(
+            id=self.cluster.cluster_id,
+            what=self._what,
+            workers=[_worker(node) for node in self._standard],
+            takes_cordoned=True,
+        )
+        return Draining(self.call, subject, self.scheduler, self.wanted)
+
+    def _settle_unasked(self) -> None:
+        """Undoes what an earlier run began and never asked for."""
+        drain = self.earlier
+        if drain is not None and not drain.asked:
+            undo(self.call, drain, self.scheduler)
+
+
+def standard_gpus(cluster: wire.Cluster) -> int:
+    """The GPUs that the platform is to keep running, without preemptible ones."""
+    live = sum(not (n.deleted_at or n.marked_for_deletion) for n in cluster.gpu_worker_nodes)
+    extra = cluster.allocated_preemptible_gpus
+    counts_them = extra and cluster.num_gpus == GPUS_PER_NODE * live
+    return cluster.num_gpus - (extra if counts_them else 0)
+
+
+def scale_down_of(values: Mapping[str, Any]) -> ClusterScaleDownInputs:
+    """What canonical inputs declare of it, or nothing."""
+    return ClusterScaleDownInputs.model_validate(values.get("scale_down") or {})
+
+
+def _worker(node: wire.GpuWorkerNode) -> Worker:
+    last = max(node.phase_transitions, key=lambda each: each.transition_time, default=None)
+    aliases = (node.node_id, node.slurm_worker_hostname or "", node.instance_id or "")
+    return Worker(
+        node.host_name or node.node_id,
+        aliases=tuple(filter(None, aliases)),
+        is_failed=last is not None and last.phase in FAILED_NODE_PHASES,
+    )

@@ -1,0 +1,75 @@
+"""Where Slurm's own commands can be run for a cluster."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from gpuform.schemas.models import InputModel, Problem
+
+_OF = {
+    "exec": ("namespace", "pod_selector", "container"),
+    "ssh": ("host", "user", "port", "sudo"),
+    "local": ("sudo",),
+}
+"""The settings of each way."""
+
+
+class SlurmInputs(InputModel):
+    """How gpuform asks a cluster's Slurm; its own setting, never sent to the platform.
+
+    What is not declared is right for Slinky, Slurm on Kubernetes: `scontrol` in the pod of the
+    Slurm controller, which has the rights of Slurm's administrator.
+    """
+
+    via: Literal["exec", "ssh", "local"] = Field(
+        default="exec",
+        description="exec in a pod through the cluster's Kubernetes, ssh to a login node, or local "
+        "where Slurm's commands are installed on this machine.",
+        examples=["ssh"],
+    )
+    namespace: str = Field(
+        default="slurm", min_length=1, description="exec: namespace of Slurm.", examples=["slurm"]
+    )
+    pod_selector: str = Field(
+        default="app.kubernetes.io/name=slurmctld",
+        min_length=1,
+        description="exec: labels of the pods in which commands can be run; a running one is used.",
+        examples=["app.kubernetes.io/component=login"],
+    )
+    container: str = Field(
+        default="slurmctld",
+        min_length=1,
+        description="exec: the container of the pod.",
+        examples=["login"],
+    )
+    host: str = Field(
+        default="slurm-login",
+        pattern=r"^[A-Za-z0-9_]",  # nothing that ssh takes for an option
+        description="ssh: the login node, or a Host of your SSH configuration.",
+        examples=["slurm-login"],
+    )
+    user: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9_]",
+        description="ssh: name to log in with; that of your SSH configuration when not declared.",
+        examples=["ada"],
+    )
+    port: int | None = Field(
+        default=None, ge=1, le=65535, description="ssh: port of the login node.", examples=[2222]
+    )
+    sudo: bool | None = Field(
+        default=None,
+        description="Whether changes go through `sudo`, without a password: by default with ssh.",
+        examples=[False],
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        via = values.get("via", "exec")
+        if via not in _OF:
+            return
+        for name in values:
+            ways = [way for way, settings in _OF.items() if name in settings]
+            if name != "via" and via not in ways:
+                yield Problem(name, f"is a setting of via: {' and '.join(ways)}, not of {via}")

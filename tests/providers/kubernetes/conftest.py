@@ -1,0 +1,106 @@
+"""An emulated cluster that is ready, and its scheduler, over real HTTPS."""
+
+import base64
+import json
+import os
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.providers.call import Call, serving
+from gpuform.providers.clock import EmulatorClock
+from gpuform.providers.emulator.server import Server, serve
+from gpuform.providers.emulator.together import ADMIN_KEY
+from gpuform.providers.kubernetes.client import KubernetesClient, client_by
+from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+
+CLUSTER = {
+    "cluster_name": "train",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 24,
+    "billing_type": "ON_DEMAND",
+    "cuda_version": "12.6",
+    "nvidia_driver_version": "560",
+    "shared_volume": {"volume_name": "data", "size_tib": 1, "region": "us-central-8"},
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    server: Server
+    id: str
+    kubeconfig: str
+
+    @property
+    def client(self) -> KubernetesClient:
+        return client_by(self.kubeconfig, "train")
+
+    @property
+    def scheduler(self) -> KubernetesScheduler:
+        return KubernetesScheduler(self.client)
+
+    @property
+    def names(self) -> list[str]:
+        return [node.name for node in self.scheduler.nodes()]
+
+    def jobs(self) -> dict[str, str]:
+        """The node of each job."""
+        return {job.id: node.name for node in self.scheduler.nodes() for job in node.jobs}
+
+    def control(self, method: str, path: str, body: object = None) -> Any:
+        return asked(self.server, method, f"/_emulator{path}", body)
+
+    def fault(self, **rule: object) -> None:
+        self.control("POST", "/faults", rule)
+
+    def add_pod(self, name: str, **fields: object) -> None:
+        self.control("POST", f"/kubernetes/{self.id}/pods", {"name": name, **fields})
+
+    def requests(self) -> list[dict[str, Any]]:
+        found = self.control("GET", "/requests")
+        return [each for each in found if each["platform"] == "kubernetes"]
+
+
+def asked(server: Server, method: str, path: str, body: object = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    request = urllib.request.Request(server.url + path, data, headers, method=method)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture(scope="session")
+def kubernetes_server() -> Iterator[Server]:
+    with serve(seed="tests", start=1_750_000_000.0) as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(
+    kubernetes_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cluster]:
+    """Three workers, with a shared volume `data` of 1 TiB. No file may be left behind."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", os.fspath(folder))
+    server = kubernetes_server
+    asked(server, "POST", "/_emulator/reset")
+    made = asked(server, "POST", "/together/v1/compute/clusters", CLUSTER)
+    server.clock.advance(3600)
+    path = f"/together/v1/compute/clusters/{made['cluster_id']}"
+    text = base64.b64decode(asked(server, "GET", path)["kube_config"]).decode()
+    found = Cluster(server, made["cluster_id"], text)
+    with (
+        closing(EmulatorClock(server.url)) as clock,
+        closing(found.client),
+        serving(Call(clock=clock)),
+    ):
+        yield found
+    assert list(folder.iterdir()) == []

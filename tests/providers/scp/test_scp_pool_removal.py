@@ -1,0 +1,195 @@
+"""A pool that gets smaller: whose jobs are asked for, who goes, and what is left when it fails."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_scheduler import Simulated
+
+from gpuform.providers.drains import Drains
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
+from gpuform.providers.scp.pool_removal import PoolRemoval
+
+Properties = dict[str, Any]
+
+DELETE = "DELETE /v1/gpu-nodes"
+ASKED = {"kubernetes": {"kubeconfig": "kubeconfig"}}
+
+
+@pytest.fixture
+def scheduler(world: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
+    """In the place of the Kubernetes that runs on the servers; the platform knows none."""
+    made = Simulated(world.clock, [f"train-00{number}" for number in range(1, 5)])
+    monkeypatch.setattr(PoolRemoval, "_scheduler", lambda _: made)
+    return made
+
+
+@pytest.fixture
+def four(world: Any, pool_inputs: Properties) -> Any:
+    made = world.create("NodePool", {**pool_inputs, "count": 4, "scale_down": ASKED})
+    world.writes()
+    return made
+
+
+def smaller(pool: Any, count: int = 3, **scale_down: Any) -> Properties:
+    return {**pool.inputs, "count": count, "scale_down": {**ASKED, **scale_down}}
+
+
+def leaving(world: Any, pool: Any, inputs: Properties) -> Any:
+    with world.serving(pool.name, preview=True):
+        return NodePoolLifecycle().leaving(pool.id, pool.outs, inputs)
+
+
+def record_of(world: Any, pool: Any) -> Any:
+    return Drains.beside(world.intents).find(pool.id)
+
+
+def test_the_idle_one_goes_and_not_the_newest(world: Any, four: Any, scheduler: Simulated) -> None:
+    for name in ("train-001", "train-003", "train-004"):
+        scheduler.run(name, 100)
+    assert world.changes(four, smaller(four)) == {"count": (4, 3)}
+    (goes,) = leaving(world, four, smaller(four)).nodes
+    assert (goes.name, goes.because) == ("train-002", "idle")
+    assert world.writes() == {}
+    pool = world.update(four, smaller(four))
+    assert list(pool.nodes) == ["train-001", "train-003", "train-004"]
+    assert pool.outs["ready"] is True
+    assert world.writes() == {DELETE: 1}
+    assert record_of(world, pool) is None
+
+
+def test_jobs_are_waited_for(world: Any, four: Any, scheduler: Simulated) -> None:
+    for name in scheduler.names:
+        scheduler.run(name, 30)
+    began = world.now
+    pool = world.update(four, smaller(four))
+    assert world.now - began >= 30 * 60
+    assert list(pool.nodes) == ["train-001", "train-002", "train-003"]
+
+
+def test_what_must_not_go_stays_and_nothing_is_cordoned(
+    world: Any, four: Any, scheduler: Simulated
+) -> None:
+    for name in scheduler.names:
+        scheduler.run(name, 300)
+    told = "nothing was removed from pool train: .*jobs run on train-004"
+    with pytest.raises(GpuformError, match=told):
+        world.update(four, smaller(four, wait_minutes=10))
+    assert (world.writes(), scheduler.cordoned, record_of(world, four)) == ({}, [], None)
+
+
+def test_a_node_that_is_declared_no_more_is_drained(
+    world: Any, pool_inputs: Properties, scheduler: Simulated
+) -> None:
+    inputs = {key: value for key, value in pool_inputs.items() if key != "count"}
+    declared = {**inputs, "nodes": {"001": {}, "002": {}, "003": {}}, "scale_down": ASKED}
+    pool = world.create("NodePool", declared)
+    scheduler.run("train-001", 20)
+    began = world.now
+    pool = world.update(pool, {**declared, "nodes": {"002": {}, "003": {}}})
+    assert sorted(pool.nodes) == ["002", "003"]
+    assert world.now - began >= 20 * 60
+
+
+def test_a_locked_one_goes_last(world: Any, pool_inputs: Properties, scheduler: Simulated) -> None:
+    inputs = {key: value for key, value in pool_inputs.items() if key != "count"}
+    nodes = {"001": {}, "002": {}, "003": {"lock_enabled": True}}
+    pool = world.create("NodePool", {**inputs, "nodes": nodes})
+    counted = {**inputs, "count": 2, "scale_down": ASKED}
+    assert [each.name for each in leaving(world, pool, counted).nodes] == ["train-002"]
+
+
+def test_an_interrupted_removal_is_undone_by_the_next_run_or_refresh(
+    world: Any, four: Any, scheduler: Simulated
+) -> None:
+    for ending in ("update", "refresh"):
+
+        def die(what: str) -> None:
+            if what == "nodes" and scheduler.cordoned:
+                raise KeyboardInterrupt
+
+        scheduler.before = die
+        with pytest.raises(KeyboardInterrupt):
+            world.update(four, smaller(four))
+        scheduler.before = lambda _: None
+        assert scheduler.cordoned == ["train-004"]
+        with world.serving(four.name):
+            changes = NodePoolLifecycle().changes(four.outs, four.inputs, four.id)
+        assert [change.path for change in changes] == ["scale_down"]
+        assert getattr(world, ending)(four).outs["ready"] is True
+        assert (scheduler.cordoned, record_of(world, four)) == ([], None)
+    assert world.writes() == {}
+
+
+class TestWithoutAScheduler:
+    def test_nobody_is_asked_and_the_plan_says_so(
+        self, world: Any, pool_inputs: Properties
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        fewer = {**pool_inputs, "count": 2}
+        assert leaving(world, pool, fewer) is None
+        (told,) = world.unchecked
+        assert told.startswith("whether jobs run on train-003, which pool train loses: nobody is")
+        assert list(world.update(pool, fewer).nodes) == ["train-001", "train-002"]
+
+    def test_names_are_honoured(self, world: Any, pool_inputs: Properties) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        fewer = {**pool_inputs, "count": 2, "scale_down": {"nodes": ["train-001"]}}
+        assert world.changes(pool, fewer) == {
+            "count": (3, 2),
+            'nodes["train-001"]': (pool.nodes["train-001"]["id"], None),
+        }
+        assert list(world.update(pool, fewer).nodes) == ["train-002", "train-003"]
+
+    @pytest.mark.parametrize(
+        ("names", "said"),
+        [
+            (["train-009"], r"scale_down.nodes\[0\]: there is no node train-009"),
+            (["train-001", "train-002"], "scale_down.nodes: names 2, and 1 node goes"),
+        ],
+    )
+    def test_names_that_cannot_be_meant(
+        self, world: Any, pool_inputs: Properties, names: list[str], said: str
+    ) -> None:
+        pool = world.create("NodePool", pool_inputs)
+        fewer = {**pool_inputs, "count": 2, "scale_down": {"nodes": names}}
+        with pytest.raises(GpuformError, match=said):
+            leaving(world, pool, fewer)
+        with pytest.raises(GpuformError, match=said):
+            world.update(pool, fewer)
+
+
+class TestKubeconfig:
+    def test_one_that_is_not_there(
+        self, world: Any, four: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert leaving(world, four, smaller(four)) is None
+        assert "kubeconfig cannot be read (FileNotFoundError)" in world.unchecked[-1]
+        with pytest.raises(GpuformError, match="cannot be read"):
+            world.update(four, smaller(four))
+        assert world.writes() == {}
+
+    def test_a_context_that_it_does_not_have(self, world: Any, four: Any, tmp_path: Path) -> None:
+        path = tmp_path / "config"
+        path.write_text("contexts: [{name: other}]\n")
+        asked = {"kubernetes": {"kubeconfig": str(path), "context": "train"}}
+        inputs = {**four.inputs, "count": 3, "scale_down": asked}
+        with pytest.raises(GpuformError, match="has no context train; it has other"):
+            world.update(four, inputs)
+
+
+@pytest.mark.parametrize(
+    ("scale_down", "path"),
+    [
+        ({"on_busy": "wait"}, "scale_down.on_busy"),
+        ({"wait_minutes": 5}, "scale_down.wait_minutes"),
+        ({"slurm": {}}, "scale_down.slurm.via"),
+        ({**ASKED, "on_busy": "fail", "wait_minutes": 5}, "scale_down.wait_minutes"),
+        ({"nodes": ["a", "a"]}, "scale_down.nodes[1]"),
+    ],
+)
+def test_what_cannot_be_meant(
+    world: Any, pool_inputs: Properties, scale_down: Properties, path: str
+) -> None:
+    assert list(world.problems("NodePool", {**pool_inputs, "scale_down": scale_down})) == [path]

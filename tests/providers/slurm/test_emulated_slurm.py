@@ -1,0 +1,148 @@
+"""The scheduler through the emulated Kubernetes API: exec in the pod of Slurm's controller."""
+
+import base64
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import yaml
+from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+
+from gpuform.providers.emulator.server import Server, serve
+from gpuform.providers.errors import AuthError, GpuformError, UnknownOutcome, Unreachable
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.schedulers import ScheduledNode, Scheduler
+from gpuform.providers.slurm import slurm_scheduler
+from gpuform.schemas.slurm import SlurmInputs
+
+MARK = "scale-down of training/dev"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serve(seed="slurm") as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(server: Server) -> Iterator[SlurmCluster]:
+    made = slurm_cluster(server)
+    with closing(client_by(made.kubeconfig, "train")):
+        yield made
+
+
+def asked(cluster: SlurmCluster, **inputs: object) -> Scheduler:
+    given = SlurmInputs.model_validate(inputs)
+    return slurm_scheduler(given, kubeconfig=cluster.kubeconfig, cluster="train")
+
+
+@pytest.fixture
+def scheduler(cluster: SlurmCluster) -> Scheduler:
+    return asked(cluster)
+
+
+def jobs(scheduler: Scheduler) -> dict[str, list[str]]:
+    return {node.name: [job.id for job in node.jobs] for node in scheduler.nodes()}
+
+
+def test_jobs_are_waited_for_requeued_and_come_back(
+    cluster: SlurmCluster, scheduler: Scheduler
+) -> None:
+    assert list(scheduler.nodes()) == [ScheduledNode(name) for name in NODES]
+    long = cluster.submit(name="pre | train", user="ada", nodes=NODES[:2], count=2)
+    short = cluster.submit(nodes=NODES[2:], runs_for=600)
+    assert jobs(scheduler) == dict(zip(NODES, [[long], [long], [short]], strict=True))
+
+    scheduler.cordon(NODES[1:], MARK)
+    waiting = cluster.submit(runs_for=60)
+    cluster.advance(603)
+    assert jobs(scheduler)[NODES[2]] == [short]  # COMPLETING
+    cluster.advance(3)
+    assert jobs(scheduler)[NODES[2]] == []
+    assert cluster.states()[waiting] == "PENDING"
+
+    scheduler.evict([NODES[1]])
+    cluster.advance(10)
+    assert jobs(scheduler)[NODES[1]] == []
+    scheduler.uncordon(NODES, MARK)
+    cluster.advance(200)
+    assert cluster.states()[long] == "RUNNING"
+
+
+def test_what_cannot_be_requeued_is_cancelled(cluster: SlurmCluster, scheduler: Scheduler) -> None:
+    kept = cluster.submit(nodes=NODES[:1], gpus=2)
+    fixed = cluster.submit(nodes=NODES[:1], gpus=2, can_requeue=False)
+    shell = cluster.submit(nodes=NODES[:1], gpus=2, is_batch=False)
+    scheduler.evict(NODES[:1])
+    cluster.advance(10)
+    assert cluster.states() == {kept: "PENDING", fixed: "CANCELLED", shell: "CANCELLED"}
+
+
+def test_nodes_that_the_platform_removes_leave_slurm(
+    cluster: SlurmCluster, scheduler: Scheduler
+) -> None:
+    doomed = cluster.submit(nodes=NODES[2:])
+    cluster.resize(16)
+    cluster.advance(3600)
+    assert sorted(jobs(scheduler)) == list(NODES[:2])
+    (told,) = cluster.slurm("GET", "/jobs")
+    assert told["label"] == doomed
+    assert told["ended"] == ["killed"]
+
+
+def test_a_controller_that_does_not_answer(cluster: SlurmCluster, scheduler: Scheduler) -> None:
+    cluster.slurm("POST", "/controller", {"is_answering": False})
+    with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
+        scheduler.nodes()
+
+
+def test_an_unknown_node_is_named(scheduler: Scheduler) -> None:
+    with pytest.raises(GpuformError, match="has no node w9"):
+        scheduler.cordon(["w9"], MARK)
+
+
+def test_no_pod_of_slurm(cluster: SlurmCluster) -> None:
+    with pytest.raises(GpuformError, match="no pod of Slurm runs in cluster train") as caught:
+        asked(cluster, namespace="hpc").nodes()
+    assert "pod_selector" in str(caught.value)
+
+
+def test_the_login_pod_does_as_well(cluster: SlurmCluster) -> None:
+    login = asked(cluster, pod_selector="app.kubernetes.io/name=login", container="login")
+    assert len(login.nodes()) == 3
+
+
+def test_a_container_that_is_not_there(cluster: SlurmCluster) -> None:
+    with pytest.raises(Unreachable, match="exec in pod slurm-controller-0 of cluster train") as no:
+        asked(cluster, container="sssd").nodes()
+    assert "400" in str(no.value)
+
+
+def test_a_wrong_token_is_never_shown(cluster: SlurmCluster) -> None:
+    document = yaml.safe_load(cluster.kubeconfig)
+    document["users"][0]["user"]["token"] = "not-the-token"
+    text = yaml.safe_dump(document)
+    with closing(client_by(text, "other")), pytest.raises(AuthError) as caught:
+        slurm_scheduler(SlurmInputs(), kubeconfig=text, cluster="other").nodes()
+    assert "not-the-token" not in str(caught.value)
+
+
+def test_a_lost_answer_to_a_change_is_an_unknown_outcome(
+    cluster: SlurmCluster, scheduler: Scheduler
+) -> None:
+    cluster.control("POST", "/faults", {"path": "/exec", "status": 503, "skip": 1})
+    with pytest.raises(UnknownOutcome):
+        scheduler.cordon(NODES[:1], MARK)
+    scheduler.cordon(NODES[:1], MARK)
+    assert scheduler.nodes()[0].mark == MARK
+
+
+@pytest.mark.parametrize("text", ["{", "clusters: 3", base64.b64encode(b"x").decode(), "[]"])
+def test_a_kubeconfig_that_is_none(text: str) -> None:
+    with pytest.raises(GpuformError, match="kubeconfig"):
+        slurm_scheduler(SlurmInputs(), kubeconfig=text).nodes()
+
+
+def test_no_kubeconfig_yet() -> None:
+    with pytest.raises(GpuformError, match="no kubeconfig yet"):
+        slurm_scheduler(SlurmInputs(), kubeconfig="")

@@ -1,0 +1,166 @@
+"""Texts as Slurm 22.05 printed them, older and newer forms, and texts that must not be believed."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gpuform.providers.schedulers import Job
+from gpuform.providers.slurm.hostlists import expanded
+from gpuform.providers.slurm.reading import read_ending, read_jobs, read_nodes
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def recorded(name: str) -> str:
+    return (RECORDED / f"{name}.txt").read_text()
+
+
+def one(state: str, *lines: str) -> str:
+    return "\n".join(["NodeName=w0 Arch=x86_64 ", f"   State={state} Weight=1", *lines, ""])
+
+
+def test_nodes_as_a_real_slurm_told_them() -> None:
+    nodes = {node.name: node for node in read_nodes(recorded("nodes"))}
+    assert sorted(nodes) == ["w0", "w1", "w2", "w3", "w4"]
+    assert [name for name, node in nodes.items() if node.is_drained] == ["w0", "w2", "w4"]
+    assert [name for name, node in nodes.items() if node.is_failed] == ["w4"]
+    assert [name for name, node in nodes.items() if node.is_busy] == ["w0", "w1", "w2", "w3"]
+    assert nodes["w0"].reason == "gpuform: scale-down of training/dev"
+    assert nodes["w1"].reason == ""
+    assert nodes["w2"].reason == "fan 3: x=y State=IDLE [sic]"
+
+
+def test_jobs_as_a_real_slurm_told_them() -> None:
+    assert read_jobs(recorded("jobs")) == {
+        "w0": [Job("1", "pre | train", "root")],
+        "w1": [Job("1", "pre | train", "root"), Job("4+0", "wrap", "root")],
+        "w2": [Job("2_0", "wrap", "root"), Job("2_1", "wrap", "root")],
+        "w3": [Job("6", "wrap", "root"), Job("4+1", "wrap", "root")],
+    }
+    assert read_jobs(recorded("no_jobs")) == {}
+
+
+def test_which_jobs_can_be_requeued() -> None:
+    assert read_ending(recorded("ending")) == {"1": True, "2_0": False, "2_1": False, "4": True}
+    assert read_ending("7+0 1 0\n7+1 1 1\n") == {"7": False}
+    assert read_ending("") == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "drained", "failed", "busy"),
+    [
+        ("IDLE", False, False, False),
+        ("IDLE+DRAIN", True, False, False),
+        ("MIXED+DRAIN", True, False, True),
+        ("IDLE+COMPLETING", False, False, True),
+        ("IDLE+COMPLETING+DRAIN", True, False, True),
+        ("DOWN*", False, True, False),  # until 21.08
+        ("DOWN*+DRAIN", True, True, False),
+        ("IDLE+NOT_RESPONDING", False, True, False),
+        ("ALLOCATED+NOT_RESPONDING+DRAIN", True, True, True),
+        ("IDLE+FAIL", False, True, False),
+        ("MIXED+FAIL", False, True, True),
+        ("IDLE#", False, False, False),
+        ("IDLE+PLANNED", False, False, False),
+        ("IDLE+CLOUD+POWERED_DOWN", False, False, False),
+        ("IDLE+DYNAMIC_NORM+DRAIN", True, False, False),  # as Slinky's nodes register
+        ("UNKNOWN+NOT_RESPONDING", False, True, False),
+        ("IDLE+INVALID_REG+DRAIN", True, True, False),
+    ],
+)
+def test_states(state: str, drained: bool, failed: bool, busy: bool) -> None:
+    (node,) = read_nodes(one(state))
+    assert (node.is_drained, node.is_failed, node.is_busy) == (drained, failed, busy)
+
+
+def test_nodes_of_the_future_are_none() -> None:
+    assert read_nodes(one("FUTURE")) == []
+    assert read_nodes("No nodes in the system\n") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "slurm_load_partitions: Socket timed out on send/recv operation",
+        "NodeName=w0 Arch=x86_64",
+        one("RESTING"),
+        one("IDLE", "   State=DOWN"),  # as a comment of several lines could say
+        one("IDLE", "   Reason=a", "   Reason=b"),
+        one("IDLE") + "\n" + one("IDLE"),
+        one("IDLE").replace("w0", "w0;x"),
+        recorded("nodes").replace("   State=IDLE", "   Stat"[:3]).replace("   State=MIXED", "   "),
+    ],
+)
+def test_what_is_no_list_of_nodes_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_nodes(text)
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_cut_off_list_of_jobs_is_refused(cut: int) -> None:
+    with pytest.raises(ValueError):
+        read_jobs("\x1e12_3|w[0-1]|ada"[:cut])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12|w0|ada|x", "error\n\x1e12|w0|ada|x", "\x1e12|w0|ada", "\x1ex|w0|ada|y", "\x1e1|w[0|ada|y"],
+)
+def test_what_is_no_list_of_jobs_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_jobs(text)
+
+
+@pytest.mark.parametrize("text", ["x 1 1", "12 1", "12 1 2", "12 1 1 1", "12; 1 1"])
+def test_what_does_not_say_how_jobs_end_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_ending(text)
+
+
+def test_a_name_may_be_anything() -> None:
+    assert read_jobs("\x1e7|w0|ada|a|b\n8|w1|bob|c\n\x1e9|w1|bob|\n") == {
+        "w0": [Job("7", "a|b 8|w1|bob|c", "ada")],
+        "w1": [Job("9", "", "bob")],
+    }
+
+
+@pytest.mark.parametrize(
+    ("hostlist", "names"),
+    [
+        ("", []),
+        ("w0", ["w0"]),
+        ("w[0-2,7]", ["w0", "w1", "w2", "w7"]),
+        ("w[008-011]", ["w008", "w009", "w010", "w011"]),
+        ("a,gpu-[1-2].x,b[3]", ["a", "gpu-1.x", "gpu-2.x", "b3"]),
+        ("r[1-2]n[3-4]", ["r1n3", "r1n4", "r2n3", "r2n4"]),
+    ],
+)
+def test_hostlists(hostlist: str, names: list[str]) -> None:
+    assert expanded(hostlist) == names
+
+
+@pytest.mark.parametrize(
+    "text", ["w[", "w[]", "w[1-]", "w[2-1]", "w[a-b]", "w0,", ",", "w 0", "w[0-9999999]", "(null)"]
+)
+def test_what_is_no_hostlist_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        expanded(text)
+
+
+@given(st.lists(st.integers(0, 1200), min_size=1, unique=True), st.integers(1, 4))
+@example([9, 10], 2)
+def test_every_name_of_a_hostlist_is_found(numbers: list[int], width: int) -> None:
+    written = ",".join(f"{number:0{width}}" for number in numbers)
+    assert expanded(f"w[{written}]") == [f"w{number:0{width}}" for number in numbers]
+
+
+@given(st.text("w[]0123,-x.", max_size=12))
+def test_a_hostlist_is_read_or_refused(text: str) -> None:
+    try:
+        names = expanded(text)
+    except ValueError:
+        return
+    assert all(name and "[" not in name for name in names)

@@ -1,0 +1,110 @@
+"""A SLURM cluster that gets smaller: its jobs are Slurm's, and Kubernetes tells who goes."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from slurm_emulated import SlurmCluster, slurm_cluster
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.call import Call, serving
+from gpuform.providers.clock import EmulatorClock
+from gpuform.providers.drains import Drains
+from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.intents import Intents
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+from gpuform.providers.slurm import slurm_scheduler
+from gpuform.providers.together.client import client_for
+from gpuform.providers.together.cluster import ClusterLifecycle
+from gpuform.schemas.slurm import SlurmInputs
+
+Properties = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serve(seed="slurm-shrinking") as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    for name, value in environment(server.url).items():
+        monkeypatch.setenv(name, value)
+    made = slurm_cluster(server)
+    with closing(client_by(made.kubeconfig, "train")), closing(client_for(Settings())):
+        yield made
+
+
+@pytest.fixture
+def call(server: Server, tmp_path: Path) -> Iterator[Call]:
+    with closing(EmulatorClock(server.url)) as clock:
+        yield Call(clock=clock, intents=Intents(tmp_path / "intents"))
+
+
+def shrink(call: Call, cluster: SlurmCluster, **scale_down: Any) -> Properties:
+    """From three nodes to two."""
+    lifecycle, program = ClusterLifecycle(), {"__provider": "pickled"}
+    with serving(call):
+        read = lifecycle.read(cluster.id, {})
+        news = {**read.inputs, "num_gpus": 16, "scale_down": scale_down, **program}
+        return lifecycle.update(cluster.id, {**read.outs, **program}, news).outs
+
+
+def workers(outs: Properties) -> list[str]:
+    return [node["host_name"] for node in outs["gpu_worker_nodes"]]
+
+
+def open_everywhere(cluster: SlurmCluster) -> bool:
+    slurm = slurm_scheduler(SlurmInputs(), kubeconfig=cluster.kubeconfig, cluster="train")
+    kubernetes = KubernetesScheduler(client_by(cluster.kubeconfig, "train"))
+    return not any(node.is_cordoned for node in (*slurm.nodes(), *kubernetes.nodes()))
+
+
+def test_the_node_without_a_job_of_slurm_goes(call: Call, cluster: SlurmCluster) -> None:
+    names = slurm_names(cluster)
+    jobs = [cluster.submit(nodes=[names[at]]) for at in (0, 2)]
+    outs = shrink(call, cluster)
+    assert [name[-1] for name in workers(outs)] == ["0", "2"]
+    assert outs["ready"] is True
+    assert [cluster.states()[job] for job in jobs] == ["RUNNING", "RUNNING"]
+    assert open_everywhere(cluster)
+
+
+def test_a_job_of_slurm_is_waited_for(call: Call, cluster: SlurmCluster) -> None:
+    names = slurm_names(cluster)
+    job = cluster.submit(nodes=[names[1]], runs_for=1200)
+    outs = shrink(call, cluster, nodes=[names[1]])
+    assert [name[-1] for name in workers(outs)] == ["0", "2"]
+    assert cluster.states()[job] == "COMPLETED"
+
+
+def test_without_slurms_word_nothing_goes(
+    call: Call, cluster: SlurmCluster, server: Server
+) -> None:
+    url = f"{server.url}/_emulator/slurm/{cluster.id}/controller"
+    httpx.post(url, json={"is_answering": False}, trust_env=False).raise_for_status()
+    with pytest.raises(GpuformError, match="nothing was removed from cluster"):
+        shrink(call, cluster)
+    httpx.post(url, json={"is_answering": True}, trust_env=False).raise_for_status()
+    assert open_everywhere(cluster)
+    assert Drains.beside(call.intents).find(cluster.id) is None
+
+
+def test_what_cannot_end_in_time_stays(call: Call, cluster: SlurmCluster) -> None:
+    names = slurm_names(cluster)
+    jobs = [cluster.submit(nodes=[name]) for name in names]
+    with pytest.raises(GpuformError, match=f"jobs run on .*{jobs[2]}"):
+        shrink(call, cluster, wait_minutes=10)
+    assert set(cluster.states().values()) == {"RUNNING"}
+    assert open_everywhere(cluster)
+
+
+def slurm_names(cluster: SlurmCluster) -> list[str]:
+    slurm = slurm_scheduler(SlurmInputs(), kubeconfig=cluster.kubeconfig, cluster="train")
+    return [node.name for node in slurm.nodes()]

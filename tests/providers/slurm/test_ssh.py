@@ -1,0 +1,112 @@
+"""Slurm's commands through a real sshd and the system's ssh."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import real_sshd
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from real_sshd import Sshd
+
+from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
+from gpuform.providers.slurm.processes import SshCommands
+from gpuform.providers.slurm.scheduler import SlurmScheduler
+from gpuform.schemas.slurm import SlurmInputs
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(real_sshd.MISSING), reason=f"no {', '.join(real_sshd.MISSING)}"),
+    pytest.mark.skipif(
+        not os.access("/run", os.W_OK), reason="sshd needs /run/sshd, which only root can make"
+    ),
+]
+
+_SUDO = """#!/bin/sh
+[ "$1 $2" = "-n --" ] || exit 9
+shift 2
+echo "as root: $*"
+"""
+_SCONTROL = """#!/bin/sh
+printf 'NodeName=w0 Arch=x86_64\\n   State=IDLE ThreadsPerCore=1\\n'
+"""
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    tools = tmp_path_factory.mktemp("tools")
+    for name, text in (("sudo", _SUDO), ("scontrol", _SCONTROL), ("squeue", "#!/bin/sh\n")):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    with real_sshd.running({"PATH": f"{tools}:{os.environ['PATH']}"}) as daemon:
+        yield daemon
+
+
+def commands(sshd: Sshd, **inputs: object) -> SshCommands:
+    given = SlurmInputs.model_validate({"via": "ssh", "port": sshd.port, **inputs})
+    return SshCommands(given, options=("-F", str(sshd.configuration)))
+
+
+def test_the_scheduler_reads_through_ssh(sshd: Sshd) -> None:
+    (node,) = SlurmScheduler(commands(sshd)).nodes()
+    assert node.name == "w0"
+    assert node.jobs == ()
+
+
+@settings(max_examples=8)
+@example(["$HOME", "`id`", "; echo no", "'", '"', "*", "", "\x1e%i|%N", "-n", "a\nb", "ä"])
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))))
+def test_every_word_arrives_as_it_is(sshd: Sshd, words: list[str]) -> None:
+    output = commands(sshd).run(["printf", "%s\\036", *words])
+    assert output.code == 0
+    assert output.stdout == "".join(f"{word}\x1e" for word in words or [""])
+
+
+def test_changes_alone_go_through_sudo(sshd: Sshd) -> None:
+    command = ["echo", "Reason=gpuform: a 'b'"]
+    assert commands(sshd).run(command, is_change=True).stdout == f"as root: {' '.join(command)}\n"
+    assert commands(sshd).run(command).stdout == "Reason=gpuform: a 'b'\n"
+    plain = commands(sshd, sudo=False).run(command, is_change=True)
+    assert plain.stdout == "Reason=gpuform: a 'b'\n"
+
+
+def test_the_exit_code_is_that_of_the_command(sshd: Sshd) -> None:
+    output = commands(sshd).run(["sh", "-c", "echo out; echo err >&2; exit 3"])
+    assert (output.stdout, output.stderr.strip(), output.code) == ("out\n", "err", 3)
+
+
+def test_a_command_that_is_not_there(sshd: Sshd) -> None:
+    scheduler = SlurmScheduler(commands(sshd))
+    with pytest.raises(GpuformError, match="not installed there"):
+        scheduler._read(("nosuch",), str)
+
+
+@pytest.mark.parametrize(
+    ("is_change", "kind"), [(False, Unreachable), (True, UnknownOutcome)], ids=["look", "change"]
+)
+def test_an_unknown_host_key_is_not_accepted(
+    sshd: Sshd, tmp_path: Path, is_change: bool, kind: type[GpuformError]
+) -> None:
+    strangers = tmp_path / "ssh_config"
+    strangers.write_text(
+        sshd.configuration.read_text().replace(str(sshd.known_hosts), str(tmp_path / "none"))
+    )
+    ssh = SshCommands(
+        SlurmInputs(via="ssh", port=sshd.port, user="ada"), options=("-F", str(strangers))
+    )
+    with pytest.raises(kind, match="Host key verification failed") as caught:
+        ssh.run(["true"], is_change=is_change)
+    assert "ssh ada@slurm-login" in str(caught.value)
+    assert "by hand" in str(caught.value)
+
+
+def test_it_never_asks_for_a_password(sshd: Sshd) -> None:
+    with pytest.raises(Unreachable, match="Permission denied") as caught:
+        commands(sshd, user="nobody").run(["true"])
+    assert "ssh-add" in str(caught.value)
+
+
+def test_nobody_listens(sshd: Sshd) -> None:
+    with pytest.raises(Unreachable, match="refused"):
+        commands(sshd, port=1).run(["true"])

@@ -1,0 +1,424 @@
+"""A Together cluster that gets smaller, over the emulated platform and its Kubernetes."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuform.providers.call import serving
+from gpuform.providers.draining import Draining
+from gpuform.providers.drains import Drains
+from gpuform.providers.errors import Cancelled, GpuformError, OutOfCapacity
+from gpuform.providers.together.client import TogetherClient
+from gpuform.providers.together.cluster import ClusterLifecycle
+
+Properties = dict[str, Any]
+
+IN_KUBERNETES = "/api/v1/"
+MINUTE = 60.0
+PROGRAM = {"__provider": "pickled"}
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+@dataclass
+class Cluster:
+    """One of four workers that is Ready, as the state has it."""
+
+    emulator: Any
+    id: str
+    inputs: Properties
+    outs: Properties
+    lifecycle: ClusterLifecycle = field(default_factory=ClusterLifecycle)
+
+    def declared(self, num_gpus: float = 24.0, **scale_down: Any) -> Properties:
+        return {**self.inputs, "num_gpus": num_gpus, "scale_down": scale_down, **PROGRAM}
+
+    def update(self, news: Properties, **fields: Any) -> Properties:
+        with self.emulator.serving(**fields):
+            outs = self.lifecycle.update(self.id, {**self.outs, **PROGRAM}, news).outs
+        self.outs = dict(outs)
+        return self.outs
+
+    def leaving(self, news: Properties) -> dict[str, tuple[str, list[str]]] | None:
+        with self.emulator.serving(preview=True):
+            found = self.lifecycle.leaving(self.id, {**self.outs, **PROGRAM}, news)
+        if found is None:
+            return None
+        return {node.name: (node.because, [job.id for job in node.jobs]) for node in found.nodes}
+
+    def refresh(self, **fields: Any) -> None:
+        with self.emulator.serving(**fields):
+            self.outs = dict(self.lifecycle.read(self.id, self.outs).outs)
+
+    def plan(self, news: Properties) -> list[str]:
+        with self.emulator.serving():
+            found = self.lifecycle.changes({**self.outs, **PROGRAM}, news, self.id)
+        return [change.path for change in found]
+
+    def run(self, worker: int, minutes: float | None = None, **fields: Any) -> str:
+        """Starts a pod on a worker; it ends by itself, or never."""
+        name = f"on-{worker}"
+        runs_for = {} if minutes is None else {"runs_for": minutes * MINUTE}
+        body = {"name": name, "namespace": "ml", "node": f"train-worker-{worker}", **runs_for}
+        self.control("POST", "pods", {**body, **fields})
+        return f"ml/{name}"
+
+    def control(self, method: str, path: str, body: Any = None) -> Any:
+        url = f"/_emulator/kubernetes/{self.id}/{path}"
+        answer = self.emulator.http.request(method, url, json=body)
+        answer.raise_for_status()
+        return answer.json()
+
+    @property
+    def ended(self) -> dict[str, str]:
+        """How pods ended: succeeded, evicted or killed."""
+        found = {each["pod"]: each["how"] for each in self.control("GET", "ended")}
+        return {pod: how for pod, how in found.items() if not pod.startswith("kube-system/")}
+
+    @property
+    def _shown(self) -> Any:
+        return self.emulator.platform("GET", f"/clusters/{self.id}")
+
+    @property
+    def workers(self) -> list[str]:
+        nodes = self._shown["gpu_worker_nodes"]
+        return sorted(node["host_name"].removeprefix("train-worker-") for node in nodes)
+
+    def kubernetes(self, method: str = "GET", path: str = "nodes", body: Any = None) -> Any:
+        """What somebody else does in the cluster."""
+        token = yaml.safe_load(self.outs["kube_config"])["users"][0]["user"]["token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        if method == "PATCH":
+            headers["Content-Type"] = "application/merge-patch+json"
+        url = f"/kubernetes/{self.id}/{path if path.startswith('apis') else f'api/v1/{path}'}"
+        answer = self.emulator.http.request(method, url, json=body, headers=headers)
+        answer.raise_for_status()
+        return answer.json()
+
+    @property
+    def cordoned(self) -> list[str]:
+        nodes = self.kubernetes()["items"]
+        names = (n["metadata"]["name"] for n in nodes if n["spec"].get("unschedulable"))
+        return sorted(name.removeprefix("train-worker-") for name in names)
+
+    @property
+    def puts(self) -> list[Any]:
+        return [each["body"] for each in self.emulator.requests("PUT")]
+
+    @property
+    def record(self) -> Any:
+        return Drains.beside(self.emulator.intents).find(self.id)
+
+    def assert_unchanged(self) -> None:
+        assert (self.workers, self.cordoned, self.record) == (["0", "1", "2", "3"], [], None)
+        assert "killed" not in self.ended.values()
+
+
+@pytest.fixture
+def cluster(emulator: Any, cluster_inputs: Properties) -> Cluster:
+    lifecycle = ClusterLifecycle()
+    with emulator.serving():
+        inputs = lifecycle.check({}, {**cluster_inputs, "num_gpus": 32.0}).inputs
+        created = lifecycle.create({**inputs, **PROGRAM})
+    return Cluster(emulator, created.id, dict(inputs), dict(created.outs))
+
+
+def die_at(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """The process dies before the platform or the scheduler is asked that."""
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    place, name = {
+        "wait": (Draining, "_wait"),
+        "asking": (Draining, "asking"),
+        "send": (TogetherClient, "update_cluster"),
+    }[what]
+    monkeypatch.setattr(place, name, die)
+
+
+class TestChoice:
+    def test_the_idle_one_goes_where_the_platform_would_take_the_newest(
+        self, cluster: Cluster
+    ) -> None:
+        jobs = [cluster.run(worker) for worker in (0, 2, 3)]
+        news = cluster.declared()
+        assert cluster.leaving(news) == {"train-worker-1": ("idle", [])}
+        assert cluster.puts == []
+        outs = cluster.update(news)
+        assert (cluster.workers, outs["ready"]) == (["0", "2", "3"], True)
+        assert cluster.puts == [{"num_gpus": 24}]
+        assert not set(jobs) & cluster.ended.keys()
+        assert (cluster.cordoned, cluster.record) == ([], None)
+
+    def test_the_named_go_when_their_jobs_have_ended(self, cluster: Cluster) -> None:
+        job = cluster.run(0, minutes=90)
+        news = cluster.declared(nodes=["train-worker-0"], wait_minutes=120)
+        assert cluster.leaving(news) == {"train-worker-0": ("named", [job])}
+        outs = cluster.update(news)
+        assert (cluster.workers, outs["ready"]) == (["1", "2", "3"], True)
+        assert cluster.ended == {job: "succeeded"}
+        waited = [text for text in cluster.emulator.told.progress if job in text]
+        assert waited
+
+    def test_a_node_whose_kubelet_is_dead_goes_first(self, cluster: Cluster) -> None:
+        cluster.control("POST", "nodes/train-worker-2", {"ready": False})
+        cluster.update(cluster.declared())
+        assert cluster.workers == ["0", "1", "3"]
+
+    def test_what_an_operator_cordoned_goes_first(self, cluster: Cluster) -> None:
+        cluster.kubernetes("PATCH", "nodes/train-worker-1", {"spec": {"unschedulable": True}})
+        cluster.update(cluster.declared())
+        assert cluster.workers == ["0", "2", "3"]
+
+    def test_preemptible_nodes_are_none_of_those_that_num_gpus_counts(
+        self, cluster: Cluster
+    ) -> None:
+        grown = {**cluster.inputs, "num_preemptible_gpus": 16.0, **PROGRAM}
+        cluster.inputs = grown
+        cluster.update(grown)
+        cluster.emulator.advance(3600)
+        assert cluster.leaving(cluster.declared()) == {"train-worker-3": ("idle", [])}
+        cluster.update(cluster.declared())
+        assert [name for name in cluster.workers if "preemptible" not in name] == ["0", "1", "2"]
+
+    def test_names_that_cannot_be_meant(self, cluster: Cluster) -> None:
+        news = cluster.declared(nodes=["train-worker-9"])
+        for ask in (cluster.leaving, cluster.update):
+            with pytest.raises(
+                GpuformError, match=r"scale_down.nodes\[0\]: there is no node train-"
+            ):
+                ask(news)
+        cluster.assert_unchanged()
+
+    def test_growing_takes_none_and_names_of_the_last_time_do_not_matter(
+        self, cluster: Cluster
+    ) -> None:
+        news = cluster.declared(40.0, nodes=["train-worker-9"])
+        assert cluster.leaving(news) is None
+        assert cluster.update(news)["ready"] is True
+
+    def test_what_was_grown_behind_our_back_is_not_cut_off_under_a_job(
+        self, cluster: Cluster
+    ) -> None:
+        """The state says 32, the platform has 48, and 40 are declared: two go, one of them idle."""
+        cluster.emulator.platform("PUT", f"/clusters/{cluster.id}", {"num_gpus": 48})
+        cluster.emulator.advance(3600)
+        job = cluster.run(5, minutes=30)
+        cluster.update(cluster.declared(40.0))
+        assert cluster.workers == ["0", "1", "2", "3", "5"]
+        assert cluster.ended.get(job) != "killed"
+
+
+class TestBusy:
+    @pytest.fixture
+    def jobs(self, cluster: Cluster) -> list[str]:
+        return [cluster.run(worker, minutes=200) for worker in range(4)]
+
+    def test_waiting_ends(self, cluster: Cluster, jobs: list[str]) -> None:
+        before = cluster.outs
+        with pytest.raises(GpuformError) as raised:
+            cluster.update(cluster.declared(wait_minutes=30))
+        assert "nothing was removed from cluster train" in str(raised.value)
+        assert f"jobs run on train-worker-3: {jobs[3]}" in str(raised.value)
+        assert cluster.puts == []
+        assert cluster.outs == before
+        cluster.assert_unchanged()
+
+    def test_fail(self, cluster: Cluster, jobs: list[str]) -> None:
+        with pytest.raises(GpuformError, match=jobs[3]):
+            cluster.update(cluster.declared(on_busy="fail"))
+        cluster.assert_unchanged()
+
+    def test_evict(self, cluster: Cluster, jobs: list[str]) -> None:
+        cluster.update(cluster.declared(on_busy="evict"))
+        assert cluster.workers == ["0", "1", "2"]
+        assert cluster.ended == {jobs[3]: "evicted"}
+
+    def test_a_budget_that_never_allows_it(self, cluster: Cluster) -> None:
+        for worker in range(4):
+            cluster.run(worker, labels={"app": "db"})
+        budget = {
+            "metadata": {"name": "db"},
+            "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "db"}}},
+        }
+        path = "apis/policy/v1/namespaces/ml/poddisruptionbudgets"
+        cluster.kubernetes("POST", path, budget)
+        with pytest.raises(GpuformError, match="jobs run on train-worker-3: ml/on-3"):
+            cluster.update(cluster.declared(on_busy="evict", wait_minutes=10))
+        assert cluster.ended == {}
+        cluster.assert_unchanged()
+
+    def test_a_pod_that_appears_elsewhere_meanwhile_stays(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started: list[str] = []
+        cordon = Draining._cordon
+
+        def then_start(self: Draining, drain: Any) -> None:
+            cordon(self, drain)
+            started.append(cluster.run(0, node=None, name="new", gpus=8))
+
+        monkeypatch.setattr(Draining, "_cordon", then_start)
+        cluster.update(cluster.declared())
+        assert cluster.workers == ["0", "1", "2"]
+        assert "ml/new" not in cluster.ended
+
+
+class TestTroubles:
+    def test_kubernetes_does_not_answer(self, cluster: Cluster) -> None:
+        cluster.emulator.fault("GET", IN_KUBERNETES, status=503, count=None)
+        assert cluster.leaving(cluster.declared()) is None
+        (told,) = cluster.emulator.told.unchecked
+        assert told.startswith("which nodes of cluster train go, and which jobs run on them: ")
+        with pytest.raises(GpuformError, match="nothing was removed from cluster train"):
+            cluster.update(cluster.declared())
+        cluster.emulator.clear_faults()
+        assert cluster.puts == []
+        cluster.assert_unchanged()
+
+    def test_it_stops_in_the_middle_and_the_next_run_undoes(self, cluster: Cluster) -> None:
+        for worker in range(4):
+            cluster.run(worker, minutes=200)
+        fault = {"status": 503, "count": None, "skip": 6}
+        cluster.emulator.fault("GET", IN_KUBERNETES, **fault)
+        with pytest.raises(GpuformError, match="nothing was removed"):
+            cluster.update(cluster.declared(wait_minutes=20))
+        cluster.emulator.clear_faults()
+        assert "may still be cordoned" in cluster.emulator.told.warnings[-1]
+        assert cluster.cordoned == ["3"]
+        assert cluster.puts == []
+        same = {**cluster.inputs, **PROGRAM}
+        assert cluster.plan(same) == ["scale_down"]
+        cluster.update(same)
+        assert cluster.plan(same) == []
+        assert cluster.puts == []
+        cluster.assert_unchanged()
+
+    def test_the_platform_takes_another(self, cluster: Cluster) -> None:
+        cluster.emulator.fault("PUT", "^/compute/clusters/", takes="worker-0$")
+        outs = cluster.update(cluster.declared())
+        assert cluster.workers == ["1", "2", "3"]
+        assert outs["ready"] is False
+        told = "the platform removed train-worker-0 in place of train-worker-3, which takes jobs"
+        assert told in outs["not_ready_reason"]
+        assert (cluster.cordoned, cluster.record) == ([], None)
+        news = cluster.declared()
+        assert cluster.plan(news) == ["ready"]
+        assert cluster.update(news)["ready"] is True
+        assert cluster.plan(news) == []
+
+    @pytest.mark.parametrize("status", [400, 409])
+    def test_the_platform_refuses(self, cluster: Cluster, status: int) -> None:
+        cluster.emulator.fault("PUT", "^/compute/clusters/", status=status, body={"error": "no"})
+        with pytest.raises(GpuformError):
+            cluster.update(cluster.declared())
+        cluster.assert_unchanged()
+
+    def test_its_answer_is_lost(self, cluster: Cluster) -> None:
+        cluster.emulator.fault("PUT", "^/compute/clusters/", drop="after", count=None)
+        with pytest.raises(GpuformError):
+            cluster.update(cluster.declared())
+        cluster.emulator.clear_faults()
+        assert cluster.record.asked
+        cluster.update(cluster.declared())
+        assert cluster.workers == ["0", "1", "2"]
+        assert (cluster.cordoned, cluster.record) == ([], None)
+
+    def test_an_interruption(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        cluster.run(3, minutes=200)
+        news = cluster.declared(nodes=["train-worker-3"])
+        call = cluster.emulator.call()
+        call.on_progress = lambda text: call.cancelled.set() if "waiting for" in text else None
+        with serving(call), pytest.raises(Cancelled):
+            cluster.lifecycle.update(cluster.id, {**cluster.outs, **PROGRAM}, news)
+        cluster.assert_unchanged()
+
+
+class TestKilled:
+    @pytest.mark.parametrize("place", ["wait", "asking", "send"])
+    @pytest.mark.parametrize("next_run", ["same", "reverted", "refresh", "destroy", "other"])
+    def test_the_next_run_goes_on_or_undoes(
+        self, cluster: Cluster, place: str, next_run: str
+    ) -> None:
+        job = cluster.run(0, minutes=500)
+        with pytest.MonkeyPatch.context() as patched:
+            die_at(patched, place)
+            with pytest.raises(Killed):
+                cluster.update(cluster.declared())
+        assert cluster.cordoned == ["3"]
+        same = {**cluster.inputs, **PROGRAM}
+        if next_run == "same":
+            cluster.update(cluster.declared())
+            assert cluster.workers == ["0", "1", "2"]
+        elif next_run == "other":
+            cluster.update(cluster.declared(nodes=["train-worker-1"]))
+            assert cluster.workers == ["0", "2", "3"]
+        elif next_run == "refresh":
+            cluster.refresh(preview=True)
+            assert cluster.cordoned == ["3"]  # who only looks changes nothing
+            cluster.refresh()
+            cluster.assert_unchanged()
+        elif next_run == "reverted":
+            assert cluster.plan(same) == ["scale_down"]
+            cluster.update(same)
+            cluster.assert_unchanged()
+            assert cluster.plan(same) == []
+        else:
+            with cluster.emulator.serving():
+                cluster.lifecycle.delete(cluster.id, {**cluster.outs, **PROGRAM})
+            assert cluster.record is None
+            return
+        assert (cluster.cordoned, cluster.record) == ([], None)
+        assert job not in cluster.ended
+
+    def test_after_the_request_a_reverted_declaration_grows_back(self, cluster: Cluster) -> None:
+        cluster.emulator.fault("PUT", "^/compute/clusters/", drop="after", count=None)
+        with pytest.raises(GpuformError):
+            cluster.update(cluster.declared())
+        cluster.emulator.clear_faults()
+        same = {**cluster.inputs, **PROGRAM}
+        assert cluster.plan(same) == ["scale_down"]
+        assert cluster.update(same)["ready"] is True
+        assert len(cluster.workers) == 4
+        assert (cluster.cordoned, cluster.record) == ([], None)
+
+    def test_a_refresh_leaves_alone_what_the_platform_is_at(self, cluster: Cluster) -> None:
+        cluster.emulator.fault("PUT", "^/compute/clusters/", drop="after", count=None)
+        with pytest.raises(GpuformError):
+            cluster.update(cluster.declared())
+        cluster.emulator.clear_faults()
+        cluster.refresh()
+        assert cluster.cordoned == ["3"]
+        cluster.emulator.advance(3600)
+        cluster.refresh()
+        assert (cluster.workers, cluster.record) == (["0", "1", "2"], None)
+
+    def test_a_still_smaller_one_waits_for_what_was_asked(self, cluster: Cluster) -> None:
+        cluster.emulator.fault("PUT", "^/compute/clusters/", drop="after", count=None)
+        with pytest.raises(GpuformError):
+            cluster.update(cluster.declared())
+        cluster.emulator.clear_faults()
+        job = cluster.run(0)
+        cluster.update(cluster.declared(8.0))
+        assert cluster.workers == ["0"]
+        assert job not in cluster.ended
+
+
+def test_no_capacity_to_grow_has_nothing_to_do_with_it(cluster: Cluster) -> None:
+    cluster.emulator.fault("PUT", "^/compute/clusters/", capacity=True, count=None)
+    with pytest.raises(OutOfCapacity):
+        cluster.update(cluster.declared(40.0))
+    cluster.assert_unchanged()
+
+
+def test_few_requests(cluster: Cluster) -> None:
+    cluster.emulator.http.delete("/_emulator/requests")
+    cluster.update(cluster.declared())
+    asked = [each for each in cluster.emulator.requests() if "/api/v1" in each["path"]]
+    # Two looks of two lists each; a cordon reads and writes its node.
+    assert [each["method"] for each in asked] == ["GET"] * 3 + ["PATCH"] + ["GET"] * 2

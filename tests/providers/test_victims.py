@@ -1,0 +1,94 @@
+"""Which nodes go: the named ones, else those that are missed least."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.providers.schedulers import Job, ScheduledNode
+from gpuform.providers.victims import Worker, choose, problems
+
+RANKS = ["failed", "cordoned", "idle", "newest"]
+JOB = Job("ml/train-0", "train-0", "ada")
+
+
+def worker(name: str, **fields: object) -> Worker:
+    scheduled = ScheduledNode(name, **fields)  # type: ignore[arg-type]
+    return Worker(name, aliases=(f"id-{name}",), scheduled=scheduled)
+
+
+def names_of(victims: object) -> list[tuple[str, str]]:
+    return [(each.worker.name, each.because) for each in victims]  # type: ignore[attr-defined]
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> list[Worker]:
+    nodes = st.builds(
+        dict,
+        is_failed=st.booleans(),
+        is_cordoned=st.booleans(),
+        since=st.none() | st.integers(0, 5).map(float),
+        jobs=st.sampled_from([(), (JOB,)]),
+    )
+    fields = draw(st.lists(nodes, min_size=1, max_size=8))
+    return [worker(f"w{at}", **each) for at, each in enumerate(fields)]
+
+
+@given(pools(), st.data())
+def test_exactly_as_many_go_and_no_better_one_stays(
+    pool: list[Worker], data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(0, len(pool)))
+    victims = choose(pool, count)
+    gone = [victim.worker.name for victim in victims]
+    assert len(set(gone)) == len(victims) == count
+    reasons = {each.worker.name: each.because for each in choose(pool, len(pool))}
+    order = [RANKS.index(victim.because) for victim in victims]
+    assert order == sorted(order)
+    for stays in (each for each in pool if each.name not in gone):
+        for goes in (victim.worker for victim in victims):
+            ranks = [RANKS.index(reasons[each.name]) for each in (goes, stays)]
+            assert ranks[0] <= ranks[1]
+            if ranks[0] == ranks[1] and bool(goes.jobs) == bool(stays.jobs):
+                assert (goes.scheduled.since or 0) >= (stays.scheduled.since or 0)  # type: ignore[union-attr]
+            if ranks[0] == ranks[1] and not stays.jobs:
+                assert not goes.jobs
+
+
+@given(pools(), st.data())
+def test_the_named_go_in_their_order_whatever_they_do(
+    pool: list[Worker], data: st.DataObject
+) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(pool), unique_by=lambda w: w.name, min_size=1))
+    named = [data.draw(st.sampled_from([each.name, *each.aliases])) for each in chosen]
+    assert list(problems(pool, len(named), named)) == []
+    assert names_of(choose(pool, len(named), named)) == [(w.name, "named") for w in chosen]
+
+
+def test_without_times_the_last_are_the_newest() -> None:
+    pool = [worker(f"w{at}", jobs=(JOB,)) for at in range(3)]
+    assert names_of(choose(pool, 2)) == [("w2", "newest"), ("w1", "newest")]
+
+
+def test_the_platforms_word_of_a_failure_counts() -> None:
+    dead = Worker("w0", is_failed=True, scheduled=ScheduledNode("w0"))
+    assert names_of(choose([dead, worker("w1")], 1)) == [("w0", "failed")]
+
+
+def test_what_the_scheduler_does_not_know_is_idle() -> None:
+    assert names_of(choose([Worker("w0"), worker("w1", jobs=(JOB,))], 1)) == [("w0", "idle")]
+
+
+@pytest.mark.parametrize(
+    ("named", "count", "path", "said"),
+    [
+        (["w0", "w9"], 2, "scale_down.nodes[1]", "there is no node w9; there are w0, w1, w2"),
+        (["w0", "id-w0"], 2, "scale_down.nodes[1]", "id-w0 is a node that is named before"),
+        (["w0", "w1"], 1, "scale_down.nodes", "names 2, and 1 node goes"),
+        (["w0"], 2, "scale_down.nodes", "names 1, and 2 nodes go"),
+    ],
+)
+def test_names_that_cannot_be_meant(named: list[str], count: int, path: str, said: str) -> None:
+    pool = [worker(f"w{at}") for at in range(3)]
+    (problem,) = problems(pool, count, named)
+    assert problem.path == path
+    assert problem.reason.startswith(said)

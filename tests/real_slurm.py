@@ -1,0 +1,214 @@
+"""A real Slurm: Debian's munged, slurmctld and some slurmd, as plain processes of one machine.
+
+Everything is in one short-named directory (a socket's path may have 107 characters), on free ports.
+Jobs are real, and end when a test says so.
+"""
+
+import getpass
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NEEDS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue")
+_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
+MISSING = [name for name in NEEDS if shutil.which(name, path=_PATH) is None]
+
+_CONFIGURATION = """
+ClusterName=training
+SlurmctldHost=localhost
+SlurmctldPort={ports[0]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={home}/munge.socket
+CredType=cred/munge
+StateSaveLocation={home}/state
+SlurmctldPidFile={home}/slurmctld.pid
+SlurmdPidFile={home}/%n.pid
+SlurmdSpoolDir={home}/%n
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerParameters=sched_interval=1,bf_interval=1
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=2
+MessageTimeout=5
+MpiDefault=none
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+_LOOKS = 400
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Looks until `condition` holds, a bounded number of times: processes of Slurm do the work."""
+    for _ in range(_LOOKS):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"never seen: {what}")
+
+
+@dataclass
+class Slurm:
+    """A running one; `nodes` have two CPUs each."""
+
+    home: Path
+    nodes: tuple[str, ...]
+    ports: list[int]
+    _daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _jobs: int = 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PATH": _PATH, "SLURM_CONF": str(self.home / "slurm.conf")}
+
+    def run(self, *command: str) -> str:
+        """What a command of Slurm prints; a failed one fails the test."""
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def state(self, node: str) -> str:
+        """Such as IDLE+DRAIN."""
+        found = re.search(r"State=(\S+)", self.run("scontrol", "show", "node", node))
+        assert found is not None
+        return found[1]
+
+    def reason(self, node: str) -> str:
+        found = re.search(r"Reason=(.*) \[", self.run("scontrol", "show", "node", node))
+        return found[1] if found else ""
+
+    def submit(self, *options: str, node: str | None = None) -> "RealJob":
+        """A batch job that runs until it is told to end. It is not waited for."""
+        self._jobs += 1
+        job = RealJob(self, self.home / f"job-{self._jobs}")
+        wanted = () if node is None else (f"--nodelist={node}",)
+        mark = job.path
+        script = f"until [ -e {mark}.end ]; do sleep 0.1; done; echo done >> {mark}.ended"
+        command = ("sbatch", "--parsable", "--output=/dev/null", *wanted, *options)
+        job.id = self.run(*command, f"--wrap={script}").strip()
+        return job
+
+    def is_known(self, job_id: str, *states: str) -> bool:
+        told = self.run("squeue", "-h", "-a", "-t", "all", "-o", "%i %T")
+        return any(line in told.splitlines() for line in (f"{job_id} {each}" for each in states))
+
+    def start(self, name: str, *command: str) -> None:
+        log = (self.home / f"{name}.log").open("ab")
+        with log:
+            self._daemons[name] = subprocess.Popen(
+                command, env=self.environment, stdout=log, stderr=log, cwd=self.home
+            )
+
+    def stop(self, name: str) -> None:
+        daemon = self._daemons.pop(name)
+        daemon.terminate()
+        try:
+            daemon.wait(20)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+
+    def start_controller(self) -> None:
+        self.start("slurmctld", "slurmctld", "-D")
+        until(lambda: self._answers("UP"), "a controller that answers")
+
+    def start_node(self, node: str) -> None:
+        self.start(node, "slurmd", "-D", "-N", node)
+        until(lambda: self.state(node).startswith(("IDLE", "MIXED", "ALLOC")), f"{node} up")
+
+    def settle(self) -> None:
+        """No jobs, no drains: as at the start."""
+        self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
+        until(lambda: not self.run("squeue", "-h", "-a"), "an empty queue")
+        for node in self.nodes:
+            if "DRAIN" in self.state(node) or self.state(node).startswith("DOWN"):
+                self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        until(lambda: all(self.state(node) == "IDLE" for node in self.nodes), "idle nodes")
+
+    def close(self) -> None:
+        try:
+            if "slurmctld" in self._daemons:
+                self.settle()
+        finally:
+            for name in reversed(list(self._daemons)):
+                self.stop(name)
+
+    def _answers(self, word: str) -> bool:
+        command = ("scontrol", "ping")
+        told = subprocess.run(command, env=self.environment, capture_output=True, check=False)
+        return word in told.stdout.decode()
+
+
+@dataclass
+class RealJob:
+    slurm: Slurm
+    path: Path
+    id: str = ""
+
+    def runs(self) -> bool:
+        return self.slurm.is_known(self.id, "RUNNING")
+
+    def end(self) -> None:
+        """Lets it end by itself, and sees that it did: one that was killed never says so."""
+        Path(f"{self.path}.end").touch()
+        until(self.has_ended, f"the end of job {self.id}")
+
+    def has_ended(self) -> bool:
+        return Path(f"{self.path}.ended").exists()
+
+
+@contextmanager
+def running(nodes: Sequence[str] = ("w0", "w1", "w2")) -> Iterator[Slurm]:
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as directory:
+        home = Path(directory)
+        home.chmod(0o755)  # munge wants its socket to be reachable by all
+        slurm = Slurm(home, tuple(nodes), _free_ports(len(nodes) + 1))
+        _configure(slurm)
+        munge = [f"--{name}={home}/munge.{name.split('-')[0]}" for name in ("socket", "pid-file")]
+        munge += [f"--key-file={home}/key/munge.key", f"--log-file={home}/munge.log"]
+        try:
+            slurm.start("munged", "munged", "--foreground", "--force", *munge,
+                        f"--seed-file={home}/munge.seed")  # fmt: skip
+            until((home / "munge.socket").exists, "munge's socket")
+            slurm.start_controller()
+            for node in nodes:
+                slurm.start(node, "slurmd", "-D", "-N", node)
+            until(lambda: all(slurm.state(node) == "IDLE" for node in nodes), "idle nodes")
+            yield slurm
+        finally:
+            slurm.close()
+
+
+def _configure(slurm: Slurm) -> None:
+    home = slurm.home
+    (home / "state").mkdir()
+    (home / "key").mkdir(mode=0o700)
+    (home / "key" / "munge.key").write_bytes(os.urandom(1024))
+    (home / "key" / "munge.key").chmod(0o400)
+    text = _CONFIGURATION.format(home=home, user=getpass.getuser(), ports=slurm.ports)
+    for node, port in zip(slurm.nodes, slurm.ports[1:], strict=True):
+        text += f"NodeName={node} NodeHostName=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2\n"
+    (home / "slurm.conf").write_text(text)
+
+
+def _free_ports(count: int) -> list[int]:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports

@@ -1,0 +1,64 @@
+"""A scheduler whose jobs end by a clock: what a cluster's own does, without the cluster."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpuform.providers.schedulers import Job, ScheduledNode
+
+
+@dataclass
+class Simulated:
+    """Nodes with one job each at the most. `before` is called ahead of every question."""
+
+    clock: Any
+    names: Iterable[str] = ("w0", "w1", "w2", "w3")
+    ends: dict[str, float] = field(default_factory=dict)
+    nodes_: dict[str, ScheduledNode] = field(default_factory=dict)
+    stubborn: set[str] = field(default_factory=set)
+    """The nodes whose jobs no eviction may end."""
+    asked: list[str] = field(default_factory=list)
+    before: Callable[[str], None] = lambda _: None
+    name: str = "Kubernetes"
+
+    def __post_init__(self) -> None:
+        for at, name in enumerate(self.names):
+            self.nodes_[name] = ScheduledNode(name, since=float(at))
+
+    def run(self, node: str, minutes: float) -> None:
+        self.ends[node] = self.clock.now() + minutes * 60
+
+    def is_busy(self, node: str) -> bool:
+        return self.ends.get(node, 0.0) > self.clock.now()
+
+    def nodes(self) -> Sequence[ScheduledNode]:
+        self._tell("nodes")
+        return [
+            replace(node, jobs=(Job(f"ml/on-{name}", "on", "ada"),) if self.is_busy(name) else ())
+            for name, node in self.nodes_.items()
+        ]
+
+    def cordon(self, names: Collection[str], mark: str) -> None:
+        self._tell("cordon")
+        for name in names:
+            if not self.nodes_[name].is_cordoned:
+                self.nodes_[name] = replace(self.nodes_[name], is_cordoned=True, mark=mark)
+
+    def uncordon(self, names: Collection[str], mark: str) -> None:
+        self._tell("uncordon")
+        for name in names:
+            if name in self.nodes_ and self.nodes_[name].mark == mark:
+                self.nodes_[name] = replace(self.nodes_[name], is_cordoned=False, mark=None)
+
+    def evict(self, names: Collection[str]) -> None:
+        self._tell("evict")
+        for name in set(names) - self.stubborn:
+            self.ends.pop(name, None)
+
+    @property
+    def cordoned(self) -> list[str]:
+        return [name for name, node in self.nodes_.items() if node.is_cordoned]
+
+    def _tell(self, what: str) -> None:
+        self.before(what)
+        self.asked.append(what)
