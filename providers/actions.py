@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from gpuform.providers.call import Call
 from gpuform.providers.permissions import Permission
+from gpuform.providers.plugin.configuration import plugin_key
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 
@@ -64,10 +65,14 @@ class Settings:
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def value(self, variable: str, config_key: str | None = None) -> str | None:
-        """What was given, the environment variable, else the config key's; empty is absent."""
+        """What was given, the environment variable, else the config key's; empty is absent.
+
+        The plugin's key (`gpuform:togetherApiKey`) counts as the platform's (`together:apiKey`), so
+        that a stack's configuration serves both of its forms.
+        """
         found = self.given.get(config_key or "") or self.environ.get(variable)
         if not found and config_key:
-            found = self.config(config_key)
+            found = self.config(config_key) or self.config(plugin_key(config_key))
         return found or None
 
 

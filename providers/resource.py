@@ -1,6 +1,7 @@
 """The Pulumi resource class of a lifecycle: what a program writes `Cluster("train", ...)` with."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import copy
 from typing import Any, ClassVar, Self
 
 import pulumi
@@ -43,9 +44,8 @@ class PlatformResource(pulumi.CustomResource):
         else:
             warn_if_missing()
         before = form.other.type_of(lifecycle.platform, lifecycle.kind)
-        defaults = pulumi.ResourceOptions(
-            additional_secret_outputs=secret, aliases=[pulumi.Alias(type_=before)]
-        )
+        aliases = [pulumi.Alias(type_=before), *_of_type(before, opts)]
+        defaults = pulumi.ResourceOptions(additional_secret_outputs=secret, aliases=aliases)
         super().__init__(
             form.type_of(lifecycle.platform, lifecycle.kind),
             resource_name,
@@ -70,6 +70,16 @@ class PlatformResource(pulumi.CustomResource):
         resource = cls.__new__(cls)
         PlatformResource.__init__(resource, resource_name, found)
         return resource
+
+
+def _of_type(before: str, opts: pulumi.ResourceOptions | None) -> Iterator[pulumi.Alias]:
+    """The program's own aliases in the other form: a resource may be renamed while it moves."""
+    for alias in (opts.aliases if opts else None) or ():
+        # The SDK says `...` for what is not given.
+        if isinstance(alias, pulumi.Alias) and not isinstance(alias.type_, str):
+            other = copy(alias)
+            other.type_ = before
+            yield other
 
 
 def _meant(value: Any) -> Any:

@@ -23,13 +23,18 @@ class Setting:
     @property
     def name(self) -> str:
         """`togetherApiKey`."""
-        platform, _, key = self.config.partition(":")
-        return f"{platform}{key[:1].upper()}{key[1:]}"
+        return plugin_key(self.config).partition(":")[2]
 
     @property
     def argument(self) -> str:
         """`together_api_key`, as Python's SDKs have it."""
         return re.sub("[A-Z]", lambda upper: f"_{upper[0].lower()}", self.name)
+
+
+def plugin_key(config: str) -> str:
+    """`gpuform:togetherApiKey` for `together:apiKey`."""
+    platform, _, key = config.partition(":")
+    return f"gpuform:{platform}{key[:1].upper()}{key[1:]}"
 
 
 SETTINGS: Final = (

@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from gpuform.providers.forms import PACKAGE
 from gpuform.schemas.effects import inside, with_effect
+from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import FieldRules, rules_of
 
 Spec = dict[str, Any]
@@ -32,7 +33,10 @@ class Types:
 
     def of(self, annotation: Any, place: str, rules: FieldRules) -> Spec:
         """The type of a value. `place` names an enumeration found there."""
-        kind = bare(annotation)
+        kinds = alternatives(annotation)
+        if len(kinds) > 1:
+            return _either([self.of(each, place, rules) for each in kinds])
+        kind = kinds[0]
         origin, arguments = get_origin(kind), get_args(kind)
         if origin is Literal:
             return self._enumeration(place, arguments)
@@ -82,7 +86,9 @@ class Types:
 
     def _enumeration(self, place: str, values: Sequence[Any]) -> Spec:
         token = f"{PACKAGE}:{self.platform}:{place}"
-        self.specs[token] = {"type": "string", "enum": [{"value": str(each)} for each in values]}
+        spec = {"type": "string", "enum": [{"value": str(each)} for each in values]}
+        if self.specs.setdefault(token, spec) != spec:
+            raise ValueError(f"{token} is two types")
         return reference(token)
 
 
@@ -92,22 +98,33 @@ def reference(token: str) -> Spec:
 
 
 def always_there(model: type[BaseModel]) -> list[str]:
-    """The fields that have to be given; of an output, those that it always has."""
+    """The fields that have to be given; of what is answered, those that are never left out."""
+    given = issubclass(model, InputModel)
     return [
         name
         for name, field in model.model_fields.items()
-        if field.is_required() or not is_optional(field.annotation)
+        if field.is_required() or not (given or is_optional(field.annotation))
     ]
 
 
-def bare(annotation: Any) -> Any:
-    """An annotation without None and without rules."""
+def alternatives(annotation: Any) -> list[Any]:
+    """The types that an annotation allows, without None and without rules."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        return bare(get_args(annotation)[0])
+        return alternatives(get_args(annotation)[0])
     if origin in (Union, UnionType):
-        return bare(next(each for each in get_args(annotation) if each is not NoneType))
-    return annotation
+        inner = [each for each in get_args(annotation) if each is not NoneType]
+        return [kind for each in inner for kind in alternatives(each)]
+    return [annotation]
+
+
+def _either(specs: list[Spec]) -> Spec:
+    different = [spec for place, spec in enumerate(specs) if spec not in specs[:place]]
+    if ANYTHING in different:
+        return ANYTHING
+    if {"type": "number"} in different:
+        different = [spec for spec in different if spec != {"type": "integer"}]
+    return {"oneOf": different} if len(different) > 1 else different[0]
 
 
 def is_optional(annotation: Any) -> bool:

@@ -5,7 +5,7 @@ import json
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jsonschema
 import pytest
@@ -15,7 +15,9 @@ from gpuform.providers.catalog import LIFECYCLES, lifecycle_class, lookup_names
 from gpuform.providers.plugin import package_schema as module
 from gpuform.providers.plugin.configuration import SETTINGS
 from gpuform.providers.plugin.package_schema import package_schema
-from gpuform.schemas.rules import rules_of
+from gpuform.providers.plugin.schema_types import Types
+from gpuform.schemas.models import InputModel
+from gpuform.schemas.rules import Immutable, rules_of
 
 SCHEMA = package_schema()
 KINDS = [(platform, kind) for platform in LIFECYCLES for kind in LIFECYCLES[platform]]
@@ -130,6 +132,48 @@ def test_some_of_what_is_said() -> None:
     assert cluster["inputProperties"]["auto_scale"]["description"].endswith("Default: false.")
     nodes = SCHEMA["resources"]["gpuform:scp:NodePool"]["inputProperties"]["nodes"]
     assert nodes["additionalProperties"] == {"$ref": "#/types/gpuform:scp:NodePoolNode"}
+
+
+class Part(InputModel):
+    """A part."""
+
+    size: int = 1
+    state: Literal["on", "off"] | None = None
+
+
+class Whole(InputModel):
+    """What no platform has yet."""
+
+    either: int | str | None = None
+    part: Annotated[Part, Immutable] = Part()
+    parts: dict[str, list[Part]] | None = None
+    whatever: int | Any = None
+    amount: int | float | None = None
+
+
+def test_types_of_any_annotation() -> None:
+    types = Types("lab", lambda model: model.__name__)
+    rules = rules_of(Whole)
+    found = {n: types.property(f, n, rules[n]) for n, f in Whole.model_fields.items()}
+    part = {"$ref": "#/types/gpuform:lab:Part"}
+    told = {name: {k: v for k, v in s.items() if k != "description"} for name, s in found.items()}
+    assert told == {
+        "either": {"oneOf": [{"type": "integer"}, {"type": "string"}]},
+        "part": {**part, "willReplaceOnChanges": True},
+        "parts": {"type": "object", "additionalProperties": {"type": "array", "items": part}},
+        "whatever": {"$ref": "pulumi.json#/Any"},
+        "amount": {"type": "number"},
+    }
+    spec = types.specs["gpuform:lab:Part"]
+    assert spec["required"] == []
+    assert spec["properties"]["size"]["willReplaceOnChanges"] is True
+    assert types.specs["gpuform:lab:PartState"]["enum"] == [{"value": "on"}, {"value": "off"}]
+    with pytest.raises(ValueError, match="gpuform:lab:PartState is two types"):
+        types.of(Literal["up"], "PartState", rules["part"])
+    other = Types("lab", lambda _model: "Same")
+    other.of(Part, "", rules["part"])
+    with pytest.raises(ValueError, match="gpuform:lab:Same is Part and Whole"):
+        other.of(Whole, "", rules["part"])
 
 
 def test_the_look_ups() -> None:

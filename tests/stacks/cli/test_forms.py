@@ -77,6 +77,38 @@ def test_a_topology_follows_the_same_setting(made: Scene) -> None:
     assert made.requests == requests
 
 
+NESTED = """
+import pulumi
+from gpuform.providers.together import SharedVolume
+
+def volume(name, volume_name, **options):
+    opts = pulumi.ResourceOptions(**options)
+    return SharedVolume(name, opts, volume_name=volume_name, region="us-central-8", size_tib=1)
+
+"""
+BEFORE = NESTED + 'volume("inner", "b", parent=volume("outer", "a"))'
+AFTER = NESTED + 'volume("inner", "b", parent=volume("new", "a", aliases=[pulumi.Alias("outer")]))'
+
+
+@pytest.mark.parametrize("begin", ["dynamic", "plugin"])
+def test_a_resource_is_renamed_while_it_moves_and_its_children_go_along(
+    scene: Scene, begin: str
+) -> None:
+    program = scene.project / "__main__.py"
+    program.write_text(BEFORE)
+    assert scene.run("config", "set", "gpuform:form", begin).code == 0
+    assert scene.run("up", "--yes", "--skip-preview").code == 0
+    ids = {each["id"] for each in stored(scene.project).values()}
+    program.write_text(AFTER)
+    (other,) = {*TYPES} - {begin}
+    assert scene.run("config", "set", "gpuform:form", other).code == 0
+    ran = scene.run("up", "--yes", "--expect-no-changes")
+    assert ran.code == 0, ran.out + ran.err
+    found = stored(scene.project)
+    assert set(found) == {"new", "inner"}
+    assert {each["id"] for each in found.values()} == ids
+
+
 def test_rules_over_several_resources_hold_in_plugin_form(scene: Scene) -> None:
     program = scene.project / "__main__.py"
     elsewhere = program.read_text().replace("region=region, size", 'region="us-central-4", size')
