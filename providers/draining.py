@@ -19,7 +19,7 @@ from gpuform.providers.drains import Drain, Drains, digest
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.victims import Victim, Worker, choose, problems
-from gpuform.providers.waiting import Look, wait_until
+from gpuform.providers.waiting import Look, duration, wait_until
 from gpuform.schemas.leaving import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.scale_down import WAIT_MINUTES, ScaleDownInputs
 
@@ -188,9 +188,9 @@ class Draining:
         except Cancelled:
             raise
         except NotReady as error:
-            jobs = f"; jobs run on {jobs_text(last)}" if last else ""
+            jobs = f"after {duration(limit)} jobs still run on {jobs_text(last)}"
             raise GpuformError(
-                f"{error.reason}{jobs}",
+                jobs if last else error.reason,
                 hint="run it again when they have ended; scale_down.wait_minutes waits longer, "
                 "and scale_down.on_busy evict ends them",
             ) from None
