@@ -1,0 +1,17 @@
+"""One platform at a time: lifecycles and clients, as Pulumi resources. `Provider` is an account."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuform.providers.provider import Provider
+
+__all__ = ["Provider"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for on first use: a state file needs the lifecycles alone."""
+    if name != "Provider":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from gpuform.providers.provider import Provider  # noqa: PLC0415 - as above
+
+    return Provider

@@ -1,7 +1,9 @@
 """What a platform writes for one kind of resource, and what its lifecycle hands to it."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -51,19 +53,45 @@ def _no_config(key: str) -> str | None:  # noqa: ARG001 - the shape of a look-up
 class Settings:
     """Where credentials and addresses come from: the environment, then the stack's config.
 
-    `region` is asked where a resource names none, by platforms with an address for each region.
+    `given` has, by full config keys, what an explicit provider was declared with: it comes first
+    and keeps two accounts of one stack apart. `region` is asked where a resource names none, by
+    platforms with an address for each region.
     """
 
     config: Callable[[str], str | None] = _no_config
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     region: str | None = None
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def value(self, variable: str, config_key: str | None = None) -> str | None:
-        """The environment variable, else the value of the full config key; empty is absent."""
-        found = self.environ.get(variable)
+        """What was given, the environment variable, else the config key's; empty is absent."""
+        found = self.given.get(config_key or "") or self.environ.get(variable)
         if not found and config_key:
             found = self.config(config_key)
         return found or None
+
+
+_looking_up: ContextVar[Settings | None] = ContextVar("gpuform_looking_up", default=None)
+
+
+@contextmanager
+def looking_up(settings: Settings) -> Iterator[None]:
+    """Makes these the settings of what asks a platform in the block (of this thread or task)."""
+    token = _looking_up.set(settings)
+    try:
+        yield
+    finally:
+        _looking_up.reset(token)
+
+
+def lookup_settings() -> Settings:
+    """Those of `looking_up`, else those of the running program."""
+    found = _looking_up.get()
+    if found is None:
+        from pulumi.runtime import get_config  # noqa: PLC0415 - only a program has a configuration
+
+        found = Settings(config=get_config)
+    return found
 
 
 class Actions(Protocol[In_contra, Out]):

@@ -12,6 +12,7 @@ from gpuform.providers.errors import (
     AuthError,
     Conflict,
     InvalidRequest,
+    NoCredit,
     NotFound,
     OutOfCapacity,
     PermissionDenied,
@@ -29,6 +30,7 @@ SHORTEST_SECRET = 4
 _CLASSES: dict[int, type[ApiError]] = {
     400: InvalidRequest,
     401: AuthError,
+    402: NoCredit,
     403: PermissionDenied,
     404: NotFound,
     409: Conflict,

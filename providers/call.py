@@ -44,6 +44,8 @@ class Call:
     on_unchecked: Callable[[str], None] = logger.info
     init_errors: list[str] = field(default_factory=list)
     refreshing: bool = False
+    stores_answers: bool = False
+    """The host stores an id as soon as it gets it, and never says when it has."""
     as_of: float | None = None
     """By `time.monotonic`: what was read after that moment need not be read again for this call."""
     known: Mapping[str, Any] = field(default_factory=dict, repr=False)

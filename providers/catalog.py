@@ -8,12 +8,21 @@ from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.resource import PlatformResource
 
-KINDS = ("Cluster", "NodePool", "GpuNode", "Fabric", "SharedVolume", "HealthGate")
+KINDS = (
+    "Cluster",
+    "NodePool",
+    "GpuNode",
+    "Fabric",
+    "SharedVolume",
+    "VolumeClaim",
+    "HealthGate",
+)
 
 LIFECYCLES: Mapping[str, Mapping[str, str]] = {
     "together": {
         "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
         "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
+        "VolumeClaim": "gpuform.providers.together.volume_claim:VolumeClaimLifecycle",
     },
     "scp": {
         "NodePool": "gpuform.providers.scp.node_pool:NodePoolLifecycle",

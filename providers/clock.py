@@ -109,6 +109,12 @@ class EmulatorClock:
             return self._client
 
 
+def synchronised(clock: Clock) -> Clock:
+    """The clock, brought up to date where others can move it."""
+    clock.sleep(0, threading.Event())
+    return clock
+
+
 _clocks: "dict[tuple[str, httpx.BaseTransport | None], EmulatorClock]" = {}
 _clocks_lock = threading.Lock()
 

@@ -218,10 +218,11 @@ def _may_be_as_old(each: Candidate, intent: Intent) -> bool:
 
 def _refuse_taken(creation: Creation, present: Sequence[Candidate]) -> None:
     if taken := creation.in_the_way(present):
-        raise _name_taken(creation.target, taken)
+        raise name_taken(creation.target, taken)
 
 
-def _name_taken(target: Target, taken: Sequence[Candidate]) -> NameTaken:
+def name_taken(target: Target, taken: Sequence[Candidate]) -> NameTaken:
+    """The error of a name that objects have which nobody may take over."""
     ids = ", ".join(each.id for each in taken)
     return NameTaken(
         f"{target.platform} already has a {target.kind} named {target.name!r} ({ids}), and no "

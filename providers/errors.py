@@ -3,6 +3,7 @@
 GpuformError
 ├── ApiError                  the platform answered with an error
 │   ├── AuthError             401: the key is not accepted
+│   ├── NoCredit              402: the account has no credit left
 │   ├── PermissionDenied      403: the key may not do this
 │   ├── NotFound              404
 │   ├── Conflict              409: the state of the object forbids it
@@ -71,6 +72,10 @@ class ApiError(GpuformError):
 
 class AuthError(ApiError):
     """401: the platform does not accept the key."""
+
+
+class NoCredit(ApiError):
+    """402: the account has no credit left; nothing was done."""
 
 
 class PermissionDenied(ApiError):

@@ -19,27 +19,32 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
-from gpuform.providers import permissions, stock_host
+from gpuform.providers import lifetime, permissions, stock_host
 from gpuform.providers.actions import Actions, Guard, Observed, Settings, Timeouts
 from gpuform.providers.call import Call, current_call
 from gpuform.providers.drains import Drains
 from gpuform.providers.edge import Edge, unexpected
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NotReady
+from gpuform.providers.lifetime import Power
 from gpuform.providers.properties import PROVIDER_KEY, Properties, plain, to_pulumi
+from gpuform.schemas.access import Access
 from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
+from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.models import InputModel, OutputModel
+from gpuform.schemas.notices import Notice
 from gpuform.schemas.rules import rules_of
-from gpuform.schemas.values import contains_unknown, count_of, same
+from gpuform.schemas.values import UNKNOWN, contains_unknown, count_of, same
 
 __all__ = ["PROVIDER_KEY", "Lifecycle"]
 
 RECORDED = "recorded: the platform does not return it"
 PRESENT = "recorded: it is there already"
-UNSENT = (RECORDED, PRESENT)
+OWN = "gpuform's own: nothing is sent"
+UNSENT = (RECORDED, PRESENT, OWN)
 """Why a change is of the state alone: nothing is sent for it."""
 
 In = TypeVar("In", bound=InputModel)
@@ -76,6 +81,8 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
     """Nothing is made or deleted: any number of resources may stand for one id."""
     remains: ClassVar[str] = ""
     """What a deletion leaves as it is, for the plan to say; empty when that is nothing."""
+    power: ClassVar[Power | None] = None
+    """How it is started and stopped, where the platform can do that."""
 
     _settings: Settings | None = None
 
@@ -101,10 +108,59 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         return Footprint()
 
     @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:  # noqa: ARG003 - a hook
+        """How people get on an object of these outputs, its credentials in the clear.
+
+        None where there is nothing to get on.
+        """
+        return None
+
+    @classmethod
     def in_use(cls, settings: Settings, id_: str) -> float | None:  # noqa: ARG003 - a hook
         """How much of the object's GPUs is used now, from 0 to 1; None if no platform tells it.
 
         Raises GpuformError when the platform cannot be asked, or does not say.
+        """
+        return None
+
+    @classmethod
+    def is_off(cls, seen: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+        """Whether an object of these outputs is stopped, or about to be; see `power`."""
+        return False
+
+    @classmethod
+    def created_at(cls, seen: Mapping[str, Any]) -> float | None:  # noqa: ARG003 - a hook
+        """When an object of these outputs was made, in Unix seconds; None where nobody tells."""
+        return None
+
+    @classmethod
+    def notices(
+        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+    ) -> Iterable[Notice]:
+        """What there is to know at `now` (Unix seconds) of a resource of these inputs.
+
+        `values` may be UNKNOWN in places; `seen` are the outputs of its object, if there is one.
+        """
+        return lifetime.ending(values, cls.created_at(seen), now)
+
+    @classmethod
+    def credit(
+        cls,
+        values: Mapping[str, Any],  # noqa: ARG003 - a hook
+        seen: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Credit | None:
+        """What lack of credit has done to a resource, or would do; None where nobody tells.
+
+        As for `notices`, of its inputs and of the outputs last seen.
+        """
+        return None
+
+    @classmethod
+    def write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
+        """Why the key may not make, change or delete objects of this kind, with the key's role.
+
+        None when it may, or where no platform tells it beforehand. Sends at most one request for
+        each key and process, which changes nothing. Raises GpuformError when it is not answered.
         """
         return None
 
@@ -127,6 +183,9 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             call.known = plain(_olds)
             values, problems = check(self.inputs, plain(news))
             problems = problems or refusals(self.inputs, self._echo(call.known), values)
+            problems = problems or list(
+                lifetime.problems(self.power, values, is_new=not call.known)
+            )
             problems = problems or list(self._actions().planning_problems(call, values))
             failures = [CheckFailure(problem.path, problem.reason) for problem in problems]
             return CheckResult(to_pulumi(values), failures)
@@ -188,11 +247,19 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
                 id_ = actions.create(call, want)
                 call.just_created = True
                 outs = self._settled(call, id_, declared, {})
-            if call.urn is None:
-                # Without a URN nobody can tell later whose intent this was; the host stores the
-                # id that it is about to get.
+            if call.urn is None or call.stores_answers:
+                # Nobody would settle the intent later; the host stores the id that it gets now.
                 call.intents.forget(id_=id_)
             return CreateResult(id_, outs)
+
+    @classmethod
+    def previewed(cls, news: Properties) -> Properties:
+        """What is known of the outputs before a create or update: the inputs, as declared.
+
+        Everything that the platform computes is UNKNOWN: an update may change any of it.
+        """
+        computed = dict.fromkeys(cls.outputs.model_fields, UNKNOWN)
+        return {**check(cls.inputs, plain(news))[0], **computed}
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """The object now, as outputs and as inputs; an empty id when it is gone.
@@ -220,7 +287,8 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         """
         with self._serving("update") as call:
             call.begin(self.timeouts.update)
-            declared, old = self._declared(_news), plain(_olds)
+            old = plain(_olds)
+            declared = self._at_this_hour(old, self._declared(_news))
             call.known = old
             self._forget_stored(call, _id)
             self._refuse(self._echo(old), declared)
@@ -321,8 +389,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         if guard is not None:
             permissions.require(guard.permission, f"{guard.because}: {what}")
 
+    def _at_this_hour(self, old: Properties, declared: Properties) -> Properties:
+        return lifetime.at_this_hour(self.power, declared, is_off=self.is_off(old))
+
     def _require_for_change(self, old: Properties, declared: Properties) -> None:
-        guard = self.guarded_change(old, self._typed(declared))
+        guard = self.guarded_change(old, self._at_this_hour(old, self._typed(declared)))
         if guard is not None:
             permissions.require(guard.permission, guard.because)
 
@@ -404,6 +475,8 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
         }
 
         def unsent(change: FieldChange) -> FieldChange:
+            if rules[change.path.split(".")[0].split("[")[0]].recorded:
+                return replace(change, because=OWN)
             if change.path in unread:
                 return replace(change, replaces=False, because=RECORDED)
             shown = rules[change.path].shown_as if change.path in rules else ""
@@ -412,9 +485,11 @@ class Lifecycle(ResourceProvider, Generic[In, Out]):
             return change
 
         typed = self._typed(declared)
+        resting = lifetime.resting(self.power, typed, is_off=self.is_off(old))
+        typed = self._at_this_hour(old, typed)
         before, after = (self._by_rules(each) for each in (self._typed(echo), typed))
         found = field_changes(self.inputs, before, after)
-        return [*map(unsent, found), *self.planned_changes(old, typed)]
+        return [*map(unsent, found), *self.planned_changes(old, typed), *resting]
 
     def _by_rules(self, values: Properties) -> Properties:
         return {name: value for name, value in values.items() if name not in self.planned}

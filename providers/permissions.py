@@ -23,12 +23,14 @@ class Permission(StrEnum):
     DESTROY_RESERVED = "destroy-reserved"
     UNLOCK = "unlock"
     START_TERMINATED = "start-terminated"
+    RENEW_EXPIRED = "renew-expired"
 
 
 MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.DESTROY_RESERVED: "delete or replace what is prepaid and not refunded",
     Permission.UNLOCK: "delete or stop what is locked",
     Permission.START_TERMINATED: "start what its own auto-termination has stopped",
+    Permission.RENEW_EXPIRED: "make again what has expired",
 }
 
 

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import pulumi
-import pulumi.dynamic
+from pulumi.dynamic import dynamic
 
-from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.forms import Form, chosen_form
+from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
+from gpuform.providers.plugin.presence import warn_if_missing
 
 
-class PlatformResource(pulumi.dynamic.Resource):
-    """A resource of one platform.
+class PlatformResource(pulumi.CustomResource):
+    """A resource of one platform, in the form that the stack's configuration chooses.
 
     Every argument is an input of the platform, in snake_case; one that is another gpuform resource
     means its id, and one that holds a secret is kept as such. Names that the platform does not have
@@ -18,11 +20,17 @@ class PlatformResource(pulumi.dynamic.Resource):
     """
 
     _lifecycle: ClassVar[type[Lifecycle[Any, Any]]]
+    _resource_type_name: ClassVar[str]
+    """As the SDK names the type of a dynamic resource."""
+
+    def __init_subclass__(cls, *, module: str, name: str) -> None:
+        super().__init_subclass__()
+        cls._resource_type_name = f"dynamic/{module}:{name}"
 
     def __init__(
         self, resource_name: str, opts: pulumi.ResourceOptions | None = None, **arguments: Any
     ) -> None:
-        lifecycle = self._lifecycle
+        lifecycle, form = self._lifecycle, chosen_form()
         # A property without a value makes the attribute exist, with the provider's answer later.
         properties = dict.fromkeys(lifecycle.property_names())
         secret = lifecycle.secret_names()
@@ -30,12 +38,16 @@ class PlatformResource(pulumi.dynamic.Resource):
         for name in secret:
             if given.get(name) is not None:
                 given[name] = pulumi.Output.secret(given[name])
+        if form is Form.DYNAMIC:
+            given[PROVIDER_KEY] = dynamic.serialize_provider(lifecycle())
+        else:
+            warn_if_missing()
+        before = form.other.type_of(lifecycle.platform, lifecycle.kind)
         defaults = pulumi.ResourceOptions(
-            additional_secret_outputs=secret,
-            aliases=[pulumi.Alias(type_=f"gpuform:{lifecycle.platform}:{lifecycle.kind}")],
+            additional_secret_outputs=secret, aliases=[pulumi.Alias(type_=before)]
         )
         super().__init__(
-            lifecycle(),
+            form.type_of(lifecycle.platform, lifecycle.kind),
             resource_name,
             {**properties, **given},
             pulumi.ResourceOptions.merge(defaults, opts),

@@ -103,11 +103,15 @@ def project(
 
 
 def _cannot_shrink(change: FieldChange) -> str:
-    sizes = "" if change.secret else f" from {change.before:g} to {change.after:g}"
+    sizes = "" if change.secret else f" from {_size(change.before)} to {_size(change.after)}"
     return (
         f"cannot shrink{sizes}: the platform only lets it grow. Declare the present size or more, "
         "or make a new one and move the data"
     )
+
+
+def _size(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ class _Place:
             replaces=replaces,
             secret=self.rules.holds_secret,
             because=because or cause,
-            shrinks=self.rules.grow_only and _is_smaller(after, before),
+            shrinks=self.rules.grow_only and _is_smaller(self.rules, after, before),
         )
 
     def keep(self, before: Any) -> FieldChange:
@@ -202,7 +206,9 @@ def _newly_declared(place: _Place, after: Any) -> Iterator[FieldChange]:
 
 def _no_longer_declared(place: _Place, before: Any) -> Iterator[FieldChange]:
     default = place.rules.default
-    if default is None or place.rules.immutable:
+    if place.rules.recorded:
+        yield place.change(Action.DELETE, before, None)
+    elif default is None or place.rules.immutable:
         yield place.keep(before)
     elif not place.rules.is_same(before, default.value):
         yield place.change(
@@ -242,7 +248,9 @@ def _is_keyed(key: KeyedBy, value: Any) -> bool:
     return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
 
 
-def _is_smaller(after: Any, before: Any) -> bool:
+def _is_smaller(rules: FieldRules, after: Any, before: Any) -> bool:
+    if rules.measured is not None:
+        return rules.measured.compared(after, before) == -1
     numbers = isinstance(after, int | float) and isinstance(before, int | float)
     return numbers and after < before
 

@@ -9,6 +9,8 @@ def effect(rules: FieldRules) -> str:
     """What a change of the field does to the resource, and what else to know of it."""
     if rules.spelling:
         return "as the fields it stands for"
+    if rules.recorded:
+        return "recorded, nothing is sent"
     if rules.local:
         return "nothing"
     if rules.at_create:
@@ -31,6 +33,7 @@ def inside(rules: FieldRules, outer: FieldRules) -> FieldRules:
     return replace(
         rules.under(outer),
         local=rules.local or outer.local,
+        recorded=rules.recorded or outer.recorded,
         at_create=rules.at_create or outer.at_create,
         write_only=rules.write_only or outer.write_only,
     )

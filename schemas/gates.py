@@ -84,8 +84,8 @@ class GateInputs(InputModel):
     )
     expiry_required: Annotated[bool, AfterValidator(_true)] | None = Field(
         default=None,
-        description="Whatever is made must end by itself: auto_terminate, duration_days, "
-        "reservation_end_time, or a tag expires.",
+        description="Whatever is made must end by itself: expires, ttl, auto_terminate, "
+        "duration_days, reservation_end_time, or a tag expires.",
         examples=[True],
     )
     not_busy: NotBusyInputs | None = Field(

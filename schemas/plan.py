@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.leaving import Leaving
+from gpuform.schemas.notices import Notice
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
 FORMAT_VERSION: Final = "1"
@@ -56,6 +57,7 @@ class PlanReason(StrEnum):
     DRIFT = "drift"
     GONE = "gone"
     READ_BY_PROGRAM = "read_by_program"
+    EXPIRED = "expired"
 
 
 class _PlanModel(BaseModel):
@@ -233,7 +235,7 @@ class Plan(_PlanModel):
     format_version: str = Field(default=FORMAT_VERSION, description="Version of this form.")
     project: str = Field(description="Name of the Pulumi project.")
     stack: str = Field(description="Name of the stack.")
-    operation: Literal["update", "refresh", "destroy"] = Field(
+    operation: Literal["update", "refresh", "destroy", "expire"] = Field(
         default="update", description="What was planned: `up` plans an update."
     )
     made_at: str = Field(default="", description="When, in UTC: 2026-03-01T08:00:00Z.")
@@ -250,6 +252,9 @@ class Plan(_PlanModel):
         default=(), description="Checks that could not be made while planning, and why."
     )
 
+    notices: tuple[Notice, ...] = Field(
+        default=(), description="What to know of resources though nothing of them changes."
+    )
     cost: PlanCost | None = Field(
         default=None, description="What all of the stack costs; null where nobody reckoned it."
     )

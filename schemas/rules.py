@@ -47,6 +47,9 @@ Computed: Final = Flag("computed")
 Local: Final = Flag("local")
 """gpuform's own setting: never sent to the platform, and never compared."""
 
+Recorded: Final = Flag("recorded")
+"""Of a Local field: a change of it is a change, of what the state has alone."""
+
 AtCreate: Final = Flag("at_create")
 """Sent with a create alone, and never compared: a change holds for what is made later."""
 
@@ -95,6 +98,26 @@ class SameIf:
     """Two different values that mean the same, as when a server answers in another spelling."""
 
     predicate: Callable[[Any, Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How much a text of this field is: `1Ti` is as much as `1024Gi`, and more than `10Gi`.
+
+    The function may raise ValueError for a text that it does not know.
+    """
+
+    amount: Callable[[str], Any]
+
+    def compared(self, one: Any, other: Any) -> int | None:
+        """-1, 0 or 1 as `one` is less, as much or more; None when that cannot be told."""
+        if not isinstance(one, str) or not isinstance(other, str):
+            return None
+        try:
+            left, right = self.amount(one), self.amount(other)
+        except ValueError:
+            return None
+        return int(left > right) - int(left < right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +173,13 @@ class FieldRules:
     spelling: bool = False
     computed: bool = False
     local: bool = False
+    recorded: bool = False
     at_create: bool = False
     keyed_by: KeyedBy | None = None
     default: Default | None = None
     replace_if: ReplaceIf | None = None
     same_if: SameIf | None = None
+    measured: Measured | None = None
     shown_as: str = ""
     refers: str = ""
     """The kind of resource that the field holds the id of."""
@@ -171,13 +196,16 @@ class FieldRules:
     def under(self, parent: "FieldRules") -> "FieldRules":
         """These rules for a field inside ``parent``."""
         immutable, secret = self.immutable or parent.immutable, self.secret or parent.secret
-        if (immutable, secret) == (self.immutable, self.secret):
+        recorded = self.recorded or parent.recorded
+        if (immutable, secret, recorded) == (self.immutable, self.secret, self.recorded):
             return self
-        return replace(self, immutable=immutable, secret=secret)
+        return replace(self, immutable=immutable, secret=secret, recorded=recorded)
 
     def is_same(self, one: Any, other: Any) -> bool:
         """Whether two values of this field are equal, or mean the same."""
         if same(one, other, unordered=self.unordered):
+            return True
+        if self.measured is not None and self.measured.compared(one, other) == 0:
             return True
         is_known = not (contains_unknown(one) or contains_unknown(other))
         return is_known and self.same_if is not None and self.same_if.predicate(one, other)
@@ -190,7 +218,8 @@ class FieldRules:
     @property
     def is_compared(self) -> bool:
         """Whether a change of the field is a change of the resource."""
-        return not (self.spelling or self.computed or self.local or self.at_create)
+        is_own = self.local and not self.recorded
+        return not (self.spelling or self.computed or is_own or self.at_create)
 
     @property
     def inner(self) -> "Mapping[str, FieldRules]":
@@ -223,6 +252,7 @@ _WHOLE: Final[Mapping[type, str]] = {
     Default: "default",
     ReplaceIf: "replace_if",
     SameIf: "same_if",
+    Measured: "measured",
     TakenFrom: "taken_from",
 }
 
@@ -233,7 +263,7 @@ def _stated(metadata: list[Any]) -> dict[str, Any]:
         match rule:
             case Flag(name):
                 stated[name] = True
-            case KeyedBy() | Default() | ReplaceIf() | SameIf() | TakenFrom():
+            case KeyedBy() | Default() | ReplaceIf() | SameIf() | Measured() | TakenFrom():
                 stated[_WHOLE[type(rule)]] = rule
             case ShownAs(output):
                 stated["shown_as"] = output

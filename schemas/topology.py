@@ -22,6 +22,7 @@ SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "gpu_nodes": "GpuNode",
         "fabrics": "Fabric",
         "shared_volumes": "SharedVolume",
+        "volume_claims": "VolumeClaim",
         "health_gates": "HealthGate",
     }
 )

@@ -5,26 +5,32 @@ yet are the platform's to check.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
+from gpuform.providers.forms import Form
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.rules import Registered, Rule
 from gpuform.stacks.engine.values import unwrap_secrets
 
-_CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
-_VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"
-_RECORD = "pulumi-python:dynamic/gpuform.aios:Cluster"
-_RECORD_NODE = "pulumi-python:dynamic/gpuform.aios:GpuNode"
+
+def _types(platform: str, kind: str) -> tuple[str, ...]:
+    """The types of a kind's resources, in either form."""
+    return tuple(form.type_of(platform, kind) for form in Form)
+
+
+_CLUSTER, _VOLUME = _types("together", "Cluster"), _types("together", "SharedVolume")
+_RECORD, _RECORD_NODE = _types("aios", "Cluster"), _types("aios", "GpuNode")
 
 
 def volume_in_region(cluster: Registration, others: Registered) -> Iterator[Problem]:
     """A Together cluster can only use a shared volume of its own region."""
-    if cluster.type != _CLUSTER:
+    if cluster.type not in _CLUSTER:
         return
     urns = (cluster.property_dependencies or {}).get("volume_id", ())
     for volume in filter(None, map(others.get, urns)):
         theirs, ours = volume.inputs.get("region"), cluster.inputs.get("region")
-        if volume.type != _VOLUME or not isinstance(theirs, str) or not isinstance(ours, str):
+        if volume.type not in _VOLUME or not isinstance(theirs, str) or not isinstance(ours, str):
             continue
         if theirs != ours:
             yield Problem(
@@ -37,16 +43,20 @@ def volume_in_region(cluster: Registration, others: Registered) -> Iterator[Prob
 
 def one_owner_of_nodes(resource: Registration, others: Registered) -> Iterator[Problem]:
     """A node of an AIOS record is its cluster's or an aios.GpuNode's, and of one of these only."""
-    if resource.type == _RECORD and _declares_nodes(resource):
-        for node in others.of_type(_RECORD_NODE):
+    if resource.type in _RECORD and _declares_nodes(resource):
+        for node in _of(others, _RECORD_NODE):
             if _is_in(node, resource):
                 yield Problem("nodes.node_data", _two_owners(node, resource))
-    elif resource.type == _RECORD_NODE:
-        for cluster in others.of_type(_RECORD):
+    elif resource.type in _RECORD_NODE:
+        for cluster in _of(others, _RECORD):
             if _is_in(resource, cluster) and _declares_nodes(cluster):
                 yield Problem("cluster_id", _two_owners(resource, cluster))
         for node in others.alike(resource, "cluster_id", "node_id"):
             yield Problem("node_id", f"is declared by '{node.name}', too: keep one of the two")
+
+
+def _of(others: Registered, types: tuple[str, ...]) -> Iterator[Registration]:
+    return chain.from_iterable(map(others.of_type, types))
 
 
 def _declares_nodes(cluster: Registration) -> bool:

@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -24,6 +25,12 @@ settings.load_profile("project")
 def no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests say themselves when they are to be a CI job, also where they run in one."""
     monkeypatch.setenv("PULUMI_DISABLE_CI_DETECTION", "true")
+
+
+@pytest.fixture(autouse=True)
+def no_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does what a run deletes go out of the kubeconfig of whoever runs the tests."""
+    monkeypatch.setenv("KUBECONFIG", os.devnull)
 
 
 @pytest.fixture(autouse=True)

@@ -46,7 +46,7 @@ MessageTimeout=5
 MpiDefault=none
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
-PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 _LOOKS = 400
 

@@ -16,6 +16,7 @@ from gpuform.providers.errors import NotFound, NotReady
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.waiting import Look, wait_until
+from gpuform.schemas.access import Access
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import cluster_document, declared_cluster
 from gpuform.schemas.aios.inputs import LIVE, ClusterInputs
@@ -120,6 +121,13 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     actions = ClusterActions
     planned = frozenset({"status"})
     remains = HARDWARE_STAYS
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+        """None: the registry has records alone."""
+        keeps = "the AIOS registry keeps a record of the cluster and no credentials for it"
+        name = str(seen.get("cluster_id") or "")
+        return Access(name=name, no_kubeconfig=keeps, no_hosts=keeps)
 
     @classmethod
     def planned_changes(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuform.providers.actions import Settings
+from gpuform.providers.actions import lookup_settings
 from gpuform.providers.aios.client import Envelope, client_for
 from gpuform.schemas.aios.wire import Cluster
 
@@ -22,6 +22,4 @@ def clusters(
     (`aios:registryUrl`). Raises GpuformError when the registry does not answer, or for a filter
     that cannot be checked.
     """
-    from pulumi.runtime import get_config  # noqa: PLC0415 - only a program has a configuration
-
-    return client_for(Settings(config=get_config)).query(filter or {}, envelope)
+    return client_for(lookup_settings()).query(filter or {}, envelope)

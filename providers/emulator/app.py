@@ -26,6 +26,7 @@ from gpuform.providers.emulator.slurm.executing import SlurmExecutor
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone.controls import Controls as TensorOneControls
 from gpuform.providers.emulator.tensorone.routes import TensorOne
+from gpuform.providers.emulator.together.controls import Controls as TogetherControls
 from gpuform.providers.emulator.together.routes import Together
 
 
@@ -51,6 +52,8 @@ def create_app(store: Store, clock: Clock) -> Flask:
     admin = Admin(store, clock, faults, platforms)
     app.register_blueprint(admin.blueprint(), url_prefix="/_emulator")
     app.register_blueprint(Controls(store, clock).blueprint(), url_prefix="/_emulator/scp")
+    controls_of_together = TogetherControls(store, clock)
+    app.register_blueprint(controls_of_together.blueprint(), url_prefix="/_emulator/together")
     controls_of_aios = AiosControls(store, clock)
     app.register_blueprint(controls_of_aios.blueprint(), url_prefix="/_emulator/aios")
     app.register_blueprint(LensControls(store).blueprint(), url_prefix="/_emulator/lens")

@@ -29,12 +29,18 @@ class KubernetesClient:
     """Safe for many threads. Every method raises GpuformErrors only, which name the cluster."""
 
     def __init__(
-        self, access: Access, cluster: str, transport: "httpx.BaseTransport | None" = None
+        self,
+        access: Access,
+        cluster: str,
+        secrets: tuple[str, ...] = (),
+        transport: "httpx.BaseTransport | None" = None,
     ) -> None:
         self._api = ApiClient(
             access.server,
             errors=ErrorAnswers(
-                f"Kubernetes of cluster {cluster}", secrets=access.secrets, hints=_HINTS
+                f"Kubernetes of cluster {cluster}",
+                secrets=(*access.secrets, *secrets),
+                hints=_HINTS,
             ),
             headers=access.headers,
             sign=_with_patch_type,
@@ -89,10 +95,13 @@ def until_no_conflict(change: Callable[[], None]) -> None:
     change()
 
 
-def client_by(kubeconfig: str, cluster: str) -> KubernetesClient:
-    """The client of a kubeconfig (YAML): one per process, so that connections are kept."""
+def client_by(kubeconfig: str, cluster: str, secrets: tuple[str, ...] = ()) -> KubernetesClient:
+    """The client of a kubeconfig (YAML): one per process, so that connections are kept.
+
+    `cluster` is what people call it; `secrets` are others that no message may contain.
+    """
     access = _access(kubeconfig, cluster)
-    return _client(access, cluster, mounted(access.server))
+    return _client(access, cluster, secrets, mounted(access.server))
 
 
 _access = lru_cache(maxsize=256)(access_by)

@@ -7,7 +7,7 @@ GpuformError when Lens does not answer, or answers with an error, which has Lens
 
 from collections.abc import Sequence
 
-from gpuform.providers.actions import Settings
+from gpuform.providers.actions import lookup_settings
 from gpuform.providers.lens.client import PAGE_SIZE, LensClient, client_for
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 
@@ -28,6 +28,4 @@ def get_heatmap() -> GpuHeatmap:
 
 
 def _client() -> LensClient:
-    from pulumi.runtime import get_config  # noqa: PLC0415 - only a program has a configuration
-
-    return client_for(Settings(config=get_config))
+    return client_for(lookup_settings())

@@ -1,1 +1,1 @@
-"""The provider plugin: the lifecycles, for every language of Pulumi."""
+"""The provider plugin `pulumi-resource-gpuform`: the lifecycles for every language of Pulumi."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuform.providers.declared import EXPIRES, names_in, not_known, text_of
 from gpuform.schemas.footprint import Billing, Expense, Footprint
+from gpuform.schemas.lifetime import has_end
 from gpuform.schemas.scp.servers import GPUS_OF_A_SERVER
 from gpuform.schemas.values import UNKNOWN, count_of
 
@@ -45,7 +46,7 @@ def _footprint(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
         tags=tags,
-        expires=EXPIRES in tags,
+        expires=has_end(values) or EXPIRES in tags,
         running=any(state == "RUNNING" for state in _seen_states(seen)),
         unknown=not_known(
             values, region="region_id", gpu_types="server_type_id", tags="tags", expires="tags"

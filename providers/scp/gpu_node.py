@@ -11,8 +11,10 @@ from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp import moving, offers
+from gpuform.providers.scp.access import node_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.fabrics import fabric_of_id
 from gpuform.providers.scp.footprint import node_footprint
@@ -24,12 +26,14 @@ from gpuform.providers.scp.pool_nodes import shown
 from gpuform.providers.scp.pool_plan import Fabric, Wanted
 from gpuform.providers.scp.states import is_leaving, power_of
 from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import requests, wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
+from gpuform.schemas.scp.moments import unix_time
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
 from gpuform.schemas.scp.servers import GPUS_OF_A_SERVER
 from gpuform.schemas.scp.statuses import FABRIC_READY, NODE_AT_REST, NODE_FAILED
@@ -196,6 +200,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     actions = GpuNodeActions
     planned = frozenset(PLANNED)
+    power = Power("state", "RUNNING", "STOPPED")
 
     @classmethod
     def gpus(cls, values: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
@@ -206,6 +211,21 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """One server."""
         return node_footprint(values, seen)
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+        """By SSH, if it has a public address."""
+        return node_access(seen)
+
+    @classmethod
+    def is_off(cls, seen: Mapping[str, Any]) -> bool:
+        """Its output `state` is the platform's."""
+        return power_of(str(seen.get("state"))) == "STOPPED"
+
+    @classmethod
+    def created_at(cls, seen: Mapping[str, Any]) -> float | None:
+        """By the platform."""
+        return unix_time(seen.get("created_at"))
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

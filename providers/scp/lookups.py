@@ -7,7 +7,7 @@ Every function raises GpuformError when the platform does not answer, or refuses
 
 from collections.abc import Sequence
 
-from gpuform.providers.actions import Settings
+from gpuform.providers.actions import lookup_settings
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.schemas.scp.wire import ClusterFabric, GpuNode, Image, Product, VendorPool
 
@@ -77,6 +77,4 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
 
 
 def _client(region: str | None) -> ScpClient:
-    from pulumi.runtime import get_config  # noqa: PLC0415 - only a program has a configuration
-
-    return client_for(Settings(config=get_config), region)
+    return client_for(lookup_settings(), region)

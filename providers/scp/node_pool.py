@@ -14,8 +14,10 @@ from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.call import Call
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp import moving, offers, pool_changes
+from gpuform.providers.scp.access import pool_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import pool_footprint
 from gpuform.providers.scp.ledger import Ledger
@@ -29,12 +31,14 @@ from gpuform.providers.scp.pool_removal import PoolRemoval
 from gpuform.providers.scp.pool_work import PoolWork, Seen, outputs_of, target_of
 from gpuform.providers.scp.states import is_leaving, power_of
 from gpuform.providers.waiting import Look, wait_until_gone
+from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
+from gpuform.schemas.scp.moments import unix_time
 from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
 from gpuform.schemas.scp.servers import GPUS_OF_A_SERVER
 from gpuform.schemas.scp.statuses import NODE_AT_REST
@@ -206,6 +210,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     planned = pool_changes.PLANNED
     parts = "node_ids"
     parts_kind = "GpuNode"
+    power = Power("state", "RUNNING", "STOPPED")
 
     @classmethod
     def gpus(cls, values: Mapping[str, Any]) -> int | None:
@@ -220,6 +225,22 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """Its servers, those that run and those that are stopped."""
         return pool_footprint(values, seen)
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+        """Its nodes with a public address, by SSH."""
+        return pool_access(seen)
+
+    @classmethod
+    def is_off(cls, seen: Mapping[str, Any]) -> bool:
+        """One of the nodes that have no state of their own is stopped."""
+        return pool_changes.is_off(seen)
+
+    @classmethod
+    def created_at(cls, seen: Mapping[str, Any]) -> float | None:
+        """When its oldest node was made."""
+        times = (unix_time(node.created_at) for node in pool_changes.stored_nodes(seen) or ())
+        return min((each for each in times if each is not None), default=None)
 
     @classmethod
     def planned_changes(

@@ -7,6 +7,7 @@ from gpuform.providers.actions import Guard
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.node_changes import differences, is_stopped_by_force, locked
 from gpuform.providers.scp.pool_plan import DeclaredPool, Plan, plan
+from gpuform.providers.scp.states import power_of
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.scp.inputs import NodePoolInputs
@@ -31,6 +32,17 @@ def stored_nodes(old: Values) -> list[NodeOutputs] | None:
     if not isinstance(nodes, Mapping):
         return None
     return [NodeOutputs.model_validate(node) for node in nodes.values()]
+
+
+def is_off(old: Values) -> bool:
+    """Whether one of the nodes is stopped that have no state of their own."""
+    own = old.get("nodes")
+    own = own if isinstance(own, Mapping) else {}
+    keys = {node["gpu_node_name"]: key for key, node in (old.get("gpu_nodes") or {}).items()}
+    return any(
+        power_of(node.state) == "STOPPED" and "state" not in own.get(keys[node.gpu_node_name], {})
+        for node in stored_nodes(old) or ()
+    )
 
 
 def pool_changes(old: Values, declared: Values) -> Iterator[FieldChange]:

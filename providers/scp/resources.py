@@ -32,6 +32,16 @@ OnBusy = Literal[
     "evict",
 ]
 
+Days = Literal[
+    "mon",
+    "tue",
+    "wed",
+    "thu",
+    "fri",
+    "sat",
+    "sun",
+]
+
 
 class NodeArguments(TypedDict):
     """One node of a pool, where it differs from the others."""
@@ -99,6 +109,20 @@ class PoolScaleDownArguments(TypedDict):
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
 
 
+class ScheduleArguments(TypedDict):
+    """The hours in which something runs; outside of them `gpuform expire` stops it."""
+
+    # The days on which it starts; all when not declared.
+    days: NotRequired[pulumi.Input[Sequence[pulumi.Input[Days]]] | None]
+    # When it starts, by the clock of time_zone.
+    start: pulumi.Input[str]
+    # When it stops: on the next day where that is not after start; 24:00 is midnight.
+    stop: pulumi.Input[str]
+    # IANA name of the time zone. A time that its clocks skip is the moment when they jump; of one
+    # that they show twice, start is the first and stop the second.
+    time_zone: pulumi.Input[str]
+
+
 class NodePoolArguments(TypedDict):
     """GPU nodes that are made and kept together in one fabric of one vendor pool."""
 
@@ -144,6 +168,16 @@ class NodePoolArguments(TypedDict):
     init_script: NotRequired[pulumi.Input[str] | None]
     # Tags that new nodes get; later, the Resource Manager's. (holds for what is made later)
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
+    # When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a moment with its
+    # offset. Told by every plan from a week before. (recorded, nothing is sent)
+    expires: NotRequired[pulumi.Input[str] | None]
+    # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
+    # hours. A replacement counts anew. (recorded, nothing is sent)
+    ttl: NotRequired[pulumi.Input[str] | None]
+    # The hours in which it runs: `gpuform expire` stops it when they end, and starts it when they
+    # begin. Being stopped in between is no drift, and `up` starts nothing. (recorded, nothing is
+    # sent)
+    schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
 
 
 class GpuNodeArguments(TypedDict):
@@ -182,6 +216,16 @@ class GpuNodeArguments(TypedDict):
     init_script: NotRequired[pulumi.Input[str] | None]
     # Tags that new nodes get; later, the Resource Manager's. (holds for what is made later)
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
+    # When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a moment with its
+    # offset. Told by every plan from a week before. (recorded, nothing is sent)
+    expires: NotRequired[pulumi.Input[str] | None]
+    # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
+    # hours. A replacement counts anew. (recorded, nothing is sent)
+    ttl: NotRequired[pulumi.Input[str] | None]
+    # The hours in which it runs: `gpuform expire` stops it when they end, and starts it when they
+    # begin. Being stopped in between is no drift, and `up` starts nothing. (recorded, nothing is
+    # sent)
+    schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
 
 
 class FabricArguments(TypedDict):
@@ -219,6 +263,9 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     os_user_password: pulumi.Output[str]
     init_script: pulumi.Output[str | None]
     tags: pulumi.Output[dict[str, str] | None]
+    expires: pulumi.Output[str | None]
+    ttl: pulumi.Output[str | None]
+    schedule: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     gpu_nodes: pulumi.Output[dict[str, dict[str, Any]]]
@@ -254,6 +301,9 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     os_user_password: pulumi.Output[str]
     init_script: pulumi.Output[str | None]
     tags: pulumi.Output[dict[str, str] | None]
+    expires: pulumi.Output[str | None]
+    ttl: pulumi.Output[str | None]
+    schedule: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     policy_ip: pulumi.Output[str | None]

@@ -18,15 +18,19 @@ from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import ApiError, Conflict, GpuformError, NotFound, NotReady
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
+from gpuform.providers.tensorone.access import cluster_access
 from gpuform.providers.tensorone.client import client_for
 from gpuform.providers.tensorone.course import Course, out_of_stock
 from gpuform.providers.tensorone.footprint import cluster_footprint
 from gpuform.providers.tensorone.freshness import Sighting
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
 from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.tensorone import requests
@@ -34,7 +38,7 @@ from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
 from gpuform.schemas.tensorone.moments import unix_time
 from gpuform.schemas.tensorone.outputs import ClusterOutputs
 from gpuform.schemas.tensorone.statuses import AT_REST, ClusterStatus
-from gpuform.schemas.tensorone.termination import stopped_by
+from gpuform.schemas.tensorone.termination import credit_of, stopped_by
 from gpuform.schemas.values import UNKNOWN
 
 BY_START: Final = (*CONFIGURED, "restore_snapshot")
@@ -209,11 +213,17 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     actions = ClusterActions
     gpus_field = "gpu_count"
     planned = frozenset({"state", *BY_START})
+    power = Power("state", "running", "stopped")
 
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """At the platform's own rate while that holds."""
         return cluster_footprint(values, seen)
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+        """Its one host by SSH, and its mapped ports."""
+        return cluster_access(seen)
 
     @classmethod
     def in_use(cls, settings: Settings, id_: str) -> float | None:
@@ -228,6 +238,21 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         if used is None:
             raise GpuformError(f"tensorone: the answer about {id_} tells no use of its GPUs")
         return used / 100
+
+    @classmethod
+    def is_off(cls, seen: Mapping[str, Any]) -> bool:
+        """Stopped, by whom ever."""
+        return seen.get("status") in (ClusterStatus.STOPPED, ClusterStatus.STOPPING)
+
+    @classmethod
+    def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
+        """What the text of its status says."""
+        return credit_of(seen)
+
+    @classmethod
+    def created_at(cls, seen: Mapping[str, Any]) -> float | None:
+        """By the platform."""
+        return unix_time(seen.get("created_at"))
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:

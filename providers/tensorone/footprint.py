@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from gpuform.providers.declared import EXPIRES, names_in, not_known, number_of, text_of
 from gpuform.schemas.footprint import Billing, Expense, Footprint
+from gpuform.schemas.lifetime import has_end
 from gpuform.schemas.values import UNKNOWN, same
 
 _PRICED: Final = (
@@ -25,7 +26,7 @@ def cluster_footprint(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Foo
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
         tags=tags,
-        expires=EXPIRES in tags or _ends(values.get("auto_terminate")),
+        expires=has_end(values) or EXPIRES in tags or _ends(values.get("auto_terminate")),
         running=runs,
         unknown=not_known(
             values, region="region", gpu_types="gpu_type", tags="tags", expires="auto_terminate"

@@ -18,6 +18,16 @@ Protocol = Literal[
     "udp",
 ]
 
+Days = Literal[
+    "mon",
+    "tue",
+    "wed",
+    "thu",
+    "fri",
+    "sat",
+    "sun",
+]
+
 GpuType = Literal[
     "A100",
     "H100",
@@ -64,6 +74,20 @@ class AutoTerminateArguments(TypedDict):
     max_runtime_hours: NotRequired[pulumi.Input[int] | None]
     # At this cost, in USD.
     cost_limit_usd: NotRequired[pulumi.Input[float] | None]
+
+
+class ScheduleArguments(TypedDict):
+    """The hours in which something runs; outside of them `gpuform expire` stops it."""
+
+    # The days on which it starts; all when not declared.
+    days: NotRequired[pulumi.Input[Sequence[pulumi.Input[Days]]] | None]
+    # When it starts, by the clock of time_zone.
+    start: pulumi.Input[str]
+    # When it stops: on the next day where that is not after start; 24:00 is midnight.
+    stop: pulumi.Input[str]
+    # IANA name of the time zone. A time that its clocks skip is the moment when they jump; of one
+    # that they show twice, start is the first and stop the second.
+    time_zone: pulumi.Input[str]
 
 
 class ClusterArguments(TypedDict):
@@ -118,6 +142,16 @@ class ClusterArguments(TypedDict):
     final_snapshot: NotRequired[pulumi.Input[bool] | None]
     # Name of that snapshot. (in place, write-only)
     final_snapshot_name: NotRequired[pulumi.Input[str] | None]
+    # When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a moment with its
+    # offset. Told by every plan from a week before. (recorded, nothing is sent)
+    expires: NotRequired[pulumi.Input[str] | None]
+    # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
+    # hours. A replacement counts anew. (recorded, nothing is sent)
+    ttl: NotRequired[pulumi.Input[str] | None]
+    # The hours in which it runs: `gpuform expire` stops it when they end, and starts it when they
+    # begin. Being stopped in between is no drift, and `up` starts nothing. (recorded, nothing is
+    # sent)
+    schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
 
 
 class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
@@ -147,6 +181,9 @@ class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
     restore_snapshot: pulumi.Output[str | None]
     final_snapshot: pulumi.Output[bool | None]
     final_snapshot_name: pulumi.Output[str | None]
+    expires: pulumi.Output[str | None]
+    ttl: pulumi.Output[str | None]
+    schedule: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]
@@ -158,6 +195,7 @@ class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
     proxy_url: pulumi.Output[str | None]
     port_urls: pulumi.Output[dict[str, str]]
     ssh_command: pulumi.Output[str | None]
+    ssh_connection: pulumi.Output[dict[str, Any] | None]
     availability_zone: pulumi.Output[str | None]
     storage_type: pulumi.Output[str | None]
     gpu_health: pulumi.Output[str | None]

@@ -5,7 +5,12 @@ from typing import Any, Final
 
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
-from gpuform.schemas.tensorone.outputs import AlertOutputs, ClusterOutputs, SnapshotOutputs
+from gpuform.schemas.tensorone.outputs import (
+    AlertOutputs,
+    ClusterOutputs,
+    SnapshotOutputs,
+    SshConnectionOutputs,
+)
 from gpuform.schemas.tensorone.statuses import AT_REST, FAILED
 
 _LIMITS: Final = ("enabled", "idle_minutes", "max_runtime_hours", "cost_limit_usd")
@@ -124,7 +129,8 @@ def _limits(limits: wire.AutoTerminate | None, *, is_declared: bool) -> dict[str
 
 
 def _addresses(network: wire.Network) -> dict[str, Any]:
-    command = network.ssh_connection.connection_string
+    ssh = network.ssh_connection
+    command = ssh.connection_string
     return {
         "private_ip": network.private_ip,
         "public_ip": network.public_ip,
@@ -133,6 +139,11 @@ def _addresses(network: wire.Network) -> dict[str, Any]:
             str(each.internal_port): each.url for each in network.port_mappings if each.url
         },
         "ssh_command": command.get_secret_value() if command else None,
+        "ssh_connection": SshConnectionOutputs(
+            host=ssh.host, port=ssh.port or 22, username=ssh.username
+        )
+        if ssh.host
+        else None,
     }
 
 

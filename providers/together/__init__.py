@@ -1,15 +1,20 @@
-"""Together's GPU clusters and shared volumes as Pulumi resources."""
+"""Together's GPU clusters, shared volumes and volume claims as Pulumi resources."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuform.providers.together.regions import get_regions
-    from gpuform.providers.together.resources import Cluster, SharedVolume
+    from gpuform.providers.together.resources import Cluster, SharedVolume, VolumeClaim
 
-__all__ = ["Cluster", "SharedVolume", "get_regions"]
+__all__ = ["Cluster", "SharedVolume", "VolumeClaim", "get_regions"]
 
-_MODULES = {"Cluster": "resources", "SharedVolume": "resources", "get_regions": "regions"}
+_MODULES = {
+    "Cluster": "resources",
+    "SharedVolume": "resources",
+    "VolumeClaim": "resources",
+    "get_regions": "regions",
+}
 
 
 def __getattr__(name: str) -> Any:

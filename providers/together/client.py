@@ -10,7 +10,13 @@ from urllib.parse import quote
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.answers import ErrorAnswers
-from gpuform.providers.errors import MissingCredentials
+from gpuform.providers.errors import (
+    Conflict,
+    InvalidRequest,
+    MissingCredentials,
+    NotFound,
+    PermissionDenied,
+)
 from gpuform.providers.http import ApiClient, Retry
 from gpuform.providers.listing import Listing
 from gpuform.providers.probing import Answered, ask_once
@@ -30,8 +36,10 @@ KEY_CONFIG = "together:apiKey"
 
 _CLUSTERS = "/compute/clusters"
 _VOLUMES = "/compute/clusters/storage/volumes"
+_NOBODY = "00000000-0000-0000-0000-000000000000"
 _HINTS = {
     401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
+    402: "add credit to the account, then run it again",
     403: "a Member key can only read: use an Admin key",
 }
 
@@ -50,14 +58,15 @@ class TogetherClient:
             base_url,
             errors=ErrorAnswers(
                 "together",
-                secrets=(key,) if key else (),
+                secrets=self.secrets,
                 hints=_HINTS,
                 is_capacity=is_out_of_stock,
             ),
             headers=self._headers,
             transport=transport,
         )
-        self._lock = threading.Lock()
+        self._lock, self._role_lock = threading.Lock(), threading.Lock()
+        self._may_write: bool | None = None
         self._clusters: dict[str | None, Listing[wire.Cluster]] = {}
         self._volumes: dict[str | None, Listing[wire.Volume]] = {}
         self._rhythms: dict[float, Rhythm] = {}
@@ -79,6 +88,11 @@ class TogetherClient:
                     lambda: self.volumes(project_id), self.volume, lambda each: each.volume_id
                 )
             return self._volumes[project_id]
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no message may contain."""
+        return (self._key,) if self._key else ()
 
     def rhythm(self, interval: float) -> Rhythm:
         """The beat of all that wait for this client's objects at an interval, in seconds."""
@@ -140,6 +154,24 @@ class TogetherClient:
         """The cheapest look that needs the key. Raises what is wrong with it, or with the way."""
         return ask_once(self._api, "GET", _CLUSTERS)
 
+    def may_write(self) -> bool:
+        """Whether the key is an Admin's, not a Member's (Together reference, 'Roles').
+
+        The API has nothing that tells a role. It is asked, once, to change nothing of a cluster
+        that cannot exist: who may write gets another answer than 403.
+        """
+        with self._role_lock:
+            if self._may_write is None:
+                try:
+                    self._api.request("PUT", _at(_CLUSTERS, _NOBODY), body={}, retry=Retry.NEVER)
+                except PermissionDenied:
+                    self._may_write = False
+                except (NotFound, InvalidRequest, Conflict):
+                    self._may_write = True
+                else:
+                    self._may_write = True
+            return self._may_write
+
     def close(self) -> None:
         """Closes its connections; it may be used again."""
         self._api.close()
@@ -162,6 +194,19 @@ def base_url(settings: Settings) -> str:
     """The API's address, ending in /v1."""
     url = (settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL).rstrip("/")
     return url if url.endswith("/v1") else f"{url}/v1"
+
+
+def write_refusal(settings: Settings) -> str | None:
+    """Why the key of these settings may not change clusters and volumes; None when it may.
+
+    Raises GpuformError when that cannot be asked.
+    """
+    if client_for(settings).may_write():
+        return None
+    return (
+        "the Together key is a Member's, and the role Member may only look at clusters and "
+        f"volumes: use an Admin's key ({KEY_VARIABLE}, or {KEY_CONFIG})"
+    )
 
 
 _clients: "dict[tuple[str, str | None, httpx.BaseTransport | None], TogetherClient]" = {}

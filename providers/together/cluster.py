@@ -7,7 +7,7 @@ no "Failed" status, so failure is read from phases and nodes.
 import base64
 import binascii
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,11 +21,15 @@ from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
 from gpuform.providers.together import regions
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.access import cluster_access
+from gpuform.providers.together.client import client_for, write_refusal
+from gpuform.providers.together.credit import cluster_credit
 from gpuform.providers.together.footprint import cluster_footprint
 from gpuform.providers.together.shrinking import Shrinking, scale_down_of
 from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
+from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.models import Problem, WireModel
@@ -39,6 +43,7 @@ from gpuform.schemas.together.statuses import (
     CLUSTER_STUCK,
     FAILED_CLUSTER_PHASES,
     FAILED_NODE_PHASES,
+    PAUSED_PHASES,
     ClusterStatus,
     VolumeStatus,
 )
@@ -311,9 +316,29 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     gpus_field = "num_gpus"
 
     @classmethod
+    def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:
+        """Compute on demand is paused, reserved compute is not."""
+        return cluster_credit(values, seen)
+
+    @classmethod
+    def write_refusal(cls, settings: Settings) -> str | None:
+        """Clusters and volumes are of the control plane, which a Member may only see."""
+        return write_refusal(settings)
+
+    @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """GPUs by the way they are paid for, and a volume that comes with it."""
         return cluster_footprint(values, seen)
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:
+        """Its kubeconfig, its workers by SSH, and Slurm's login node."""
+        return cluster_access(seen)
+
+    @classmethod
+    def created_at(cls, seen: Mapping[str, Any]) -> float | None:
+        """By the platform."""
+        return unix_time(seen.get("created_at"))
 
     @classmethod
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:
@@ -385,6 +410,8 @@ def look_at(cluster: wire.Cluster, num_gpus: int, *, is_elastic: bool = False) -
         duration_hours=cluster.duration_hours,
         created_at=cluster.created_at,
         first_ready_at=cluster.first_ready_at,
+        paused_at=_paused_at(cluster),
+        reserved_until=cluster.reservation_end_time,
     )
     return Look(Observed(_inputs(cluster), outputs), phase, done=done, failed=failed)
 
@@ -484,8 +511,19 @@ def _failure(cluster: wire.Cluster) -> str | None:
 
 
 def _last_phase(transitions: Sequence[wire.PhaseTransition]) -> str:
-    last = max(transitions, key=lambda each: unix_time(each.transition_time) or 0, default=None)
+    last = _last(transitions)
     return last.phase if last else ""
+
+
+def _last(transitions: Iterable[wire.PhaseTransition]) -> wire.PhaseTransition | None:
+    return max(transitions, key=lambda each: unix_time(each.transition_time) or 0, default=None)
+
+
+def _paused_at(cluster: wire.Cluster) -> str | None:
+    """When the phase began that a pause is told by; None for what is not paused."""
+    phase = PAUSED_PHASES.get(cluster.status)
+    last = _last(each for each in cluster.phase_transitions if each.phase == phase)
+    return last.transition_time if last else None
 
 
 def _driver_version(cluster: wire.Cluster) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gpuform.providers.declared import not_known, number_of, text_of
 from gpuform.schemas.footprint import Billing, Expense, Footprint
+from gpuform.schemas.lifetime import has_end
 from gpuform.schemas.together.statuses import ClusterStatus
 from gpuform.schemas.values import UNKNOWN
 
@@ -24,11 +25,11 @@ def cluster_footprint(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Foo
     place = {**values, **_placed(seen)}
     region, gpu_type = text_of(place, "region"), text_of(place, "gpu_type")
     billing_type = text_of(values, "billing_type")
-    ends = any(values.get(name) for name in ("duration_days", "reservation_end_time"))
+    reserved = any(values.get(name) for name in ("duration_days", "reservation_end_time"))
     return Footprint(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
-        expires=ends and billing_type != "ON_DEMAND",
+        expires=has_end(values) or (reserved and billing_type != "ON_DEMAND"),
         running=text_of(seen, "status") in _RUNNING,
         reserved=billing_type == "RESERVED",
         unknown=not_known(place, region="region", gpu_types="gpu_type", expires="duration_days"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from gpuform.providers.actions import Settings
+from gpuform.providers.actions import lookup_settings
 from gpuform.providers.call import Call
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
@@ -33,9 +33,7 @@ def get_regions() -> Sequence[Region]:
     Uses the credentials of the environment, else of the running program's configuration
     (`together:apiKey`). Raises GpuformError when the platform does not answer.
     """
-    from pulumi.runtime import get_config  # noqa: PLC0415 - only a program has a configuration
-
-    return client_for(Settings(config=get_config)).regions()
+    return client_for(lookup_settings()).regions()
 
 
 def problems(client: TogetherClient, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:

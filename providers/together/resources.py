@@ -3,7 +3,7 @@
 Generated from the input models: python -m gpuform.providers.codegen
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
 import pulumi
@@ -11,8 +11,9 @@ import pulumi
 from gpuform.providers.resource import PlatformResource
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
+from gpuform.providers.together.volume_claim import VolumeClaimLifecycle
 
-__all__ = ["Cluster", "SharedVolume"]
+__all__ = ["Cluster", "SharedVolume", "VolumeClaim"]
 
 LoadBalancer = Literal[
     "NONE",
@@ -49,6 +50,13 @@ BillingType = Literal[
 ClusterType = Literal[
     "KUBERNETES",
     "SLURM",
+]
+
+AccessModes = Literal[
+    "ReadWriteOnce",
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOncePod",
 ]
 
 
@@ -304,9 +312,37 @@ class ClusterArguments(TypedDict):
     # tried in their order, then all again every minute for wait_minutes; growing a cluster waits,
     # too. (nothing)
     on_no_capacity: NotRequired[pulumi.Input[OnNoCapacityArguments] | None]
+    # When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a moment with its
+    # offset. Told by every plan from a week before. (recorded, nothing is sent)
+    expires: NotRequired[pulumi.Input[str] | None]
+    # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
+    # hours. A replacement counts anew. (recorded, nothing is sent)
+    ttl: NotRequired[pulumi.Input[str] | None]
     # gpuform's own, never sent: which nodes go when num_gpus shrinks, and what is done about jobs
     # on them. They are cordoned first, and removed when no job runs on them. (nothing)
     scale_down: NotRequired[pulumi.Input[ClusterScaleDownArguments] | None]
+
+
+class VolumeClaimArguments(TypedDict):
+    """A claim of a cluster's pods on storage: on a shared volume, or on their node's NVMe."""
+
+    # Cluster whose pods use it. (replaces)
+    cluster_id: pulumi.Input[str] | PlatformResource
+    # Name of the claim, which pods mount it by. (replaces)
+    name: pulumi.Input[str]
+    # Namespace of the pods that use it. (replaces)
+    namespace: NotRequired[pulumi.Input[str] | None]
+    # Size as Kubernetes writes it, such as 10Gi; only grows, once it is bound. (in place,
+    # grow-only)
+    storage: pulumi.Input[str]
+    # Name of the cluster's shared volume that it is bound to. (replaces)
+    volume_name: NotRequired[pulumi.Input[str] | None]
+    # Storage class that makes a volume for it: local-storage-class is local NVMe. (replaces)
+    storage_class_name: NotRequired[pulumi.Input[str] | None]
+    # Who may mount it: by default ReadWriteMany with volume_name, else ReadWriteOnce. (replaces)
+    access_modes: NotRequired[pulumi.Input[Sequence[pulumi.Input[AccessModes]]] | None]
+    # Labels of the claim.
+    labels: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
 
 
 class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
@@ -343,6 +379,8 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     slurm_image: pulumi.Output[str | None]
     slurm_shm_size_gib: pulumi.Output[int | None]
     on_no_capacity: pulumi.Output[dict[str, Any] | None]
+    expires: pulumi.Output[str | None]
+    ttl: pulumi.Output[str | None]
     scale_down: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
@@ -358,6 +396,8 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     duration_hours: pulumi.Output[int | None]
     created_at: pulumi.Output[str | None]
     first_ready_at: pulumi.Output[str | None]
+    paused_at: pulumi.Output[str | None]
+    reserved_until: pulumi.Output[str | None]
 
     def __init__(
         self,
@@ -388,5 +428,35 @@ class SharedVolume(PlatformResource, module="gpuform.together", name="SharedVolu
         resource_name: str,
         opts: pulumi.ResourceOptions | None = None,
         **arguments: Unpack[SharedVolumeArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
+
+
+class VolumeClaim(PlatformResource, module="gpuform.together", name="VolumeClaim"):
+    """A claim of a cluster's pods on storage: on a shared volume, or on their node's NVMe."""
+
+    _lifecycle = VolumeClaimLifecycle
+
+    cluster_id: pulumi.Output[str]
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str | None]
+    storage: pulumi.Output[str]
+    volume_name: pulumi.Output[str | None]
+    storage_class_name: pulumi.Output[str | None]
+    access_modes: pulumi.Output[list[str] | None]
+    labels: pulumi.Output[dict[str, str] | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    status: pulumi.Output[str]
+    uid: pulumi.Output[str]
+    capacity: pulumi.Output[str | None]
+    bound_volume: pulumi.Output[str | None]
+    created_at: pulumi.Output[str | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[VolumeClaimArguments],
     ) -> None:
         super().__init__(resource_name, opts, **arguments)

@@ -10,10 +10,12 @@ from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.together import regions
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import client_for, write_refusal
+from gpuform.providers.together.credit import volume_credit
 from gpuform.providers.together.footprint import volume_footprint
 from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.together import wire
@@ -133,6 +135,16 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     outputs = SharedVolumeOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
     actions = SharedVolumeActions
+
+    @classmethod
+    def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
+        """Access to it goes last."""
+        return volume_credit(seen)
+
+    @classmethod
+    def write_refusal(cls, settings: Settings) -> str | None:
+        """Clusters and volumes are of the control plane, which a Member may only see."""
+        return write_refusal(settings)
 
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:  # noqa: ARG003 - a hook

@@ -5,10 +5,12 @@ Fabric Members') and, where it has no rules, from the official Terraform provide
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import (
     AtCreate,
@@ -161,6 +163,9 @@ class _MadeInputs(InputModel):
         description="Tags that new nodes get; later, the Resource Manager's.",
         examples=[{"team": "research"}],
     )
+    expires: Expires = None
+    ttl: Ttl = None
+    schedule: Schedule = None
 
 
 class KubernetesInputs(InputModel):
@@ -287,7 +292,7 @@ class NodePoolInputs(_MadeInputs, _PoolInputs):
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return node_pool_problems(values)
+        return chain(node_pool_problems(values), lifetime_problems(values))
 
     @classmethod
     def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -336,7 +341,7 @@ class GpuNodeInputs(_MadeInputs, _OneInputs):
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return gpu_node_problems(values)
+        return chain(gpu_node_problems(values), lifetime_problems(values))
 
     @classmethod
     def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,12 @@ update request (PUT); that a field can change in place by it is our reading.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import (
     Default,
@@ -167,7 +169,10 @@ class ClusterInputs(InputModel):
         description="Name of that snapshot.",
         examples=["before-the-end"],
     )
+    expires: Expires = None
+    ttl: Ttl = None
+    schedule: Schedule = None
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return cluster_problems(values)
+        return chain(cluster_problems(values), lifetime_problems(values))

@@ -30,6 +30,12 @@ class SnapshotOutputs(_Part):
     created_at: str | None = Field(default=None, description="When it was made.")
 
 
+class SshConnectionOutputs(_Part):
+    host: str = Field(description="Host to log in to.")
+    port: int = Field(default=22, description="Port of its SSH server.")
+    username: str | None = Field(default=None, description="Who logs in.")
+
+
 class ClusterOutputs(OutputModel):
     """A cluster as the platform shows it. Times are the platform's own text.
 
@@ -53,6 +59,9 @@ class ClusterOutputs(OutputModel):
     )
     ssh_command: Annotated[str | None, Secret] = Field(
         default=None, repr=False, description="Command that logs in as root."
+    )
+    ssh_connection: Annotated[SshConnectionOutputs | None, Secret] = Field(
+        default=None, repr=False, description="The same in parts."
     )
     availability_zone: str | None = Field(default=None, description="Where in the region it is.")
     storage_type: str | None = Field(default=None, description="Kind of storage, such as nvme.")

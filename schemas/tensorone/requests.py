@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.lifetime import FIELDS as LIFETIME
 from gpuform.schemas.tensorone.inputs import UPDATED, ClusterInputs
 
 Body = dict[str, Any]
 
-OWN: Final = frozenset({"state", "restore_snapshot", "final_snapshot", "final_snapshot_name"})
-"""Inputs that are parts of other requests than a create."""
+OWN: Final = frozenset(
+    {"state", "restore_snapshot", "final_snapshot", "final_snapshot_name", *LIFETIME}
+)
+"""Inputs that are no parts of a create: of other requests, or gpuform's own."""
 
 SECRET_MEMBERS: Final = ("environment_variables",)
 """Members of bodies whose values no message may have."""

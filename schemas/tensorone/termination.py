@@ -5,13 +5,15 @@ reached the limit, or when the text of its status says so.
 """
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from gpuform.schemas.credit import Credit, CreditState
 from gpuform.schemas.tensorone.statuses import ClusterStatus
 from gpuform.schemas.tensorone.wire import AutoTerminate, Cluster, Cost
 
 _TOLD: Final = re.compile(r"auto[- _]?terminat", re.IGNORECASE)
+_CREDIT: Final = re.compile(r"insufficient[ _]credit|(no|out of) credit", re.IGNORECASE)
 _ROUNDING: Final = 0.01
 """Hours: durations come with two decimals."""
 
@@ -29,6 +31,21 @@ def stopped_by(cluster: Cluster) -> str | None:
         return f"auto-termination, {reached}"
     is_told = _TOLD.search(cluster.status_details.message or "")
     return "auto-termination" if is_told else None
+
+
+def credit_of(seen: Mapping[str, Any]) -> Credit | None:
+    """Whether lack of credit has stopped a cluster of these outputs, by the text of its status.
+
+    The error code INSUFFICIENT_CREDITS is documented; what the status says then is our reading.
+    """
+    status, message = seen.get("status"), str(seen.get("status_message") or "")
+    if status not in (ClusterStatus.STOPPED, ClusterStatus.ERROR) or not _CREDIT.search(message):
+        return Credit(state=CreditState.RUNS) if status else None
+    since = str(seen.get("updated_at") or "")
+    told = f", since {since} at the latest" if since else ""
+    return Credit(
+        state=CreditState.STOPPED, text=f"no credit is left: it is {status}{told}", at=since
+    )
 
 
 def _reached(limits: AutoTerminate, cost: Cost) -> Iterator[str]:

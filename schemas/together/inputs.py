@@ -7,10 +7,12 @@ immutable.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuform.schemas.lifetime import Expires, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import (
     Default,
@@ -100,6 +102,10 @@ class ClusterInputs(InputModel):
     }
     retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "billing_type": {"prepaid": "RESERVED"}
+    }
+    system_names: ClassVar[Mapping[str, str]] = {
+        "schedule": "is not known to Together, which cannot stop a cluster and start it again: "
+        "remove it, declare expires or ttl, or use tensorone.Cluster, scp.NodePool or scp.GpuNode"
     }
 
     cluster_name: Annotated[str, Immutable] = Field(
@@ -259,6 +265,8 @@ class ClusterInputs(InputModel):
             }
         ],
     )
+    expires: Expires = None
+    ttl: Ttl = None
 
     scale_down: Annotated[ClusterScaleDownInputs | None, Local] = Field(
         default=None,
@@ -269,7 +277,7 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return cluster_problems(values)
+        return chain(cluster_problems(values), lifetime_problems(values))
 
     @classmethod
     def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:

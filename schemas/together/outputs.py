@@ -72,6 +72,12 @@ class ClusterOutputs(OutputModel):
     duration_hours: int | None = Field(default=None, description="Length of the reservation.")
     created_at: str | None = Field(default=None, description="When it was made.")
     first_ready_at: str | None = Field(default=None, description="When it was first Ready.")
+    paused_at: str | None = Field(
+        default=None, description="Since when it is paused, while it is: for want of credit."
+    )
+    reserved_until: str | None = Field(
+        default=None, description="When its reservation ends, if it has one."
+    )
 
 
 class SharedVolumeOutputs(OutputModel):

@@ -59,6 +59,11 @@ CLUSTER_PENDING: Final = frozenset(ClusterStatus) - CLUSTER_READY - CLUSTER_FAIL
 FAILED_CLUSTER_PHASES: Final = frozenset(
     {"CLUSTER_PHASE_ACCEPTANCE_TESTS_FAILED", "CLUSTER_PHASE_NCCL_TESTS_FAILED"}
 )
+PAUSED_PHASES: Final[Mapping[str, str]] = {
+    ClusterStatus.PAUSED: "CLUSTER_PHASE_PAUSED",
+    ClusterStatus.ON_DEMAND_COMPUTE_PAUSED: "CLUSTER_PHASE_ON_DEMAND_COMPUTE_PAUSED",
+}
+"""The phase whose beginning says since when a status holds."""
 FAILED_NODE_PHASES: Final = frozenset({"NODE_PHASE_FAILED"})
 
 

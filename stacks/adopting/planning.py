@@ -6,6 +6,7 @@ from itertools import islice
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.forms import FORM_CONFIG, form_of
 from gpuform.providers.intents import Intents
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.adopting.chosen import Key, Wanted
@@ -19,7 +20,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.owners import owners
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, make_urn, name_of
+from gpuform.stacks.engine.urn import make_urn, name_of
 
 _NOTHING = Declaration(Declared(), {})
 
@@ -179,6 +180,7 @@ def _names(place: Place, resources: Iterable[ResourceState]) -> set[tuple[str, s
 
 def _new_target(request: Request, name: str, wanted: Wanted) -> Target:
     stack = request.stack
-    type_ = f"{DYNAMIC_PACKAGE}:dynamic/gpuform.{wanted.platform}:{wanted.kind}"
+    form = form_of(request.settings.config(FORM_CONFIG), stack.name)
+    type_ = form.type_of(wanted.platform, wanted.kind)
     urn = make_urn(stack.name, stack.project.name, request.parent, type_, name)
     return Target(*wanted.key, name, urn)

@@ -32,10 +32,20 @@ _COMMANDS = {
     "refresh": ("run_commands", "Take over what the platforms say of every resource."),
     "drift": ("drift_command", "Show what was changed behind the stack's back."),
     "destroy": ("run_commands", "Delete every resource of the stack."),
+    "expire": (
+        "expire_command",
+        "Destroy what has expired, and stop or start what has running hours.",
+    ),
     "status": (
         "status_command",
         "Show the stack's resources: state, readiness, GPUs, cost, alerts.",
     ),
+    "kubeconfig": (
+        "kubeconfig_command",
+        "Put clusters' credentials into your kubeconfig.",
+    ),
+    "ssh-config": ("ssh_config_command", "Write the stack's machines as hosts for SSH."),
+    "connect": ("connect_command", "Get on a cluster."),
     "logs": (
         "logs_command",
         "Show what happened in a run: what it changed, step by step, and what was said.",
@@ -51,6 +61,10 @@ _COMMANDS = {
     "graph": (
         "graph_command",
         "Draw the stack: clusters with what is in them, volumes and fabrics beside.",
+    ),
+    "manifests": (
+        "manifests_command",
+        "Print the YAML of the stack's volume claims, for those who apply it themselves.",
     ),
     "validate": (
         "validate_command",
@@ -70,6 +84,10 @@ _COMMANDS = {
     "fmt": (
         "fmt_command",
         "Format topology files in place, and print the names of those that changed.",
+    ),
+    "plugin": (
+        "plugin_commands",
+        "Install the provider plugin for the Pulumi CLI, and look after it.",
     ),
     "emulator": ("emulator_commands", "Serve the platforms' APIs on this machine."),
 }

@@ -1,14 +1,17 @@
-"""What a plan costs and what the project's gates say of it, added to every plan of a run."""
+"""What a plan costs, what there is to know and what gates say, added to every plan of a run."""
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from gpuform.providers.actions import Settings
+from gpuform.providers.clock import Clock, clock_from, synchronised
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.steps import Step
 from gpuform.stacks.engine.values import unwrap_secrets
+from gpuform.stacks.expiry.noticing import notices_of_steps
 from gpuform.stacks.gates.busy import Monitoring
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import project_gates
@@ -22,6 +25,7 @@ class Appraiser:
 
     book: PriceBook
     keeper: Keeper
+    clock: Clock
 
     @classmethod
     def of(cls, stack: Stack, environ: Mapping[str, str], allowed: Collection[str]) -> Self:
@@ -32,20 +36,26 @@ class Appraiser:
         gates = project_gates(directory)
         monitoring = Monitoring(settings, ids)
         keeper = Keeper(gates, allowed, stack.project.program, monitoring)
-        return cls(PriceBook.read(directory), keeper)
+        return cls(PriceBook.read(directory), keeper, synchronised(clock_from(environ)))
 
     @classmethod
     def of_prices(cls, stack: Stack) -> Self:
         """The price book alone, for runs that change nothing on a platform."""
-        return cls(PriceBook.read(stack.project.directory), Keeper((), (), stack.project.program))
+        keeper = Keeper((), (), stack.project.program)
+        return cls(
+            PriceBook.read(stack.project.directory), keeper, synchronised(clock_from(os.environ))
+        )
 
     @property
     def has_gates(self) -> bool:
         return bool(self.keeper.gates)
 
     def appraised(self, plan: Plan, steps: Iterable[Step]) -> Plan:
-        """The plan with costs and gates; `steps` are all those of the run that made it."""
-        return self.keeper.judged(with_costs(plan, steps, self.book))
+        """The plan with costs, notices and gates; `steps` are all those of the run that made it."""
+        steps = list(steps)
+        notices = notices_of_steps(steps, self.clock.now())
+        plan = with_costs(plan, steps, self.book).model_copy(update={"notices": notices})
+        return self.keeper.judged(plan)
 
 
 def config_of(stack: Stack) -> dict[str, str]:

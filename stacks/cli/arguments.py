@@ -9,7 +9,7 @@ from gpuform.stacks.engine.targeting import Selection, UrnPatterns
 
 @dataclass(frozen=True, slots=True)
 class RunArguments:
-    """`preview`, `up`, `refresh` or `destroy`.
+    """`preview`, `up`, `refresh`, `destroy` or `expire`.
 
     `parallel` None: the engine's own limit. `allow` holds names of permissions, as given;
     `target`, `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is
@@ -18,7 +18,7 @@ class RunArguments:
     history.
     """
 
-    operation: Literal["update", "refresh", "destroy"]
+    operation: Literal["update", "refresh", "destroy", "expire"]
     preview_only: bool = False
     yes: bool = False
     skip_preview: bool = False
@@ -55,7 +55,7 @@ class RunArguments:
     @property
     def command(self) -> str:
         """The command's name, for messages."""
-        if self.preview_only:
+        if self.preview_only and self.operation == "update":
             return "preview"
         return "up" if self.operation == "update" else self.operation
 

@@ -1,13 +1,11 @@
 """`gpuform doctor`: everything that a run needs, looked at, and what to do where it is wrong."""
 
-import json
 import os
 from pathlib import Path
 
 import click
 
 from gpuform.stacks.cli.emulating import emulator_for
-from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.session import session, stack_flags
 
 
@@ -31,29 +29,13 @@ def doctor(as_json: bool, emulate: bool) -> int:
       gpuform doctor
       gpuform doctor --stack prod --json
     """
-    from gpuform.stacks.cli.interpreter import interpreter_of  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.findings_view import show_findings  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.interpreter import interpreter_of  # noqa: PLC0415 - as above
     from gpuform.stacks.doctor.examining import examine  # noqa: PLC0415 - as above
-    from gpuform.stacks.doctor.findings import Level  # noqa: PLC0415 - as above
-    from gpuform.stacks.doctor.text import findings_lines  # noqa: PLC0415 - as above
 
     with session() as current, emulator_for(_project_folder(), wanted=emulate):
         found = examine(Path.cwd(), os.environ, current.stack, interpreter_of)
-        failed = any(finding.level is Level.PROBLEM for finding in found)
-        if as_json:
-            rows = [
-                {
-                    "area": each.area,
-                    "level": str(each.level),
-                    "text": each.text,
-                    "remedy": each.remedy,
-                }
-                for each in found
-            ]
-            document = {"ok": not failed, "findings": rows}
-            current.screen.print(json.dumps(document, indent=2, ensure_ascii=False))
-        else:
-            current.screen.print("\n".join(findings_lines(found, current.screen.paint)))
-        return FAILED if failed else SUCCESS
+        return show_findings(found, current.screen, as_json=as_json)
 
 
 def _project_folder() -> Path:

@@ -16,6 +16,7 @@ POLICY_VIOLATION: Final = 5
 STACK_NOT_FOUND: Final = 6
 UNEXPECTED_CHANGES: Final = 7
 ABANDONED: Final = 8
+OUT_OF_CREDIT: Final = 9
 INTERNAL_ERROR: Final = 255
 
 _REPORT: Final = "Please report it with the output of the same command with --verbose."

@@ -17,6 +17,11 @@ emulate_flag = click.option(
     is_flag=True,
     help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
 )
+offline_flag = click.option(
+    "--offline",
+    is_flag=True,
+    help="Ask no platform: take what the state has, which may be out of date.",
+)
 parallel_flag = click.option(
     "--parallel",
     "-p",

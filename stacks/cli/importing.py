@@ -5,7 +5,7 @@ the next one, or any `up`, goes on from what the files and the state say.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,12 +17,14 @@ from gpuform.stacks.adopting.planning import Adoption, Target, adoption_of
 from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import ImportArguments, RunArguments
 from gpuform.stacks.cli.emulating import emulator_for
+from gpuform.stacks.cli.expiring import Expiry
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.import_choices import request_of
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import warn_of_recovery, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
+from gpuform.stacks.cli.rights import Rights
 from gpuform.stacks.cli.running import Run, view_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import unwinding
@@ -129,8 +131,23 @@ class _Import:
             parallel=self.arguments.parallel,
             target=tuple(each.urn for each in targets),
         )
-        view = view_of(arguments, self.session, Appraiser.of_prices(stack))
-        Run(arguments, self.session, stack, self.lock, [], view, judge=_refuse_changes).go()
+        self._command(arguments, stack, _refuse_changes).go()
+
+    def _command(
+        self, arguments: RunArguments, stack: Stack, judge: Callable[[Outcome], None]
+    ) -> Run:
+        appraiser = Appraiser.of_prices(stack)
+        return Run(
+            arguments,
+            self.session,
+            stack,
+            self.lock,
+            log=[],
+            view=view_of(arguments, self.session, appraiser),
+            expiry=Expiry.of(stack, appraiser.clock),
+            rights=Rights.of(stack, self.session.environ),
+            judge=judge,
+        )
 
     def _finish(self, adoption: Adoption, names: Sequence[Target]) -> None:
         """The state has the objects: their entries need no ids any more."""
@@ -150,9 +167,7 @@ class _Import:
                 parallel=self.arguments.parallel,
                 target=tuple(each.urn for each in adopted),
             )
-            stack = self.open()
-            view = view_of(arguments, self.session, Appraiser.of_prices(stack))
-            code = Run(arguments, self.session, stack, self.lock, [], view).go()
+            code = self._command(arguments, self.open(), lambda _outcome: None).go()
         left = len(targets) - len(adopted)
         if left:
             screen.warn(f"error: {counted(left, 'object')} not adopted: run the command again")

@@ -79,6 +79,8 @@ class Record:
         if self._operation == "destroy":
             reason = {"reason": PlanReason.DESTROYED}
             changes = [change.model_copy(update=reason) for change in changes]
+        if self._operation == "expire":
+            changes = [_expired(change) for change in changes]
         plan = Plan.of(project, stack, changes, unchecked=self.unchecked)
         outputs: tuple[OutputChange, ...] = ()
         if self._operation == "update":
@@ -103,3 +105,9 @@ class Record:
             for step in self._done.values()
             if step.change is None and step.op in _REASONS
         ]
+
+
+def _expired(change: ResourceChange) -> ResourceChange:
+    if change.action is not PlanAction.DELETE or change.reason is PlanReason.GONE:
+        return change
+    return change.model_copy(update={"reason": PlanReason.EXPIRED})

@@ -14,11 +14,20 @@ from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.emulating import emulator_for
-from gpuform.stacks.cli.failures import FAILED, POLICY_VIOLATION, SUCCESS, UNEXPECTED_CHANGES
+from gpuform.stacks.cli.expiring import Expiry, untold
+from gpuform.stacks.cli.failures import (
+    FAILED,
+    OUT_OF_CREDIT,
+    POLICY_VIOLATION,
+    SUCCESS,
+    UNEXPECTED_CHANGES,
+)
+from gpuform.stacks.cli.forgetting import forget_deleted
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import warn_of_recovery
 from gpuform.stacks.cli.passphrase import passphrase_of
+from gpuform.stacks.cli.rights import Rights
 from gpuform.stacks.cli.run_log import LogKeeper
 from gpuform.stacks.cli.saved_plans import SavedPlan, bound_of, origin_of, save
 from gpuform.stacks.cli.session import Session
@@ -33,6 +42,7 @@ from gpuform.stacks.engine.event_json import EventLog
 from gpuform.stacks.engine.events import EventBus, Listener
 from gpuform.stacks.engine.lock import StackLock
 from gpuform.stacks.engine.stack import Stack, Workspace
+from gpuform.stacks.expiry.noticing import is_out_of_credit, notices_of_entries
 from gpuform.stacks.gates.evaluating import stopped_by
 from gpuform.stacks.resource_rules import RULES
 from gpuform.stacks.review.gates_text import gate_text
@@ -66,7 +76,9 @@ def run(arguments: RunArguments, session: Session) -> int:
         held.enter_context(_profile(arguments.profile))
         appraiser = Appraiser.of(stack, session.environ, _given(arguments))
         view = view_of(arguments, session, appraiser)
-        run = Run(arguments, session, stack, lock, log, view, saved, has_gates=appraiser.has_gates)
+        ends, rights = Expiry.of(stack, appraiser.clock), Rights.of(stack, session.environ)
+        gated = appraiser.has_gates
+        run = Run(arguments, session, stack, lock, log, view, ends, rights, saved, has_gates=gated)
         return run.go()
 
 
@@ -128,6 +140,8 @@ class Run:
     lock: StackLock | None
     log: list[Listener]
     view: View
+    expiry: Expiry
+    rights: Rights
     saved: SavedPlan | None = None
     judge: Callable[[Outcome], None] = lambda _outcome: None
     has_gates: bool = False
@@ -136,10 +150,10 @@ class Run:
         """The exit code."""
         arguments, saved = self.arguments, self.saved
         bound = saved.bound(arguments, self.stack) if saved else None
-        if saved or arguments.preview_only or self._must_be_judged or not arguments.skip_preview:
+        if not arguments.skip_preview or saved or self._must_be_planned:
             outcome = self._deploy(preview=True)
             if not outcome.succeeded:
-                return FAILED
+                return self._judged(outcome)
             self.judge(outcome)
             if saved and bound:
                 saved.refuse_more(bound, self.view.plan(outcome), outcome)
@@ -151,16 +165,28 @@ class Run:
             if self._must_be_judged and bound is None and arguments.operation == "update":
                 # What is only known later must not be more than what the gates have seen.
                 bound = bound_of(self.view.plan(outcome), arguments, self.stack, outcome)
+            if arguments.operation != "refresh":
+                self.rights.require(outcome)
             if not self._may_go_on(outcome):
                 self.session.screen.print("Nothing was changed.")
                 return FAILED
+            if arguments.operation == "expire":
+                self.expiry.begin(outcome)
         origin = origin_of(self.stack, self.session.environ, arguments.message, saved)
         run = self.stack.begin(arguments.operation, origin)
         keeper = LogKeeper(Stopwatch(clock_from(os.environ)))
         outcome = self._deploy(preview=False, bound=bound, keeper=keeper)
         log = keeper.log(self.view.plan(outcome), self.stack, outcome)
         self.stack.finish(run, outcome, log.model_dump_json(exclude_defaults=True).encode())
+        forget_deleted(self.session, self.stack, outcome.snapshot)
+        self.expiry.settle(outcome)
         return self._judged(outcome)
+
+    @property
+    def _must_be_planned(self) -> bool:
+        """Whether something has to look at the plan, whatever the flags say."""
+        is_refresh = self.arguments.operation == "refresh"
+        return self._must_be_judged or (not is_refresh and self.rights.are_limited)
 
     @property
     def _must_be_judged(self) -> bool:
@@ -198,6 +224,9 @@ class Run:
             tell(f"Plan saved to {path}: `gpuform up --plan {path}` applies it.")
 
     def _judged(self, outcome: Outcome) -> int:
+        if self._is_out_of_credit(outcome):
+            self.session.screen.warn("error: no credit is left: add credit to the account")
+            return OUT_OF_CREDIT
         if not outcome.succeeded:
             return FAILED
         if self.arguments.expect_no_changes and outcome.has_changes:
@@ -208,7 +237,26 @@ class Run:
             )
             self.session.screen.warn(f"error: {happened}")
             return UNEXPECTED_CHANGES
+        if self.arguments.operation == "expire":
+            self._tell_untold(outcome)
+            return self.expiry.exit_code(outcome, preview=self.arguments.preview_only)
         return SUCCESS
+
+    def _is_out_of_credit(self, outcome: Outcome) -> bool:
+        """Whether a platform has refused something for it, or something has stopped for it."""
+        if self.arguments.operation not in ("update", "refresh"):
+            return outcome.out_of_credit
+        there = [each for each in outcome.snapshot.resources if not each.delete]
+        return outcome.out_of_credit or is_out_of_credit(
+            notices_of_entries(there, self.expiry.clock.now())
+        )
+
+    def _tell_untold(self, outcome: Outcome) -> None:
+        for name in untold(outcome):
+            self.session.screen.warn(
+                f"error: {name}: nobody tells when it was made, which its ttl counts from: "
+                "declare expires instead"
+            )
 
     def _deploy(
         self, *, preview: bool, bound: Bound | None = None, keeper: LogKeeper | None = None
@@ -221,11 +269,13 @@ class Run:
             preview=preview,
             refresh=arguments.refresh,
             parallel=arguments.parallel or DEFAULT_PARALLEL,
-            rules=RULES,
+            rules=(*RULES, self.expiry.expired.refused),
             selection=arguments.selection,
             continue_on_error=arguments.continue_on_error,
             bound=bound,
         )
+        if arguments.operation == "expire":
+            options = self.expiry.options(options)
         listeners = [self.view.begin(title), *self.log]
         events = EventBus([*listeners, keeper] if keeper else listeners, self.session.verbose)
         deployment = Deployment(subject, options, events)

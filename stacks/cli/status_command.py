@@ -5,6 +5,7 @@ import json
 import click
 
 from gpuform.stacks.cli.emulating import emulator_for
+from gpuform.stacks.cli.failures import OUT_OF_CREDIT, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
@@ -19,12 +20,13 @@ from gpuform.stacks.cli.session import session, stack_flags
 )
 @emulate_flag
 @stack_flags
-def status(as_json: bool, refresh: bool, emulate: bool) -> None:
+def status(as_json: bool, refresh: bool, emulate: bool) -> int:
     """Show the stack's resources: state, readiness, GPUs, cost, alerts.
 
     It shows what the state says, or with --refresh what the platforms say now. Where Lens is
     configured (LENS_URL or lens:url), idle and busy nodes, the hottest GPUs and the top consumers
-    are shown, too. Nothing is locked and nothing is changed.
+    are shown, too. Nothing is locked and nothing is changed. Exits with 9 when something has
+    stopped because no credit is left.
 
     \b
     Examples:
@@ -34,6 +36,7 @@ def status(as_json: bool, refresh: bool, emulate: bool) -> None:
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.passphrase import passphrase_of  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.status_reading import status_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.expiry.noticing import is_out_of_credit  # noqa: PLC0415 - as above
     from gpuform.stacks.review.status_text import (  # noqa: PLC0415 - as above
         status_document,
         status_lines,
@@ -50,3 +53,4 @@ def status(as_json: bool, refresh: bool, emulate: bool) -> None:
         else:
             lines = status_lines(found, paint=current.screen.paint)
             current.screen.print("\n".join(lines))
+    return OUT_OF_CREDIT if is_out_of_credit(found.notices) else SUCCESS

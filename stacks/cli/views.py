@@ -106,7 +106,12 @@ class EventLines(_Recording):
 _BEAT = 1.0
 """How often, in seconds, a log is looked after that nothing happens in."""
 
-_DOING = {"update": "Updating", "refresh": "Refreshing", "destroy": "Destroying"}
+_DOING = {
+    "update": "Updating",
+    "refresh": "Refreshing",
+    "destroy": "Destroying",
+    "expire": "Expiring",
+}
 
 
 class HumanView(_Recording):

@@ -15,7 +15,15 @@ _FEW: Final = 8
 _DEEPEST: Final = 8
 """Boxes inside each other; what is deeper is drawn beside its own."""
 
-_KINDS: Final = ("Cluster", "NodePool", "GpuNode", "Fabric", "SharedVolume", "HealthGate")
+_KINDS: Final = (
+    "Cluster",
+    "NodePool",
+    "GpuNode",
+    "Fabric",
+    "SharedVolume",
+    "VolumeClaim",
+    "HealthGate",
+)
 
 
 @dataclass(slots=True, eq=False)

@@ -164,6 +164,7 @@ class Backend:
             *(f"{name}.attrs" for name in names),
             layout.folder("stacks", project, f"{stack}.pulumi-tags"),
             layout.own(project, stack, "passphrase-change"),
+            layout.own(project, stack, "expired"),
             *(entry.name for entry in history),
         )
         self.journal(project, stack).remove()
@@ -181,6 +182,7 @@ class Backend:
                 self._move(entry.name, f"{target}/{new}-{rest}")
         tags = layout.folder("stacks", project, f"{old}.pulumi-tags")
         self._move(tags, layout.folder("stacks", project, f"{new}.pulumi-tags"))
+        self._move(layout.own(project, old, "expired"), layout.own(project, new, "expired"))
 
     def read_own(self, project: str, stack: str, kind: str) -> bytes | None:
         """What gpuform keeps of its own about a stack; Pulumi does not look there."""

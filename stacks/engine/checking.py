@@ -18,10 +18,14 @@ class CheckFailed(EngineError):
 
 
 def checked(
-    host: ProviderHost, registration: Registration, olds: PropertyMap, news: PropertyMap
+    host: ProviderHost,
+    registration: Registration,
+    olds: PropertyMap,
+    news: PropertyMap,
+    provider: str = "",
 ) -> PropertyMap:
-    """The inputs to use. Raises CheckFailed."""
-    inputs, failures = host.check(registration.urn, olds, news)
+    """The inputs to use, as the provider of this reference has them. Raises CheckFailed."""
+    inputs, failures = host.check(registration.urn, olds, news, provider)
     if failures:
         raise CheckFailed([_failure_text(registration, news, f) for f in failures])
     return inputs

@@ -18,7 +18,7 @@ from gpuform.providers.clock import clock_from
 from gpuform.providers.intents import Intents
 from gpuform.providers.tracing import span
 from gpuform.schemas.plan import ResourceChange
-from gpuform.stacks.engine import language, refreshing
+from gpuform.stacks.engine import expiring, language, refreshing
 from gpuform.stacks.engine.bound import Bound
 from gpuform.stacks.engine.deletions import DeletePhase, among
 from gpuform.stacks.engine.errors import EngineError
@@ -31,11 +31,12 @@ from gpuform.stacks.engine.events import (
     Summary,
     Unchecked,
 )
+from gpuform.stacks.engine.expiring import Calendar
 from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.monitor import Engine, Monitor, Target
 from gpuform.stacks.engine.owners import Others
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.provider_resource import DefaultProvider
+from gpuform.stacks.engine.provider_resource import DefaultProviders
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.rules import Rule
 from gpuform.stacks.engine.snapshot import SnapshotManager
@@ -44,12 +45,12 @@ from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.step_executor import StepExecutor
 from gpuform.stacks.engine.step_generator import StepGenerator, unchanged
 from gpuform.stacks.engine.steps import Op
-from gpuform.stacks.engine.targeting import Selection
-from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, DYNAMIC_PACKAGE, STACK_TYPE
+from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.value_json import Crypter
 from gpuform.stacks.engine.values import PropertyMap
 
-Operation = Literal["update", "refresh", "destroy"]
+Operation = Literal["update", "refresh", "destroy", "expire"]
 
 DEFAULT_PARALLEL = 256
 """Provider calls at a time: waiting is cheap, and requests are limited per platform."""
@@ -61,7 +62,9 @@ class Options:
 
     `refresh` reads every resource first; `rules` span resources; `selection` limits the run;
     with `continue_on_error` what does not need a failed resource goes on; a run that changes
-    something keeps within the `bound`, if there is one.
+    something keeps within the `bound`, if there is one. The `calendar` says what is due in a run
+    that expires; its selection is what is read before, and dependents of what ends go along only
+    with `target_dependents`.
     """
 
     operation: Operation
@@ -72,6 +75,7 @@ class Options:
     selection: Selection = field(default_factory=Selection)
     continue_on_error: bool = False
     bound: Bound | None = None
+    calendar: Calendar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ class Outcome:
 
     `changes` counts logical operations by Pulumi's names; `planned` says what changes, one entry
     for each of them; `effects` says what is done to which URN; `outputs` are the stack's, those
-    before and those after; `declared` is what the program asked for.
+    before and those after; `declared` is what the program asked for; with
+    `out_of_credit` a platform has refused something for want of credit.
     """
 
     succeeded: bool
@@ -115,6 +120,7 @@ class Outcome:
     seconds: float
     effects: Mapping[str, Collection[str]] = field(default_factory=dict)
     declared: Sequence[Registration | Read] = ()
+    out_of_credit: bool = False
 
     @property
     def has_changes(self) -> bool:
@@ -132,7 +138,7 @@ class Deployment:
     _cancelled: threading.Event = field(default_factory=threading.Event)
     _executor: StepExecutor = field(init=False)
     _monitor: Monitor | None = None
-    _providers: dict[str, DefaultProvider] = field(init=False)
+    _providers: DefaultProviders = field(init=False)
     _intents: Intents = field(init=False)
     _unchecked: set[str] = field(default_factory=set)
 
@@ -157,13 +163,10 @@ class Deployment:
             bound=None if self.options.preview else self.options.bound,
         )
         olds = {r.urn: r for r in self.subject.snapshot.resources if not r.delete}
-        config = self.subject.provider_config
-        prefix = f"{BUILTIN_PACKAGE}:"
-        own = {k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)}
-        self._providers = {
-            package: DefaultProvider(package, program.stack, program.project, held, olds)
-            for package, held in ((DYNAMIC_PACKAGE, config), (BUILTIN_PACKAGE, own))
-        }
+        self._providers = DefaultProviders(
+            program.stack, program.project, self.subject.provider_config, olds
+        )
+        host.plugins.know(self.subject.snapshot.resources)
 
     def cancel(self) -> None:
         """Starts nothing new and ends all waiting now; requests on the wire finish."""
@@ -225,6 +228,43 @@ class Deployment:
         elif options.operation == "destroy":
             self._delete(self._generator(base), self._executor.snapshot.leftovers())
             self._tell_missing(options.selection.targets.missing(known))
+        elif options.operation == "expire" and options.calendar is not None:
+            self._expire(base, options.calendar)
+
+    def _expire(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
+        """What has ended goes as targets do; all that is not due stays as it is."""
+        executor = self._executor
+        due = expiring.found_due(base, calendar)
+        ended = UrnPatterns(urn for urn, each in due.items() if each.inputs is None)
+        leftovers = executor.snapshot.leftovers()
+        going: list[ResourceState] = []
+        if ended:
+            dependents = self.options.selection.target_dependents
+            selection = Selection(targets=ended, target_dependents=dependents)
+            going = self._chosen(leftovers, selection, base)
+        if executor.stopping:
+            return
+        gone = set(map(id, going))
+        expiring.keep_and_change(executor, [e for e in base if id(e) not in gone], due)
+        DeletePhase(executor, base).run(going)
+
+    def _chosen(
+        self,
+        doomed: Sequence[ResourceState],
+        selection: Selection,
+        base: Sequence[ResourceState],
+    ) -> list[ResourceState]:
+        """Those that a selection deletes; fails for those of them that nobody named."""
+        chosen, unnamed = among(doomed, selection, base)
+        for entry in unnamed:
+            self._executor.fail(
+                entry.urn,
+                EngineError(
+                    f"{entry.urn} would be deleted, and is not among the targets",
+                    hint="add it, or all that depends on the targets: --target-dependents",
+                ),
+            )
+        return chosen
 
     def _tell_missing(self, targets: Sequence[str]) -> None:
         for text in targets:
@@ -304,20 +344,12 @@ class Deployment:
         self.events.emit(StepDone(step, self.options.preview))
 
     def _delete(self, generator: StepGenerator, leftovers: Sequence[ResourceState]) -> None:
-        registered = {p.urn for p in self._providers.values() if p.is_registered}
+        registered = self._providers.registered
         kept = registered | generator.kept
         doomed = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
         selection = self.options.selection
         if selection.is_limited:
-            doomed, unnamed = among(doomed, selection, generator.base)
-            for entry in unnamed:
-                self._executor.fail(
-                    entry.urn,
-                    EngineError(
-                        f"{entry.urn} would be deleted, and is not among the targets",
-                        hint="add it, or all that depends on the targets: --target-dependents",
-                    ),
-                )
+            doomed = self._chosen(doomed, selection, generator.base)
         if self._executor.stopping:
             return
         gone, declared = set(map(id, doomed)), registered | generator.declared
@@ -350,6 +382,7 @@ class Deployment:
             seconds=seconds,
             effects=executor.effects,
             declared=self._monitor.declared if self._monitor else [],
+            out_of_credit=executor.out_of_credit,
         )
 
     def _outputs_before(self) -> PropertyMap:

@@ -17,7 +17,7 @@ from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op, Step
-from gpuform.stacks.engine.urn import is_own
+from gpuform.stacks.engine.urn import is_own, own_type
 
 
 def is_wanted(registration: Registration, old: ResourceState | None) -> bool:
@@ -58,7 +58,7 @@ class Owned:
 
     def take(self, registration: Registration) -> None:
         """Notes an import. Raises EngineError when the object is another resource's."""
-        if not self.host.is_bound(registration.inputs):
+        if not self.host.is_bound(registration.urn, registration.inputs):
             key = _key(registration.type, registration.import_id, registration.inputs)
             self._take(registration.urn, key)
 
@@ -95,12 +95,12 @@ class Owned:
         if not is_own(entry.type):
             return []  # another program's provider is nothing to load
         type_ = self.host.part_type(entry)
-        return [(type_, id_, "") for id_ in self.host.parts(entry)]
+        return [(own_type(type_), id_, "") for id_ in self.host.parts(entry)]
 
 
 def _key(type_: str, id_: str, inputs: values.PropertyMap) -> _Key:
     provider = "" if is_own(type_) else values.unwrap_secrets(inputs.get(PROVIDER_KEY))
-    return type_, id_, provider
+    return own_type(type_) or type_, id_, provider
 
 
 def steps(
@@ -118,8 +118,8 @@ def steps(
     Raises EngineError when there is no such object or it does not fit the declaration.
     """
     id_ = registration.import_id
-    goal.inputs = checked(host, registration, {}, registration.inputs)
-    found = host.read(goal.urn, id_, goal.inputs, goal.inputs, as_of=as_of)
+    goal.inputs = checked(host, registration, {}, registration.inputs, goal.provider)
+    found = host.read(goal.urn, id_, goal.inputs, goal.inputs, provider=goal.provider, as_of=as_of)
     if found is None:
         raise EngineError(
             f"{goal.urn}: import_ names {id_}, and the platform has no such object",

@@ -5,22 +5,23 @@ until the resource is done.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, Protocol
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import engine_pb2, provider_pb2, resource_pb2
+from pulumi.runtime.proto import engine_pb2, resource_pb2
 
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.tracing import span
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.bound import Bound
 from gpuform.stacks.engine.checking import CheckFailed, problem_text
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus, Severity, StepDone
-from gpuform.stacks.engine.provider_resource import DefaultProvider
+from gpuform.stacks.engine.provider_resource import DefaultProviders, Package
 from gpuform.stacks.engine.registration import (
     Read,
     Registration,
@@ -32,7 +33,14 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.step_executor import StepError, StepExecutor, Stopped
 from gpuform.stacks.engine.step_generator import StepGenerator
 from gpuform.stacks.engine.steps import Step
-from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, DYNAMIC_PACKAGE, STACK_TYPE
+from gpuform.stacks.engine.urn import (
+    BUILTIN_PACKAGE,
+    PLUGIN_PACKAGE,
+    STACK_TYPE,
+    in_dynamic_form,
+    is_plugin,
+    is_provider,
+)
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue
 
 FEATURES = (
@@ -103,7 +111,7 @@ class Monitor:
     target: Target
     generator: StepGenerator
     executor: StepExecutor
-    providers: Mapping[str, DefaultProvider]
+    providers: DefaultProviders
     events: EventBus
     preview: bool
     rules: Iterable[Rule] = ()
@@ -205,12 +213,25 @@ class Monitor:
         self.declared.append(asked)
 
     def _generate(self, registration: Registration) -> list[Step]:
-        provider = ""
-        if registration.custom:
-            provider = self.providers[DYNAMIC_PACKAGE].reference(self.executor)
+        is_served = registration.custom and not is_provider(registration.type)
+        provider = self._provider(registration) if is_served else ""
         steps = self.generator.generate(registration, provider)
+        if is_provider(registration.type):
+            self.executor.host.plugins.configure(registration.urn, steps[-1].state.inputs)
         self._apply_rules(registration, steps[-1])
         return steps
+
+    def _provider(self, asked: Registration | Read) -> str:
+        """The reference of the provider of a resource: an explicit one, else the default one."""
+        if asked.provider:
+            step = self._steps.get(asked.provider)
+            if step is None:
+                raise EngineError(f"{asked.urn}: there is no provider {asked.provider}")
+            return f"{asked.provider}::{step.state.id or values.UNKNOWN_TEXT}"
+        package = asked.type.split(":", 1)[0]
+        is_versioned = package == PLUGIN_PACKAGE
+        said = (asked.version, asked.plugin_download_url) if is_versioned else ()
+        return self.providers.reference(Package(package, *said), self.executor)
 
     def _run(self, urn: str, steps: list[Step]) -> ResourceState:
         self.executor.run(steps)
@@ -230,7 +251,8 @@ class Monitor:
     def _apply_rules(self, registration: Registration, step: Step) -> None:
         if step.new is None or step.skipped:
             return
-        checked = replace(registration, inputs=step.new.inputs)
+        type_ = in_dynamic_form(registration.type)  # rules hold in either form
+        checked = replace(registration, inputs=step.new.inputs, type=type_)
         self.checked.add(checked)
         problems = [
             problem_text(registration, problem.path, problem.reason)
@@ -288,9 +310,7 @@ class Monitor:
                 self.executor.skip(read.urn)
                 return resource_pb2.ReadResourceResponse(urn=read.urn, result=resource_pb2.FAIL)
             self._declare(read)
-            package = read.type.split(":", 1)[0]
-            provider = self.providers[package].reference(self.executor)
-            steps = self.generator.generate_read(read, provider)
+            steps = self.generator.generate_read(read, self._provider(read))
         state = self._run(read.urn, steps)
         return resource_pb2.ReadResourceResponse(
             urn=state.urn,
@@ -329,7 +349,9 @@ class Monitor:
 
     def Invoke(  # noqa: N802
         self, request: resource_pb2.ResourceInvokeRequest
-    ) -> provider_pb2.InvokeResponse:
+    ) -> resource_pb2.ResourceInvokeResponse:
+        if is_plugin(request.tok):
+            return self._invoke(request)
         if request.tok != f"{BUILTIN_PACKAGE}:pulumi:getResource":
             self._refuse(f"the program calls the function {request.tok}")
         urn = str(values.from_struct(request.args).get("urn"))
@@ -338,9 +360,28 @@ class Monitor:
         if step is None:
             raise RpcError(grpc.StatusCode.UNKNOWN, f"unknown resource {urn}")
         found: PropertyMap = {"urn": urn, "id": step.state.id, "state": step.state.outputs}
-        answer = provider_pb2.InvokeResponse()
-        getattr(answer, "return").CopyFrom(values.to_struct(found))  # a word of Python's own
-        return answer
+        return _invoked(found)
+
+    def _invoke(
+        self, request: resource_pb2.ResourceInvokeRequest
+    ) -> resource_pb2.ResourceInvokeResponse:
+        """One of gpuform's functions, asked under a provider as resources are."""
+        with self._answer():
+            try:
+                with self._lock:
+                    reference = request.provider or self.providers.reference(
+                        Package(PLUGIN_PACKAGE, request.version, request.pluginDownloadURL),
+                        self.executor,
+                    )
+                plugins, arguments = self.executor.host.plugins, values.from_struct(request.args)
+                return _invoked(plugins.invoke(request.tok, arguments, reference))
+            except Stopped:
+                _unavailable()
+            except StepError:
+                message = f"{request.tok}: its provider could not be configured"
+            except (EngineError, GpuformError) as error:
+                message = f"{request.tok}: {error}"
+        raise RpcError(grpc.StatusCode.UNKNOWN, message)
 
     def Call(self, request: resource_pb2.ResourceCallRequest) -> NoReturn:  # noqa: N802
         self._refuse(f"the program calls the method {request.tok}")
@@ -365,6 +406,12 @@ class Monitor:
         message = f"{what}, which the embedded engine cannot do"
         self.executor.fail("", EngineError(message, USE_THE_CLI))
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
+
+
+def _invoked(found: PropertyMap) -> resource_pb2.ResourceInvokeResponse:
+    answer = resource_pb2.ResourceInvokeResponse()
+    getattr(answer, "return").CopyFrom(values.to_struct(found))  # a word of Python's own
+    return answer
 
 
 def _unmarked(value: PropertyValue) -> PropertyValue:

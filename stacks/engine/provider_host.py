@@ -1,6 +1,8 @@
-"""Runs dynamic providers in the engine's process, as Pulumi's own host runs them in theirs.
+"""Runs providers in the engine's process, as Pulumi's own hosts run them in theirs.
 
-A provider is the pickled object in a resource's `__provider` property. It sees what it would see
+A dynamic provider is the pickled object in a resource's `__provider` property; one of gpuform's
+resources in plugin form has that of its type, with the settings of the provider that it refers to
+(`provider` is that reference). It sees what it would see
 under the Pulumi CLI: plain values (no secrets), doubles for numbers, `pulumi.output.Unknown` for
 what is not known yet; its answers get their secrets marked again by Pulumi's rules. What the stock
 host drops (the URN, the timeout, cancellation, progress, partial success) reaches gpuform's
@@ -20,7 +22,7 @@ from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 from pulumi.runtime._serialization import _deserialize
 
 from gpuform.providers.call import Call, serving
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.errors import GpuformError, NoCredit
 from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
 from gpuform.providers.properties import plain
 from gpuform.providers.tracing import span
@@ -29,13 +31,20 @@ from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.plan import PlanReason
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.input_diff import changed_keys
+from gpuform.stacks.engine.plugin_providers import PluginProviders
 from gpuform.stacks.engine.provider_values import from_provider, to_provider
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import is_plugin, is_provider, type_of
 from gpuform.stacks.engine.values import PropertyMap
 
 
 class ProviderError(EngineError):
     """A provider refused or failed; the message is for the user."""
+
+
+class OutOfCredit(ProviderError):
+    """The account has no credit left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +93,26 @@ class ProviderHost:
     project: str
     config: Mapping[str, str]
     new_call: CallFactory
+    plugins: PluginProviders = field(init=False)
     _providers: dict[str, ResourceProvider] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __post_init__(self) -> None:
+        self.plugins = PluginProviders(self.config)
+
     def check(
-        self, urn: str, olds: PropertyMap, news: PropertyMap
+        self, urn: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
     ) -> tuple[PropertyMap, list[Failure]]:
         """The inputs to use, and what is wrong with those given."""
-        provider = self._provider(news, olds)
+        if is_provider(type_of(urn)):
+            inputs, problems = self.plugins.check(news)
+            return inputs, [Failure(each.path, each.reason) for each in problems]
+        served = self._provider(urn, provider, news, olds)
         with self._calling("check", urn):
-            result = provider.check(to_provider(olds), to_provider(news))
+            result = served.check(to_provider(olds), to_provider(news))
             failures = [Failure(str(f.property), str(f.reason)) for f in result.failures or ()]
-            inputs = from_provider({k: v for k, v in result.inputs.items() if k != PROVIDER_KEY})
-        inputs[PROVIDER_KEY] = news[PROVIDER_KEY]
-        return values.annotate_secrets(inputs, news), failures
+            inputs = self._answer(served, urn, dict(result.inputs), news, news)
+        return inputs, failures
 
     def diff(
         self,
@@ -105,79 +120,98 @@ class ProviderHost:
         id_: str,
         olds: PropertyMap,
         news: PropertyMap,
+        provider: str = "",
         *,
         refreshing: bool = False,
     ) -> Diff:
         """Compares the last outputs with new inputs; `refreshing`: only to say what drifted."""
-        provider = self._provider(news, olds)
-        plain_olds, plain_news = to_provider(olds), to_provider(news)
+        if is_provider(type_of(urn)):
+            changed = bool(changed_keys(olds, news))
+            return Diff(changes=changed, replaces=(), delete_before_replace=False)
+        served = self._provider(urn, provider, news, olds)
+        plain_olds, plain_news = _comparable(served, olds, news)
         with self._calling("diff", urn) as call:
             call.refreshing = refreshing
-            result = provider.diff(id_, plain_olds, plain_news)
+            result = served.diff(id_, plain_olds, plain_news)
             return Diff(
                 changes=None if result.changes is None else bool(result.changes),
                 replaces=list(map(str, result.replaces or ())),
                 delete_before_replace=bool(result.delete_before_replace),
-                fields=_field_changes(provider, plain_olds, plain_news, "" if refreshing else id_),
+                fields=_field_changes(served, plain_olds, plain_news, "" if refreshing else id_),
             )
 
-    def field_changes(self, olds: PropertyMap, news: PropertyMap) -> Sequence[FieldChange] | None:
+    def field_changes(
+        self, urn: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
+    ) -> Sequence[FieldChange] | None:
         """The property-level changes of one of gpuform's resources; else None. No provider call."""
         try:
-            provider = self._provider(news, olds)
+            served = self._provider(urn, provider, news, olds)
         except EngineError:
             return None
-        return _field_changes(provider, to_provider(olds), to_provider(news))
+        return _field_changes(served, *_comparable(served, olds, news))
 
-    def leaving(self, urn: str, id_: str, olds: PropertyMap, news: PropertyMap) -> Leaving | None:
+    def leaving(
+        self, urn: str, id_: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
+    ) -> Leaving | None:
         """While planning: the nodes that an update takes away; None where nobody tells it."""
-        provider = self._provider(news, olds)
-        if not isinstance(provider, Lifecycle):
+        served = self._provider(urn, provider, news, olds)
+        if not isinstance(served, Lifecycle):
             return None
         with self._calling("leaving", urn):
-            return provider.leaving(id_, to_provider(olds), to_provider(news))
+            return served.leaving(id_, *_comparable(served, olds, news))
 
-    def create(self, urn: str, inputs: PropertyMap, timeout: float | None) -> Created:
+    def create(
+        self, urn: str, inputs: PropertyMap, timeout: float | None, provider: str = ""
+    ) -> Created:
         """Creates the object. Raises ProviderError when nothing exists afterwards."""
-        provider = self._provider(inputs)
+        served = self._provider(urn, provider, inputs)
         with self._calling("create", urn, timeout) as call:
-            result = provider.create(to_provider(inputs))
+            result = served.create(to_provider(inputs))
             id_ = str(result.id or "")
         if not id_:
             raise ProviderError("the provider did not return an ID from create")
-        outputs = self._kept(call, result.outs, inputs, known=inputs)
+        outputs = self._kept(served, urn, call, result.outs, inputs, known=inputs)
         return Created(id_, outputs, tuple(call.init_errors))
 
     def update(
-        self, urn: str, id_: str, olds: PropertyMap, news: PropertyMap, timeout: float | None
+        self,
+        urn: str,
+        id_: str,
+        olds: PropertyMap,
+        news: PropertyMap,
+        timeout: float | None,
+        provider: str = "",
     ) -> Created:
         """Changes the object in place."""
-        provider = self._provider(news)
+        served = self._provider(urn, provider, news)
         with self._calling("update", urn, timeout) as call:
-            result = provider.update(id_, to_provider(olds), to_provider(news))
-            outs = result.outs
-        return Created(id_, self._kept(call, outs, news, known=olds), tuple(call.init_errors))
+            result = served.update(id_, to_provider(olds), to_provider(news))
+            outputs = self._kept(served, urn, call, result.outs, news, known=olds)
+        return Created(id_, outputs, tuple(call.init_errors))
 
-    def delete(self, urn: str, id_: str, outputs: PropertyMap, timeout: float | None) -> None:
+    def delete(
+        self, urn: str, id_: str, outputs: PropertyMap, timeout: float | None, provider: str = ""
+    ) -> None:
         """Deletes the object."""
-        provider = self._provider(outputs)
+        served = self._provider(urn, provider, outputs)
         with self._calling("delete", urn, timeout):
-            provider.delete(id_, to_provider(outputs))
+            served.delete(id_, to_provider(outputs))
 
-    def may_delete(self, urn: str, outputs: PropertyMap) -> None:
+    def may_delete(self, urn: str, outputs: PropertyMap, provider: str = "") -> None:
         """While planning: raises ProviderError where the provider says that it would refuse."""
-        provider = self._provider(outputs)
-        if isinstance(provider, Lifecycle):
+        served = self._provider(urn, provider, outputs)
+        if isinstance(served, Lifecycle):
             with self._calling("may_delete", urn):
-                provider.may_delete(to_provider(outputs))
+                served.may_delete(to_provider(outputs))
 
-    def read(
+    def read(  # noqa: PLR0913 - the protocol's arguments
         self,
         urn: str,
         id_: str,
         inputs: PropertyMap,
         outputs: PropertyMap,
         timeout: float | None = None,
+        provider: str = "",
         *,
         as_of: float | None = None,
     ) -> tuple[Created, PropertyMap | None] | None:
@@ -185,84 +219,106 @@ class ProviderHost:
 
         With `as_of` (by `time.monotonic`), as it was at some moment since.
         """
-        provider = self._provider(outputs, inputs)
+        served = self._provider(urn, provider, outputs, inputs)
+        holder = {**inputs, **outputs}
         with self._calling("read", urn, timeout) as call:
             call.as_of = as_of
-            result = provider.read(id_, to_provider(outputs))
+            result = served.read(id_, to_provider(outputs))
             if not result.id:
                 return None
             # As in Pulumi: a value stays the secret that it was in the last outputs.
-            read = self._outputs(result.outs, outputs)
+            read = self._answer(served, urn, result.outs, outputs, holder)
             read_inputs = None
             if result.inputs is not None:
-                read_inputs = self._outputs(result.inputs, inputs, provider_of=outputs)
+                read_inputs = self._answer(served, urn, result.inputs, inputs, holder)
         return Created(str(result.id), read, tuple(call.init_errors)), read_inputs
 
     def finds_its_creates(self, resource: ResourceState) -> bool:
         """Whether a create that was cut off is found again by the next one: gpuform's are."""
-        if not resource.custom or PROVIDER_KEY not in resource.inputs:
-            return False
-        return isinstance(self._provider(resource.inputs), Lifecycle)
+        return self._lifecycle(resource) is not None
 
     def parts(self, resource: ResourceState) -> list[str]:
         """The ids of what the resource is made of; empty where it is one object."""
-        if PROVIDER_KEY not in resource.inputs:
-            return []
-        provider = self._provider(resource.inputs)
-        name = provider.parts if isinstance(provider, Lifecycle) else ""
+        lifecycle = self._lifecycle(resource)
+        name = lifecycle.parts if lifecycle else ""
         found = values.unwrap_secrets(resource.outputs.get(name))
         return [str(each) for each in found] if isinstance(found, list) else []
 
     def part_type(self, resource: ResourceState) -> str:
         """The type that each of its parts would have as a resource of its own."""
-        provider = self._provider(resource.inputs)
-        if not isinstance(provider, Lifecycle) or not provider.parts_kind:
+        lifecycle = self._lifecycle(resource)
+        if lifecycle is None or not lifecycle.parts_kind:
             return ""
-        return resource.type.removesuffix(provider.kind) + provider.parts_kind
+        return resource.type.removesuffix(lifecycle.kind) + lifecycle.parts_kind
 
-    def is_bound(self, inputs: PropertyMap) -> bool:
+    def is_bound(self, urn: str, inputs: PropertyMap) -> bool:
         """Whether any number of resources may stand for one id: nothing is made or deleted."""
-        provider = self._provider(inputs)
-        return isinstance(provider, Lifecycle) and provider.is_bound
+        served = self._provider(urn, "", inputs)
+        return isinstance(served, Lifecycle) and served.is_bound
 
     def gpus(self, resource: ResourceState) -> int | None:
         """How many GPUs the resource holds by its inputs; None when they are not known yet."""
-        if not resource.custom or PROVIDER_KEY not in resource.inputs:
-            return 0
         try:
-            provider = self._provider(resource.inputs)
+            lifecycle = self._lifecycle(resource)
         except EngineError:
             return 0
-        if not isinstance(provider, Lifecycle):
-            return 0
-        return provider.gpus(plain(to_provider(resource.inputs)))
+        return lifecycle.gpus(plain(to_provider(resource.inputs))) if lifecycle else 0
+
+    def _lifecycle(self, resource: ResourceState) -> Lifecycle[Any, Any] | None:
+        """That of one of gpuform's resources; None for any other."""
+        if not resource.custom:
+            return None
+        if PROVIDER_KEY not in resource.inputs and not is_plugin(resource.type):
+            return None
+        served = self._provider(resource.urn, resource.provider, resource.inputs)
+        return served if isinstance(served, Lifecycle) else None
 
     def _kept(
-        self, call: Call, outs: Mapping[str, Any] | None, inputs: PropertyMap, known: PropertyMap
+        self,
+        served: ResourceProvider,
+        urn: str,
+        call: Call,
+        outs: Mapping[str, Any] | None,
+        inputs: PropertyMap,
+        known: PropertyMap,
     ) -> PropertyMap:
         """The answer about an object that exists now, whatever the answer is.
 
         One that no state can hold leaves what was known before, and a reason.
         """
         try:
-            return self._outputs(outs, inputs)
+            return self._answer(served, urn, outs, inputs, inputs)
         except Exception as error:  # noqa: BLE001 - a provider may return anything
             call.init_errors.append(
                 f"the object exists, but the provider's answer about it: {error}"
             )
-            return {**known, PROVIDER_KEY: inputs[PROVIDER_KEY]}
+            provider = {key: inputs[key] for key in (PROVIDER_KEY,) if key in inputs}
+            return {**known, **provider}
 
-    def _outputs(
+    def _answer(
         self,
-        outs: Mapping[str, Any] | None,
-        inputs: PropertyMap,
-        provider_of: PropertyMap | None = None,
+        served: ResourceProvider,
+        urn: str,
+        answer: Mapping[str, Any] | None,
+        given: PropertyMap,
+        holder: PropertyMap,
     ) -> PropertyMap:
-        outputs = from_provider({k: v for k, v in (outs or {}).items() if k != PROVIDER_KEY})
-        outputs[PROVIDER_KEY] = (inputs if provider_of is None else provider_of)[PROVIDER_KEY]
-        return values.annotate_secrets(outputs, inputs)
+        """A provider's answer with its secrets, and with the provider that `holder` has, if any.
 
-    def _provider(self, *holders: PropertyMap) -> ResourceProvider:
+        In plugin form the models say what is secret besides what was given as such.
+        """
+        found = from_provider({k: v for k, v in (answer or {}).items() if k != PROVIDER_KEY})
+        if is_plugin(type_of(urn)) and isinstance(served, Lifecycle):
+            secret = values.mark_secret_outputs(found, {}, served.secret_names())
+            return values.annotate_secrets(secret, given)
+        if PROVIDER_KEY in holder:
+            found[PROVIDER_KEY] = holder[PROVIDER_KEY]
+        return values.annotate_secrets(found, given)
+
+    def _provider(self, urn: str, reference: str, *holders: PropertyMap) -> ResourceProvider:
+        if is_plugin(type_of(urn)):
+            with _user_errors():
+                return self.plugins.lifecycle(type_of(urn), reference)
         pickled = next(
             (
                 text
@@ -309,6 +365,8 @@ def _user_errors() -> Iterator[None]:
         yield
     except (ProviderError, GeneratorExit):
         raise
+    except NoCredit as error:
+        raise OutOfCredit(str(error)) from None
     except GpuformError as error:
         raise ProviderError(str(error)) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a provider may raise anything
@@ -318,6 +376,20 @@ def _user_errors() -> Iterator[None]:
         raise ProviderError(
             "Traceback (most recent call last):\n" + "".join(told).rstrip()
         ) from None
+
+
+def _comparable(
+    served: ResourceProvider, olds: PropertyMap, news: PropertyMap
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Old outputs and new inputs as the provider compares them.
+
+    Outputs that were left in plugin form do not say which provider manages the resource. The
+    engine puts that into the state itself: for one of gpuform's it is no change.
+    """
+    plain_olds, plain_news = to_provider(olds), to_provider(news)
+    if isinstance(served, Lifecycle) and PROVIDER_KEY in plain_news:
+        plain_olds.setdefault(PROVIDER_KEY, plain_news[PROVIDER_KEY])
+    return plain_olds, plain_news
 
 
 def _field_changes(

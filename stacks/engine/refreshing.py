@@ -75,7 +75,7 @@ class _Refresh:
             return
         timeout = old.custom_timeouts.get("read")
         read = self._executor.host.read(
-            old.urn, old.id, old.inputs, old.outputs, timeout, as_of=self._began
+            old.urn, old.id, old.inputs, old.outputs, timeout, old.provider, as_of=self._began
         )
         if read is None:
             step.new, step.result_op = None, Op.DELETE
@@ -110,7 +110,7 @@ class _Refresh:
             changes = not values.equal(old.outputs, new.outputs)
             return Diff(changes=changes, replaces=(), delete_before_replace=False)
         host = self._executor.host
-        diff = host.diff(old.urn, new.id, new.outputs, old.inputs, refreshing=True)
+        diff = host.diff(old.urn, new.id, new.outputs, old.inputs, old.provider, refreshing=True)
         if diff.changes is None:
             inputs, _ = property_paths.ignoring(new.inputs, old.inputs, old.ignore_changes)
             diff = replace(diff, changes=bool(input_diff.changed_keys(new.inputs, inputs)))

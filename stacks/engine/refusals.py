@@ -20,7 +20,13 @@ from pulumi.runtime.proto import resource_pb2
 from gpuform.stacks.engine.errors import USE_THE_CLI
 from gpuform.stacks.engine.monitor import ResourceMonitor, RpcError
 from gpuform.stacks.engine.program_errors import ProgramError, ProgramFiles
-from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, STACK_REFERENCE_TYPE, is_provider
+from gpuform.stacks.engine.urn import (
+    DYNAMIC_PACKAGE,
+    PLUGIN_PACKAGE,
+    PLUGIN_PROVIDER_TYPE,
+    STACK_REFERENCE_TYPE,
+    is_provider,
+)
 
 _OPTIONS = ("transforms", "state_migrations")
 _TRANSFORMS = (
@@ -87,10 +93,10 @@ class Refusals:
         return refused
 
     def _calls(self, real: Callable[..., object]) -> Callable[..., object]:
-        """A function or a method of a package, by its token; those of Pulumi itself go through."""
+        """A function or a method of a package; Pulumi's own and gpuform's go through."""
 
         def refused(tok: str, *args: object, **options: object) -> object:
-            if tok.startswith("pulumi:"):
+            if tok.startswith(("pulumi:", f"{PLUGIN_PACKAGE}:")):
                 return real(tok, *args, **options)
             raise pulumi.RunError(self._refuse(f"the program calls {tok}"))
 
@@ -118,12 +124,15 @@ class Refusals:
 
 
 def _foreign(args: pulumi.ResourceTransformationArgs) -> str:
-    """Why no dynamic provider serves the resource; empty when one does."""
+    """Why no provider of the engine serves the resource; empty when one does."""
+    if args.type_ == PLUGIN_PROVIDER_TYPE:
+        return ""
     if is_provider(args.type_):
         return f"is an explicit provider ({args.type_})"
     package = args.type_.split(":", 1)[0]
     if isinstance(args.resource, pulumi.CustomResource):
-        known = package == DYNAMIC_PACKAGE or args.type_ == STACK_REFERENCE_TYPE
+        own = package in (DYNAMIC_PACKAGE, PLUGIN_PACKAGE)
+        known = own or args.type_ == STACK_REFERENCE_TYPE
         return "" if known else f"is of package '{package}' ({args.type_})"
     return f"is a remote component of package '{package}' ({args.type_})" if _is_remote() else ""
 

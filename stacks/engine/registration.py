@@ -9,7 +9,16 @@ from pulumi.runtime.proto import alias_pb2, resource_pb2, source_pb2
 from gpuform.stacks.engine import durations, values
 from gpuform.stacks.engine.aliases import Alias
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
-from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, DYNAMIC_PACKAGE, is_provider, make_urn
+from gpuform.stacks.engine.graph import provider_urn
+from gpuform.stacks.engine.urn import (
+    BUILTIN_PACKAGE,
+    DYNAMIC_PACKAGE,
+    PLUGIN_PACKAGE,
+    PLUGIN_PROVIDER_TYPE,
+    is_provider,
+    make_urn,
+    type_of,
+)
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue
 
 
@@ -43,6 +52,10 @@ class Registration:
     deleted_with: str = ""
     replace_with: Sequence[str] = ()
     replacement_trigger: PropertyValue = None
+    provider: str = ""
+    """The URN of an explicit provider."""
+    version: str = ""
+    plugin_download_url: str = ""
 
     @property
     def place(self) -> str:
@@ -67,6 +80,10 @@ class Read:
     additional_secret_outputs: Sequence[str] = ()
     source_position: str = ""
     stack_trace: Sequence[str] = ()
+    provider: str = ""
+    """The URN of an explicit provider."""
+    version: str = ""
+    plugin_download_url: str = ""
 
     @property
     def place(self) -> str:
@@ -126,6 +143,9 @@ def from_request(
         deleted_with=request.deletedWith,
         replace_with=sorted(request.replace_with),
         replacement_trigger=values.from_value(request.replacement_trigger),
+        provider=provider_urn(request.provider),
+        version=request.version,
+        plugin_download_url=request.pluginDownloadURL,
     )
 
 
@@ -134,10 +154,10 @@ def read_from_request(
 ) -> Read:
     """The read of a request. Raises EngineError for what only the Pulumi CLI can do."""
     package = request.type.split(":", 1)[0]
-    if package not in (DYNAMIC_PACKAGE, BUILTIN_PACKAGE):
+    if package not in (DYNAMIC_PACKAGE, BUILTIN_PACKAGE, PLUGIN_PACKAGE):
         raise EngineError(
             f"the program reads '{request.name}' of package '{package}' ({request.type}); "
-            "the embedded engine runs dynamic providers only",
+            "the embedded engine runs dynamic providers and gpuform's own",
             hint=USE_THE_CLI,
         )
     return Read(
@@ -151,6 +171,9 @@ def read_from_request(
         additional_secret_outputs=list(request.additionalSecretOutputs),
         source_position=_position(request.sourcePosition, root),
         stack_trace=_positions(request.stackTrace, root),
+        provider=provider_urn(request.provider),
+        version=request.version,
+        plugin_download_url=request.pluginDownloadURL,
     )
 
 
@@ -171,7 +194,8 @@ def _alias(alias: alias_pb2.Alias) -> Alias:
 def _refuse_what_needs_the_cli(request: resource_pb2.RegisterResourceRequest) -> None:
     refused = {
         "a remote component": request.remote,
-        "an explicit provider": bool(request.provider),
+        "an explicit provider of another package": bool(request.provider)
+        and type_of(provider_urn(request.provider)) != PLUGIN_PROVIDER_TYPE,
     }
     for option, present in refused.items():
         if present:
@@ -180,13 +204,14 @@ def _refuse_what_needs_the_cli(request: resource_pb2.RegisterResourceRequest) ->
                 hint=USE_THE_CLI,
             )
     package = request.type.split(":", 1)[0]
-    if request.custom and package != DYNAMIC_PACKAGE and not is_provider(request.type):
+    known = package in (DYNAMIC_PACKAGE, PLUGIN_PACKAGE) or is_provider(request.type)
+    if request.custom and not known:
         raise EngineError(
             f"resource '{request.name}' is of package '{package}' ({request.type}); "
-            "the embedded engine runs dynamic providers only",
+            "the embedded engine runs dynamic providers and gpuform's own",
             hint=USE_THE_CLI,
         )
-    if is_provider(request.type):
+    if is_provider(request.type) and request.type != PLUGIN_PROVIDER_TYPE:
         raise EngineError(
             f"provider resource '{request.name}' ({request.type}) cannot be run by the "
             "embedded engine",

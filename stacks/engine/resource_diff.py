@@ -73,7 +73,7 @@ def compare(
     if not goal.custom:
         found = list(property_paths.differences(old.inputs, goal.inputs))
         return Diff(changes=bool(found), replaces=(), delete_before_replace=False)
-    diff = host.diff(urn or goal.urn, old.id, old.outputs, goal.inputs)
+    diff = host.diff(urn or goal.urn, old.id, old.outputs, goal.inputs, goal.provider)
     changed: list[Path] = []
     if diff.changes is None:
         changed = _differences(old.inputs, goal.inputs, goal.ignore_changes)

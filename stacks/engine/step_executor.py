@@ -6,19 +6,21 @@ checked inputs, as under the Pulumi CLI.
 
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from gpuform.providers.lifecycle import PROVIDER_KEY
 from gpuform.providers.tracing import span
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.bound import Bound
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import Diagnostic, EventBus, StepDone, StepFailed, StepStarted
-from gpuform.stacks.engine.provider_host import Created, ProviderHost
+from gpuform.stacks.engine.provider_host import Created, OutOfCredit, ProviderHost
 from gpuform.stacks.engine.snapshot import SnapshotManager
 from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, timestamp
@@ -42,7 +44,8 @@ class StepExecutor:
 
     `failed` holds the URNs whose registration or deletion did not succeed. With
     `continue_on_error` a failed step does not keep those that do not need it from starting. What
-    is not within the `bound` ends the run. `effects` holds what was done, by URN.
+    is not within the `bound` ends the run. `effects` holds what was done, by URN; `out_of_credit`
+    says that a platform has refused a step for want of credit.
     """
 
     host: ProviderHost
@@ -54,6 +57,7 @@ class StepExecutor:
     continue_on_error: bool = False
     bound: Bound | None = None
     failed: set[str] = field(default_factory=set)
+    out_of_credit: bool = False
     changes: Counter[str] = field(default_factory=Counter)
     planned: list[ResourceChange] = field(default_factory=list)
     effects: dict[str, set[str]] = field(default_factory=dict)
@@ -122,6 +126,7 @@ class StepExecutor:
         self.events.emit(Diagnostic("error", message, urn))
         with self._lock:
             self.failed.add(urn)
+            self.out_of_credit |= isinstance(error, OutOfCredit)
 
     def run(self, steps: Iterable[Step]) -> None:
         """Does one resource's steps in order.
@@ -225,13 +230,13 @@ class StepExecutor:
         new, old = step.new, step.old
         if new is None:
             if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not step.is_spared:
-                self.host.may_delete(step.urn, _old(step).outputs)
+                self.host.may_delete(step.urn, _old(step).outputs, _old(step).provider)
             return
         if step.op in (Op.READ, Op.READ_REPLACEMENT):
             self._read_object(step)
             return
         if step.op is Op.SAME and old is not None:
-            new.id, new.outputs = old.id, old.outputs
+            new.id, new.outputs = old.id, _same_outputs(old, new)
         elif step.op is Op.UPDATE and old is not None:
             new.id, new.outputs = old.id, dict(new.inputs) if new.custom else {}
         elif step.op in (Op.CREATE, Op.CREATE_REPLACEMENT):
@@ -256,7 +261,7 @@ class StepExecutor:
         if step.skipped:
             return []
         old, new = _both(step)
-        new.id, new.outputs = old.id, old.outputs
+        new.id, new.outputs = old.id, _same_outputs(old, new)
         new.outputs = _with_secrets(new)
         new.created, new.modified = old.created, old.modified
         new.init_errors = old.init_errors
@@ -268,11 +273,12 @@ class StepExecutor:
         new.created = new.modified = timestamp()
         if not new.custom or is_provider(new.type):
             self._start(step)
-            new.outputs = dict(new.inputs) if new.custom else {}
+            if new.custom:
+                new.id, new.outputs = new.id or str(uuid.uuid4()), dict(new.inputs)
             self._keep_created(step, new)
             return []
         with self._calling(step, "creating", new):
-            created = self.host.create(new.urn, new.inputs, _timeout(new, "create"))
+            created = self.host.create(new.urn, new.inputs, _timeout(new, "create"), new.provider)
             new.id = created.id
             self._take(new, created)
             self._keep_created(step, new)
@@ -301,7 +307,7 @@ class StepExecutor:
             return []
         with self._calling(step, "updating", new):
             updated = self.host.update(
-                new.urn, old.id, old.outputs, new.inputs, _timeout(new, "update")
+                new.urn, old.id, old.outputs, new.inputs, _timeout(new, "update"), new.provider
             )
             self._take(new, updated)
             if updated.init_errors:
@@ -346,7 +352,7 @@ class StepExecutor:
         if new.type == STACK_REFERENCE_TYPE:
             new.outputs = self.stack_references.read(new.inputs)
         else:
-            found = self.host.read(new.urn, new.id, new.inputs, new.inputs)
+            found = self.host.read(new.urn, new.id, new.inputs, new.inputs, provider=new.provider)
             if found is None:
                 raise EngineError(
                     f"resource '{new.id}' does not exist",
@@ -365,7 +371,9 @@ class StepExecutor:
         old = _old(step)
         with self._calling(step, "deleting", old):
             if not step.is_spared:
-                self.host.delete(old.urn, old.id, old.outputs, _timeout(old, "delete"))
+                self.host.delete(
+                    old.urn, old.id, old.outputs, _timeout(old, "delete"), old.provider
+                )
             if step.op is Op.DELETE_REPLACED and not old.delete:
                 self.snapshot.pending_replacement(old)
             else:
@@ -411,6 +419,13 @@ def _old(step: Step) -> ResourceState:
 
 def _both(step: Step) -> tuple[ResourceState, ResourceState]:
     return _old(step), _new(step)
+
+
+def _same_outputs(old: ResourceState, new: ResourceState) -> PropertyMap:
+    """The old outputs, with the provider that a resource has got that comes from plugin form."""
+    if not new.custom or PROVIDER_KEY not in new.inputs or PROVIDER_KEY in old.outputs:
+        return old.outputs
+    return {**old.outputs, PROVIDER_KEY: new.inputs[PROVIDER_KEY]}
 
 
 def _with_secrets(new: ResourceState) -> PropertyMap:

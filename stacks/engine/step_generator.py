@@ -23,7 +23,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.targeting import Chosen, Selection
-from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
 from gpuform.stacks.engine.values import UNKNOWN_TEXT, PropertyMap
 
 Tell = Callable[[str, EngineError], None]
@@ -77,7 +77,8 @@ class StepGenerator:
         registration = goals.inheriting(registration, self._old.seen.get(registration.parent))
         self._old.seen[registration.urn] = registration
         goal = goals.goal_of(registration, provider)
-        targeted = goal.type == STACK_TYPE or self._chosen.includes(goal)
+        always = goal.type == STACK_TYPE or is_provider(goal.type)
+        targeted = always or self._chosen.includes(goal)
         if not targeted and not (old and old.urn in self._fallen):
             steps = self._untargeted(registration, old, goal)
         else:
@@ -151,13 +152,14 @@ class StepGenerator:
             return steps
         recreated = goal.urn in self._fallen
         asked = goal.urn in self.selection.replace or (old is not None and old.taint)
-        goal.inputs, compared = self._inputs(registration, old, fresh=asked or recreated)
+        fresh, provider = asked or recreated, goal.provider
+        goal.inputs, compared = self._inputs(registration, old, provider, fresh=fresh)
         if old is None:
             return [Step(Op.CREATE, goal.urn, None, goal, change=self._described(Op.CREATE, goal))]
         if recreated:
             self._replaced.add(goal.urn)
             diff = resource_diff.fallen(self._fallen[goal.urn])
-            fields = self.host.field_changes(old.outputs, goal.inputs)
+            fields = self.host.field_changes(goal.urn, old.outputs, goal.inputs, goal.provider)
             return self._replacement(old, goal, replace(diff, fields=fields))
         if old.external:
             # The object stays where it is: nothing that goes with it has to be replaced.
@@ -166,20 +168,20 @@ class StepGenerator:
         if self._is_gone(old) or (diff.changes and diff.replaces):
             if not asked:
                 # The second check is for the new object, which has no old inputs.
-                goal.inputs, _ = self._inputs(registration, old, fresh=True)
+                goal.inputs, _ = self._inputs(registration, old, provider, fresh=True)
             return self._replace(registration, old, goal, diff)
         op = Op.UPDATE if diff.changes or old.init_errors else Op.SAME
         if not goal.custom:
             return [Step(op, goal.urn, old, goal, diffs=changed_keys(old.inputs, compared))]
         change = self._described(op, goal, old, diff)
         if self.preview and op is Op.UPDATE and change is not None and change.gpus_removed:
-            leaving = self.host.leaving(goal.urn, old.id, old.outputs, goal.inputs)
+            leaving = self.host.leaving(goal.urn, old.id, old.outputs, goal.inputs, goal.provider)
             change = change.model_copy(update={"leaving": leaving})
         diffs = _changed(diff, old, goal) if op is Op.UPDATE else ()
         return [Step(op, goal.urn, old, goal, diffs=diffs, change=change)]
 
     def _inputs(
-        self, registration: Registration, old: ResourceState | None, *, fresh: bool
+        self, registration: Registration, old: ResourceState | None, provider: str, *, fresh: bool
     ) -> tuple[PropertyMap, PropertyMap]:
         """The inputs to keep and those to compare: checked, for an object without a past when it
         is `fresh`. A component keeps what it was given, also what it ignores."""
@@ -194,7 +196,7 @@ class StepGenerator:
             return given, compared
         known = old is not None and not fresh and not old.external
         olds, news = (old.inputs, compared) if old is not None and known else ({}, given)
-        inputs = checked(self.host, registration, olds, news)
+        inputs = checked(self.host, registration, olds, news, provider)
         return inputs, inputs
 
     def _untargeted(

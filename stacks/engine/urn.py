@@ -8,6 +8,8 @@ STACK_TYPE = "pulumi:pulumi:Stack"
 STACK_REFERENCE_TYPE = "pulumi:pulumi:StackReference"
 PROVIDER_TYPE_PREFIX = "pulumi:providers:"
 DYNAMIC_PACKAGE = "pulumi-python"
+PLUGIN_PACKAGE = "gpuform"
+PLUGIN_PROVIDER_TYPE = PROVIDER_TYPE_PREFIX + PLUGIN_PACKAGE
 BUILTIN_PACKAGE = "pulumi"
 
 
@@ -48,9 +50,28 @@ def is_provider(type_: str) -> bool:
     return type_.startswith(PROVIDER_TYPE_PREFIX)
 
 
+def is_plugin(type_: str) -> bool:
+    """Whether a type is one of gpuform's own resources in plugin form."""
+    return type_.startswith(f"{PLUGIN_PACKAGE}:")
+
+
+def own_type(type_: str) -> str:
+    """`<platform>:<Kind>` of one of gpuform's own resources, in either form; else empty."""
+    for prefix in (f"{DYNAMIC_PACKAGE}:dynamic/gpuform.", f"{PLUGIN_PACKAGE}:"):
+        if type_.startswith(prefix):
+            return type_.removeprefix(prefix)
+    return ""
+
+
+def in_dynamic_form(type_: str) -> str:
+    """The type that one of gpuform's own resources has in dynamic form; others' as they are."""
+    own = own_type(type_)
+    return f"{DYNAMIC_PACKAGE}:dynamic/gpuform.{own}" if own else type_
+
+
 def is_own(type_: str) -> bool:
-    """Whether a type is one of gpuform's own resources."""
-    return type_.startswith(f"{DYNAMIC_PACKAGE}:dynamic/gpuform.")
+    """Whether a type is one of gpuform's own resources, in either form."""
+    return bool(own_type(type_))
 
 
 def is_urn(text: str) -> bool:

@@ -123,6 +123,8 @@ def protected(
 def expiry_required(plan: Plan, changes: Sequence[ResourceChange], _true: bool) -> Iterator[str]:
     del plan
     for name, after in _made(changes):
+        if after.expires is True:
+            continue
         if "expires" in after.unknown:
             yield _not_known(name, "end")
         elif after.expires is False:

@@ -25,11 +25,11 @@ def _footprint(entry: ResourceState, values: PropertyMap, seen: PropertyMap) -> 
     platform, _, kind = short_type(entry.type).partition(":")
     if kind not in LIFECYCLES.get(platform, {}):
         return None
-    return lifecycle_class(platform, kind).footprint(_told(values), _told(seen))
+    return lifecycle_class(platform, kind).footprint(told(values), told(seen))
 
 
-def _told(properties: PropertyMap) -> dict[str, Any]:
-    """Plain values; a secret is as good as unknown, since plans are shown to many."""
+def told(properties: PropertyMap) -> dict[str, Any]:
+    """Properties as plain values; a secret is as good as unknown, since plans are shown to many."""
     return plain(to_provider({name: _open(value) for name, value in properties.items()}))
 
 

@@ -16,6 +16,7 @@ from gpuform.stacks.review.facts import Review, as_property, gates_counted, gpus
 from gpuform.stacks.review.fitting import Item, Part, fit, length
 from gpuform.stacks.review.gates_text import gate_text
 from gpuform.stacks.review.names import short_type
+from gpuform.stacks.review.notices_text import notice_text
 from gpuform.stacks.review.reasons import causes
 from gpuform.stacks.review.summary_text import counts_text
 
@@ -26,6 +27,7 @@ _SPARE: Final = 400
 _SHARES: Final = {
     "stacks": (0.15, 0.15),
     "costs": (0.2, 0.2),
+    "notices": (0.25, 0.25),
     "gates": (0.3, 0.3),
     "commands": (0.35, 0.35),
     "unchecked": (0.4, 0.4),
@@ -113,10 +115,15 @@ def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:
         if stack.plan.cost is not None:
             for text in (plan_cost_text(stack.plan.cost), *cost_facts(stack.plan.cost)):
                 made["costs"].append(Item(partial(_text, pieces.line, stack, text, several)))
-        for text in map(gate_text, stack.plan.gates or ()):
-            made["gates"].append(Item(partial(_text, pieces.line, stack, text, several)))
-        for text in stack.plan.unchecked:
-            made["unchecked"].append(Item(partial(_text, pieces.line, stack, text, several)))
+        lines = {
+            "notices": map(notice_text, stack.plan.notices),
+            "gates": map(gate_text, stack.plan.gates or ()),
+            "unchecked": stack.plan.unchecked,
+        }
+        for part, texts in lines.items():
+            made[part] += [
+                Item(partial(_text, pieces.line, stack, text, several)) for text in texts
+            ]
         for output in map(as_property, stack.plan.outputs):
             made["outputs"].append(Item(partial(_text, pieces.output, stack, output, several)))
     return made

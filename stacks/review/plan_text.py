@@ -8,6 +8,7 @@ from gpuform.stacks.review.cost_text import change_cost_text, plan_cost_lines
 from gpuform.stacks.review.gates_text import gates_lines
 from gpuform.stacks.review.leaving_text import leaving_lines
 from gpuform.stacks.review.names import STYLES, SYMBOLS, short_type
+from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.reasons import gpus_note, is_shown, shown_properties, why
 from gpuform.stacks.review.risk import ranked
@@ -35,6 +36,7 @@ def plan_text(
     gpus = gpus_line(plan, paint)
     blocks = [changes, "\n".join([*ending, gpus] if gpus else ending)]
     blocks.append("\n".join(plan_cost_lines(plan, paint)))
+    blocks.append("\n".join(notices_lines(plan.notices, paint)))
     blocks.append("\n".join(gates_lines(plan, paint)))
     if plan.unchecked:
         blocks.append("\n".join(unchecked_lines(plan.unchecked, paint)))

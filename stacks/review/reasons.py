@@ -13,6 +13,7 @@ _REASONS = {
     PlanReason.READ_BY_PROGRAM: "the program reads it and does not own it",
     PlanReason.DRIFT: "changed outside of this stack",
     PlanReason.GONE: "no longer exists on the platform",
+    PlanReason.EXPIRED: "it has expired",
 }
 _FORCES = "forces it"
 

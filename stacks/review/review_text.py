@@ -8,6 +8,7 @@ from gpuform.stacks.review.cost_text import plan_cost_lines
 from gpuform.stacks.review.facts import Review, StackFacts, as_property, gpus_text, validity
 from gpuform.stacks.review.gates_text import gates_lines
 from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.plan_text import changes_text, unchecked_lines
 from gpuform.stacks.review.summary_text import counts_text
@@ -23,6 +24,7 @@ def review_text(review: Review, paint: Paint = PLAIN) -> str:
         blocks.append(changes_text(stack.plan, paint=paint))
         blocks.append("\n".join(_outputs(stack, paint)))
         blocks.append("\n".join(plan_cost_lines(stack.plan, paint)))
+        blocks.append("\n".join(notices_lines(stack.plan.notices, paint)))
         blocks.append("\n".join(gates_lines(stack.plan, paint)))
         if stack.plan.unchecked:
             blocks.append("\n".join(unchecked_lines(stack.plan.unchecked, paint)))

@@ -9,7 +9,7 @@ from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.review.names import counted, is_noise, short_type
 
 _DESTROYING: Final = (PlanAction.REPLACE, PlanAction.DELETE)
-_DATA: Final = ("SharedVolume",)
+_DATA: Final = ("SharedVolume", "VolumeClaim")
 """The kinds whose objects hold people's data."""
 _RECORDS: Final = ("HealthGate",)
 """The kinds that are nothing on a platform: replacing one destroys nothing."""

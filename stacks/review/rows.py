@@ -83,7 +83,7 @@ def _note(change: PropertyChange) -> str:
 def note_of(change: PropertyChange) -> str:
     """What is to be said beside the values; empty when the values say it all."""
     if change.action is Action.KEEP:
-        # "stays" says already that the platform keeps its value.
-        return change.because.partition(":")[0]
+        # "stays" says that already.
+        return change.because.removesuffix(": the platform keeps its value")
     is_said = change.unknown and change.because in "[known after apply]"
     return "" if is_said else change.because

@@ -7,10 +7,12 @@ from typing import Any
 from gpuform.providers.summary import Summary
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
+from gpuform.schemas.notices import Notice
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.cost_text import cost_text, money
 from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
 
 SHOWN = 5
@@ -52,12 +54,16 @@ class Monitoring:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`monitoring` is None where Lens is not configured, `cost` where nobody tells any."""
+    """`monitoring` is None where Lens is not configured, `cost` where nobody tells any.
+
+    `notices` are what there is to know of the resources and of the whole stack.
+    """
 
     stack: str
     resources: Sequence[ResourceStatus]
     monitoring: Monitoring | None = None
     cost: StackCost | None = None
+    notices: Sequence[Notice] = ()
 
 
 def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
@@ -70,6 +76,9 @@ def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
             yield paint("warning", f"    cost unknown: {text}")
     else:
         yield f"Stack {status.stack} has no resources."
+    if status.notices:
+        yield ""
+        yield from notices_lines(status.notices, paint)
     if status.monitoring is not None:
         yield ""
         yield from _monitoring_lines(status.monitoring, paint)
@@ -80,6 +89,7 @@ def status_document(status: Status) -> dict[str, Any]:
     return {
         "stack": status.stack,
         "resources": [_resource_document(each) for each in status.resources],
+        "notices": [notice.model_dump(mode="json") for notice in status.notices],
         "cost": None if status.cost is None else status.cost.model_dump(mode="json"),
         "lens": None if status.monitoring is None else _monitoring_document(status.monitoring),
     }

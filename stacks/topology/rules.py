@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from gpuform.providers.forms import Form
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.rules import Registered
@@ -28,7 +29,7 @@ def _registration(resource: Checked) -> Registration:
     declaration = instance.declaration
     return Registration(
         urn=instance.address,
-        type=f"pulumi-python:dynamic/gpuform.{declaration.platform}:{declaration.kind}",
+        type=Form.DYNAMIC.type_of(declaration.platform, declaration.kind),
         name=instance.name,
         custom=True,
         inputs=dict(resource.values),

@@ -20,7 +20,7 @@ class Project:
     """A copy of an example's project, where commands run."""
 
     def __init__(self, source: Path, folder: Path) -> None:
-        ignored = shutil.ignore_patterns(".*", "Pulumi.*.yaml", "python")
+        ignored = shutil.ignore_patterns(".*", "Pulumi.*.yaml", "python", "pulumi-yaml")
         self.directory = shutil.copytree(source, folder, ignore=ignored)
         self.environ = {
             "PULUMI_CONFIG_PASSPHRASE": "",

@@ -35,7 +35,7 @@ def main() -> None:
         return fastest(lambda: measured([sys.executable, "-c", code]))
 
     nothing, pulumi, deriving = python("pass"), python("import pulumi"), python(DERIVE)
-    with bench(1.0) as stack:
+    with bench(1000.0) as stack:
         stack.declare(PROGRAM)
         stack.run("up", "--yes", "--skip-preview")
         helping = fastest(lambda: stack.run("--help"))

@@ -1,4 +1,4 @@
-"""The platforms, and both hosts of every lifecycle, for the conformance suite."""
+"""The platforms, and the three hosts of every lifecycle, for the conformance suite."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -8,7 +8,8 @@ import pytest
 from conformance.described import Described
 from conformance.emulated import Platform, emulated
 from conformance.kinds import MADE
-from conformance.stacks import EmbeddedStack, Stack, StockStack
+from conformance.plugin import PluginHost, PluginVerbs, running_plugin
+from conformance.stacks import CalledStack, EmbeddedStack, Stack
 from conformance.stock import StockHost, running_host
 from conformance.verbs import EngineVerbs, StockVerbs, Verbs
 
@@ -82,6 +83,24 @@ def stock_host(platform: Platform, host_process: StockHost) -> StockHost:
     return host_process
 
 
+@pytest.fixture(scope="session")
+def plugin_process(
+    emulator: Platform, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PluginHost]:
+    """One process of the provider plugin for all tests, over the emulator."""
+    directory = tmp_path_factory.mktemp("plugin")
+    with running_plugin(directory, environment(emulator.server.url)) as plugin:
+        yield plugin
+
+
+@pytest.fixture
+def plugin(platform: Platform, plugin_process: PluginHost) -> PluginHost:
+    """The plugin, with nothing on record of earlier tests."""
+    for intent in (plugin_process.directory / ".gpuform" / "intents").glob("*.json"):
+        intent.unlink()
+    return plugin_process
+
+
 @pytest.fixture
 def new_call(platform: Platform, tmp_path: Path) -> Callable[[str, float | None], Call]:
     """How an engine over the emulator makes the context of a call."""
@@ -93,7 +112,7 @@ def new_call(platform: Platform, tmp_path: Path) -> Callable[[str, float | None]
     return new
 
 
-HOSTS = ("engine", "stock-host")
+HOSTS = ("engine", "stock-host", pytest.param("plugin", marks=pytest.mark.slow))
 
 
 @pytest.fixture(params=HOSTS)
@@ -101,6 +120,8 @@ def verbs(request: pytest.FixtureRequest, described: Described) -> Verbs:
     """The verbs of a kind, under each host."""
     if request.param == "engine":
         return EngineVerbs(described.lifecycle, request.getfixturevalue("new_call"), {})
+    if request.param == "plugin":
+        return PluginVerbs(described.lifecycle, request.getfixturevalue("plugin").stub)
     return StockVerbs(described.lifecycle, request.getfixturevalue("stock_host").stub)
 
 
@@ -112,9 +133,12 @@ def embedded(platform: Platform, tmp_path: Path, crypter: PassphraseCrypter) -> 
 
 @pytest.fixture(params=HOSTS)
 def stack(request: pytest.FixtureRequest, described: Described) -> Stack:
-    """An empty stack of one resource, under each engine."""
+    """An empty stack of one resource, under each host."""
     if request.param == "engine":
         found: EmbeddedStack = request.getfixturevalue("embedded")
         return found
+    if request.param == "plugin":
+        plugin: PluginHost = request.getfixturevalue("plugin")
+        return CalledStack(PluginVerbs(described.lifecycle, plugin.stub))
     host: StockHost = request.getfixturevalue("stock_host")
-    return StockStack(StockVerbs(described.lifecycle, host.stub))
+    return CalledStack(StockVerbs(described.lifecycle, host.stub))

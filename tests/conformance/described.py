@@ -89,13 +89,15 @@ class Described:
     - `key_variable`, `key_config`, `key`: where the key comes from, and which one it is; that is
       the address of a platform without keys, which is in the logs of libraries (`key_is_secret`)
     - `tells_age`: whether the platform says when an object was made
-    - `names_are_unique`: whether it refuses a second object of a name, or the name is the id
+    - `names_are_unique`: whether it refuses a second object of a name, or the name is the id;
+      `ids_come_again`: whether an object made anew has the id of the one before
     - `shortage`: the answer to a create when nothing is free
     - `own_fields`: the inputs that have to differ between two objects
     - `control`: the emulator's control over one object, which can remove it; without one all are
       removed
     - `needs`: what has to be there before, made by somebody else; ids of what `needed_as` lists
       stand for `{NAME}` in all declarations
+    - `room`: the part of the emulator that serves the objects, where it is not the platform's own
 
     In `key`, `{url}` is the emulator's address.
     """
@@ -127,6 +129,7 @@ class Described:
     key_is_secret: bool = True
     tells_age: bool = True
     names_are_unique: bool = False
+    ids_come_again: bool = False
     answers: Sequence[Answers] = ()
     secret: frozenset[str] = frozenset()
     secret_inputs: frozenset[str] = frozenset()
@@ -136,6 +139,7 @@ class Described:
     control: str = ""
     needs: Sequence[Request] = ()
     needed_as: str = ""
+    room: str = ""
 
     @property
     def lifecycle(self) -> type[Lifecycle[Any, Any]]:
@@ -167,7 +171,10 @@ class Described:
         return f"{self.platform}-{self.kind}"
 
 
-_PLACED = ("good", "in_place", "replacing", "bad", "create", "behind", "delete_behind", "key")
+_PLACED = (
+    *("good", "in_place", "replacing", "bad", "create", "behind", "delete_behind", "key"),
+    *("drift", "own", "paths"),
+)
 
 
 def doubles(value: Any) -> Any:

@@ -10,10 +10,10 @@ from conformance.lens_kinds import HEALTH_GATE
 from conformance.scp_kinds import FABRIC, GPU_NODE, NODE_POOL
 from conformance.stacks import Declared
 from conformance.tensorone_kinds import CLUSTER as TENSORONE_CLUSTER
-from conformance.together_kinds import CLUSTER, SHARED_VOLUME
+from conformance.together_kinds import CLUSTER, SHARED_VOLUME, VOLUME_CLAIM
 
 KINDS: tuple[Described, ...] = (
-    *(CLUSTER, SHARED_VOLUME),
+    *(CLUSTER, SHARED_VOLUME, VOLUME_CLAIM),
     *(NODE_POOL, GPU_NODE, FABRIC),
     TENSORONE_CLUSTER,
     *(AIOS_CLUSTER, AIOS_GPU_NODE),

@@ -7,10 +7,13 @@ same set, and the next `up` ends with an empty plan.
 from typing import Any
 
 from conformance.emulated import Platform
+from conformance.plugin_stack import PluginStack
 from conformance.stacks import Declared, EmbeddedStack
 
+AnyStack = EmbeddedStack | PluginStack
 
-def assert_nothing_is_lost(stack: EmbeddedStack, platform: Platform, *declared: Declared) -> None:
+
+def assert_nothing_is_lost(stack: AnyStack, platform: Platform, *declared: Declared) -> None:
     """Every object is known, at any time: the run may have been killed."""
     intents = stack.intents
     for described in {each.described for each in declared}:
@@ -24,23 +27,21 @@ def assert_nothing_is_lost(stack: EmbeddedStack, platform: Platform, *declared: 
             assert not lost or stack.is_searching, f"lost parts: {lost}; known {parts}"
 
 
-def assert_nothing_is_imagined(
-    stack: EmbeddedStack, platform: Platform, *declared: Declared
-) -> None:
+def assert_nothing_is_imagined(stack: AnyStack, platform: Platform, *declared: Declared) -> None:
     """Every object in the state exists: so it is after each run that came to its end."""
     kinds = {each.described for each in declared}
     present = {found["id"] for described in kinds for found in platform.objects(described)}
     assert stack.ids <= present
 
 
-def assert_settles(stack: EmbeddedStack, platform: Platform, *declared: Declared) -> None:
+def assert_settles(stack: AnyStack, platform: Platform, *declared: Declared) -> None:
     """The next `up` succeeds, makes no second object, and leaves nothing to do."""
     result = stack.up(*declared)
     assert result.ok, result.errors
     assert_settled(stack, platform, *declared)
 
 
-def assert_settled(stack: EmbeddedStack, platform: Platform, *declared: Declared) -> None:
+def assert_settled(stack: AnyStack, platform: Platform, *declared: Declared) -> None:
     """Everything declared exists once, is known, and needs nothing."""
     plan = stack.plan(*declared)
     assert (plan.operations, plan.errors) == ([], [])
@@ -48,12 +49,12 @@ def assert_settled(stack: EmbeddedStack, platform: Platform, *declared: Declared
     kinds = {each.described for each in declared}
     assert platform.ids(*kinds) == stack.ids
     assert len(stack.resources) == len(declared)
-    assert stack.snapshot.pending_operations == []
+    assert not stack.pending
     for each in declared:
         assert stack.state(each.name).outputs["ready"] is True
 
 
-def assert_destroyed(stack: EmbeddedStack, platform: Platform, *declared: Declared) -> None:
+def assert_destroyed(stack: AnyStack, platform: Platform, *declared: Declared) -> None:
     """A `destroy` succeeds and leaves nothing, wherever an earlier one was cut off."""
     result = stack.destroy()
     assert result.ok, result.errors

@@ -1,7 +1,7 @@
-"""A stack as a person has one: declared, planned, applied; under each of the two engines.
+"""A stack as a person has one: declared, planned, applied; under each of the hosts.
 
 `EmbeddedStack` runs a real program through `Deployment`, with its state in a real backend.
-`StockStack` does with one resource what the Pulumi engine does, over the stock host's gRPC.
+`CalledStack` does with one resource what the Pulumi engine does, over a host's gRPC.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from bucket_server import KEYS
 from conformance.described import Described
-from conformance.verbs import Properties, Refused, StockVerbs
+from conformance.verbs import Properties, Refused, Verbs
 
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.stacks.engine import journal
@@ -24,7 +24,7 @@ from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, Snapshot
-from gpuform.stacks.engine.urn import is_provider
+from gpuform.stacks.engine.urn import is_provider, own_type
 from gpuform.stacks.engine.values import Secret, unwrap_secrets
 from gpuform.stacks.resource_rules import RULES
 
@@ -101,8 +101,51 @@ class Stack(Protocol):
     def inputs(self) -> Properties: ...
 
 
+class Kept:
+    """What is known of a stack's objects: in its state, and in its project's record of intents."""
+
+    directory: Path
+    resources: list[ResourceState]
+
+    @property
+    def ids(self) -> set[str]:
+        """The objects that the state knows."""
+        return {each.id for each in self.resources if not each.pending_replacement}
+
+    def state(self, name: str = "thing") -> ResourceState:
+        (found,) = [each for each in self.resources if each.urn.endswith(f"::{name}")]
+        return found
+
+    @property
+    def intents(self) -> list[dict[str, Any]]:
+        """What is recorded of creates that are not settled."""
+        folder = self.directory / ".gpuform" / "intents"
+        return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+    @property
+    def recorded_ids(self) -> list[str]:
+        """The objects that are on record while they are waited for."""
+        found = [each for each in self.intents if each["ids"] or not each["names"]]
+        return [intent["id"] for intent in found if intent["id"]]
+
+    @property
+    def recorded_parts(self) -> list[str]:
+        """What those objects are made of."""
+        return [id_ for each in self.intents for id_ in each["ids"] or [each["id"]]]
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether the next run looks for objects by their names."""
+        return any(not (each["ids"] if each["names"] else each["id"]) for each in self.intents)
+
+    @property
+    def parts(self) -> set[str]:
+        """The objects of the platform that the resources in the state are made of."""
+        return {part for each in self.resources for part in _parts(each)}
+
+
 @dataclass
-class EmbeddedStack:
+class EmbeddedStack(Kept):
     """A stack `dev` in a folder, its state on disk, run by the embedded engine."""
 
     directory: Path
@@ -203,17 +246,13 @@ class EmbeddedStack:
         return recovered.snapshot if recovered else snapshot
 
     @property
-    def resources(self) -> list[ResourceState]:
-        return [r for r in self.snapshot.resources if r.custom and not is_provider(r.type)]
+    def pending(self) -> Sequence[Any]:
+        """What an interrupted run left under way."""
+        return self.snapshot.pending_operations
 
     @property
-    def ids(self) -> set[str]:
-        """The objects that the state knows."""
-        return {each.id for each in self.resources if not each.pending_replacement}
-
-    def state(self, name: str = "thing") -> ResourceState:
-        (found,) = [each for each in self.resources if each.urn.endswith(f"::{name}")]
-        return found
+    def resources(self) -> list[ResourceState]:  # type: ignore[override]  # read anew each time
+        return [r for r in self.snapshot.resources if r.custom and not is_provider(r.type)]
 
     @property
     def id(self) -> str | None:
@@ -232,33 +271,6 @@ class EmbeddedStack:
         return [event.message for event in found]
 
     @property
-    def intents(self) -> list[dict[str, Any]]:
-        """What is recorded of creates that are not settled."""
-        folder = self.directory / ".gpuform" / "intents"
-        return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-
-    @property
-    def recorded_ids(self) -> list[str]:
-        """The objects that are on record while they are waited for."""
-        found = [each for each in self.intents if each["ids"] or not each["names"]]
-        return [intent["id"] for intent in found if intent["id"]]
-
-    @property
-    def recorded_parts(self) -> list[str]:
-        """What those objects are made of."""
-        return [id_ for each in self.intents for id_ in each["ids"] or [each["id"]]]
-
-    @property
-    def is_searching(self) -> bool:
-        """Whether the next run looks for objects by their names."""
-        return any(not (each["ids"] if each["names"] else each["id"]) for each in self.intents)
-
-    @property
-    def parts(self) -> set[str]:
-        """The objects of the platform that the resources in the state are made of."""
-        return {part for each in self.resources for part in _parts(each)}
-
-    @property
     def _backend(self) -> Backend:
         return Backend.open(self.url or f"file://{self.directory}", KEYS)
 
@@ -273,10 +285,10 @@ class _Entry:
 
 
 @dataclass
-class StockStack:
-    """One resource under the stock host: the calls of `pulumi up` in their order."""
+class CalledStack:
+    """One resource under a host of the Pulumi engine's: the calls of `pulumi up` in their order."""
 
-    verbs: StockVerbs
+    verbs: Verbs
     entry: _Entry | None = None
 
     def plan(self, declared: Declared) -> Result:
@@ -368,7 +380,7 @@ class StockStack:
 
 def _parts(resource: ResourceState) -> Sequence[str]:
     """The ids that a resource lists, else its own."""
-    platform, _, kind = resource.type.rpartition("gpuform.")[2].partition(":")
+    platform, _, kind = own_type(resource.type).partition(":")
     name = lifecycle_class(platform, kind).parts
     found = unwrap_secrets(resource.outputs.get(name)) if name else None
     return [str(each) for each in found] if isinstance(found, list) else [resource.id]

@@ -73,6 +73,6 @@ CLUSTER = Described(
             "Snapshot.id",
         }
     ),
-    secret=frozenset({"ssh_command"}),
+    secret=frozenset({"ssh_command", "ssh_connection"}),
     secret_inputs=frozenset({"environment_variables"}),
 )

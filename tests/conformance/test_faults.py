@@ -9,14 +9,16 @@ import pytest
 from conformance.described import Described, Request
 from conformance.emulated import Platform, product_path
 from conformance.kinds import for_made_failing, for_made_waiting
+from conformance.plugin_stack import PluginStack
 from conformance.settling import (
+    AnyStack,
     assert_destroyed,
     assert_nothing_is_imagined,
     assert_nothing_is_lost,
     assert_settled,
     assert_settles,
 )
-from conformance.stacks import EmbeddedStack, Result, thing
+from conformance.stacks import Result, thing
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +91,7 @@ def in_faults(faults: Mapping[str, Mapping[str, Any]]) -> pytest.MarkDecorator:
 class Case:
     """A stack before an operation, and its run."""
 
-    def __init__(self, described: Described, stack: EmbeddedStack, platform: Platform) -> None:
+    def __init__(self, described: Described, stack: AnyStack, platform: Platform) -> None:
         self.described, self.stack, self.platform = described, stack, platform
 
     def prepare(self, operation: Operation) -> None:
@@ -111,9 +113,12 @@ class Case:
             assert_settles(self.stack, self.platform, self.wanted)
 
 
-@pytest.fixture
-def case(described: Described, embedded: EmbeddedStack, platform: Platform) -> Case:
-    return Case(described, embedded, platform)
+@pytest.fixture(params=["engine", pytest.param("plugin", marks=slow)])
+def case(request: pytest.FixtureRequest, described: Described, platform: Platform) -> Case:
+    """Under the embedded engine, and over the provider plugin's process."""
+    if request.param == "plugin":
+        return Case(described, PluginStack(described, request.getfixturevalue("plugin")), platform)
+    return Case(described, request.getfixturevalue("embedded"), platform)
 
 
 @in_faults(WRITE)

@@ -28,6 +28,7 @@ from conformance.planting import (
     sent_name,
     strings,
 )
+from conformance.plugin import PluginHost, PluginVerbs
 from conformance.stacks import EmbeddedStack, thing
 from conformance.stock import StockHost
 from conformance.verbs import EngineVerbs, Refused, StockVerbs, Verbs
@@ -117,6 +118,21 @@ def test_the_stock_host_tells_what_is_planted_in_the_named_outputs_only(
     described: Described, stock_host: StockHost, platform: Platform
 ) -> None:
     verbs = StockVerbs(described.lifecycle, stock_host.stub)
+    _told_in_the_named_outputs_only(described, verbs, platform)
+    assert_clean(described, stock_host.printed + files(stock_host.directory / ".gpuform"))
+
+
+@pytest.mark.slow
+def test_the_plugin_tells_what_is_planted_in_the_named_outputs_only(
+    described: Described, plugin: PluginHost, platform: Platform
+) -> None:
+    """`PluginVerbs` sees to it that these are marked as secret."""
+    verbs = PluginVerbs(described.lifecycle, plugin.stub)
+    _told_in_the_named_outputs_only(described, verbs, platform)
+    assert_clean(described, plugin.printed + files(plugin.directory / ".gpuform"))
+
+
+def _told_in_the_named_outputs_only(described: Described, verbs: Verbs, platform: Platform) -> None:
     with platform.answering(lambda *answer: planted(described, *answer[1:])):
         made = verbs.create(doubles(described.good))
         seen = verbs.read(made.id, made.outputs)
@@ -128,16 +144,29 @@ def test_the_stock_host_tells_what_is_planted_in_the_named_outputs_only(
             assert is_planted(found[name])
         assert_clean(described, in_the_open(described, found))
     assert_clean(described, in_the_open(described, seen.inputs))
-    assert_clean(described, stock_host.printed + files(stock_host.directory / ".gpuform"))
 
 
-@pytest.fixture(params=["engine", "stock-host"])
+@pytest.fixture(params=["engine", "stock-host", pytest.param("plugin", marks=pytest.mark.slow)])
 def host(
-    request: pytest.FixtureRequest, described: Described, stock_host: StockHost, new_call: Any
+    request: pytest.FixtureRequest,
+    described: Described,
+    stock_host: StockHost,
+    plugin: PluginHost,
+    new_call: Any,
 ) -> Verbs:
     if request.param == "engine":
         return EngineVerbs(described.lifecycle, new_call, {})
+    if request.param == "plugin":
+        return PluginVerbs(described.lifecycle, plugin.stub)
     return StockVerbs(described.lifecycle, stock_host.stub)
+
+
+Processes = tuple[StockHost, PluginHost]
+
+
+@pytest.fixture
+def processes(stock_host: StockHost, plugin: PluginHost) -> Processes:
+    return stock_host, plugin
 
 
 def told_by(error: BaseException) -> str:
@@ -145,7 +174,7 @@ def told_by(error: BaseException) -> str:
 
 
 def test_a_value_of_a_wrong_type_is_not_told(
-    described: Described, host: Verbs, platform: Platform, sinks: Any, stock_host: StockHost
+    described: Described, host: Verbs, platform: Platform, sinks: Any, processes: Processes
 ) -> None:
     """Each field in turn is an object, a list, a text where there is none."""
     made = host.create(doubles(described.good))
@@ -164,7 +193,7 @@ def test_a_value_of_a_wrong_type_is_not_told(
                     told += told_by(error)
     assert refused > len(described.wire.model_fields)
     assert "answered in an unexpected form" in told
-    assert_clean(described, told + sinks() + stock_host.printed)
+    assert_clean(described, told + sinks() + "".join(each.printed for each in processes))
 
 
 def bodies(described: Described, *, has_declaration: bool) -> Iterator[Any]:
@@ -190,7 +219,7 @@ def test_an_error_answer_of_another_form_is_not_told(
     platform: Platform,
     status: int,
     sinks: Any,
-    stock_host: StockHost,
+    processes: Processes,
 ) -> None:
     checked = doubles(described.good)
     made = host.create(checked)
@@ -218,7 +247,7 @@ def test_an_error_answer_of_another_form_is_not_told(
             platform.heal()
     if status != 404:
         assert f"answered {status}" in told
-    assert_clean(described, told + sinks() + stock_host.printed)
+    assert_clean(described, told + sinks() + "".join(each.printed for each in processes))
 
 
 def test_what_nobody_foresaw_keeps_its_text_to_itself(

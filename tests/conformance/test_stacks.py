@@ -57,7 +57,7 @@ def test_a_replacement_deletes_first(
     assert described.create is not None
     sent = [described.delete_behind.method, described.create.method]
     assert [each.method for each in platform.writes()] == sent
-    assert not platform.parts(described) & old
+    assert described.ids_come_again or not platform.parts(described) & old
     assert platform.ids(described) == {stack.id}
     assert planned(stack, moved) == []
 

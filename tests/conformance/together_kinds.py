@@ -1,9 +1,11 @@
-"""Together's cluster and shared volume, described for the conformance suite."""
+"""Together's cluster, shared volume and volume claim, described for the conformance suite."""
 
-from conformance.described import Change, Described, Request
+from typing import Any
+
+from conformance.described import Answers, Change, Described, Request
 
 from gpuform.providers.emulator.together import ADMIN_KEY
-from gpuform.schemas.together import wire
+from gpuform.schemas.together import claim_wire, wire
 
 _CLUSTERS = "/compute/clusters"
 _VOLUMES = "/compute/clusters/storage/volumes"
@@ -102,4 +104,82 @@ SHARED_VOLUME = Described(
     shortage={"status": 409, "body": {"error": "Out of stock"}},
     wire=wire.Volume,
     meant=frozenset({"Volume.volume_id", "Volume.volume_name", "Volume.status"}),
+)
+
+_CLAIMS = "/{train}/api/v1/namespaces/default/persistentvolumeclaims"
+_CLAIM = {
+    "cluster_id": "{train}",
+    "name": "scratch",
+    "storage": "10Gi",
+    "storage_class_name": "shared-storage-class",
+}
+
+
+def _sized(storage: str) -> dict[str, Any]:
+    return {"resources": {"requests": {"storage": storage}}}
+
+
+VOLUME_CLAIM = Described(
+    platform="together",
+    kind="VolumeClaim",
+    good=_CLAIM,
+    name_field="name",
+    in_place=Change(
+        {**_CLAIM, "storage": "20Gi"},
+        "storage",
+        Request("PATCH", f"{_CLAIMS}/scratch", {"spec": _sized("20Gi")}),
+    ),
+    replacing=Change({**_CLAIM, "storage_class_name": "local-storage-class"}, "storage_class_name"),
+    bad=[
+        ({**_CLAIM, "storage": "10 GB"}, "storage"),
+        ({**_CLAIM, "storage": "0"}, "storage"),
+        ({**_CLAIM, "name": "Scratch_1"}, "name"),
+        ({**_CLAIM, "volume_name": "data"}, "volume_name"),
+        ({**_CLAIM, "access_modes": ["ReadWriteAll"]}, "access_modes[0]"),
+        ({**_CLAIM, "size": "10Gi"}, "size"),
+    ],
+    create=Request(
+        "POST",
+        _CLAIMS,
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "scratch"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                **_sized("10Gi"),
+                "storageClassName": "shared-storage-class",
+            },
+        },
+    ),
+    listed_as="volume_claims",
+    behind=Request("PATCH", f"{_CLAIMS}/scratch", {"spec": _sized("40Gi")}),
+    drift={"storage": "40Gi"},
+    drift_is_repaired=False,
+    delete_behind=Request("DELETE", f"{_CLAIMS}/scratch"),
+    pending="Provisioning",
+    failed="Lost",
+    own=r"/persistentvolumeclaims/[^/]+$",
+    names_are_unique=True,
+    ids_come_again=True,
+    key_variable="TOGETHER_API_KEY",
+    key_config="together:apiKey",
+    key=ADMIN_KEY,
+    paths="^/",
+    found_at=r"/persistentvolumeclaims/[^/]+$",
+    shortage={"status": 403, "body": {"message": "exceeded quota: storage"}},
+    wire=claim_wire.Claim,
+    answers=[Answers(r"/persistentvolumeclaims/[^/]+$", claim_wire.Claim)],
+    meant=frozenset(
+        {
+            *("ClaimMetadata.name", "ClaimMetadata.namespace", "ClaimMetadata.uid"),
+            *("ClaimMetadata.annotations", "ClaimMetadata.deleted_at", "ClaimStatus.phase"),
+            *("ClaimResources.requests", "ClaimStatus.capacity", "ClaimSpec.access_modes"),
+            *("ClaimSpec.storage_class_name", "ClaimSpec.volume_name"),
+        }
+    ),
+    needs=[Request("POST", _CLUSTERS, _CLUSTER)],
+    needed_as="clusters",
+    room="kubernetes",
+    control="kubernetes",
 )

@@ -1,7 +1,8 @@
-"""The verbs of a lifecycle as each host calls them: one interface, two hosts.
+"""The verbs of a lifecycle as each host calls them: one interface, three hosts.
 
 `EngineVerbs` goes through the embedded engine's provider host, in this process; `StockVerbs`
-through the SDK's own dynamic host, a process that serves gRPC as it does for `pulumi up`.
+through the SDK's own dynamic host, a process that serves gRPC as it does for `pulumi up`;
+`plugin.PluginVerbs` through the provider plugin.
 Properties are plain values with gpuform's `UNKNOWN`, numbers doubles, without `__provider`.
 """
 

@@ -28,6 +28,7 @@ def test_the_dotted_paths() -> None:
         "together": {
             "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
             "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
+            "VolumeClaim": "gpuform.providers.together.volume_claim:VolumeClaimLifecycle",
         },
         "scp": {
             "NodePool": "gpuform.providers.scp.node_pool:NodePoolLifecycle",
@@ -156,7 +157,8 @@ NAMES = {
         oidc_config cluster_config add_ons acceptance_tests_params slurm_image slurm_shm_size_gib
         ready not_ready_reason status kube_config control_plane_nodes gpu_worker_nodes volumes
         driver_version allocated_preemptible_gpus duration_hours created_at first_ready_at
-        on_no_capacity placed_region placed_gpu_type scale_down
+        on_no_capacity placed_region placed_gpu_type expires ttl paused_at reserved_until
+        scale_down
     """,
     ("together", "SharedVolume"): """
         volume_name size_tib region is_lifecycle_independent project_id instance_cluster_id
@@ -165,13 +167,14 @@ NAMES = {
     ("scp", "NodePool"): """
         node_pool_id cluster_fabric_name cluster_fabric_id gpu_node_name_prefix count nodes remove
         lock_enabled state image_id server_type_id region_id vpc_id subnet_id os_user_id
-        os_user_password init_script tags ready not_ready_reason node_ids gpu_nodes scale_down
+        os_user_password init_script tags ready not_ready_reason node_ids gpu_nodes
+        expires ttl schedule scale_down
     """,
     ("scp", "GpuNode"): """
         gpu_node_name cluster_fabric_id ip_address nat_enabled public_ip_address_id lock_enabled
         state image_id server_type_id region_id vpc_id subnet_id os_user_id os_user_password
         init_script tags ready not_ready_reason policy_ip policy_use_nat policy_nat node_pool_id
-        cluster_fabric_name pfs_ip server_type image_version created_at
+        cluster_fabric_name pfs_ip server_type image_version created_at expires ttl schedule
     """,
     ("scp", "Fabric"): """
         node_pool_id cluster_fabric_name ready not_ready_reason cluster_fabric_id state
@@ -186,7 +189,7 @@ NAMES = {
         port_urls ssh_command availability_zone storage_type gpu_health storage_health
         network_health docker_health alerts current_hourly_rate currency daily_estimate
         weekly_estimate monthly_estimate snapshots hidden_variables python_version
-        cuda_version driver_version docker_version created_at updated_at
+        cuda_version driver_version docker_version created_at updated_at expires ttl schedule
     """,
     ("aios", "Cluster"): """
         cluster_id region_id status nodes gpus vcpus memory swap storage network config

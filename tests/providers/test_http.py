@@ -169,7 +169,7 @@ def test_never_is_once(ask: Callable[..., Any], step: Step) -> None:
     [
         (400, errors.InvalidRequest),
         (401, errors.AuthError),
-        (402, errors.ApiError),
+        (402, errors.NoCredit),
         (403, errors.PermissionDenied),
         (404, errors.NotFound),
         (409, errors.Conflict),

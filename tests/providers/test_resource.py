@@ -7,6 +7,10 @@ import pulumi
 import pytest
 from pulumi.runtime import mocks, rpc, settings
 
+from gpuform.providers import Provider
+from gpuform.providers.forms import UnknownForm
+from gpuform.providers.plugin.configuration import SETTINGS
+from gpuform.providers.provider import NoExplicitProvider, ProviderArguments
 from gpuform.providers.scp import GpuNode
 from gpuform.providers.together import Cluster, SharedVolume
 
@@ -40,6 +44,7 @@ def run() -> Iterator[Run]:
 
     yield run
     settings.reset_options()
+    pulumi.runtime.set_all_config({})
 
 
 def _volume(**changes: Any) -> SharedVolume:
@@ -65,16 +70,21 @@ def test_what_is_secret_is_registered_as_such(run: Run) -> None:
     assert "init_script" not in found.inputs
 
 
-def test_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests = []
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the monitor is asked to register."""
+    asked: list[Any] = []
     register = mocks.MockMonitor.RegisterResource
 
     def remember(self: mocks.MockMonitor, request: Any) -> Any:
-        requests.append(request)
+        asked.append(request)
         return register(self, request)
 
     monkeypatch.setattr(mocks.MockMonitor, "RegisterResource", remember)
+    return asked
 
+
+def test_options(run: Run, requests: list[Any]) -> None:
     def program() -> None:
         own = pulumi.Alias(name="before")
         Cluster("train", opts=pulumi.ResourceOptions(aliases=[own], protect=True), **CLUSTER)
@@ -131,3 +141,95 @@ def test_the_fixture_runs_programs(run: Run) -> None:
 
     with pytest.raises(RuntimeError, match="fails the test"):
         run(program)
+
+
+def use(form: str) -> None:
+    pulumi.runtime.set_all_config({"gpuform:form": form})
+
+
+def test_the_two_forms_differ_in_type_alias_and_pickle_alone(run: Run, requests: list[Any]) -> None:
+    def program() -> None:
+        Cluster("train", volume_id=_volume(), **CLUSTER)
+        GpuNode("a", gpu_node_name="a", os_user_password="Abcdef12!")
+
+    dynamic = run(program)
+    told = [*requests]
+    requests.clear()
+    use("plugin")
+    plugin = run(program)
+    for name, (platform, kind) in {
+        "train": ("together", "Cluster"),
+        "data": ("together", "SharedVolume"),
+        "a": ("scp", "GpuNode"),
+    }.items():
+        types = (f"pulumi-python:dynamic/gpuform.{platform}:{kind}", f"gpuform:{platform}:{kind}")
+        assert (dynamic[name].typ, plugin[name].typ) == types
+        without = {key: v for key, v in dynamic[name].inputs.items() if key != "__provider"}
+        assert plugin[name].inputs == without
+        (before,) = (each for each in told if each.name == name)
+        (after,) = (each for each in requests if each.name == name)
+        assert [each.spec.type for each in before.aliases] == [types[1]]
+        assert [each.spec.type for each in after.aliases] == [types[0]]
+        assert list(after.additionalSecretOutputs) == list(before.additionalSecretOutputs)
+        assert not after.provider
+        assert not after.version
+
+
+def test_an_object_can_be_got_in_plugin_form(run: Run) -> None:
+    use("plugin")
+    found = run(lambda: [Cluster.get("theirs", "c-1")])["theirs"]
+    assert (found.typ, found.resource_id) == ("gpuform:together:Cluster", "c-1")
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("plugn", "did you mean plugin?"),
+        ("Dynamic", "did you mean dynamic?"),
+        ("terraform", "use dynamic or plugin"),
+        ("", "use dynamic or plugin"),
+    ],
+)
+def test_a_form_that_there_is_not(run: Run, form: str, said: str) -> None:
+    use(form)
+    with pytest.raises(UnknownForm) as failed:
+        run(lambda: [_volume()])
+    assert f"gpuform:form is {form!r} in the configuration of stack " in failed.value.message
+    assert said in failed.value.message
+    assert "gpuform config set gpuform:form" in str(failed.value.hint)
+    assert f"Pulumi.{pulumi.get_stack()}.yaml" in str(failed.value.hint)
+
+
+def test_an_explicit_provider(run: Run, requests: list[Any]) -> None:
+    def program() -> None:
+        account = Provider("other", together_api_key="a-key", aios_registry_url="http://registry")
+        Cluster("train", pulumi.ResourceOptions(provider=account), **CLUSTER)
+        _volume()
+
+    use("plugin")
+    provider = run(program)["other"]
+    assert provider.typ == "pulumi:providers:gpuform"
+    secret = {rpc._special_sig_key: rpc._special_secret_sig, "value": "a-key"}
+    assert provider.inputs == {"togetherApiKey": secret, "aiosRegistryUrl": "http://registry"}
+    used = {each.name: each.provider for each in requests}
+    assert used["train"].endswith("::other-id") or "::other::" in used["train"]
+    assert not used["data"]
+
+
+def test_a_providers_arguments_are_the_plugins_settings() -> None:
+    names = [setting.argument for setting in SETTINGS]
+    assert list(ProviderArguments.__annotations__) == names
+
+
+def test_what_a_provider_does_not_have(run: Run) -> None:
+    use("plugin")
+    with pytest.raises(TypeError, match="no together_key: it has together_api_key, "):
+        run(lambda: [Provider("other", together_key="a-key")])
+
+
+def test_the_dynamic_form_has_no_explicit_providers(run: Run) -> None:
+    with pytest.raises(NoExplicitProvider) as refused:
+        run(lambda: [Provider("other", together_api_key="a-key")])
+    assert "provider 'other'" in refused.value.message
+    assert "gpuform config set gpuform:form plugin" in str(refused.value.hint)
+    assert "a-key" not in str(refused.value)

@@ -69,7 +69,7 @@ def written(repository: Path) -> list[Path]:
 def test_valid_by_the_forges_own_schema(repository: Path, write: Write, forge: str) -> None:
     assert write("--forge", forge, "--stack", "prod").exit_code == 0
     files = list(map(str, written(repository)))
-    assert len(files) == {"github": 2, "gitlab": 1}[forge]
+    assert len(files) == {"github": 3, "gitlab": 1}[forge]
     checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *files])
     assert checked.exit_code == 0, checked.output
     Path(files[0]).write_text(Path(files[0]).read_text().replace("timeout", "tiemout"))
@@ -98,7 +98,7 @@ def test_the_commands_take_the_flags_that_are_given(
     text = "".join(path.read_text() for path in written(repository))
     lines = re.findall(r"^ *(?:run: |- )gpuform (.+?)(?: (?:#|\|\|).*)?$", text, re.MULTILINE)
     names = {line.split()[0] for line in lines}
-    assert names == {"preview", "review", "fetch-plan", "up", "drift", "orphans"}
+    assert names == {"preview", "review", "fetch-plan", "up", "expire", "drift", "orphans"}
     context = click.Context(cli)
     for name, *arguments in map(shlex.split, lines):
         command = cast("click.Group", cli).get_command(context, name)

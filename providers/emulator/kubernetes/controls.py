@@ -13,7 +13,7 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.kubernetes import verbs
 from gpuform.providers.emulator.kubernetes.errors import StatusError
 from gpuform.providers.emulator.kubernetes.estate import brought_to, running_cluster, settle
-from gpuform.providers.emulator.kubernetes.kinds import NAMESPACE, NODE, POD
+from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NAMESPACE, NODE, POD
 from gpuform.providers.emulator.kubernetes.nodes import with_readiness
 from gpuform.providers.emulator.kubernetes.objects import Objects
 from gpuform.providers.emulator.kubernetes.pods import RUNS_FOR, ended
@@ -53,6 +53,7 @@ class Controls:
             ("POST", "/<cluster_id>/pods", self._add_pod),
             ("POST", "/<cluster_id>/nodes/<name>", self._set_node),
             ("GET", "/<cluster_id>/ended", self._list_ended),
+            ("DELETE", "/<cluster_id>/<namespace>/<name>", self._remove_claim),
         )
         for method, path, view in table:
             routes.add_url_rule(path, view_func=view, methods=[method])
@@ -77,6 +78,12 @@ class Controls:
     def _list_ended(self, cluster_id: str) -> Response:
         with self._objects(cluster_id):
             return answer(ended(self._store, cluster_id))
+
+    def _remove_claim(self, cluster_id: str, namespace: str, name: str) -> Response:
+        """It is gone at once, whoever uses it."""
+        with self._objects(cluster_id) as objects:
+            claim = verbs.get(objects, Place(CLAIM, namespace, name))
+            return answer(objects.remove(CLAIM, claim))
 
     @contextmanager
     def _objects(self, cluster_id: str) -> Iterator[Objects]:

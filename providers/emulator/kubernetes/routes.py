@@ -108,8 +108,16 @@ class Kubernetes:
                 settle(self._store, objects)
                 return answer(_as_it_is_now(objects, place, content), status)
             if place.name:
-                return answer(verbs.get(objects, place))
+                return answer(self._with_imposed_phase(verbs.get(objects, place)))
             return answer(_listed(objects, place))
+
+    def _with_imposed_phase(self, found: Object) -> Object:
+        """With the phase that an injected fault shows."""
+        path = request.path.removeprefix(self.prefix)
+        imposed = self._faults.take_overrides(request.method, path, [path]).get(path)
+        if imposed is None:
+            return found
+        return {**found, "status": {**found["status"], "phase": imposed.status_override}}
 
     @contextmanager
     def _objects(self, cluster_id: str) -> Iterator[Objects]:
@@ -267,7 +275,7 @@ def _shown_claim(cluster_id: str, claim: Object) -> dict[str, Any]:
     namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
     return {
         "id": f"{cluster_id}/{namespace}/{name}",
-        "name": name,
+        "name": f"{namespace}/{name}",
         "status": claim["status"]["phase"],
     }
 

@@ -1,7 +1,7 @@
 """Volumes and claims: shared volumes as PersistentVolumes, claims bound to them or to local NVMe.
 
 The platform's document ('Kubernetes PVCs') gives the two forms of claim and the name of the local
-class; that the shared volumes have a class which lets claims grow is ours.
+class; that there is a default class beside it, which also makes volumes, is ours.
 """
 
 from typing import Any
@@ -18,6 +18,7 @@ from gpuform.providers.emulator.together.operations import Operations
 LOCAL = "local-storage-class"
 SHARED = "shared-storage-class"
 PROTECTION = "kubernetes.io/pvc-protection"
+_BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 _DEFAULT = "storageclass.kubernetes.io/is-default-class"
 _WAITS = "WaitForFirstConsumer"
 
@@ -78,8 +79,8 @@ def _bind(objects: Objects, claim: Object, *, is_used: bool) -> None:
         volume = objects.get(VOLUME, wanted)
         if volume is None or not _fits(volume, claim):
             return
-    elif claim["spec"].get("storageClassName") == LOCAL and is_used:
-        volume = objects.add(VOLUME, _local(claim))
+    elif _is_provided_now(objects, claim, is_used=is_used):
+        volume = objects.add(VOLUME, _made_for(claim))
     else:
         return
     reference = {
@@ -97,7 +98,19 @@ def _bind(objects: Objects, claim: Object, *, is_used: bool) -> None:
         "accessModes": volume["spec"]["accessModes"],
         "capacity": volume["spec"]["capacity"],
     }
-    objects.replace(CLAIM, claim, {**claim, "spec": spec, "status": status})
+    metadata = claim["metadata"]
+    if not wanted:
+        annotations = {**metadata.get("annotations", {}), _BOUND_BY_CONTROLLER: "yes"}
+        metadata = {**metadata, "annotations": annotations}
+    bound = {**claim, "metadata": metadata, "spec": spec, "status": status}
+    objects.replace(CLAIM, claim, bound)
+
+
+def _is_provided_now(objects: Objects, claim: Object, *, is_used: bool) -> bool:
+    """Whether its class makes a volume for it: at once, or when a pod uses it."""
+    name = claim["spec"].get("storageClassName")
+    found = objects.get(STORAGE_CLASS, name) if name else None
+    return found is not None and (is_used or found.get("volumeBindingMode") != _WAITS)
 
 
 def _fits(volume: Object, claim: Object) -> bool:
@@ -113,14 +126,13 @@ def _fits(volume: Object, claim: Object) -> bool:
 
 
 def _at_size(objects: Objects, claim: Object) -> Object:
-    """A bound claim has the size of its volume; a local one makes its volume grow."""
+    """A bound claim has the size of its volume; one that was made for it grows along."""
     volume = objects.get(VOLUME, claim["spec"]["volumeName"])
     if volume is None:
         return {**claim, "status": {**claim["status"], "phase": "Lost"}}
     wanted = claim["spec"]["resources"]["requests"]
     capacity = volume["spec"]["capacity"]
-    is_local = volume["spec"].get("storageClassName") == LOCAL
-    if is_local and amount(wanted["storage"]) > amount(capacity["storage"]):
+    if _is_made(volume) and amount(wanted["storage"]) > amount(capacity["storage"]):
         capacity = {"storage": wanted["storage"]}
         objects.replace(
             VOLUME, volume, {**volume, "spec": {**volume["spec"], "capacity": capacity}}
@@ -129,18 +141,23 @@ def _at_size(objects: Objects, claim: Object) -> Object:
 
 
 def _let_go(objects: Objects) -> None:
-    """Volumes of claims that are gone: local ones go too, shared ones are there for the next."""
+    """Volumes of claims that are gone go along if they were made for them."""
     uids = {claim["metadata"]["uid"] for claim in objects.of(CLAIM)}
     for volume in objects.of(VOLUME):
         holder = volume["spec"].get("claimRef")
         if holder is None or holder["uid"] in uids:
             continue
-        if volume["spec"].get("storageClassName") == LOCAL:
+        if _is_made(volume):
             objects.remove(VOLUME, volume)
         else:
             spec = {key: value for key, value in volume["spec"].items() if key != "claimRef"}
             free = {**volume, "spec": spec, "status": {"phase": "Available"}}
             objects.replace(VOLUME, volume, free)
+
+
+def _is_made(volume: Object) -> bool:
+    """Whether it was made for a claim, rather than by the platform."""
+    return bool(volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete")
 
 
 def _class(name: str, mode: str, *, is_default: bool = False) -> Object:
@@ -160,9 +177,11 @@ def _shared(name: str, size: str) -> Object:
     return _volume(name, size, SHARED, ["ReadWriteMany"], "Retain")
 
 
-def _local(claim: Object) -> Object:
-    size = claim["spec"]["resources"]["requests"]["storage"]
-    return _volume(f"pvc-{claim['metadata']['uid']}", size, LOCAL, ["ReadWriteOnce"], "Delete")
+def _made_for(claim: Object) -> Object:
+    spec = claim["spec"]
+    size, modes = spec["resources"]["requests"]["storage"], spec["accessModes"]
+    name = f"pvc-{claim['metadata']['uid']}"
+    return _volume(name, size, spec["storageClassName"], modes, "Delete")
 
 
 def _volume(name: str, size: str, storage_class: str, modes: list[str], policy: str) -> Object:

@@ -63,6 +63,8 @@ def _changed(objects: Objects, place: Place, old: Object, new: Object) -> Object
     given = new.get("metadata", {})
     if given.get("resourceVersion") not in {None, "", old["metadata"]["resourceVersion"]}:
         raise conflict(place.kind.resource, place.name)
+    if given.get("uid") not in {None, "", old["metadata"]["uid"]}:
+        raise conflict(place.kind.resource, place.name)
     if place.part == "status":
         return objects.replace(place.kind, old, {**old, "status": new.get("status", {})})
     kept = {

@@ -51,7 +51,8 @@ def run(slurm: Slurm, command: Sequence[str]) -> Result:
     try:
         return Result(out=_PROGRAMS[program](slurm, arguments))
     except Refused as refused:
-        return Result(err=f"{refused}\n", code=1)
+        told = f"{refused}\n"
+        return Result(out=told, code=1) if refused.on_stdout else Result(err=told, code=1)
     except GetoptError as error:
         told = f"{program}: {error.msg}, or it is not emulated"
         return Result(err=f'{told}\nTry "{program} --help" for more information\n', code=1)

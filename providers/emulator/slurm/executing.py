@@ -52,11 +52,11 @@ def _answer(environ: Any, frames: Iterable[bytes]) -> None:
     ]
     websocket.initiate_upgrade_connection(headers, environ["PATH_INFO"])
     list(websocket.events())
-    said = [AcceptConnection(subprotocol=_PROTOCOL), *(BytesMessage(data=each) for each in frames)]
+    messages = [BytesMessage(data=frame) for frame in frames]
     try:
-        connection.sendall(
-            b"".join(websocket.send(each) for each in (*said, CloseConnection(1000)))
-        )
+        for each in (AcceptConnection(subprotocol=_PROTOCOL), *messages, CloseConnection(1000)):
+            # One by one: the official client does not see what came in the same record of TLS.
+            connection.sendall(websocket.send(each))
         while connection.recv(4096):
             pass  # until the client has read it all and hangs up
     except OSError:

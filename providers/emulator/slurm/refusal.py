@@ -2,4 +2,8 @@
 
 
 class Refused(Exception):
-    """Goes to stderr as it is, with exit code 1."""
+    """Goes to stderr as it is, or to stdout, with exit code 1."""
+
+    def __init__(self, told: str, *, on_stdout: bool = False) -> None:
+        super().__init__(told)
+        self.on_stdout = on_stdout

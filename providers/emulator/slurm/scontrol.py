@@ -25,7 +25,7 @@ def scontrol(slurm: Slurm, arguments: list[str]) -> str:
 def _show(slurm: Slurm, names: list[str]) -> str:
     for name in names:
         if name not in slurm.nodes:
-            raise Refused(f"Node {name} not found")
+            raise Refused(f"Node {name} not found", on_stdout=True)
     if not slurm.nodes:
         return "No nodes in the system\n"
     return "".join(node_text(slurm, name) for name in names or slurm.nodes)
@@ -41,11 +41,12 @@ def _update(slurm: Slurm, settings: list[str]) -> str:
         raise Refused(f"Invalid input: State={given['state']}\nRequest aborted")
     if state in ("DRAIN", "DOWN") and not given.get("reason"):
         raise Refused("You must specify a reason when DOWNING or DRAINING a node. Request denied")
-    for name in given.get("nodename", "").split(","):
-        # Those before it have been updated, as in Slurm.
-        if name not in slurm.nodes:
-            raise Refused("slurm_update error: Invalid node name specified")
-        _set(slurm, name, state, given.get("reason"))
+    names = given.get("nodename", "").split(",")
+    for name in names:
+        if name in slurm.nodes:
+            _set(slurm, name, state, given.get("reason"))
+    if not set(names) <= set(slurm.nodes):  # the others have been updated, as in Slurm
+        raise Refused("slurm_update error: Invalid node name specified")
     return ""
 
 

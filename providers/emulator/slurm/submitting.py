@@ -9,7 +9,7 @@ from gpuform.providers.emulator.slurm.refusal import Refused
 
 _LONG = (
     *("wrap=", "job-name=", "nodes=", "nodelist=", "array=", "gres=", "gpus-per-node=", "output="),
-    *("ntasks=", "no-requeue", "requeue", "hold", "parsable"),
+    *("ntasks=", "no-requeue", "requeue", "exclusive", "hold", "parsable"),
 )
 _SHORT = "J:N:w:a:Ho:n:"
 _NAMES = {"J": "job-name", "N": "nodes", "w": "nodelist", "a": "array", "H": "hold"}

@@ -27,6 +27,7 @@ _DATA_PLANE = ("WaitingForDataPlaneNodes", 420.0)
 _NETWORK_AND_STORAGE = (("WaitingForSubnet", 30.0), ("WaitingForSharedVolume", 60.0))
 _SOFTWARE = (("InstallingDrivers", 300.0), ("RunningAcceptanceTests", 180.0), ("Ready", 0.0))
 _DELETION_SECONDS = 180.0
+_DECOMMISSION_SECONDS = 3 * 86400.0
 
 _PHASES = {
     "Scheduled": "CLUSTER_PHASE_SCHEDULED",
@@ -182,6 +183,29 @@ class Cluster(BaseModel, frozen=True):
         plan = scheduled(_SOFTWARE, now)
         statuses = [*until(self.statuses, now), *(plan[:1] if stuck else plan)]
         return self.model_copy(update={"statuses": statuses})
+
+    def with_credit(self, now: float, *, exhausted: bool) -> Self:
+        """Paused when there is no credit, unless all of it is reserved; Ready when there is again.
+
+        What is on demand as a whole is gone after a while.
+        """
+        status, kept = self.status(now), until(self.statuses, now)
+        if exhausted and status == "Ready" and self.has_on_demand:
+            paused = [*kept, (now, "OnDemandComputePaused")]
+            is_all = self.settings.billing_type == "ON_DEMAND"
+            gone_at = now + _DECOMMISSION_SECONDS if is_all else None
+            return self.model_copy(update={"statuses": paused, "gone_at": gone_at})
+        if not exhausted and status == "OnDemandComputePaused":
+            ready = [*kept, (now, "Ready")]
+            return self.model_copy(update={"statuses": ready, "gone_at": None})
+        return self
+
+    @property
+    def has_on_demand(self) -> bool:
+        """Whether some of its GPUs are paid by the hour."""
+        settings = self.settings
+        is_reserved = settings.billing_type != "ON_DEMAND"
+        return not is_reserved or settings.num_reserved_gpus < settings.num_gpus
 
     def deleted(self, now: float, *, stuck: bool) -> Self:
         return self.model_copy(

@@ -35,6 +35,8 @@ from gpuform.providers.emulator.together.volumes import Volume, creation
 
 _CLUSTER = "together.cluster"
 _VOLUME = "together.volume"
+_CREDIT = "together.credit"
+_NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Operations:
 
     def create_cluster(self, body: CreateCluster, trouble: Trouble) -> Cluster:
         now = self.now
+        self._refuse_without_credit()
         check_new_cluster(body, now)
         held = None if body.volume_id is None else self._usable_volume(body)
         if trouble.out_of_stock:
@@ -164,6 +167,7 @@ class Operations:
 
     def create_volume(self, body: CreateVolume, trouble: Trouble) -> Volume:
         now = self.now
+        self._refuse_without_credit()
         region_named(body.region)
         if body.instance_cluster_id is not None:
             beside = self.cluster(body.instance_cluster_id)
@@ -213,6 +217,36 @@ class Operations:
             raise ApiError(409, f"volume {volume_id!r} is attached to a cluster")
         if volume.gone_at is None:
             self._keep_volume(volume.deleted(self.now, stuck=trouble.stuck))
+
+    # Credit (platform document, 'Credit Exhaustion').
+
+    def set_credit(self, *, exhausted: bool) -> None:
+        """Without any, compute on demand is paused, later gone, and volumes are shut in the end."""
+        if exhausted == self._is_exhausted:
+            return
+        for cluster in self.list_clusters():
+            self._keep_credit_of(cluster, exhausted=exhausted)
+        for volume in self.list_volumes():
+            if volume.gone_at is None or not exhausted:
+                self._keep_volume(volume.with_credit(self.now, exhausted=exhausted))
+        self._store.put(_CREDIT, _CREDIT, _NONE if exhausted else "some")
+
+    @property
+    def _is_exhausted(self) -> bool:
+        return self._store.get(_CREDIT, _CREDIT) == _NONE
+
+    def _keep_credit_of(self, cluster: Cluster, *, exhausted: bool) -> None:
+        changed = cluster.with_credit(self.now, exhausted=exhausted)
+        self._keep_cluster(changed)
+        if changed.gone_at != cluster.gone_at and cluster.volume_id is not None:
+            held = self.volume(cluster.volume_id)
+            released = held.released(cluster.cluster_id, changed.gone_at)
+            self._keep_volume(released)
+
+    def _refuse_without_credit(self) -> None:
+        """The platform documents no code; 402 is what the status is for."""
+        if self._is_exhausted:
+            raise ApiError(402, "Insufficient credits")
 
     def _usable_volume(self, body: CreateCluster) -> Volume:
         volume = self.volume(str(body.volume_id))

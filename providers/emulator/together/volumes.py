@@ -8,12 +8,13 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.timeline import Timeline, scheduled, value_at
+from gpuform.providers.emulator.timeline import Timeline, scheduled, until, value_at
 
 # Seconds; ours, for the platform documents none.
 _CREATION = (("scheduled", 10.0), ("provisioning", 50.0), ("available", 0.0))
 _RESIZE = 20.0
 _DELETION = 30.0
+_REVOCATION = 7 * 86400.0
 
 
 class Volume(BaseModel, frozen=True):
@@ -63,6 +64,16 @@ class Volume(BaseModel, frozen=True):
         if not stuck:
             sizes.append((now + _RESIZE, size_tib))
         return self.model_copy(update={"sizes": sizes})
+
+    def with_credit(self, now: float, *, exhausted: bool) -> Self:
+        """Access to it ends a while after the credit, and comes back with it."""
+        kept = until(self.statuses, now)
+        if exhausted and value_at(self.statuses, now) == "available":
+            shut = (now + _REVOCATION, "access_revoked")
+            return self.model_copy(update={"statuses": [*kept, shut]})
+        if not exhausted and value_at(self.statuses, now) in ("available", "access_revoked"):
+            return self.model_copy(update={"statuses": [*kept, (now, "available")]})
+        return self
 
     def deleted(self, now: float, *, stuck: bool) -> Self:
         return self.model_copy(

@@ -2,13 +2,14 @@
 
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from obstore.store import AzureStore
 
 from gpuform.stacks.engine.backend_files import BackendError
 from gpuform.stacks.engine.storage.addresses import Address
-from gpuform.stacks.engine.storage.objects import Objects, client_options, retries
+from gpuform.stacks.engine.storage.objects import Objects
 
 _EMULATOR = ("devstoreaccount1", "localhost:10000")
 
@@ -40,14 +41,8 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
         config["sas_key"] = environ["AZURE_STORAGE_SAS_TOKEN"]
     elif not environ.get("AZURE_CLIENT_ID") and shutil.which("az"):
         config["use_azure_cli"] = True
-    store = AzureStore(
-        address.bucket,
-        prefix=address.prefix or None,
-        config=config,
-        client_options=client_options(endpoint),
-        retry_config=retries(environ),
-    )
-    return Objects(store, address.shown, environ)
+    connect = partial(AzureStore, address.bucket, prefix=address.prefix or None, config=config)
+    return Objects(connect, address.shown, environ, endpoint)
 
 
 def _endpoint(address: Address, account: str) -> str:

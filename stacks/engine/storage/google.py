@@ -1,12 +1,13 @@
 """`gs://` backends, on Google Cloud Storage."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from obstore.store import GCSStore
 
 from gpuform.stacks.engine.storage.addresses import Address
-from gpuform.stacks.engine.storage.objects import Objects, client_options, retries
+from gpuform.stacks.engine.storage.objects import Objects
 
 
 def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
@@ -28,11 +29,5 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
         config["skip_signature"] = True
     elif environ.get("GOOGLE_CREDENTIALS"):
         config["service_account_key"] = environ["GOOGLE_CREDENTIALS"]
-    store = GCSStore(
-        address.bucket,
-        prefix=address.prefix or None,
-        config=config,
-        client_options=client_options(emulator),
-        retry_config=retries(environ),
-    )
-    return Objects(store, address.shown, environ)
+    connect = partial(GCSStore, address.bucket, prefix=address.prefix or None, config=config)
+    return Objects(connect, address.shown, environ, emulator)

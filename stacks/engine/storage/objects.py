@@ -41,29 +41,38 @@ _HINTS = {
 }
 
 
-def client_options(endpoint: str | None) -> Any:
-    """How requests are made: limits, and plain HTTP where the URL asks for it."""
-    return {
-        "connect_timeout": timedelta(seconds=10),
-        "timeout": timedelta(seconds=60),
-        "allow_http": bool(endpoint and endpoint.startswith("http://")),
-    }
-
-
-def retries(environ: Mapping[str, str]) -> Any:
-    """How often a request is tried: AWS_MAX_ATTEMPTS times, as by AWS's tools, on any cloud."""
-    given = environ.get("AWS_MAX_ATTEMPTS", "")
-    tries = int(given) if given.isdigit() and int(given) else _TRIES
-    return {"max_retries": tries - 1, "retry_timeout": timedelta(seconds=60)}
-
-
 class Objects:
-    """A storage in a bucket, under a prefix. `shown` is its URL as it may be shown."""
+    """A storage in a bucket, under a prefix. `shown` is its URL as it may be shown.
 
-    def __init__(self, store: ObjectStore, shown: str, environ: Mapping[str, str]) -> None:
-        self._store = store
+    `connect` makes obstore's store, from `client_options` and `retry_config`. A request is tried
+    AWS_MAX_ATTEMPTS times, as by AWS's tools, on any cloud. After one that failed all the same,
+    each is tried once and for a short time: a run must end soon when its store is gone.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[..., ObjectStore],
+        shown: str,
+        environ: Mapping[str, str],
+        endpoint: str | None = None,
+    ) -> None:
+        given = environ.get("AWS_MAX_ATTEMPTS", "")
+        tries = int(given) if given.isdigit() and int(given) else _TRIES
+        self._connect = connect
+        self._is_plain = bool(endpoint and endpoint.startswith("http://"))
+        self._store = self._connected(tries, connecting=10, answering=60)
+        self._has_failed = False
         self._shown = shown.rstrip("/")
         self._environ = environ
+
+    def _connected(self, tries: int, *, connecting: float, answering: float) -> ObjectStore:
+        options = {
+            "connect_timeout": timedelta(seconds=connecting),
+            "timeout": timedelta(seconds=answering),
+            "allow_http": self._is_plain,
+        }
+        limits = {"max_retries": tries - 1, "retry_timeout": timedelta(seconds=answering)}
+        return self._connect(client_options=options, retry_config=limits)
 
     def read(self, name: str) -> Blob | None:
         try:
@@ -151,6 +160,9 @@ class Objects:
 
     def _fail(self, name: str, done: str, error: Exception) -> NoReturn:
         self._refuse_missing_bucket(error)
+        if not self._has_failed:
+            self._has_failed = True
+            self._store = self._connected(1, connecting=3, answering=10)
         code, why = _reason(error)
         refused = isinstance(
             error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError

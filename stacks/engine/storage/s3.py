@@ -7,6 +7,7 @@ tool finds them: variables, profiles, SSO, assumed roles, containers and machine
 import ipaddress
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -14,7 +15,7 @@ from obstore.store import S3Store
 
 from gpuform.stacks.engine.backend_files import BackendError
 from gpuform.stacks.engine.storage.addresses import Address
-from gpuform.stacks.engine.storage.objects import Objects, client_options, retries
+from gpuform.stacks.engine.storage.objects import Objects
 
 _WITHOUT_EFFECT: Final = {
     "awssdk",  # which of two Go libraries
@@ -69,15 +70,14 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
         provider = _Credentials(profile, address.shown)
         config["region"] = config["region"] or provider.region
     given: Any = {name: value for name, value in config.items() if value is not None}
-    store = S3Store(
+    connect = partial(
+        S3Store,
         address.bucket,
         prefix=address.prefix or None,
         config=given,
-        client_options=client_options(endpoint),
-        retry_config=retries(environ),
         credential_provider=provider,
     )
-    return Objects(store, address.shown, environ)
+    return Objects(connect, address.shown, environ, endpoint)
 
 
 def _endpoint(address: Address, environ: Mapping[str, str]) -> str | None:

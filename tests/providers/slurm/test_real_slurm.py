@@ -6,6 +6,7 @@ from real_slurm import Slurm, until
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.slurm import slurm_scheduler
+from gpuform.providers.slurm.hostlists import expanded
 from gpuform.schemas.slurm import SlurmInputs
 
 pytestmark = pytest.mark.slow
@@ -163,3 +164,10 @@ def test_a_controller_that_stops_answering(scheduler: Scheduler, slurm: Slurm) -
     until(lambda: job.id in job_ids(scheduler, "w0"), "the job again")
     assert node(scheduler, "w0").mark == MARK
     job.end()
+
+
+@pytest.mark.parametrize(
+    "hostlist", ["w[0-2,7]", "w[008-011]", "a,gpu-[1-2]x,b[3]", "r[1-2]n[03-4]"]
+)
+def test_hostlists_are_read_as_slurm_reads_them(slurm: Slurm, hostlist: str) -> None:
+    assert expanded(hostlist) == slurm.run("scontrol", "show", "hostnames", hostlist).split()

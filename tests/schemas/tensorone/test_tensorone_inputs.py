@@ -180,4 +180,4 @@ def test_every_input_and_output_is_described() -> None:
     for model in (ClusterInputs, ClusterOutputs):
         for name, field in model.model_fields.items():
             assert field.description, name
-    assert ClusterOutputs.secret_names() == {"ssh_command"}
+    assert ClusterOutputs.secret_names() == {"ssh_command", "ssh_connection"}

@@ -46,11 +46,13 @@ def test_every_command_is_there() -> None:
         *("preview", "up", "refresh", "destroy", "stack", "config", "emulator", "emulator env"),
         *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review"),
         *("login", "logout", "state recover", "logs", "doctor", "graph", "convert"),
-        *("import", "orphans", "fetch-plan", "drift"),
+        *("import", "orphans", "fetch-plan", "drift", "expire", "manifests"),
+        *("kubeconfig", "ssh-config", "connect"),
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),
         *(f"stack {name}" for name in ("import", "history", "rename", "change-secrets-provider")),
+        *("plugin", *(f"plugin {name}" for name in ("install", "uninstall", "doctor"))),
         *(f"config {name}" for name in ("set", "get", "rm")),
     }
 

@@ -134,7 +134,9 @@ def test_many_live_rows_are_cut(screen: Screen, clock: FakeClock) -> None:
 
 
 def shown(screen: Screen, title: Title, events: list[Event], ended: Outcome) -> str:
-    view = HumanView(screen, Appraiser(PriceBook(), Keeper((), (), Path())), Stopwatch(FakeClock()))
+    clock = FakeClock()
+    appraiser = Appraiser(PriceBook(), Keeper((), (), Path()), clock)
+    view = HumanView(screen, appraiser, Stopwatch(clock))
     feed(view.begin(title), [Prelude(title.operation, title.preview, {}), *events])
     view.close()
     view.end(ended)

@@ -210,6 +210,23 @@ class TestConditions:
             assert found is not None
             assert found.data == b"2"
 
+    def test_when_no_try_helped_nothing_is_tried_again(self, bucket_server: BucketServer) -> None:
+        """A run whose store is gone ends soon; it goes on where the store comes back."""
+        with proxy(bucket_server) as front:
+            environ = {**KEYS, "AWS_MAX_ATTEMPTS": "3"}
+            storage = open_storage(url(bucket_server.bucket(), front.port), environ)
+            storage.write("a", b"1")
+            front.rule = lambda _request: Fault(503, "SlowDown")
+            seen = []
+            for _ in range(3):
+                before = len(front.seen)
+                with pytest.raises(StorageFailed):
+                    storage.read("a")
+                seen.append(len(front.seen) - before)
+            front.heal()
+            assert storage.read("a") is not None
+        assert seen == [3, 1, 1]
+
 
 @pytest.mark.slow
 class TestErrors:

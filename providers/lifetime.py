@@ -1,0 +1,91 @@
+"""When a resource ends and when it is to run, by its declaration and the clock of the call."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gpuform.providers.call import current_call
+from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.lifetime import end_of, ends_at, hours_of
+from gpuform.schemas.models import Problem
+from gpuform.schemas.notices import Notice, NoticeKind
+
+NOTICE: Final = 7 * 86400.0
+"""Seconds before an end from which on every plan tells it."""
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Power:
+    """The input by which a resource is started and stopped, and its two values."""
+
+    field: str
+    on: str
+    off: str
+
+
+def written(moment: float) -> str:
+    """A moment in UTC: `2026-12-31T18:00:00Z`."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def problems(power: Power | None, declared: Values, *, is_new: bool) -> Iterator[Problem]:
+    """What is wrong with a declaration now: an end that is over, a schedule of what is stopped."""
+    expires = declared.get("expires")
+    if is_new and isinstance(expires, str) and end_of(expires) <= current_call().clock.now():
+        yield Problem(
+            "expires",
+            f"ended at {written(end_of(expires))}, and nothing is made that has expired: declare a "
+            "later end, or remove the resource",
+        )
+    if power is None or declared.get("schedule") is None:
+        return
+    if declared.get(power.field) == power.off:
+        yield Problem(
+            "schedule",
+            f"does not go with {power.field} {power.off}: remove one of the two",
+        )
+
+
+def at_this_hour(power: Power | None, declared: Values, *, is_off: bool) -> dict[str, Any]:
+    """The declaration as it holds now: what is off outside of its running hours stays so."""
+    values = dict(declared)
+    hours = hours_of(declared)
+    if power and hours and is_off and not hours.covers(current_call().clock.now()):
+        values[power.field] = power.off
+    return values
+
+
+def resting(power: Power | None, declared: Values, *, is_off: bool) -> Iterator[FieldChange]:
+    """For a plan to say why it does not start what is declared to run; it is no change."""
+    hours = hours_of(declared)
+    if power is None or hours is None or declared.get(power.field) == power.off:
+        return
+    now = current_call().clock.now()
+    if is_off and not hours.covers(now):
+        begin = hours.next_change(now)
+        because = "outside of its running hours"
+        because += f", until {hours.written(begin)}" if begin else ""
+        yield FieldChange(power.field, Action.KEEP, power.off, power.off, because=because)
+
+
+def ending(values: Values, created: float | None, now: float) -> Iterator[Notice]:
+    """That it ends within a week, or is over."""
+    at = ends_at(values, created)
+    if at is None or at - now > NOTICE:
+        return
+    how = f"expires: {values['expires']}" if values.get("expires") else f"ttl: {values['ttl']}"
+    if at <= now:
+        text = f"expired at {written(at)} ({how}): the next `gpuform expire` destroys it"
+    else:
+        text = f"expires in {_left(at - now)}, at {written(at)} ({how})"
+    yield Notice(kind=NoticeKind.EXPIRY, text=text, at=written(at))
+
+
+def _left(seconds: float) -> str:
+    days, hours, minutes = seconds // 86400, seconds % 86400 // 3600, seconds % 3600 // 60
+    parts = [(days, "d"), (hours, "h"), (minutes, "m")]
+    told = [f"{count:.0f}{unit}" for count, unit in parts if count]
+    return " ".join(told[:2]) or "less than a minute"

@@ -1,0 +1,193 @@
+"""The package for Pulumi: every resource, look-up and setting, from the models.
+
+`python -m gpuform.providers.plugin.package_schema` writes it; `--check` writes nothing and fails
+when the file is not current.
+"""
+
+import inspect
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+from pydantic import BaseModel
+
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class, lookup, lookup_names
+from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
+from gpuform.providers.generating import write_or_check
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.plugin.configuration import SETTINGS, Setting
+from gpuform.providers.plugin.functions import ITEMS
+from gpuform.providers.plugin.places import plugin_version
+from gpuform.providers.plugin.schema_types import (
+    Spec,
+    Types,
+    always_there,
+    camel,
+    first_line,
+)
+from gpuform.schemas.rules import FieldRules, rules_of
+
+FILE: Final = Path(__file__).parent / "schema.json"
+NOT_PUBLISHED: Final = "https://gpuform.invalid/run-gpuform-plugin-install"
+"""Where Pulumi would download the plugin: nowhere, for the domain cannot exist. Without an address
+it would take what somebody publishes under the plugin's name; the error shows what to run."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes or checks; 1 when `--check` found that the file is not current."""
+    module = "gpuform.providers.plugin.package_schema"
+    return write_or_check(module, __doc__, generated(), arguments)
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """The file and its text."""
+    yield FILE, json.dumps(package_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def package_schema() -> dict[str, Any]:
+    """The package schema, as GetSchema answers it."""
+    types: dict[str, Spec] = {}
+    resources = {
+        Form.PLUGIN.type_of(platform, kind): _resource(lifecycle_class(platform, kind), types)
+        for platform, kinds in LIFECYCLES.items()
+        for kind in kinds
+    }
+    functions = dict(_functions(types))
+    return {
+        "name": PACKAGE,
+        "displayName": PACKAGE,
+        "version": plugin_version(),
+        "description": "GPU clusters, node pools, shared volumes and what belongs to them.",
+        "keywords": ["pulumi", "gpu", "category/cloud", "kind/native"],
+        "license": "Apache-2.0",
+        "publisher": PACKAGE,
+        "pluginDownloadURL": NOT_PUBLISHED,
+        "language": _languages(),
+        "config": {"variables": {"form": _form(), **{s.name: _variable(s) for s in SETTINGS}}},
+        "provider": _provider(),
+        "types": dict(sorted(types.items())),
+        "resources": resources,
+        "functions": functions,
+    }
+
+
+def _resource(lifecycle: type[Lifecycle[Any, Any]], types: dict[str, Spec]) -> Spec:
+    found = Types(lifecycle.platform, partial(_type_name, lifecycle.kind))
+    inputs, outputs = rules_of(lifecycle.inputs), rules_of(lifecycle.outputs)
+    given = {
+        name: found.property(field, lifecycle.kind + camel(name), inputs[name])
+        for name, field in lifecycle.inputs.model_fields.items()
+    }
+    computed = {
+        name: found.property(field, f"{lifecycle.kind}{camel(name)}Info", outputs[name])
+        for name, field in lifecycle.outputs.model_fields.items()
+    }
+    required = [n for n, field in lifecycle.inputs.model_fields.items() if field.is_required()]
+    returned = [n for n in required if not inputs[n].write_only and n not in computed]
+    types.update(found.specs)
+    names = lifecycle.property_names()
+    return {
+        "description": first_line(lifecycle.inputs),
+        "properties": {name: computed.get(name) or _echo(given[name]) for name in names},
+        "required": [*returned, *always_there(lifecycle.outputs)],
+        "inputProperties": given,
+        "requiredInputs": required,
+        "aliases": [{"type": Form.DYNAMIC.type_of(lifecycle.platform, lifecycle.kind)}],
+    }
+
+
+def _echo(given: Spec) -> Spec:
+    """An input as an output."""
+    return {key: value for key, value in given.items() if key != "willReplaceOnChanges"}
+
+
+def _type_name(kind: str, model: type[BaseModel]) -> str:
+    """Never a resource's name, whose classes an SDK would mistake it for."""
+    name = model.__name__.removesuffix("Inputs")
+    if name.endswith("Outputs"):
+        name = f"{name.removesuffix('Outputs')}Info"
+    return name if name.startswith(kind) and name != kind else kind + name
+
+
+def _functions(types: dict[str, Spec]) -> Iterator[tuple[str, Spec]]:
+    for platform in LIFECYCLES:
+        found = Types(platform, lambda model: f"Found{model.__name__}")
+        for name in lookup_names(platform):
+            function = lookup(platform, name)
+            if inspect.isfunction(function):
+                yield f"{PACKAGE}:{platform}:{name}", _function(name, function, found)
+        types.update(found.specs)
+
+
+def _function(name: str, function: Any, types: Types) -> Spec:
+    hints = get_type_hints(function, include_extras=True)
+    answer, parameters = hints.pop("return"), inspect.signature(function).parameters
+    inputs = {
+        key: types.of(hint, camel(name) + camel(key), FieldRules()) for key, hint in hints.items()
+    }
+    return {
+        "description": (inspect.getdoc(function) or name).partition("\n\n")[0],
+        "inputs": {
+            "properties": inputs,
+            "required": [k for k in inputs if parameters[k].default is inspect.Parameter.empty],
+        },
+        "outputs": _answer(answer, name, types),
+    }
+
+
+def _answer(annotation: Any, name: str, types: Types) -> Spec:
+    """One object is the answer itself, a list is its `items`."""
+    spec = types.of(annotation, camel(name), FieldRules())
+    if spec.get("type") == "array":
+        return {"type": "object", "properties": {ITEMS: spec}, "required": [ITEMS]}
+    return types.specs[spec["$ref"].removeprefix("#/types/")]
+
+
+def _provider() -> Spec:
+    """Without `defaultInfo`: an SDK would put the environment's keys into the state."""
+    properties = {
+        each.name: {key: value for key, value in _variable(each).items() if key != "defaultInfo"}
+        for each in SETTINGS
+    }
+    return {
+        "description": "An account of each platform; what is not set, the environment has.",
+        "properties": properties,
+        "inputProperties": properties,
+    }
+
+
+def _variable(setting: Setting) -> Spec:
+    else_ = f" Else the environment's {setting.variable}." if setting.variable else ""
+    found: Spec = {"type": "string", "description": f"{setting.description}{else_}"}
+    if setting.secret:
+        found["secret"] = True
+    if setting.variable:
+        found["defaultInfo"] = {"environment": [setting.variable]}
+    return found
+
+
+def _form() -> Spec:
+    told = f"Whether Python programs use the plugin ({FORM_CONFIG}): {' or '.join(Form)}."
+    return {"type": "string", "description": told}
+
+
+def _languages() -> Spec:
+    """Names of generated SDKs: none of them is gpuform's own Python package."""
+    names: dict[str, dict[str, Any]] = {
+        "csharp": {
+            "rootNamespace": "Gpuform.Sdk",
+            "namespaces": {PACKAGE: "Gpuform", **{each: camel(each) for each in LIFECYCLES}},
+        },
+        "go": {"generateResourceContainerTypes": True},
+        "java": {"basePackage": "dev.gpuform"},
+        "nodejs": {"packageName": "gpuform-pulumi"},
+        "python": {"packageName": "pulumi_gpuform"},
+    }
+    return {language: {**said, "respectSchemaVersion": True} for language, said in names.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

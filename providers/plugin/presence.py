@@ -1,0 +1,43 @@
+"""Whether the Pulumi CLI will find the plugin, for the program to say it before the CLI fails."""
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pulumi
+import yaml
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.plugin.places import installed, named_by, on_path, plugin_folder
+
+RUNNER = "pulumi-language-python-exec"
+"""The program in which the CLI runs a Python program; gpuform's engine needs no plugin."""
+
+
+@cache
+def warn_if_missing() -> None:
+    """Says what to do, once, where the CLI would look for the plugin on the internet."""
+    started = {Path(argument).name for argument in sys.orig_argv}
+    if RUNNER not in started or is_there(os.environ, Path.cwd()):
+        return
+    pulumi.log.warn(
+        "gpuform:form is plugin, and the Pulumi CLI has no plugin gpuform: run `gpuform plugin "
+        "install` (`gpuform plugin doctor` says where it looks)"
+    )
+
+
+def is_there(environ: Mapping[str, str], program: Path) -> bool:
+    """Whether the CLI finds one for a program in this folder; True where that cannot be told."""
+    files = (folder / "Pulumi.yaml" for folder in (program, *program.parents))
+    project = next((each for each in files if each.is_file()), None)
+    try:
+        if project is not None and named_by(project):
+            return True
+        finished = (each for each in installed(plugin_folder(environ)) if not each.partial.exists())
+        return on_path(environ) is not None or any(finished)
+    except GpuformError:
+        return False
+    except (OSError, yaml.YAMLError):
+        return True

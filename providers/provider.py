@@ -1,0 +1,72 @@
+"""An explicit provider: another account, or another platform's address, for some resources."""
+
+from typing import Any, Final, TypedDict, Unpack
+
+import pulumi
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form, chosen_form
+from gpuform.providers.plugin.configuration import SETTINGS
+
+Text = pulumi.Input[str] | None
+
+
+class ProviderArguments(TypedDict, total=False):
+    """The plugin's settings (`plugin/configuration.py`), as Python spells them."""
+
+    together_api_key: Text
+    scp_access_key: Text
+    scp_secret_key: Text
+    scp_auth_token: Text
+    scp_account_id: Text
+    scp_default_region: Text
+    scp_environment: Text
+    tensorone_api_key: Text
+    aios_registry_url: Text
+    aios_parser_url: Text
+    lens_url: Text
+    lens_token: Text
+
+
+_ARGUMENTS: Final = {each.argument: each for each in SETTINGS}
+
+
+class NoExplicitProvider(GpuformError, pulumi.RunError):
+    """The stack's form has no explicit providers; shown without a traceback."""
+
+
+class Provider(pulumi.ProviderResource):
+    """Settings for the resources that name it in `opts.provider`: the plugin form only.
+
+    They win over the environment, which has what is not given. Raises NoExplicitProvider in the
+    dynamic form, whose resources would all be made with the stack's own settings, and TypeError for
+    an argument that is not known.
+    """
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[ProviderArguments],
+    ) -> None:
+        if chosen_form() is Form.DYNAMIC:
+            raise NoExplicitProvider(
+                f"provider '{resource_name}': dynamic resources know no explicit providers, and "
+                "would all use the stack's own account",
+                hint=f"gpuform config set {FORM_CONFIG} {Form.PLUGIN}, or declare what belongs to "
+                "the other account in a stack of its own",
+            )
+        unknown = sorted(arguments.keys() - _ARGUMENTS.keys())
+        if unknown:
+            known = ", ".join(_ARGUMENTS)
+            raise TypeError(f"a gpuform provider has no {', '.join(unknown)}: it has {known}")
+        super().__init__(PACKAGE, resource_name, _inputs({**arguments}), opts)
+
+
+def _inputs(arguments: dict[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, value in arguments.items():
+        setting = _ARGUMENTS[name]
+        secret = setting.secret and value is not None
+        given[setting.name] = pulumi.Output.secret(value) if secret else value
+    return given

@@ -1,0 +1,262 @@
+"""A claim of a cluster's pods on storage, made on the cluster through its Kubernetes API.
+
+Facts are from the Together reference ('Kubernetes PVCs') and Kubernetes' documentation of
+PersistentVolumeClaims: a claim of a class that waits for its first consumer stays Pending until a
+pod uses it, which is as it should be; a claim goes only when no pod uses it any more.
+"""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from gpuform.providers.actions import Observed, Settings, Timeouts
+from gpuform.providers.call import Call
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once, name_taken
+from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.providers.intents import Target
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.together.claims import ClaimId, ClaimsOfCluster, claims_of
+from gpuform.providers.together.client import client_for
+from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.together.claim_wire import Claim
+from gpuform.schemas.together.quantities import bytes_of
+from gpuform.schemas.together.timestamps import unix_time
+from gpuform.schemas.together.volume_claims import (
+    DEFAULT_NAMESPACE,
+    VolumeClaimInputs,
+    VolumeClaimOutputs,
+    manifest,
+)
+
+OWNER = "gpuform.dev/urn"
+"""The annotation that says which resource a claim was made for."""
+
+INTERVAL = 5.0
+_BOUND_FOR_IT = "pv.kubernetes.io/bound-by-controller"
+
+Seen = Observed[VolumeClaimOutputs]
+
+
+class VolumeClaimActions:
+    """The verbs of a volume claim."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._client = client_for(settings)
+
+    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Sequence[Any]:  # noqa: ARG002 - the shape of Actions
+        """None: the cluster may not be there yet."""
+        return ()
+
+    def create(self, call: Call, want: VolumeClaimInputs) -> str:
+        """One of that name that bears no mark of this resource is never taken."""
+        place = ClaimId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
+        claims = self._claims(want.cluster_id)
+        target = Target(
+            "together", "VolumeClaim", f"{place.namespace}/{place.name}", place.cluster_id
+        )
+        self._wait_for_the_last(call, claims, place)
+
+        def candidates() -> list[Candidate]:
+            found = claims.find(place)
+            if found is None:
+                return []
+            present = [Candidate(str(place), unix_time(found.metadata.created_at))]
+            if found.metadata.annotations.get(OWNER) != call.urn:
+                raise name_taken(target, present)
+            return present
+
+        def send() -> str:
+            claims.create(place, _body(want, call.urn))
+            return str(place)
+
+        return create_once(call, Creation(target, candidates, [Attempt(send)]))
+
+    def settle(self, call: Call, id_: str, want: VolumeClaimInputs) -> Seen:
+        """Bound, at the declared size; or Pending where only a pod's use binds it."""
+        place = ClaimId.parsed(id_)
+
+        def probe() -> Look[Seen]:
+            claims = claims_of(self._client, place.cluster_id)
+            claim = claims.find(place) if claims else None
+            if claims is None or claim is None:
+                raise NotReady(f"claim {place} is gone from the cluster")
+            return _look_at(claims, claim, want.storage)
+
+        return wait_until(call, probe, what=f"claim {place.name}", interval=INTERVAL)
+
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
+        """None also when another claim has its name now."""
+        try:
+            place = ClaimId.parsed(id_)
+        except GpuformError as error:
+            call.on_warning(str(error))  # the id of somebody's import; nothing has it
+            return None
+        claims = claims_of(self._client, place.cluster_id)
+        claim = claims.find(place) if claims else None
+        if claims is None or claim is None or _is_another(claim, call):
+            return None
+        seen = _look_at(claims, claim, claim.spec.resources.requests.get("storage", "0")).value
+        return Observed({**seen.inputs, "cluster_id": place.cluster_id}, seen.outputs)
+
+    def update(
+        self,
+        call: Call,
+        id_: str,
+        want: VolumeClaimInputs,
+        changes: Sequence[FieldChange],
+    ) -> None:
+        """Grows the claim, and sets its labels; those of others stay."""
+        place = ClaimId.parsed(id_)
+        claims = self._claims(place.cluster_id)
+        claim = claims.find(place)
+        if claim is None or _is_another(claim, call):
+            raise _gone(place)
+        metadata: dict[str, Any] = {"uid": claim.metadata.uid}
+        patch: dict[str, Any] = {"metadata": metadata}
+        labels = [change for change in changes if change.path.split(".")[0] == "labels"]
+        if labels:
+            known = call.known.get("labels") or {}
+            metadata["labels"] = {**dict.fromkeys(known), **(want.labels or {})}
+        if any(change.path == "storage" for change in changes):
+            _refuse_growth_unbound(claim, place)
+            patch["spec"] = {"resources": {"requests": {"storage": want.storage}}}
+        claims.patch(place, patch)
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
+        """Waits until it is gone, which it is only when no pod uses it any more."""
+        place = ClaimId.parsed(id_)
+        claims = claims_of(self._client, place.cluster_id)
+        claim = claims.find(place) if claims else None
+        if claims is None or claim is None or _is_another(claim, call):
+            return
+        uid = claim.metadata.uid
+        claims.delete(place, uid)
+
+        def probe() -> Look[object] | None:
+            claims = claims_of(self._client, place.cluster_id)
+            left = claims.find(place) if claims else None
+            if claims is None or left is None or left.metadata.uid != uid:
+                return None
+            users = ", ".join(claims.users(place))
+            return Look(None, f"used by {users}" if users else "being deleted")
+
+        wait_until_gone(call, probe, what=f"claim {place.name}", interval=INTERVAL)
+
+    def _claims(self, cluster_id: str) -> ClaimsOfCluster:
+        found = claims_of(self._client, cluster_id)
+        if found is None:
+            raise GpuformError(
+                f"there is no cluster {cluster_id}, or it is being deleted",
+                hint="give the id of a cluster that runs: {{ clusters.NAME.id }}",
+            )
+        return found
+
+    def _wait_for_the_last(self, call: Call, claims: ClaimsOfCluster, place: ClaimId) -> None:
+        """A claim of the name that is being deleted is in the way until it is gone."""
+
+        def probe() -> Look[None]:
+            found = claims.find(place)
+            is_leaving = found is not None and found.metadata.deleted_at is not None
+            return Look(None, "an earlier claim is being deleted", done=not is_leaving)
+
+        try:
+            wait_until(call, probe, what=f"claim {place.name}", interval=INTERVAL)
+        except NotReady as error:
+            call.raise_if_cancelled()
+            raise GpuformError(
+                error.reason, hint="end the pods that use the earlier claim of that name"
+            ) from None
+
+
+class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
+    """A volume claim on a cluster of Together."""
+
+    platform = "together"
+    kind = "VolumeClaim"
+    inputs = VolumeClaimInputs
+    outputs = VolumeClaimOutputs
+    timeouts = Timeouts(create=600, update=600, delete=600)
+    actions = VolumeClaimActions
+
+
+def _body(want: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
+    body = manifest(want)
+    if urn is not None:
+        body["metadata"]["annotations"] = {OWNER: urn}
+    return body
+
+
+def _look_at(claims: ClaimsOfCluster, claim: Claim, storage: str) -> Look[Seen]:
+    """A claim as seen by somebody who waits for a size."""
+    told, done, failed = _state(claims, claim, storage)
+    outputs = VolumeClaimOutputs(
+        ready=done,
+        not_ready_reason=None if done else (failed or told),
+        status=claim.status.phase,
+        uid=claim.metadata.uid,
+        capacity=claim.status.capacity.get("storage"),
+        bound_volume=claim.spec.volume_name if claim.status.phase == "Bound" else None,
+        created_at=claim.metadata.created_at,
+    )
+    return Look(Observed(_inputs(claim), outputs), told, done=done, failed=failed)
+
+
+def _state(claims: ClaimsOfCluster, claim: Claim, storage: str) -> tuple[str, bool, str | None]:
+    """What to tell of it, whether it is as wanted, and why it never will be."""
+    phase, capacity = claim.status.phase, claim.status.capacity.get("storage")
+    if claim.metadata.deleted_at is not None:
+        return phase, False, "it is being deleted"
+    if phase == "Lost":
+        return phase, False, "Lost: the volume that it was bound to is gone"
+    if phase == "Bound":
+        if capacity is None or _amount(capacity) >= _amount(storage):
+            return phase, True, None
+        return f"Bound to {capacity} of {storage}: its volume has to grow first", False, None
+    if phase == "Pending" and claims.waits_for_a_pod(claim):
+        return phase, True, None
+    return (claims.why_pending(claim) if phase == "Pending" else phase), False, None
+
+
+def _amount(quantity: str) -> Decimal:
+    """What cannot be read is taken for nothing."""
+    try:
+        return bytes_of(quantity)
+    except ValueError:
+        return Decimal(0)
+
+
+def _inputs(claim: Claim) -> dict[str, Any]:
+    """A claim that the controller bound was declared by its class, not by its volume."""
+    metadata, spec = claim.metadata, claim.spec
+    is_by_name = spec.volume_name is not None and _BOUND_FOR_IT not in metadata.annotations
+    return {
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "storage": spec.resources.requests.get("storage"),
+        "volume_name": spec.volume_name if is_by_name else None,
+        "storage_class_name": None if is_by_name else spec.storage_class_name,
+        "access_modes": list(spec.access_modes) or None,
+        "labels": metadata.labels or None,
+    }
+
+
+def _is_another(claim: Claim, call: Call) -> bool:
+    """Whether somebody made it anew since the state was written."""
+    known = call.known.get("uid")
+    return known is not None and known != claim.metadata.uid
+
+
+def _gone(place: ClaimId) -> GpuformError:
+    return GpuformError(
+        f"claim {place} is gone from the cluster",
+        hint="refresh (`gpuform refresh`), then run it again to make it anew",
+    )
+
+
+def _refuse_growth_unbound(claim: Claim, place: ClaimId) -> None:
+    if claim.status.phase == "Pending":
+        raise GpuformError(
+            f"claim {place} is Pending: Kubernetes lets only bound claims grow",
+            hint="start a pod that uses it, which binds it, and run it again",
+        )

@@ -1,0 +1,212 @@
+"""How long something is to be there, and when it is to run: `expires`, `ttl` and `schedule`.
+
+gpuform's own inputs, the same on all platforms: nothing of them is ever sent. They are echoed in
+the outputs, so that a state alone tells what is due.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, time
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, Literal
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import AfterValidator, Field
+
+from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.rules import Local, Recorded, Unordered
+from gpuform.schemas.running_hours import DAYS, RunningHours
+from gpuform.schemas.values import UNKNOWN, contains_unknown
+
+FIELDS: Final = ("expires", "ttl", "schedule")
+
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d|24:00", re.ASCII)
+_DAY: Final = 86400
+_UNITS: Final = (7 * _DAY, _DAY, 3600, 60)
+_TTL: Final = re.compile(r"(?:(\d{1,5})w)?(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1,5})m)?", re.ASCII)
+
+
+def end_of(expires: str) -> float:
+    """The moment of `expires`, in Unix seconds: a date ends with its last second, in UTC.
+
+    Raises ValueError for a text that is neither a date nor a moment with an offset.
+    """
+    try:
+        if _DATE.fullmatch(expires):
+            return datetime.combine(date.fromisoformat(expires), time(), UTC).timestamp() + _DAY
+        moment = datetime.fromisoformat(expires)
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(
+            f"{expires} is no end: write a date such as 2026-12-31 (it ends at midnight UTC), or a "
+            "moment with its offset such as 2026-12-31T18:00:00+01:00"
+        )
+    return moment.timestamp()
+
+
+def seconds_of(ttl: str) -> float:
+    """A time to live in seconds: `14d`, `2w`, `36h`, `1d12h`, `90m`; a day is 24 hours.
+
+    Raises ValueError for anything else, and for no time at all.
+    """
+    match = _TTL.fullmatch(ttl)
+    parts = match.groups(default="0") if match and ttl else ()
+    seconds = sum(int(part) * unit for part, unit in zip(parts, _UNITS, strict=False))
+    if not seconds:
+        raise ValueError(
+            f"{ttl} is no time to live: write weeks, days, hours and minutes, such as 14d, 36h or "
+            "1d12h"
+        )
+    return float(seconds)
+
+
+def _checked_end(value: str) -> str:
+    end_of(value)
+    return value
+
+
+def _checked_ttl(value: str) -> str:
+    seconds_of(value)
+    return value
+
+
+def _checked_time(value: str) -> str:
+    if not _TIME.fullmatch(value):
+        raise ValueError(f"{value} is no time of the day: write hours and minutes, such as 08:00")
+    return value
+
+
+def _checked_zone(value: str) -> str:
+    if value not in _zones():
+        raise ValueError(f"{value} is not a time zone: use an IANA name, such as Europe/Berlin")
+    return value
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+DayTime = Annotated[str, AfterValidator(_checked_time)]
+
+
+class ScheduleInputs(InputModel):
+    """The hours in which something runs; outside of them `gpuform expire` stops it."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {
+        "from": "start",
+        "to": "stop",
+        "end": "stop",
+        "timezone": "time_zone",
+        "tz": "time_zone",
+    }
+
+    days: Annotated[list[Day] | None, Unordered] = Field(
+        default=None,
+        min_length=1,
+        description="The days on which it starts; all when not declared.",
+        examples=[["mon", "tue", "wed", "thu", "fri"]],
+    )
+    start: DayTime = Field(
+        description="When it starts, by the clock of time_zone.", examples=["08:00"]
+    )
+    stop: DayTime = Field(
+        description="When it stops: on the next day where that is not after start; 24:00 is "
+        "midnight.",
+        examples=["20:00"],
+    )
+    time_zone: Annotated[str, AfterValidator(_checked_zone)] = Field(
+        description="IANA name of the time zone. A time that its clocks skip is the moment when "
+        "they jump; of one that they show twice, start is the first and stop the second.",
+        examples=["Europe/Berlin"],
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        start, stop = values.get("start"), values.get("stop")
+        if isinstance(start, str) and start == "24:00":
+            yield Problem("start", "24:00 only ends a day: write 00:00")
+        elif isinstance(start, str) and start == stop:
+            yield Problem("stop", "is the same as start: for whole days write 00:00 and 24:00")
+
+
+Expires = Annotated[
+    Annotated[str, AfterValidator(_checked_end)] | None,
+    Local,
+    Recorded,
+    Field(
+        description="When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a "
+        "moment with its offset. Told by every plan from a week before.",
+        examples=["2026-12-31", "2026-12-31T18:00:00+01:00"],
+    ),
+]
+Ttl = Annotated[
+    Annotated[str, AfterValidator(_checked_ttl)] | None,
+    Local,
+    Recorded,
+    Field(
+        description="How long after its creation `gpuform expire` destroys it, instead of expires; "
+        "a day is 24 hours. A replacement counts anew.",
+        examples=["14d", "1d12h"],
+    ),
+]
+Schedule = Annotated[
+    ScheduleInputs | None,
+    Local,
+    Recorded,
+    Field(
+        description="The hours in which it runs: `gpuform expire` stops it when they end, and "
+        "starts it when they begin. Being stopped in between is no drift, and `up` starts nothing.",
+        examples=[
+            {
+                "days": ["mon", "tue", "wed", "thu", "fri"],
+                "start": "08:00",
+                "stop": "20:00",
+                "time_zone": "Europe/Berlin",
+            }
+        ],
+    ),
+]
+
+
+def lifetime_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with the three together."""
+    if values.get("expires") is not None and values.get("ttl") is not None:
+        yield Problem("ttl", "does not go with expires, which says the end: keep one of them")
+
+
+def has_end(values: Mapping[str, Any]) -> bool:
+    """Whether a declaration says when it ends, known yet or not."""
+    return values.get("expires") is not None or values.get("ttl") is not None
+
+
+def ends_at(values: Mapping[str, Any], created: float | None) -> float | None:
+    """When it ends, in Unix seconds; None where it does not, or that is not known.
+
+    `created` is when the object was made, which `ttl` counts from.
+    """
+    expires, ttl = values.get("expires"), values.get("ttl")
+    if isinstance(expires, str):
+        return end_of(expires)
+    if isinstance(ttl, str) and created is not None:
+        return created + seconds_of(ttl)
+    return None
+
+
+def hours_of(values: Mapping[str, Any]) -> RunningHours | None:
+    """The running hours of a declaration; None where it has none, or they are not known yet."""
+    schedule = values.get("schedule")
+    if schedule is None or schedule is UNKNOWN or contains_unknown(schedule):
+        return None
+    said = ScheduleInputs.model_validate(schedule)
+    stop = "00:00" if said.stop == "24:00" else said.stop
+    return RunningHours(
+        days=frozenset(said.days or DAYS),
+        start=time.fromisoformat(said.start),
+        stop=time.fromisoformat(stop),
+        zone=ZoneInfo(said.time_zone),
+    )

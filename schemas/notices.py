@@ -1,0 +1,24 @@
+"""What people have to know of a resource though nothing of it changes: ends, and lack of credit."""
+
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class NoticeKind(StrEnum):
+    """What it is about."""
+
+    EXPIRY = "expiry"
+    CREDIT = "credit"
+
+
+class Notice(BaseModel):
+    """One thing to know. `urn` and `name` are empty where it is about the whole stack."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: NoticeKind = Field(description="What it is about: expiry or credit.")
+    text: str = Field(description="What there is to know, and what to do.")
+    at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")
+    urn: str = Field(default="", description="URN of the resource.")
+    name: str = Field(default="", description="Its name in the program.")

@@ -1,0 +1,148 @@
+"""A claim of pods on a cluster's storage (Together reference, 'Kubernetes PVCs').
+
+Which fields change in place is Kubernetes' rule: of a claim's spec the requested size alone, and
+it only grows.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from gpuform.schemas.models import InputModel, OutputModel, Problem
+from gpuform.schemas.rules import (
+    Default,
+    GrowOnly,
+    Immutable,
+    Measured,
+    Refers,
+    TakenFrom,
+    Unordered,
+)
+from gpuform.schemas.together.quantities import bytes_of, checked_quantity
+
+DEFAULT_NAMESPACE = "default"
+
+AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def _checked_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"{text!r} is no name in Kubernetes: use a-z, 0-9 and -")
+    return text
+
+
+def _checked_namespace(text: str) -> str:
+    if not _NAMESPACE.fullmatch(text):
+        raise ValueError(f"{text!r} is no namespace: use a-z, 0-9 and -, at most 63 of them")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_checked_name)]
+Namespace = Annotated[str, AfterValidator(_checked_namespace)]
+Quantity = Annotated[str, AfterValidator(checked_quantity)]
+
+
+class VolumeClaimInputs(InputModel):
+    """A claim of a cluster's pods on storage: on a shared volume, or on their node's NVMe."""
+
+    retired_names: ClassVar[Mapping[str, str]] = {
+        "accessModes": "access_modes",
+        "volumeName": "volume_name",
+        "storageClassName": "storage_class_name",
+        "storage_class": "storage_class_name",
+        "size": "storage",
+    }
+
+    cluster_id: Annotated[str, Immutable, Refers("Cluster")] = Field(
+        min_length=1,
+        description="Cluster whose pods use it.",
+        examples=["{{ clusters.train.id }}"],
+    )
+    name: Annotated[Name, Immutable] = Field(
+        description="Name of the claim, which pods mount it by.", examples=["shared-pvc"]
+    )
+    namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = Field(
+        default=None, description="Namespace of the pods that use it.", examples=["training"]
+    )
+    storage: Annotated[Quantity, GrowOnly, Measured(bytes_of)] = Field(
+        description="Size as Kubernetes writes it, such as 10Gi; only grows, once it is bound.",
+        examples=["10Gi"],
+    )
+    volume_name: Annotated[str | None, Immutable, TakenFrom("SharedVolume", "volume_name")] = Field(
+        default=None,
+        min_length=1,
+        description="Name of the cluster's shared volume that it is bound to.",
+        examples=["{{ shared_volumes.data.volume_name }}"],
+    )
+    storage_class_name: Annotated[str | None, Immutable] = Field(
+        default=None,
+        min_length=1,
+        description="Storage class that makes a volume for it: local-storage-class is local NVMe.",
+        examples=["local-storage-class"],
+    )
+    access_modes: Annotated[list[AccessMode] | None, Immutable, Unordered] = Field(
+        default=None,
+        min_length=1,
+        description="Who may mount it: by default ReadWriteMany with volume_name, else "
+        "ReadWriteOnce.",
+        examples=[["ReadWriteMany"]],
+    )
+    labels: dict[str, str] | None = Field(
+        default=None, description="Labels of the claim.", examples=[{"team": "research"}]
+    )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        ways = [name for name in ("volume_name", "storage_class_name") if name in values]
+        if len(ways) != 1:
+            yield Problem(
+                "volume_name",
+                "give either volume_name (a shared volume of the cluster) or storage_class_name "
+                f"(local-storage-class for local NVMe), {'not both' if ways else 'one of them'}",
+            )
+
+    def modes(self) -> list[str]:
+        """Who may mount it, declared or not."""
+        if self.access_modes:
+            return list(self.access_modes)
+        return ["ReadWriteOnce" if self.volume_name is None else "ReadWriteMany"]
+
+
+class VolumeClaimOutputs(OutputModel):
+    """A claim as Kubernetes shows it."""
+
+    status: str = Field(description="Pending, Bound or Lost, in Kubernetes' words.")
+    uid: str = Field(description="Kubernetes' id of this very claim.")
+    capacity: str | None = Field(default=None, description="Size of what it is bound to.")
+    bound_volume: str | None = Field(
+        default=None, description="Name of the PersistentVolume that it is bound to."
+    )
+    created_at: str | None = Field(default=None, description="When it was made.")
+
+
+def manifest(claim: VolumeClaimInputs) -> dict[str, Any]:
+    """The claim as people apply it themselves, in the form of the reference."""
+    metadata: dict[str, Any] = {"name": claim.name}
+    if claim.namespace not in {None, DEFAULT_NAMESPACE}:
+        metadata["namespace"] = claim.namespace
+    if claim.labels:
+        metadata["labels"] = dict(claim.labels)
+    spec: dict[str, Any] = {
+        "accessModes": claim.modes(),
+        "resources": {"requests": {"storage": claim.storage}},
+    }
+    if claim.volume_name is not None:
+        spec["volumeName"] = claim.volume_name
+    if claim.storage_class_name is not None:
+        spec["storageClassName"] = claim.storage_class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata,
+        "spec": spec,
+    }

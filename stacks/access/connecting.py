@@ -1,0 +1,100 @@
+"""The command that gets a person on a cluster: kubectl, or SSH to a node or to Slurm's login."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from gpuform.schemas.access import Host
+from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.access.reading import Cluster
+from gpuform.stacks.engine.errors import EngineError
+
+Via = Literal["kubectl", "ssh", "slurm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the person asks for; empty is what suits the cluster."""
+
+    via: Via | None = None
+    node: str = ""
+    user: str = ""
+    command: Sequence[str] = ()
+
+
+def command_for(cluster: Cluster, wish: Wish, contexts: Mapping[str, Mark]) -> list[str]:
+    """The words of the command. `contexts` are those that gpuform wrote, by name.
+
+    Raises EngineError for what the cluster has not got, or not yet.
+    """
+    via = wish.via or ("ssh" if wish.node else cluster.access.prefers)
+    if via == "kubectl":
+        if wish.node:
+            raise EngineError("--node is a machine to log in to: leave out --via kubectl")
+        return _kubectl(cluster, wish, contexts)
+    return _ssh(_host(cluster, via, wish.node), wish)
+
+
+def port_url(cluster: Cluster, number: int) -> str:
+    """Where a port of the cluster is reached. Raises EngineError when it is not mapped."""
+    urls = {port.number: port.url for port in cluster.access.ports}
+    if number not in urls:
+        known = ", ".join(map(str, urls))
+        hint = (
+            f"mapped are: {known}" if urls else "declare it in port_mappings, if it is TensorOne's"
+        )
+        raise EngineError(f"port {number} of {cluster.name} is not reached from outside", hint=hint)
+    return urls[number]
+
+
+def _kubectl(cluster: Cluster, wish: Wish, contexts: Mapping[str, Mark]) -> list[str]:
+    access = cluster.access
+    if access.kubeconfig is None:
+        raise EngineError(f"{cluster.name} has no kubeconfig: {access.no_kubeconfig}")
+    context = next((name for name, mark in contexts.items() if mark.id == cluster.mark.id), None)
+    if context is None:
+        raise EngineError(
+            f"your kubeconfig has no context of {cluster.name} that gpuform wrote",
+            hint=f"write it: `gpuform kubeconfig {cluster.name}`",
+        )
+    words = list(wish.command)
+    words = words[1:] if words[:1] == ["kubectl"] else words
+    return ["kubectl", "--context", context, *(words or ["get", "nodes"])]
+
+
+def _ssh(host: Host, wish: Wish) -> list[str]:
+    user = wish.user or host.user
+    port = ["-p", str(host.port)] if host.port != 22 else []
+    place = f"{user}@{host.address}" if user else host.address
+    return ["ssh", *port, place, *(["--", *wish.command] if wish.command else [])]
+
+
+def _host(cluster: Cluster, via: Via, node: str) -> Host:
+    access, name = cluster.access, cluster.name
+    if not access.hosts:
+        raise EngineError(f"nobody can log in to {name}: {access.no_hosts}")
+    if via == "slurm":
+        hosts = [host for host in access.hosts if host.role == "login"]
+        if not hosts:
+            raise EngineError(
+                f"{name} has no Slurm login node", hint="only clusters of type SLURM have one"
+            )
+        return hosts[0]
+    hosts = [host for host in access.hosts if host.role != "login"]
+    if node:
+        hosts = [host for host in hosts if host.node == node]
+        if not hosts:
+            raise _no_node(cluster, node)
+    usable = next((host for host in hosts if not host.because), None)
+    if usable is None:
+        reasons = "\n".join(f"{host.node}: {host.because}" for host in hosts)
+        raise EngineError(f"nobody can log in to {node or name} now", hint=reasons)
+    return usable
+
+
+def _no_node(cluster: Cluster, node: str) -> EngineError:
+    names = [host.node for host in cluster.access.hosts if host.role != "login"]
+    near = get_close_matches(node, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"its nodes: {', '.join(names)}"
+    return EngineError(f"{cluster.name} has no node {node!r}", hint=hint)

@@ -1,0 +1,276 @@
+"""The text of a kubeconfig with the places of its parts, and edits that leave the rest as it is.
+
+Whether a text says what is wanted after an edit is for the caller to see.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+from yaml.nodes import MappingNode, Node, SequenceNode
+
+from gpuform.stacks.access.yaml_lines import block, end_of
+from gpuform.stacks.engine.errors import EngineError
+
+SECTIONS: Final = ("clusters", "contexts", "users")
+CURRENT: Final = "current-context"
+HEAD: Final[dict[str, str]] = {"apiVersion": "v1", "kind": "Config"}
+
+_KIND_OF: Final = dict.fromkeys((CURRENT, *HEAD), "a text")
+_NULL: Final = "tag:yaml.org,2002:null"
+_START: Final = re.compile(r"^---[^\r\n]*", re.MULTILINE)
+_DASH: Final = re.compile(r"^ *-(?=\s)", re.MULTILINE)
+_LOADERS: Final[tuple[Any, ...]] = (getattr(yaml, "CSafeLoader", yaml.SafeLoader), yaml.SafeLoader)
+"""The fast one, and the one that knows all of JSON's escapes."""
+
+
+class NotEdited(EngineError):
+    """A file that only a person can edit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A top-level member; `colon` is where its value's part of the text begins."""
+
+    key: Node
+    value: Node
+    colon: int
+
+    @property
+    def end(self) -> int:
+        return max(self.colon, int(self.value.end_mark.index))
+
+    @property
+    def is_empty(self) -> bool:
+        if isinstance(self.value, SequenceNode):
+            return not self.value.value
+        return self.value.tag == _NULL or self.value.value == ""
+
+
+class Source:
+    """A text without its byte order mark, read. `where` names it in messages.
+
+    `meaning` is what it says, `pairs` its members that matter here, by their names.
+    """
+
+    def __init__(self, body: str, where: str) -> None:
+        self.body, self.where = body, where
+        self._break = "\r\n" if "\r\n" in body else "\n"
+        self._root, self.meaning = self._read()
+        self.pairs = self._members()
+
+    def _read(self) -> tuple[MappingNode | None, dict[str, Any]]:
+        readable = self.body
+        if "\t" in readable and _is_json(readable):
+            readable = readable.replace("\t", " ")  # YAML wants no tabs between JSON's parts
+        try:
+            root, members, meaning = _parsed(readable)
+        except yaml.MarkedYAMLError as error:
+            raise NotEdited(
+                f"{_place(self.where, error.problem_mark)}: this is not YAML that can be edited: "
+                f"{error.problem or error.context}"
+            ) from None
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            kind = type(error).__name__
+            raise NotEdited(f"{self.where}: this is not YAML that can be edited ({kind})") from None
+        if root is None or meaning is None:
+            return None, {}
+        if not isinstance(root, MappingNode) or not isinstance(meaning, dict):
+            raise NotEdited(f"{self.where}: this is no kubeconfig: it does not hold an object")
+        root.value = members
+        return root, meaning
+
+    def _members(self) -> dict[str, Pair]:
+        found: dict[str, Pair] = {}
+        for key, value in self._root.value if self._root else ():
+            name = str(key.value)
+            if name not in (*SECTIONS, CURRENT, *HEAD):
+                continue
+            if name in found:
+                raise self.problem(f"{name} is there twice", key)
+            colon = self.body.index(":", key.end_mark.index) + 1
+            pair = found[name] = Pair(key, value, colon)
+            if value.end_mark.index < colon:
+                raise self.problem(f"{name} is an alias of something else", key)
+            if not pair.is_empty and isinstance(value, SequenceNode) != (name in SECTIONS):
+                raise self.problem(f"{name} is not {_KIND_OF.get(name, 'a list')}", key)
+        for name in (*SECTIONS, CURRENT):
+            if self.meaning.get(name) and name not in found:
+                raise NotEdited(f"{self.where}: {name} comes with a merge key: write it out")
+        return found
+
+    def names(self, section: str) -> list[str | None]:
+        """Those of its entries, as they are written: `no` and `007` are names, too."""
+        pair = self.pairs.get(section)
+        items = pair.value.value if pair and not pair.is_empty else []
+        found: list[str | None] = []
+        for item in items if isinstance(items, list) else ():
+            members = item.value if isinstance(item, MappingNode) else ()
+            found.append(next((str(v.value) for k, v in members if k.value == "name"), None))
+        return found
+
+    def item(self, section: str, name: str) -> tuple[int, Node]:
+        """The number of an entry, and where it is."""
+        at = self.names(section).index(name)
+        return at, self.pairs[section].value.value[at]
+
+    def with_item(self, section: str, entry: Mapping[str, Any]) -> str:
+        """With an entry before all others: what comes last may end in many ways."""
+        pair = self.pairs.get(section)
+        if pair is None:
+            return self.with_key(section, [entry])
+        value = pair.value
+        if self.is_flow_list(pair):
+            at = self.body.index("[", value.start_mark.index) + 1
+            return self._into_flow(at, json.dumps(entry, ensure_ascii=False), bool(value.value))
+        if not pair.is_empty:
+            return self._with_lines(pair.colon, block([entry], self._column_of(value)))
+        head, tail = self.body[: pair.colon], self.body[pair.end :]
+        if self.is_flow:
+            return f"{head} {json.dumps([entry], ensure_ascii=False)}{tail}"
+        lines = block([entry], pair.key.start_mark.column)
+        return self._with_lines(pair.colon, lines, head + tail)
+
+    def is_flow_list(self, pair: Pair) -> bool:
+        """Whether entries are put into its brackets: in lines they are easier to read."""
+        value = pair.value
+        is_flow = isinstance(value, SequenceNode) and bool(value.flow_style)
+        return is_flow and (bool(value.value) or self.is_flow)
+
+    def without_item(self, section: str, at: int) -> str:
+        """Without one of several."""
+        sequence: Any = self.pairs[section].value
+        items = sequence.value
+        if not sequence.flow_style:
+            return self._without_lines(self._dash(sequence, at), end_of(items[at]))
+        if at + 1 < len(items):
+            begin, end = items[at].start_mark.index, items[at + 1].start_mark.index
+        else:
+            begin, end = items[at - 1].end_mark.index, items[at].end_mark.index
+        return self.body[:begin] + self.body[end:]
+
+    def emptied(self, section: str, item: Node, before: str | None) -> str:
+        """Without the only entry; `before` is what stood in the place of the list."""
+        pair = self.pairs[section]
+        if getattr(pair.value, "flow_style", False):
+            kept = self.body[: item.start_mark.index] + self.body[item.end_mark.index :]
+            if before is None:
+                return kept
+            return self.body[: pair.colon] + before + self.body[pair.end :]
+        text = self._without_lines(self._dash(pair.value, 0), end_of(item))
+        return text[: pair.colon] + (" []" if before is None else before) + text[pair.colon :]
+
+    def with_key(self, key: str, value: Any) -> str:
+        """With a new key, before all others."""
+        if self.is_flow and self._root is not None:
+            at = self.body.index("{", self._root.start_mark.index) + 1
+            member = f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+            return self._into_flow(at, member, bool(self._root.value))
+        if self._root is None:
+            lines = block({key: value}, 0)
+            start = _START.search(self.body)
+            if start:
+                return self._with_lines(start.end(), lines)
+            return "".join(self._ended(lines)) + self.body
+        first = self._root.value[0][0]
+        at = self._line_start(first.start_mark.index)
+        lines = self._ended(block({key: value}, first.start_mark.column))
+        return self.body[:at] + "".join(lines) + self.body[at:]
+
+    def without_key(self, key: str) -> str:
+        pair = self.pairs[key]
+        if not self.is_flow:
+            end = max(pair.colon, end_of(pair.value))
+            return self._without_lines(pair.key.start_mark.index, end)
+        members = self._root.value if self._root else []
+        keys = [each for each, _ in members]
+        at = next(n for n, each in enumerate(keys) if each is pair.key)
+        if at + 1 < len(keys):
+            begin, end = keys[at].start_mark.index, keys[at + 1].start_mark.index
+        elif at:
+            begin, end = members[at - 1][1].end_mark.index, pair.end
+        else:
+            begin, end = keys[at].start_mark.index, pair.end
+        return self.body[:begin] + self.body[end:]
+
+    @property
+    def is_flow(self) -> bool:
+        return bool(self._root is not None and self._root.flow_style)
+
+    def _into_flow(self, at: int, member: str, is_followed: bool) -> str:
+        """Before the first member, in a line of its own where that one has it."""
+        space = re.compile(r"\s*").match(self.body, at)
+        lead = space[0] if space and is_followed else ""
+        return self.body[:at] + lead + member + ("," if is_followed else "") + self.body[at:]
+
+    def _with_lines(self, after: int, lines: list[str], text: str | None = None) -> str:
+        """With these lines after the one in which something stands."""
+        text = self.body if text is None else text
+        at = text.find("\n", after) + 1
+        if at:
+            return text[:at] + "".join(self._ended(lines)) + text[at:]
+        return text + self._break + self._break.join(lines)
+
+    def _without_lines(self, begin: int, end: int) -> str:
+        """Without the lines from one place to another."""
+        first = self._line_start(begin)
+        last = self.body.find("\n", end) + 1
+        if last:
+            return self.body[:first] + self.body[last:]
+        return self.body[:first].removesuffix("\n").removesuffix("\r")
+
+    def _ended(self, lines: list[str]) -> list[str]:
+        return [line + self._break for line in lines]
+
+    def _line_start(self, at: int) -> int:
+        return self.body.rfind("\n", 0, at) + 1
+
+    def _dash(self, sequence: Node, at: int) -> int:
+        """Where the dash of an item stands: between it and what is before it."""
+        item = sequence.value[at]
+        before = end_of(sequence.value[at - 1]) if at else sequence.start_mark.index
+        begin = before if at else self._line_start(before)
+        found = _DASH.search(self.body, begin, item.start_mark.index)
+        if found is None:
+            raise self.problem("an entry cannot be told from what is around it", item)
+        return found.end() - 1
+
+    def _column_of(self, sequence: Node) -> int:
+        dash = self._dash(sequence, 0)
+        return dash - self._line_start(dash)
+
+    def problem(self, message: str, node: Node) -> NotEdited:
+        return NotEdited(
+            f"{_place(self.where, node.start_mark)}: {message}",
+            hint="Nothing was changed. Correct the file, or choose another one with --file.",
+        )
+
+
+def _parsed(text: str) -> tuple[Node | None, list[Any], Any]:
+    """The root, its members and what they mean. Raises what YAML's loaders raise."""
+    for kind in _LOADERS:
+        loader = kind(text)
+        try:
+            root = loader.get_single_node()
+            # Merge keys are gone from a node once it is constructed.
+            members = list(root.value) if isinstance(root, MappingNode) else []
+            return root, members, None if root is None else loader.construct_document(root)
+        except yaml.YAMLError:
+            if kind is yaml.SafeLoader:
+                raise
+    raise AssertionError("the last loader answers or raises")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _place(where: str, mark: Any) -> str:
+    return f"{where}:{mark.line + 1}:{mark.column + 1}" if mark else where

@@ -1,0 +1,64 @@
+"""What `gpuform expire` adds to a run: what is due, what is remembered, and how it ends."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Self
+
+from gpuform.providers.clock import Clock
+from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, SUCCESS
+from gpuform.stacks.engine.deployment import Options, Outcome
+from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.expiry.calendar import TimeTable, end_is_unknown, timed
+from gpuform.stacks.expiry.remembering import Expired
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """A stack and its ends of time, as a run goes by them."""
+
+    stack: Stack
+    clock: Clock
+    expired: Expired
+
+    @classmethod
+    def of(cls, stack: Stack, clock: Clock) -> Self:
+        return cls(stack, clock, Expired(stack))
+
+    def options(self, options: Options) -> Options:
+        """Those of a run that does what is due: it reads what has an end or hours before."""
+        urns = [entry.urn for entry in timed(self.stack.snapshot.resources)]
+        dependents = options.selection.target_dependents
+        return replace(
+            options,
+            refresh=bool(urns),
+            selection=Selection(targets=UrnPatterns(urns), target_dependents=dependents),
+            calendar=TimeTable(self.clock.now),
+        )
+
+    def begin(self, outcome: Outcome) -> None:
+        """Remembers what the preview would destroy, before that is done."""
+        going = {each.urn for each in outcome.planned if each.action == "delete"}
+        entries = [each for each in self.stack.snapshot.resources if each.urn in going]
+        self.expired.add(entries, self.clock.now())
+
+    def settle(self, outcome: Outcome) -> None:
+        """Forgets of what is remembered whatever is there after a run."""
+        self.expired.settle(_there(outcome))
+
+    def exit_code(self, outcome: Outcome, *, preview: bool) -> int:
+        """Of a run that succeeded."""
+        if untold(outcome):
+            return INCOMPLETE
+        return FOUND if preview and outcome.has_changes else SUCCESS
+
+
+def untold(outcome: Outcome) -> list[str]:
+    """The names of what has a time to live that counts from nobody knows when."""
+    entries = timed(outcome.snapshot.resources)
+    return [name_of(entry.urn) for entry in entries if end_is_unknown(entry)]
+
+
+def _there(outcome: Outcome) -> Collection[str]:
+    return {each.urn for each in outcome.snapshot.resources if not each.delete}

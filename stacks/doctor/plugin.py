@@ -1,0 +1,176 @@
+"""The provider plugin as the Pulumi CLI finds it: which one it takes, and whether that works."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from packaging.version import InvalidVersion
+
+from gpuform.providers.plugin.launchers import interpreter
+from gpuform.providers.plugin.places import (
+    COMMAND,
+    IGNORE_AMBIENT_VARIABLE,
+    Installed,
+    executable,
+    installed,
+    is_windows_path,
+    named_by,
+    on_path,
+    plugin_folder,
+    plugin_version,
+)
+from gpuform.stacks.doctor.findings import Examination, Finding, Level
+from gpuform.stacks.doctor.plugin_answer import version_of
+from gpuform.stacks.review.visible import visible
+
+AREA: Final = "plugin"
+_INSTALL: Final = "run `gpuform plugin install`"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where the plugin is looked for, and how it is asked for its version."""
+
+    environ: Mapping[str, str]
+    project: Path | None = None
+    """The Pulumi.yaml of the current folder, which may name a plugin of its own."""
+    windows: bool = os.name == "nt"
+    ask: Callable[[Path, Mapping[str, str]], str] = field(default=version_of)
+
+
+def examine_plugin(around: Surroundings) -> list[Finding]:
+    """Everything about the plugin, on the PATH and installed. Changes nothing."""
+    exam = Examination()
+    exam.look(AREA, partial(_plugin, around))
+    return exam.findings
+
+
+def _plugin(around: Surroundings) -> Iterator[Finding]:
+    project = around.project
+    named = named_by(project) if project else None
+    if project is None or named is None:
+        yield from _of_machine(around)
+        return
+    yield Finding(AREA, Level.NOTE, f"{project} names the plugin in {named}")
+    if not around.windows and is_windows_path(named):
+        yield _problem(
+            f"{project} names {named}, a path of Windows",
+            "name it relative to Pulumi.yaml, with /, or leave it out after `gpuform plugin "
+            "install`",
+        )
+    else:
+        yield from _of_folder(project.parent / named, around)
+
+
+def _of_machine(around: Surroundings) -> Iterator[Finding]:
+    plugins = plugin_folder(around.environ, windows=around.windows)
+    there = installed(plugins)
+    for each in there:
+        if each.partial.exists():
+            yield _problem(
+                f"{each.folder} is not finished: an installation was interrupted, and Pulumi "
+                "passes it over",
+                f"{_INSTALL}, or `gpuform plugin uninstall {each.version}`",
+            )
+    finished = [each for each in there if not each.partial.exists()]
+    ambient = on_path(around.environ)
+    if ambient is not None:
+        yield Finding(
+            AREA,
+            Level.WARNING,
+            f"Pulumi takes {ambient}, which is on the PATH, before all that is installed, and "
+            "warns of it in each run",
+            f"deactivate the virtualenv that has it, or set {IGNORE_AMBIENT_VARIABLE}=true",
+        )
+        yield from _works(ambient, around)
+    elif finished:
+        yield from _chosen(finished, around)
+    else:
+        yield _problem(
+            f"the plugin is not installed: {plugins} has none, and Pulumi would look for one on "
+            "the internet",
+            _INSTALL,
+        )
+
+
+def _chosen(finished: list[Installed], around: Surroundings) -> Iterator[Finding]:
+    *others, chosen = finished
+    for each in others:
+        yield Finding(AREA, Level.NOTE, f"{each.folder} is there, too: Pulumi takes the newest")
+    yield from _of_folder(chosen.folder, around, chosen)
+
+
+def _of_folder(
+    folder: Path, around: Surroundings, chosen: Installed | None = None
+) -> Iterator[Finding]:
+    program = executable(folder, windows=around.windows)
+    if program is None:
+        yield _problem(f"{folder} {_lacks(folder, around)}", _INSTALL)
+        return
+    yield from _works(program, around, chosen)
+
+
+def _lacks(folder: Path, around: Surroundings) -> str:
+    """What is wrong with a folder that has nothing to start."""
+    other = executable(folder, windows=not around.windows)
+    if other is None:
+        return f"has no {COMMAND}"
+    if around.windows:
+        return f"has {other.name}, and Windows starts {COMMAND}.exe or {COMMAND}.cmd alone"
+    return f"has {other.name}, which is made for Windows, and no {COMMAND}"
+
+
+def _works(
+    program: Path, around: Surroundings, chosen: Installed | None = None
+) -> Iterator[Finding]:
+    python = interpreter(program.read_bytes())
+    wrong = next(_unusable(program, python, around), None)
+    if wrong is not None:
+        yield wrong
+        return
+    ours, told = plugin_version(), around.ask(program, around.environ)
+    try:
+        theirs = plugin_version(told)
+    except InvalidVersion:
+        yield _problem(f"{program} says that its version is {visible(told)!r}", _INSTALL)
+        return
+    place = f"{program} is gpuform {theirs}"
+    if theirs != ours:
+        remedy = _INSTALL
+        if chosen is None:
+            remedy = "take the plugin of this gpuform: activate its virtualenv, or none"
+        elif chosen.version not in (ours, theirs):
+            remedy += f", then `gpuform plugin uninstall {chosen.version}`"
+        elif chosen.version == theirs:
+            remedy += f", then `gpuform plugin uninstall {theirs}` if Pulumi shall not take it"
+        yield _problem(f"{place}, and this is gpuform {ours}", remedy)
+    elif chosen is not None and chosen.version != theirs:
+        yield _problem(
+            f"{place}, and its folder says {chosen.version}",
+            f"{_INSTALL}, then `gpuform plugin uninstall {chosen.version}`",
+        )
+    else:
+        yield Finding(AREA, Level.OK, f"{place}, and answers")
+
+
+def _unusable(program: Path, python: str | None, around: Surroundings) -> Iterator[Finding]:
+    """What keeps it from being started at all."""
+    if not around.windows and not os.access(program, os.X_OK):
+        yield _problem(f"{program} may not be executed", f"chmod u+x '{program}', or {_INSTALL}")
+    if python is None:
+        return
+    if not around.windows and is_windows_path(python):
+        yield _problem(f"{program} starts {python}, a path of Windows", _INSTALL)
+    elif not Path(python).exists():
+        yield _problem(
+            f"{program} starts {python}, which is not there: the virtualenv that it was installed "
+            "from was moved or deleted",
+            f"in the environment that has gpuform now, {_INSTALL}",
+        )
+
+
+def _problem(text: str, remedy: str) -> Finding:
+    return Finding(AREA, Level.PROBLEM, text, remedy)

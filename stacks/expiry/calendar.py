@@ -1,0 +1,80 @@
+"""What is due of a resource now: its end, a stop or a start; from its entry and the time alone."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuform.providers import permissions
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.lifetime import written
+from gpuform.providers.permissions import Permission
+from gpuform.schemas.lifetime import FIELDS, ends_at, hours_of
+from gpuform.stacks.engine.expiring import Due
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.pricing.footprints import told
+from gpuform.stacks.review.names import short_type
+
+
+def lifecycle_of(entry: ResourceState) -> type[Lifecycle[Any, Any]] | None:
+    """The lifecycle of an entry; None for what is not gpuform's own."""
+    platform, _, kind = short_type(entry.type).partition(":")
+    if kind not in LIFECYCLES.get(platform, {}):
+        return None
+    return lifecycle_class(platform, kind)
+
+
+def timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
+    """Those that declare an end or running hours."""
+    return [
+        entry
+        for entry in entries
+        if entry.custom
+        and not (entry.delete or entry.external or entry.pending_replacement)
+        and any(entry.inputs.get(name) is not None for name in FIELDS)
+        and lifecycle_of(entry) is not None
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTable:
+    """A calendar of the engine's by a clock: `now` gives Unix seconds."""
+
+    now: Callable[[], float]
+
+    def __call__(self, entry: ResourceState) -> Due | None:
+        lifecycle = lifecycle_of(entry)
+        if lifecycle is None:
+            return None
+        values, seen, now = told(entry.inputs), told(entry.outputs), self.now()
+        end = ends_at(values, lifecycle.created_at(seen))
+        if end is not None and end <= now:
+            return Due(f"expired at {written(end)}")
+        return _by_hours(lifecycle, entry.inputs, values, seen, now)
+
+
+def end_is_unknown(entry: ResourceState) -> bool:
+    """Whether a time to live counts from a creation that the platform does not tell."""
+    lifecycle = lifecycle_of(entry)
+    if lifecycle is None or entry.inputs.get("ttl") is None:
+        return False
+    return lifecycle.created_at(told(entry.outputs)) is None
+
+
+def _by_hours(
+    lifecycle: type[Lifecycle[Any, Any]],
+    inputs: PropertyMap,
+    values: Mapping[str, Any],
+    seen: Mapping[str, Any],
+    now: float,
+) -> Due | None:
+    power, hours = lifecycle.power, hours_of(values)
+    if power is None or hours is None:
+        return None
+    others = {name: value for name, value in inputs.items() if name != power.field}
+    if not hours.covers(now):
+        return Due("outside of its running hours", {**others, power.field: power.off})
+    if seen.get("stopped_by") and Permission.START_TERMINATED not in permissions.given():
+        return None
+    return Due("its running hours have begun", others)

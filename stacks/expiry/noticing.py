@@ -1,0 +1,59 @@
+"""What there is to know of the resources of a run or a state, beside what changes."""
+
+from collections.abc import Iterable
+
+from gpuform.schemas.notices import Notice, NoticeKind
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.expiry.calendar import lifecycle_of
+from gpuform.stacks.expiry.credit import Credited, credit_notices
+from gpuform.stacks.pricing.footprints import told
+
+_OBSERVED = (Op.REFRESH, Op.IMPORT)
+"""Steps whose new entry is what was just seen."""
+
+
+def notices_of_steps(steps: Iterable[Step], now: float) -> tuple[Notice, ...]:
+    """Of all resources that a run leaves; `now` is in Unix seconds."""
+    return _notices([seen for step in steps if (seen := _of_step(step)) is not None], now)
+
+
+def notices_of_entries(entries: Iterable[ResourceState], now: float) -> tuple[Notice, ...]:
+    """Of the resources of a state, as they were last seen."""
+    return _notices([(entry, entry.outputs) for entry in entries], now)
+
+
+def is_out_of_credit(notices: Iterable[Notice]) -> bool:
+    """Whether something has stopped because an account has no credit left."""
+    return any(notice.kind is NoticeKind.CREDIT for notice in notices)
+
+
+def _of_step(step: Step) -> tuple[ResourceState, PropertyMap] | None:
+    """The entry that a step leaves, and what was last seen of its object."""
+    new = step.new
+    if new is None or step.skipped:
+        return None
+    if step.op in _OBSERVED:
+        return new, new.outputs
+    is_other = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
+    return new, {} if is_other or step.old is None else step.old.outputs
+
+
+def _notices(found: Iterable[tuple[ResourceState, PropertyMap]], now: float) -> tuple[Notice, ...]:
+    """Of each resource by itself, then of what lack of credit does to all."""
+    notices: list[Notice] = []
+    credited: list[Credited] = []
+    for entry, outputs in found:
+        lifecycle = lifecycle_of(entry)
+        if lifecycle is None or not entry.custom or entry.external or entry.delete:
+            continue
+        values, seen, name = told(entry.inputs), told(outputs), name_of(entry.urn)
+        named = {"urn": entry.urn, "name": name}
+        own = lifecycle.notices(values, seen, now)
+        notices += [notice.model_copy(update=named) for notice in own]
+        credit = lifecycle.credit(values, seen)
+        if credit is not None:
+            credited.append(Credited(entry.urn, name, lifecycle.platform, credit))
+    return (*notices, *credit_notices(credited))

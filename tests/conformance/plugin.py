@@ -1,0 +1,168 @@
+"""The provider plugin in a process of its own, called as the Pulumi engine calls it."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+from conformance.described import doubles
+from conformance.verbs import Checked, Diffed, Properties, Refused, Seen
+from google.protobuf.struct_pb2 import Struct
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
+
+from gpuform.providers.forms import Form
+from gpuform.providers.plugin.wire import Secret, from_struct, marked, revealed, to_struct
+
+
+@dataclass(frozen=True)
+class PluginHost:
+    """A process of the plugin, configured with nothing."""
+
+    stub: provider_pb2_grpc.ResourceProviderStub
+    process: subprocess.Popen[bytes]
+    directory: Path
+    log: Path
+
+    @property
+    def printed(self) -> str:
+        """What the process has written to standard error."""
+        return self.log.read_text()
+
+
+@contextlib.contextmanager
+def running_plugin(
+    directory: Path, environ: Mapping[str, str], engine: str = ""
+) -> Iterator[PluginHost]:
+    """`pulumi-resource-gpuform ENGINE`, as the Pulumi engine starts it."""
+    directory.mkdir(exist_ok=True)
+    log = directory / "plugin.log"
+    command = [sys.executable, "-m", "gpuform.providers.plugin", *([engine] if engine else [])]
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env={**os.environ, **environ},
+            stdout=subprocess.PIPE,
+            stderr=stream,
+        )
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = provider_pb2_grpc.ResourceProviderStub(channel)
+            stub.Configure(provider_pb2.ConfigureRequest(args=Struct(), acceptSecrets=True))
+            yield PluginHost(stub, process, directory, log)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@dataclass(frozen=True)
+class PluginVerbs:
+    """Through the plugin's gRPC; what is secret arrives marked, and only then."""
+
+    lifecycle: type[Any]
+    stub: provider_pb2_grpc.ResourceProviderStub
+    name: str = "thing"
+    timeout: float = 0.0
+
+    def check(self, news: Mapping[str, Any], olds: Mapping[str, Any] | None = None) -> Checked:
+        request = provider_pb2.CheckRequest(
+            urn=self.urn, olds=self._sent(olds or {}), news=self._sent(news)
+        )
+        answer = self.stub.Check(request)
+        failures = {each.property: each.reason for each in answer.failures}
+        return Checked(self._got(answer.inputs), failures)
+
+    def diff(self, id_: str, olds: Properties, news: Properties) -> Diffed:
+        request = provider_pb2.DiffRequest(
+            id=id_, urn=self.urn, olds=self._sent(olds), news=self._sent(news)
+        )
+        with refusing():
+            answer = self.stub.Diff(request)
+        changes = answer.changes == provider_pb2.DiffResponse.DIFF_SOME
+        assert answer.hasDetailedDiff
+        assert changes == bool(answer.detailedDiff) == bool(answer.diffs)
+        return Diffed(changes, list(answer.replaces), answer.deleteBeforeReplace)
+
+    def create(self, inputs: Properties) -> Seen:
+        request = provider_pb2.CreateRequest(
+            urn=self.urn, properties=self._sent(inputs), timeout=self.timeout
+        )
+        try:
+            answer = self.stub.Create(request)
+        except grpc.RpcError as error:
+            answer = partial(error)
+            assert revealed(from_struct(answer.inputs)) == revealed(from_struct(request.properties))
+        return Seen(answer.id, self._got(answer.properties))
+
+    def read(self, id_: str, outputs: Properties) -> Seen:
+        sent = self._sent(outputs)
+        request = provider_pb2.ReadRequest(id=id_, urn=self.urn, properties=sent, inputs=sent)
+        with refusing():
+            answer = self.stub.Read(request)
+        if not answer.id:
+            assert not answer.HasField("properties")
+            return Seen("", {})
+        return Seen(answer.id, self._got(answer.properties), self._got(answer.inputs))
+
+    def update(self, id_: str, olds: Properties, news: Properties) -> Properties:
+        request = provider_pb2.UpdateRequest(
+            id=id_, urn=self.urn, olds=self._sent(olds), news=self._sent(news), timeout=self.timeout
+        )
+        try:
+            answer = self.stub.Update(request)
+        except grpc.RpcError as error:
+            answer = partial(error)
+            assert answer.id == id_
+        return self._got(answer.properties)
+
+    def delete(self, id_: str, outputs: Properties) -> None:
+        request = provider_pb2.DeleteRequest(
+            id=id_, urn=self.urn, properties=self._sent(outputs), timeout=self.timeout
+        )
+        with refusing():
+            self.stub.Delete(request)
+
+    def within(self, seconds: float) -> "PluginVerbs":
+        """The same, with a custom timeout."""
+        return replace(self, timeout=seconds)
+
+    @property
+    def urn(self) -> str:
+        type_ = Form.PLUGIN.type_of(self.lifecycle.platform, self.lifecycle.kind)
+        return f"urn:pulumi:dev::conformance::{type_}::{self.name}"
+
+    def _sent(self, properties: Mapping[str, Any]) -> Struct:
+        return to_struct(marked(doubles(properties), {}, self.lifecycle.secret_names()))
+
+    def _got(self, properties: Struct) -> Properties:
+        found = from_struct(properties)
+        for name in found.keys() & set(self.lifecycle.secret_names()):
+            assert isinstance(found[name], Secret), name
+        got: Properties = revealed(found)
+        return got
+
+
+def partial(error: grpc.RpcError) -> provider_pb2.ErrorResourceInitFailed:
+    """What is there in spite of the error. Raises Refused when nothing is."""
+    for key, value in error.trailing_metadata():
+        if key == "grpc-status-details-bin":
+            (packed,) = status_pb2.Status.FromString(value).details
+            found = provider_pb2.ErrorResourceInitFailed.FromString(packed.value)
+            assert list(found.reasons)
+            return found
+    raise Refused(error.details()) from error
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise Refused(error.details()) from error

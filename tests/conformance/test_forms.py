@@ -1,0 +1,216 @@
+"""A stack moves from dynamic to plugin form and back, and works in either, in the engine."""
+
+import json
+from typing import Any
+
+import pytest
+from conformance.described import Described
+from conformance.emulated import Platform
+from conformance.kinds import for_all
+from conformance.stacks import PROGRAM, EmbeddedStack, thing
+
+from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
+from gpuform.providers.forms import Form
+from gpuform.stacks.engine.urn import PLUGIN_PROVIDER_TYPE
+from gpuform.stacks.engine.values import Secret
+
+pytestmark = pytest.mark.slow
+
+PLUGIN_PROGRAM = (
+    PROGRAM.replace(
+        "made = {}",
+        """
+def plugin(platform, kind):
+    lifecycle = lifecycle_class(platform, kind)
+    dynamic = pulumi.Alias(type_=f"pulumi-python:dynamic/gpuform.{platform}:{kind}")
+
+    class InPluginForm(pulumi.CustomResource):
+        def __init__(self, resource_name, /, opts, **inputs):
+            secret = {key: pulumi.Output.secret(inputs[key])
+                      for key in lifecycle.secret_names() if key in inputs}
+            properties = {**dict.fromkeys(lifecycle.property_names()), **inputs, **secret}
+            own = pulumi.ResourceOptions(aliases=[dynamic])
+            options = pulumi.ResourceOptions.merge(own, opts)
+            super().__init__(f"gpuform:{platform}:{kind}", resource_name, properties, options)
+
+    return InPluginForm
+
+
+made = {}""",
+    )
+    .replace("resource_class", "lifecycle_class", 1)
+    .replace("resource_class(", "plugin(")
+)
+
+
+def write(stack: EmbeddedStack, form: Form) -> None:
+    """The same program in a form."""
+    text = PROGRAM if form is Form.DYNAMIC else PLUGIN_PROGRAM
+    (stack.directory / "__main__.py").write_text(text)
+
+
+def raw(stack: EmbeddedStack) -> dict[str, Any]:
+    """The one resource as the state file has it."""
+    (path,) = (stack.directory / ".pulumi" / "stacks").rglob("dev.json")
+    resources = json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
+    (found,) = [each for each in resources if each["urn"].endswith("::thing")]
+    return dict(found)
+
+
+@for_all
+@pytest.mark.parametrize("begin", Form)
+def test_a_stack_moves_to_the_other_form_and_back_with_an_empty_plan(
+    described: Described, embedded: EmbeddedStack, platform: Platform, begin: Form
+) -> None:
+    declared = thing(described)
+    write(embedded, begin)
+    assert embedded.up(declared).ok
+    id_, before = embedded.id, embedded.outputs
+    for form in (begin.other, begin):
+        write(embedded, form)
+        platform.forget_requests()
+        assert embedded.plan(declared).operations == []
+        result = embedded.up(declared)
+        assert (result.ok, result.operations) == (True, []), result.errors
+        assert embedded.state().type == form.type_of(described.platform, described.kind)
+        assert embedded.refresh().operations == []
+        assert embedded.plan(declared).operations == []
+        assert (embedded.id, embedded.outputs) == (id_, before)
+        assert platform.writes() == []
+    if described.create:
+        assert embedded.destroy().ok
+        assert platform.objects(described) == []
+
+
+def test_both_forms_keep_the_same_state(
+    described: Described, embedded: EmbeddedStack, platform: Platform
+) -> None:
+    found = []
+    for form in Form:
+        write(embedded, form)
+        assert embedded.up(thing(described)).ok
+        found.append(raw(embedded))
+        assert embedded.destroy().ok
+    dynamic, plugin = found
+    assert "__provider" not in {**plugin["inputs"], **plugin["outputs"]}
+    for properties in ("inputs", "outputs"):
+        assert {**dynamic[properties], "__provider": None}.keys() == {
+            *plugin[properties],
+            "__provider",
+        }
+        secret = [
+            {key for key, value in each[properties].items() if is_secret(value)} for each in found
+        ]
+        assert secret[0] == secret[1]
+    assert plugin["provider"].startswith(
+        f"urn:pulumi:dev::conformance::{PLUGIN_PROVIDER_TYPE}::default::"
+    )
+
+
+def is_secret(value: Any) -> bool:
+    return isinstance(value, dict) and "ciphertext" in value
+
+
+def test_the_default_provider_has_the_package_s_configuration(
+    described: Described, embedded: EmbeddedStack, platform: Platform
+) -> None:
+    platform_name, _, key = described.key_config.partition(":")
+    name = platform_name + key[0].upper() + key[1:]
+    embedded.config = {"conformance:other": "1", f"gpuform:{name}": described.key}
+    write(embedded, Form.PLUGIN)
+    assert embedded.up(thing(described)).ok
+    (provider,) = [r for r in embedded.snapshot.resources if r.type == PLUGIN_PROVIDER_TYPE]
+    assert provider.inputs.keys() == {name}
+    assert isinstance(provider.inputs[name], Secret) == described.key_is_secret
+    assert provider.outputs == provider.inputs
+    assert embedded.destroy().ok
+
+
+def test_a_setting_that_there_is_not_is_refused_before_anything_is_made(
+    described: Described, embedded: EmbeddedStack, platform: Platform
+) -> None:
+    embedded.config = {"gpuform:togetherApikey": "k"}
+    write(embedded, Form.PLUGIN)
+    result = embedded.up(thing(described))
+    assert not result.ok
+    assert "gpuform:togetherApikey is no setting of gpuform: did you mean togetherApiKey?" in (
+        "".join(result.errors)
+    )
+    assert platform.writes() == []
+
+
+TWO_ACCOUNTS = """\
+import pulumi
+
+
+class Volume(pulumi.CustomResource):
+    def __init__(self, name, size, opts=None):
+        inputs = {"volume_name": name, "size_tib": size, "region": "us-central-8", "ready": None}
+        super().__init__("gpuform:together:SharedVolume", name, inputs, opts)
+
+
+theirs = pulumi.ProviderResource("gpuform", "theirs", {"togetherApiKey": KEY})
+Volume("ours", SIZE)
+Volume("borrowed", SIZE, pulumi.ResourceOptions(provider=theirs))
+"""
+
+
+def accounts(stack: EmbeddedStack, key: str, size: int = 1) -> None:
+    text = TWO_ACCOUNTS.replace("KEY", repr(key)).replace("SIZE", str(size))
+    (stack.directory / "__main__.py").write_text(text)
+
+
+def test_explicit_providers_use_accounts_of_their_own(
+    embedded: EmbeddedStack, platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts(embedded, ADMIN_KEY)
+    assert embedded.plan().operations == ["create", "create"]
+    assert embedded.up().ok
+    assert embedded.plan().operations == []
+    ours, borrowed = embedded.state("ours").provider, embedded.state("borrowed").provider
+    assert "::default::" in ours
+    assert "::theirs::" in borrowed
+    monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)  # ours may only look from now on
+    accounts(embedded, ADMIN_KEY, size=2)
+    result = embedded.up()
+    assert not result.ok
+    assert "A Member may only view" in "".join(result.errors)
+    assert {r.urn.rpartition("::")[2]: r.inputs["size_tib"] for r in embedded.resources} == {
+        "ours": 1,
+        "borrowed": 2,
+    }
+    monkeypatch.setenv("TOGETHER_API_KEY", ADMIN_KEY)
+    accounts(embedded, MEMBER_KEY, size=2)  # another key of the same account: nothing is replaced
+    assert embedded.up().operations == ["update"]
+    assert embedded.state("borrowed").provider == borrowed
+    assert not embedded.destroy().ok  # by the key in the state
+    assert ours not in [resource.provider for resource in embedded.resources]
+    accounts(embedded, ADMIN_KEY, size=2)
+    assert embedded.up().ok
+    assert embedded.destroy().ok
+    assert ADMIN_KEY not in files(embedded)
+
+
+def files(stack: EmbeddedStack) -> str:
+    kept = stack.directory / ".pulumi"
+    return "".join(path.read_text() for path in kept.rglob("*") if path.is_file())
+
+
+FUNCTIONS = """\
+import pulumi
+
+found = pulumi.runtime.invoke("gpuform:together:get_regions", {}).value
+pulumi.export("regions", [each["name"] for each in found["items"]])
+"""
+
+
+def test_functions_answer_in_the_engine(embedded: EmbeddedStack, platform: Platform) -> None:
+    (embedded.directory / "__main__.py").write_text(FUNCTIONS)
+    assert embedded.up().ok
+    assert embedded.outcome is not None
+    assert "us-central-8" in str(embedded.outcome.outputs["regions"])
+    misspelt = FUNCTIONS.replace("get_regions", "get_region")
+    (embedded.directory / "__main__.py").write_text(misspelt)
+    result = embedded.up()
+    assert not result.ok
+    assert "did you mean gpuform:together:get_regions?" in "".join(result.errors)

@@ -1,0 +1,165 @@
+"""What only the provider plugin's process does: one line printed, Cancel, progress, its end."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from conformance.described import Described, doubles
+from conformance.emulated import Platform
+from conformance.kinds import for_waiting
+from conformance.plugin import PluginHost, PluginVerbs, partial, running_plugin
+from google.protobuf.empty_pb2 import Empty
+from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2
+
+from gpuform.providers.emulator.server import environment
+from gpuform.providers.plugin.wire import from_struct, to_struct
+
+pytestmark = pytest.mark.slow
+
+CREATES = 64
+
+
+def test_64_slow_creates_are_on_the_wire_together(
+    described: Described, plugin: PluginHost, platform: Platform
+) -> None:
+    type_ = PluginVerbs(described.lifecycle, plugin.stub).urn
+    requests = [
+        provider_pb2.CreateRequest(
+            urn=f"{type_}-{number}", properties=to_struct(doubles(described.numbered(number)))
+        )
+        for number in range(CREATES)
+    ]
+    with platform.meeting(described, CREATES):
+        answers = [plugin.stub.Create.future(request) for request in requests]
+        made = [from_struct(answer.result().properties) for answer in answers]
+    assert [each["ready"] for each in made] == [True] * CREATES
+    assert platform.created(described) == CREATES
+    assert list((plugin.directory / ".gpuform" / "intents").iterdir()) == []
+
+
+@for_waiting
+def test_cancel_ends_a_wait_at_once_and_keeps_the_id(
+    described: Described, platform: Platform, tmp_path: Path
+) -> None:
+    """With the machine's own clock, by which nothing gets ready in the time of a test."""
+    variables = {**environment(platform.server.url), "GPUFORM_CLOCK": ""}
+    looked = threading.Event()
+    looks: list[str] = []
+
+    def watch(environ: dict[str, Any]) -> None:
+        looks.append(environ["REQUEST_METHOD"])
+        if looks[-1] == "GET" and {"POST", "PUT"} & set(looks):
+            looked.set()
+
+    platform.fault("GET", described.own, status_override=described.pending, count=None)
+    with running_plugin(tmp_path / "plugin", variables) as plugin:
+        verbs = PluginVerbs(described.lifecycle, plugin.stub)
+        request = provider_pb2.CreateRequest(
+            urn=verbs.urn, properties=to_struct(doubles(described.good))
+        )
+        with platform.watching(watch):
+            answer = plugin.stub.Create.future(request)
+            assert looked.wait(60)
+        plugin.stub.Cancel(Empty())
+        with pytest.raises(grpc.RpcError) as caught:
+            answer.result()
+        kept = partial(caught.value)
+        assert platform.ids(described) == {kept.id}
+        assert list(kept.reasons) == ["interrupted"]
+        assert from_struct(kept.properties)["ready"] is False
+        plugin.stub.Cancel(Empty())
+
+
+class Engine(engine_pb2_grpc.EngineServicer):
+    """What Pulumi's engine shows."""
+
+    def __init__(self) -> None:
+        self.shown: list[Any] = []
+
+    def Log(self, request: Any, _context: Any) -> Empty:  # noqa: N802 - the protocol's name
+        self.shown.append(request)
+        return Empty()
+
+
+@pytest.fixture
+def engine() -> Iterator[tuple[Engine, str]]:
+    shown = Engine()
+    server = grpc.server(ThreadPoolExecutor(4))
+    engine_pb2_grpc.add_EngineServicer_to_server(shown, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield shown, f"127.0.0.1:{port}"
+    server.stop(None).wait()
+
+
+@for_waiting
+def test_progress_shows_on_the_resource_and_standard_output_has_the_port_alone(
+    described: Described, platform: Platform, tmp_path: Path, engine: tuple[Engine, str]
+) -> None:
+    shown, address = engine
+    with running_plugin(tmp_path / "plugin", environment(platform.server.url), address) as plugin:
+        verbs = PluginVerbs(described.lifecycle, plugin.stub)
+        made = verbs.create(doubles(described.good))
+        verbs.delete(made.id, made.outputs)
+        progress = [each for each in shown.shown if each.ephemeral]
+        assert progress
+        assert {each.urn for each in progress} == {verbs.urn}
+        plugin.process.send_signal(signal.SIGTERM)
+        assert plugin.process.stdout is not None
+        assert plugin.process.stdout.read() == b""
+        assert plugin.process.wait(30) == 0
+
+
+NOISY = """
+import os
+
+import gpuform.providers.plugin.process as process
+
+serve = process.serve
+
+
+def noisy(*arguments):
+    print("a library prints", flush=True)
+    os.write(1, b"and another one\\n")
+    os.system("echo and what it starts")
+    serve(*arguments)
+
+
+process.serve = noisy
+
+from gpuform.providers.plugin.main import main
+
+main()
+"""
+
+
+def test_what_libraries_print_stays_off_standard_output(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", NOISY],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip().isdigit()
+        process.terminate()
+        out, err = process.communicate(timeout=30)
+    assert out == b""
+    assert err.split(b"\n")[:3] == [b"a library prints", b"and another one", b"and what it starts"]
+
+
+def test_custom_timeouts_arrive(
+    described: Described, plugin: PluginHost, platform: Platform
+) -> None:
+    platform.fault("GET", described.own, status_override=described.pending, count=None)
+    verbs = PluginVerbs(described.lifecycle, plugin.stub, timeout=120.0)
+    made = verbs.create(doubles(described.good))
+    assert made.outputs["ready"] is False
+    assert "not done after 2m" in made.outputs["not_ready_reason"]

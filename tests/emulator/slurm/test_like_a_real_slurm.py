@@ -1,0 +1,141 @@
+"""The emulated Slurm says what a real one says: the same commands, the same words and codes."""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from real_slurm import MISSING, Slurm, running, until
+from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+
+from gpuform.providers.emulator.server import serve
+from gpuform.providers.slurm.reading import SHOW_JOBS, SHOW_NODES, show_ending
+
+RECORDED = Path(__file__).parents[2] / "providers" / "slurm" / "recorded"
+
+Run = Callable[..., tuple[str, str, int]]
+
+REFUSED = {
+    "an unknown node": ("scontrol", "update", "NodeName=w9", "State=DRAIN", "Reason=x"),
+    "one of two is unknown": ("scontrol", "update", "NodeName=w9,{0}", "State=DRAIN", "Reason=x"),
+    "no reason": ("scontrol", "update", "NodeName={0}", "State=DRAIN"),
+    "nothing to resume": ("scontrol", "update", "NodeName={0}", "State=RESUME"),
+    "nothing to undrain": ("scontrol", "update", "NodeName={0}", "State=UNDRAIN"),
+    "an unknown setting": ("scontrol", "update", "NodeName={0}", "Color=red"),
+    "an unknown job to requeue": ("scontrol", "requeue", "77"),
+    "an unknown node to show": ("scontrol", "show", "node", "w9"),
+    "jobs of an unknown node": ("squeue", "--noheader", "--nodelist=w9"),
+    "an unknown job to cancel": ("scancel", "77"),
+    "no job to cancel": ("scancel", "x"),
+    "no jobs": SHOW_JOBS,
+    "no jobs to end": show_ending(["{0}"]),
+    "an empty queue": ("squeue",),
+}
+
+
+@pytest.fixture
+def emulated() -> Iterator[SlurmCluster]:
+    with serve(seed="slurm") as server:
+        yield slurm_cluster(server)
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[Slurm]:
+    if MISSING:
+        pytest.skip(f"needs a real Slurm (apt install slurm-wlm munge): no {', '.join(MISSING)}")
+    with running() as slurm:
+        yield slurm
+
+
+@pytest.fixture
+def real(started: Slurm) -> Iterator[Slurm]:
+    yield started
+    started.settle()
+
+
+def run_really(slurm: Slurm) -> Run:
+    def run(*command: str) -> tuple[str, str, int]:
+        done = subprocess.run(
+            command, env=slurm.environment, capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.stdout, done.stderr, done.returncode
+
+    return run
+
+
+def shape(text: str) -> list[str]:
+    """What `scontrol show node` prints without its values: the keys of each line."""
+    return [" ".join(re.findall(r"(?:^| +)(\w+)=", line)) for line in text.splitlines()]
+
+
+def test_nodes_have_the_lines_of_recorded_ones(emulated: SlurmCluster) -> None:
+    emulated.run("scontrol", "update", f"NodeName={NODES[0]}", "State=DRAIN", "Reason=x")
+    recorded = shape((RECORDED / "nodes.txt").read_text())
+    printed = shape(emulated.run(*SHOW_NODES)[0])
+    assert printed[: printed.index("")] == recorded[: recorded.index("")]
+    assert printed[-2:] == ["ExtSensorsJoules ExtSensorsWatts ExtSensorsTemp", ""]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", REFUSED)
+def test_refusals_are_those_of_a_real_slurm(real: Slurm, emulated: SlurmCluster, what: str) -> None:
+    told = run_really(real)(*(word.format(real.nodes[0]) for word in REFUSED[what]))
+    assert emulated.run(*(word.format(NODES[0]) for word in REFUSED[what])) == told
+
+
+def scene(run: Run, names: tuple[str, ...], settled: Callable[[str, str], None]) -> list[object]:
+    """Jobs, a drain, a requeue and a resume: what is seen on the way, without numbers of nodes."""
+    seen: list[object] = []
+
+    def see(*command: str) -> None:
+        out, err, code = run(*command)
+        for index, name in enumerate(names):
+            out = out.replace(name, f"NODE{index}")
+        seen.append((out, err, code))
+
+    def states() -> None:
+        text = run("scontrol", "show", "node")[0]
+        seen.append(re.findall(r" State=(\S+)| Reason=(.*) \[", text))
+
+    whole = ("--output=/dev/null", "--wrap=sleep 1000")
+    see("sbatch", "--job-name=a|b", f"--nodelist={names[0]}", "--exclusive", *whole)
+    settled("1", "RUNNING")
+    see("sbatch", "--array=0-1", f"--nodelist={names[1]}", "--no-requeue", "--exclusive", *whole)
+    settled("2_0", "RUNNING")
+    see(*SHOW_JOBS)
+    see("squeue", "--noheader", "--format=%i %P %u %t %D %N")
+    see(*show_ending(list(names)))
+    states()
+    drained = f"NodeName={names[0]},{names[1]}"
+    see("scontrol", "update", drained, "State=DRAIN", "Reason=gpuform: a 'b' State=IDLE")
+    states()
+    see("scontrol", "requeue", "2_0")
+    see("scontrol", "requeue", "1,77")
+    settled("1", "PENDING")
+    see("scontrol", "requeue", "1")
+    see("scancel", "2_0")
+    settled("2_0", "CANCELLED")
+    see("squeue", "--noheader", "--format=%i %t %N")
+    states()
+    see("scontrol", "update", f"NodeName={names[1]}", "State=UNDRAIN")
+    settled("2_1", "RUNNING")
+    see(*SHOW_JOBS)
+    see("scancel", "1", "2")
+    settled("2_1", "CANCELLED")
+    return seen
+
+
+@pytest.mark.slow
+def test_jobs_and_drains_are_seen_as_in_a_real_slurm(real: Slurm, emulated: SlurmCluster) -> None:
+    def emulated_settled(label: str, state: str) -> None:
+        emulated.advance(6)
+        assert emulated.states()[label] == state
+
+    really = scene(
+        run_really(real),
+        real.nodes,
+        lambda label, state: until(lambda: real.is_known(label, state), f"{label} {state}"),
+    )
+    for seen, was in zip(scene(emulated.run, NODES, emulated_settled), really, strict=True):
+        assert seen == was

@@ -1,0 +1,219 @@
+"""Installing the plugin: where the Pulumi CLI looks, complete, once, whoever else does it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.plugin import installing, places
+from gpuform.providers.plugin.installing import install, uninstall
+from gpuform.providers.plugin.launchers import interpreter, launcher
+from gpuform.providers.plugin.places import Installed, plugin_folder, plugin_version
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="shell scripts")
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"PULUMI_HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
+
+
+@POSIX
+def test_it_is_where_the_cli_looks(environ: dict[str, str], tmp_path: Path) -> None:
+    done = install(environ)
+    folder = tmp_path / "home" / "plugins" / f"resource-gpuform-v{plugin_version()}"
+    assert (done.installed.folder, done.changed, done.others) == (folder, True, ())
+    program = folder / "pulumi-resource-gpuform"
+    assert os.access(program, os.X_OK)
+    assert interpreter(program.read_bytes()) == sys.executable
+    assert [each.name for each in folder.iterdir()] == [program.name]
+    assert not done.installed.partial.exists()
+
+
+@POSIX
+def test_a_second_time_changes_nothing(environ: dict[str, str]) -> None:
+    folder = install(environ).installed.folder
+    program = folder / "pulumi-resource-gpuform"
+    before = program.stat()
+    assert install(environ).changed is False
+    assert program.stat() == before
+
+
+@POSIX
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda one: (one.folder / places.COMMAND).write_text("#!/gone/bin/python\n"),
+        lambda one: (one.folder / places.COMMAND).chmod(0o600),
+        lambda one: (one.folder / places.COMMAND).unlink(),
+        lambda one: one.partial.touch(),
+        lambda one: (
+            (one.folder / places.COMMAND).unlink(),
+            one.folder.rmdir(),
+            one.partial.touch(),
+        ),
+    ],
+    ids=["other interpreter", "no permission", "empty", "unfinished", "only begun"],
+)
+def test_what_is_wrong_is_put_right(environ: dict[str, str], spoil: object) -> None:
+    one = install(environ).installed
+    spoil(one)  # type: ignore[operator]
+    done = install(environ)
+    assert done.changed
+    assert not one.partial.exists()
+    program = one.folder / places.COMMAND
+    assert interpreter(program.read_bytes()) == sys.executable
+    assert os.access(program, os.X_OK)
+
+
+@POSIX
+def test_an_interrupted_installation_is_none_for_the_cli(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: Path, _data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(GpuformError, match="cannot be written: No space left on device"):
+        install(environ)
+    (begun,) = places.installed(plugin_folder(environ))
+    assert begun.partial.exists()
+    monkeypatch.undo()
+    assert install(environ).changed
+    assert not begun.partial.exists()
+
+
+@POSIX
+def test_many_at_once(environ: dict[str, str]) -> None:
+    code = "import os; from gpuform.providers.plugin.installing import install; install(os.environ)"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **environ})
+        for _ in range(3)
+    ]
+    assert [each.wait(60) for each in started] == [0, 0, 0]
+    assert install(environ).changed is False
+
+
+@POSIX
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do anything")
+def test_a_folder_that_cannot_be_written(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o500)
+    with pytest.raises(GpuformError, match="cannot be written: Permission denied"):
+        install(environ)
+
+
+def test_a_home_that_is_a_file(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    with pytest.raises(GpuformError, match=r"home.* cannot be written: "):
+        install(environ)
+
+
+def test_a_home_of_windows() -> None:
+    for home in (r"C:\Users\ada\.pulumi", r"\\server\share"):
+        with pytest.raises(GpuformError, match="a path of Windows") as refused:
+            plugin_folder({"PULUMI_HOME": home}, windows=False)
+        assert "/mnt/c/" in str(refused.value.hint)
+        assert plugin_folder({"PULUMI_HOME": home}, windows=True).name == "plugins"
+
+
+@POSIX
+def test_other_versions_are_told_and_removed_by_name(environ: dict[str, str]) -> None:
+    plugins = plugin_folder(environ)
+    for name in ("0.0.9", "9.0.0", "9.0.0-rc.1"):
+        (plugins / f"resource-gpuform-v{name}").mkdir(parents=True)
+    (plugins / "resource-gpuform-extra-v1.0.0").mkdir()
+    (plugins / "resource-aws-v7.0.0").mkdir()
+    done = install(environ)
+    assert [each.version for each in done.others] == ["9.0.0-rc.1", "0.0.9", "9.0.0"]
+    assert [each.version for each in done.others if each > done.installed] == ["9.0.0"]
+    assert [each.version for each in uninstall(environ, "9.0.0")] == ["9.0.0"]
+    assert uninstall(environ, "9.0.0") == []
+    assert [each.version for each in uninstall(environ, None)] == [
+        *("9.0.0-rc.1", "0.0.9", plugin_version()),
+    ]
+    assert {each.name for each in plugins.iterdir() if each.is_dir()} == {
+        *("resource-gpuform-extra-v1.0.0", "resource-aws-v7.0.0"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("python", "pulumi"),
+    [
+        *(("0.1.0", "0.1.0"), ("0.2", "0.2.0"), ("1.0.0rc1", "1.0.0-rc.1")),
+        *(
+            ("1.2.3a4", "1.2.3-alpha.4"),
+            ("1.2.3.dev5", "1.2.3-dev.5"),
+            ("1.0.0-rc.1", "1.0.0-rc.1"),
+        ),
+    ],
+)
+def test_versions(python: str, pulumi: str) -> None:
+    assert plugin_version(python) == pulumi
+    assert Installed(Path(f"resource-gpuform-v{pulumi}")).version == pulumi
+
+
+AWKWARD = ["/opt/my env/bin/python", "/opt/it's/bin/python", "/opt/$HOME/`x`/python", "/a" * 200]
+
+
+@pytest.mark.parametrize("path", AWKWARD)
+def test_a_launcher_names_its_interpreter(path: str) -> None:
+    assert interpreter(launcher(Path(path), windows=False)) == path
+
+
+@pytest.mark.parametrize("path", [r"C:\Program Files\env\python.exe", r"C:\100%\python.exe"])
+def test_a_batch_file_names_its_interpreter(path: str) -> None:
+    program = launcher(Path(path), windows=True)
+    assert interpreter(program) == path
+    assert program.replace(b"\r\n", b"").count(b"\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        (b"#!/venv/bin/python\nimport sys\n", "/venv/bin/python"),
+        (b"#!/bin/sh\n'''exec' \"/a b/bin/python\" \"$0\" \"$@\"\n' '''\n", "/a b/bin/python"),
+        (b"#!/bin/sh\n'''exec' /a/bin/python \"$0\" \"$@\"\n' '''\n", "/a/bin/python"),
+        (b'MZ#!\x00 stub #!"C:\\a b\\python.exe"\r\nPK\x03\x04', r"C:\a b\python.exe"),
+        (b"MZ stub #!C:\\env\\Scripts\\python.exe\nPK\x03\x04", r"C:\env\Scripts\python.exe"),
+        (b"\x7fELF", None),
+    ],
+)
+def test_what_others_have_written(program: bytes, named: str | None) -> None:
+    assert interpreter(program) == named
+
+
+@POSIX
+@pytest.mark.parametrize("name", ["my env", "it's", "$HOME `x`"])
+def test_a_launcher_starts_its_interpreter(name: str, tmp_path: Path) -> None:
+    python = tmp_path / name / "python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    program = tmp_path / "launcher"
+    program.write_bytes(launcher(python, windows=False))
+    program.chmod(0o755)
+    started = [str(program), "127.0.0.1:1"]
+    done = subprocess.run(started, capture_output=True, text=True, check=True)
+    assert done.stdout == "-P -m gpuform.providers.plugin 127.0.0.1:1\n"
+    python.unlink()
+    done = subprocess.run(started, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{python} is not there" in done.stderr
+    assert "gpuform plugin install" in done.stderr
+
+
+def test_on_windows_pips_program_is_taken(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installing, "WINDOWS", True)
+    python = tmp_path / "Scripts" / "python.exe"
+    python.parent.mkdir()
+    one = install(environ, python).installed
+    assert [each.name for each in one.folder.iterdir()] == ["pulumi-resource-gpuform.cmd"]
+    (python.parent / "pulumi-resource-gpuform.exe").write_bytes(b"MZ")
+    assert install(environ, python).changed
+    assert [each.name for each in one.folder.iterdir()] == ["pulumi-resource-gpuform.exe"]
+    assert install(environ, python).changed is False

@@ -1,0 +1,178 @@
+"""The package schema: right by Pulumi's metaschema and its own rules, and about the models."""
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gpuform import providers
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class, lookup_names
+from gpuform.providers.plugin import package_schema as module
+from gpuform.providers.plugin.configuration import SETTINGS
+from gpuform.providers.plugin.package_schema import package_schema
+from gpuform.schemas.rules import rules_of
+
+SCHEMA = package_schema()
+KINDS = [(platform, kind) for platform in LIFECYCLES for kind in LIFECYCLES[platform]]
+RESERVED = {"id", "urn", "__provider", "__internal"}
+
+
+def metaschema() -> jsonschema.Draft202012Validator:
+    text = (Path(__file__).parent / "pulumi-package-metaschema.json").read_text(encoding="utf-8")
+    named = text.replace("(?<", "(?P<")  # JavaScript's named groups, as Python has them
+    return jsonschema.Draft202012Validator(json.loads(named))
+
+
+def inside(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, value
+    items = value.items() if isinstance(value, dict) else ()
+    for key, item in items:
+        yield from inside(item, *path, key)
+    for number, item in enumerate(value if isinstance(value, list) else ()):
+        yield from inside(item, *path, str(number))
+
+
+def test_the_file_is_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert module.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_pulumis_metaschema_accepts_it() -> None:
+    found = [f"{e.json_path}: {e.message}" for e in metaschema().iter_errors(SCHEMA)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda s: s.pop("name"),
+        lambda s: s["resources"].update({"no token": {}}),
+        lambda s: s["resources"]["gpuform:together:Cluster"]["properties"].update(a={"type": "a"}),
+    ],
+)
+def test_the_metaschema_refuses_what_is_wrong(spoil: Any) -> None:
+    spoiled = json.loads(json.dumps(SCHEMA))
+    spoil(spoiled)
+    assert not metaschema().is_valid(spoiled)
+
+
+def test_every_reference_leads_to_a_type_and_every_type_is_used() -> None:
+    references = {value for path, value in inside(SCHEMA) if path[-1:] == ("$ref",) and path[-2:-1]}
+    own = {each.removeprefix("#/types/") for each in references if each.startswith("#")}
+    assert references - {f"#/types/{each}" for each in own} == {"pulumi.json#/Any"}
+    answers = {
+        token
+        for token, spec in SCHEMA["types"].items()
+        if spec in [each["outputs"] for each in SCHEMA["functions"].values()]
+    }
+    assert own <= set(SCHEMA["types"]) <= own | answers
+
+
+def test_no_type_has_the_name_of_a_resource_or_of_its_arguments() -> None:
+    taken = {f"{token}{ending}" for token in SCHEMA["resources"] for ending in ("", "Args")}
+    assert not taken & set(SCHEMA["types"])
+
+
+@pytest.mark.parametrize(("platform", "kind"), KINDS)
+def test_a_resource_is_its_models(platform: str, kind: str) -> None:
+    spec, lifecycle = (
+        SCHEMA["resources"][f"gpuform:{platform}:{kind}"],
+        lifecycle_class(platform, kind),
+    )
+    assert list(spec["properties"]) == lifecycle.property_names()
+    assert list(spec["inputProperties"]) == list(lifecycle.inputs.model_fields)
+    assert not RESERVED & {*spec["properties"], *spec["inputProperties"]}
+    fields = lifecycle.inputs.model_fields
+    assert spec["requiredInputs"] == [name for name in fields if fields[name].is_required()]
+    assert set(spec["required"]) <= set(spec["properties"])
+    assert "ready" in spec["required"]
+    secret = {name for name, each in spec["properties"].items() if each.get("secret")}
+    assert secret == set(lifecycle.secret_names())
+    replacing = {n for n, each in spec["inputProperties"].items() if "willReplaceOnChanges" in each}
+    rules = rules_of(lifecycle.inputs)
+    assert replacing == {n for n, r in rules.items() if r.immutable and r.is_compared}
+    assert spec["aliases"] == [{"type": f"pulumi-python:dynamic/gpuform.{platform}:{kind}"}]
+
+
+KEYS = [("default",), ("defaultInfo",), ("const",)]
+
+
+def test_nothing_is_filled_in() -> None:
+    """An SDK would declare a default, and put a key of the environment into the state."""
+    specs = {**SCHEMA["resources"], **SCHEMA["types"], "provider": SCHEMA["provider"]}
+    found = [p for p, _ in inside(specs) if p[-1:] in KEYS]
+    assert [path for path in found if path[-2] != "properties"] == []
+
+
+def test_every_property_says_what_it_is() -> None:
+    for path, spec in inside({**SCHEMA["resources"], "provider": SCHEMA["provider"]}):
+        if len(path) > 1 and path[-2] in ("properties", "inputProperties"):
+            assert spec["description"], path
+
+
+def test_some_of_what_is_said() -> None:
+    cluster = SCHEMA["resources"]["gpuform:together:Cluster"]
+    assert cluster["inputProperties"]["billing_type"] == {
+        "$ref": "#/types/gpuform:together:ClusterBillingType",
+        "description": "ON_DEMAND, RESERVED (with duration_days) or SCHEDULED_CAPACITY. (replaces)",
+        "willReplaceOnChanges": True,
+    }
+    assert "willReplaceOnChanges" not in cluster["properties"]["billing_type"]
+    values = SCHEMA["types"]["gpuform:together:ClusterBillingType"]["enum"]
+    assert {"value": "RESERVED"} in values
+    shared = SCHEMA["types"]["gpuform:together:ClusterSharedVolume"]
+    assert shared["properties"]["size_tib"]["willReplaceOnChanges"] is True
+    assert shared["required"] == ["volume_name", "size_tib", "region"]
+    assert cluster["inputProperties"]["auto_scale"]["description"].endswith("Default: false.")
+    nodes = SCHEMA["resources"]["gpuform:scp:NodePool"]["inputProperties"]["nodes"]
+    assert nodes["additionalProperties"] == {"$ref": "#/types/gpuform:scp:NodePoolNode"}
+
+
+def test_the_look_ups() -> None:
+    names = {
+        f"gpuform:{platform}:{name}" for platform in LIFECYCLES for name in lookup_names(platform)
+    }
+    assert set(SCHEMA["functions"]) <= names
+    assert {"gpuform:scp:images", "gpuform:lens:get_overview"} <= set(SCHEMA["functions"])
+    images = SCHEMA["functions"]["gpuform:scp:images"]
+    assert images["inputs"]["required"] == ["region_id"]
+    assert images["outputs"]["properties"]["items"] == {
+        "type": "array",
+        "items": {"$ref": "#/types/gpuform:scp:FoundImage"},
+    }
+    overview = SCHEMA["functions"]["gpuform:lens:get_overview"]["outputs"]
+    assert "items" not in overview["properties"]
+
+
+def test_every_setting_of_a_platform_is_one_of_the_provider() -> None:
+    """Whatever a client calls `..._CONFIG`, with the variable that goes before it."""
+    configured = {each.config: each for each in SETTINGS}
+    found = set()
+    for each in pkgutil.walk_packages(providers.__path__, "gpuform.providers."):
+        if each.name.split(".")[2] in LIFECYCLES:
+            constants = vars(importlib.import_module(each.name))
+            for name, value in constants.items():
+                if name.endswith("_CONFIG") and isinstance(value, str):
+                    found.add(value)
+                    variable = constants.get(name.replace("_CONFIG", "_VARIABLE"))
+                    assert variable in (None, configured[value].variable), value
+    assert found == set(configured)
+    assert [each.name for each in SETTINGS][:2] == ["togetherApiKey", "scpAccessKey"]
+
+
+def test_keys_are_secret() -> None:
+    secret = {n for n, s in SCHEMA["provider"]["inputProperties"].items() if s.get("secret")}
+    assert {each.name for each in SETTINGS if "Key" in each.name or "oken" in each.name} == secret
+    assert SCHEMA["config"]["variables"]["togetherApiKey"]["defaultInfo"] == {
+        "environment": ["TOGETHER_API_KEY"]
+    }
+
+
+def test_nothing_of_that_name_is_downloaded() -> None:
+    """`.invalid` is no domain, and never will be."""
+    assert SCHEMA["pluginDownloadURL"].split("/")[2].endswith(".invalid")
+    assert SCHEMA["language"]["python"]["packageName"] != "gpuform"

@@ -1,0 +1,132 @@
+"""`expires`, `ttl` and `schedule`: what is taken, what is refused, and what they mean."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.schemas.changes import Action, changes
+from gpuform.schemas.checking import check
+from gpuform.schemas.lifetime import end_of, ends_at, has_end, seconds_of
+from gpuform.schemas.tensorone.inputs import ClusterInputs
+from gpuform.schemas.tensorone.requests import cluster_create
+from gpuform.schemas.together.inputs import ClusterInputs as TogetherInputs
+from gpuform.schemas.values import UNKNOWN
+
+CLUSTER = {
+    "name": "workbench",
+    "gpu_type": "A100",
+    "gpu_count": 4,
+    "storage_gb": 500,
+    "region": "us-west-2",
+    "project_id": "proj_456",
+}
+HOURS = {"start": "08:00", "stop": "20:00", "time_zone": "Europe/Berlin"}
+
+
+def found(**more: Any) -> list[str]:
+    return [str(problem) for problem in check(ClusterInputs, {**CLUSTER, **more})[1]]
+
+
+@given(st.dates(date(1970, 1, 2), date(9000, 1, 1)))
+def test_a_date_ends_with_its_last_second_in_utc(day: date) -> None:
+    end = datetime.fromtimestamp(end_of(day.isoformat()), UTC)
+    assert end == datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
+
+
+@given(st.integers(86400, 2**37), st.integers(-12 * 4, 14 * 4))
+def test_a_moment_counts_with_its_offset(seconds: int, quarters: int) -> None:
+    wall = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    offset = timedelta(minutes=15 * quarters)
+    text = f"{wall.isoformat()}{'-' if quarters < 0 else '+'}{str(abs(offset)).zfill(8)[:5]}"
+    expected = wall.replace(tzinfo=UTC) - offset
+    assert datetime.fromtimestamp(end_of(text), UTC) == expected
+
+
+@given(*(st.integers(0, 999) for _ in range(4)))
+def test_a_time_to_live_is_the_sum_of_its_parts(weeks: int, days: int, hours: int, m: int) -> None:
+    parts = {"w": weeks, "d": days, "h": hours, "m": m}
+    text = "".join(f"{count}{unit}" for unit, count in parts.items() if count)
+    expected = timedelta(weeks=weeks, days=days, hours=hours, minutes=m).total_seconds()
+    if not expected:
+        return
+    assert seconds_of(text) == expected
+    assert ends_at({"ttl": text}, 1_800_000_000.0) == 1_800_000_000.0 + expected
+    assert ends_at({"ttl": text}, None) is None
+
+
+@pytest.mark.parametrize(
+    "ttl", ["", "0d", "0h0m", "14", "d", "14 d", "-1d", "1.5d", "1h1d", "1y", "\u0661d", "999999d"]
+)
+def test_what_is_no_time_to_live(ttl: str) -> None:
+    (problem,) = found(ttl=ttl)
+    assert problem == (
+        f"ttl: {ttl} is no time to live: write weeks, days, hours and minutes, such as 14d, 36h or "
+        "1d12h"
+    )
+
+
+@pytest.mark.parametrize(
+    "expires",
+    ["", "soon", "2026-13-01", "2026-02-30", "20261231", "2026-12-31T10:00", "9999-12-31T"],
+)
+def test_what_is_no_end(expires: str) -> None:
+    (problem,) = found(expires=expires)
+    assert problem.startswith(f"expires: {expires} is no end: write a date such as 2026-12-31")
+
+
+def test_one_end_is_enough() -> None:
+    both = found(expires="2026-12-31", ttl="14d")
+    assert both == ["ttl: does not go with expires, which says the end: keep one of them"]
+    assert found(expires="2026-12-31") == found(ttl="14d", schedule=HOURS) == []
+    assert found(expires=UNKNOWN) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"time_zone": "Europe/Berln"}, "time_zone: Europe/Berln is not a time zone: use an IANA"),
+        ({"time_zone": "+01:00"}, "time_zone: +01:00 is not a time zone: use an IANA name"),
+        ({"start": "8:00"}, "start: 8:00 is no time of the day: write hours and minutes"),
+        ({"start": "24:00"}, "start: 24:00 only ends a day: write 00:00"),
+        ({"stop": "24:30"}, "stop: 24:30 is no time of the day"),
+        ({"stop": "08:00"}, "stop: is the same as start: for whole days write 00:00 and 24:00"),
+        ({"days": []}, "days: is too short: give at least 1 item(s)"),
+        ({"days": ["Monday"]}, "days[0]: Monday is not known: use one of mon, tue"),
+        ({"from": "09:00"}, "from: is called start here: write start: 09:00"),
+    ],
+)
+def test_what_are_no_hours(changed: dict[str, Any], problem: str) -> None:
+    problems = found(schedule={**HOURS, **changed})
+    assert any(each.startswith(f"schedule.{problem}") for each in problems), problems
+
+
+def test_where_nothing_can_be_stopped_the_platforms_that_can_are_named() -> None:
+    (problem,) = (
+        problem
+        for problem in check(TogetherInputs, {"schedule": HOURS})[1]
+        if problem.path == "schedule"
+    )
+    assert "Together, which cannot stop a cluster and start it again" in problem.reason
+    assert "tensorone.Cluster, scp.NodePool or scp.GpuNode" in problem.reason
+
+
+def test_a_change_of_them_is_one_and_nothing_of_it_is_sent() -> None:
+    before = {**CLUSTER, "ttl": "14d", "schedule": HOURS}
+    after = {**CLUSTER, "expires": "2026-12-31", "schedule": {**HOURS, "stop": "21:00"}}
+    told = {each.path: each.action for each in changes(ClusterInputs, before, after)}
+    assert told == {
+        "expires": Action.ADD,
+        "ttl": Action.DELETE,
+        "schedule.stop": Action.UPDATE,
+    }
+    assert changes(ClusterInputs, after, after) == []
+    assert cluster_create(ClusterInputs.model_validate(after)) == CLUSTER
+
+
+def test_an_end_that_is_not_known_yet_is_one() -> None:
+    assert has_end({"expires": UNKNOWN})
+    assert not has_end({"schedule": HOURS})
+    assert ends_at({"expires": UNKNOWN}, 0.0) is None

@@ -1,0 +1,143 @@
+"""Running hours: what a clock on the wall says, also on the days when it is changed."""
+
+from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.schemas.lifetime import hours_of
+from gpuform.schemas.running_hours import DAYS, RunningHours
+from gpuform.schemas.values import UNKNOWN
+
+LORD_HOWE = "Australia/Lord_Howe"
+ZONES = ("UTC", "Europe/Berlin", "America/New_York", LORD_HOWE, "Asia/Kathmandu")
+YEAR = 365 * 86400
+START = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+
+moments = st.integers(0, YEAR).map(lambda seconds: START + seconds)
+times = st.builds(time, st.integers(0, 23), st.integers(0, 59))
+hours = st.builds(
+    RunningHours,
+    days=st.sets(st.sampled_from(DAYS), min_size=1).map(frozenset),
+    start=times,
+    stop=times,
+    zone=st.sampled_from(ZONES).map(ZoneInfo),
+)
+
+
+def declared(zone: str, start: str, stop: str, *days: str) -> RunningHours:
+    schedule = {"start": start, "stop": stop, "time_zone": zone}
+    found = hours_of({"schedule": {**schedule, **({"days": list(days)} if days else {})}})
+    assert found is not None
+    return found
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def by_the_wall_clock(found: RunningHours, now: float) -> bool:
+    """What somebody would say who looks at a calendar and at a clock on the wall."""
+    wall = datetime.fromtimestamp(now, found.zone)
+    today, before = DAYS[wall.weekday()], DAYS[wall.weekday() - 1]
+    shown = wall.time()
+    if found.stop > found.start:
+        return today in found.days and found.start <= shown < found.stop
+    begun_today = today in found.days and shown >= found.start
+    return begun_today or (before in found.days and shown < found.stop)
+
+
+def is_near_a_change_of_clocks(found: RunningHours, now: float) -> bool:
+    """Within two days of one, where a skipped or doubled time may begin or end a window."""
+    offsets = {
+        datetime.fromtimestamp(now + hour * 3600, found.zone).utcoffset()
+        for hour in range(-48, 49, 6)
+    }
+    return len(offsets) > 1
+
+
+@given(hours, moments)
+def test_they_are_what_the_wall_clock_says(found: RunningHours, now: float) -> None:
+    if not is_near_a_change_of_clocks(found, now):
+        assert found.covers(now) == by_the_wall_clock(found, now)
+
+
+@given(hours, moments)
+def test_nothing_changes_before_the_next_change(found: RunningHours, now: float) -> None:
+    change = found.next_change(now)
+    if change is None:
+        assert all(found.covers(now + hour * 3600) for hour in range(24 * 14))
+        return
+    assert change > now
+    assert found.covers(change) is not found.covers(now)
+    assert found.covers(change - 1) is found.covers(now)
+    middle = (now + change) / 2
+    assert found.covers(middle) is found.covers(now)
+
+
+@given(hours, moments)
+def test_a_week_runs_as_long_as_declared_whatever_the_clocks_do(
+    found: RunningHours, now: float
+) -> None:
+    """Give or take the hour that a change of clocks takes or gives, on each end."""
+    length = (found.stop.hour - found.start.hour) * 60 + found.stop.minute - found.start.minute
+    minutes = (length % 1440 or 1440) * len(found.days)
+    wall = datetime.fromtimestamp(now, found.zone).replace(hour=12, minute=0, second=0)
+    week = [(wall + timedelta(minutes=m)).timestamp() for m in range(0, 7 * 1440, 15)]
+    seen = 15 * sum(map(found.covers, week))
+    assert abs(seen - minutes) <= 120 + 15 * 2 * len(found.days)
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours", "inside", "outside"),
+    [
+        # Clocks jump from 02:00 to 03:00: what begins at 02:30 begins when they jump.
+        ("Europe/Berlin", "02:30-06:00", "2026-03-29T03:00:00+02:00", "2026-03-29T01:59:59+01:00"),
+        # What ends then ends at that moment, too, and is not over before it has begun.
+        ("Europe/Berlin", "01:00-02:30", "2026-03-29T01:59:59+01:00", "2026-03-29T03:00:00+02:00"),
+        ("Europe/Berlin", "02:30-03:15", "2026-03-29T03:14:59+02:00", "2026-03-29T03:15:00+02:00"),
+        # They show 02:30 twice: the first one begins, the second one ends.
+        ("Europe/Berlin", "02:30-06:00", "2026-10-25T02:30:00+02:00", "2026-10-25T02:29:59+02:00"),
+        ("Europe/Berlin", "00:00-02:30", "2026-10-25T02:29:59+01:00", "2026-10-25T02:30:00+01:00"),
+        # Half an hour, at Lord Howe.
+        (LORD_HOWE, "02:15-04:00", "2026-10-04T02:30:00+11:00", "2026-10-04T01:59:59+10:30"),
+        # Over midnight, and until midnight.
+        ("Asia/Kathmandu", "22:00-06:00", "2026-05-02T05:59:59+05:45", "2026-05-02T06:00:00+05:45"),
+        ("UTC", "22:00-24:00", "2026-05-02T23:59:59+00:00", "2026-05-03T00:00:00+00:00"),
+    ],
+)
+def test_the_days_when_clocks_are_changed(zone: str, hours: str, inside: str, outside: str) -> None:
+    found = declared(zone, *hours.split("-"))
+    assert found.covers(at(inside))
+    assert not found.covers(at(outside))
+
+
+def test_a_window_that_falls_into_the_skipped_hour_does_not_run_that_day() -> None:
+    found = declared("Europe/Berlin", "02:10", "02:50", "sun")
+    assert found.next_change(at("2026-03-28T12:00:00+01:00")) == at("2026-04-05T02:10:00+02:00")
+
+
+def test_working_days() -> None:
+    found = declared("Europe/Berlin", "08:00", "20:00", "mon", "tue", "wed", "thu", "fri")
+    friday = at("2026-11-20T19:59:00+01:00")
+    assert found.covers(friday)
+    assert found.next_change(friday) == at("2026-11-20T20:00:00+01:00")
+    saturday = at("2026-11-21T12:00:00+01:00")
+    assert not found.covers(saturday)
+    assert found.next_change(saturday) == at("2026-11-23T08:00:00+01:00")
+    assert found.written(at("2026-11-23T08:00:00+01:00")) == "Mon 2026-11-23 08:00 Europe/Berlin"
+
+
+def test_whole_days_run_through() -> None:
+    always = declared("Europe/Berlin", "00:00", "24:00")
+    assert always.next_change(START) is None
+    weekend = declared("Europe/Berlin", "00:00", "24:00", "sat", "sun")
+    saturday = at("2026-11-21T12:00:00+01:00")
+    assert weekend.next_change(saturday) == at("2026-11-23T00:00:00+01:00")
+
+
+@pytest.mark.parametrize("schedule", [None, UNKNOWN, {"start": UNKNOWN, "stop": "20:00"}])
+def test_what_is_not_known_has_no_hours(schedule: object) -> None:
+    assert hours_of({"schedule": schedule}) is None

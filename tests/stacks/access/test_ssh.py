@@ -1,0 +1,126 @@
+"""Hosts for OpenSSH, which itself says what it makes of them."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpuform.schemas.access import Access, Host
+from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.access.reading import Cluster
+from gpuform.stacks.access.ssh_files import SshFiles
+from gpuform.stacks.access.ssh_hosts import config_text, ssh_hosts, without_clusters
+
+ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
+
+
+def cluster(name: str, *hosts: Host, id_: str = "") -> Cluster:
+    mark = Mark(id_ or f"id-{name}", f"urn:{name}", "/state")
+    return Cluster(name, mark, Access(name=name, hosts=hosts))
+
+
+TRAIN = cluster(
+    "training",
+    Host(node="slurm-login", address="slurm-login", role="login"),
+    Host.of("training-worker-0", "training-worker-0.cloud.together.ai"),
+    Host.of("gpu 7", "gpu-7.cloud.together.ai"),
+    Host.of("new", "", because="it is Booting\nHost *\n    ProxyCommand evil"),
+)
+BENCH = cluster(
+    "bench",
+    Host(node="bench", address="ssh-1.tensorone.ai", port=2222, user="root", role="machine"),
+)
+POOL = cluster("fabric", Host.of("train-001", "203.0.113.7", user="root"))
+
+
+def asked(config: Path, host: str) -> dict[str, str]:
+    done = subprocess.run(
+        ["ssh", "-F", str(config), "-G", host], capture_output=True, check=True, text=True
+    )
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    return tmp_path
+
+
+def write(files: SshFiles, project: str, stack: str, *clusters: Cluster, user: str = "") -> None:
+    text = config_text(ssh_hosts(clusters, project, stack, user), project, stack)
+    files.own.update(lambda _: text)
+
+
+@ssh
+def test_ssh_finds_the_hosts_of_several_stacks(home: Path) -> None:
+    config = home / ".ssh" / "config"
+    config.parent.mkdir()
+    config.write_text("Host *\n    User me\n    Port 29\n")
+    for stack in ("dev", "prod"):
+        files = SshFiles.of(None, "demo", stack, f"/state/{stack}")
+        write(files, "demo", stack, TRAIN, BENCH, POOL, user="ubuntu")
+        assert files.install() == (stack == "dev")
+        assert files.is_included
+    for stack in ("dev", "prod"):
+        found = asked(config, f"training-worker-0.{stack}.demo")
+        assert found["hostname"] == "training-worker-0.cloud.together.ai"
+        assert (found["user"], found["port"]) == ("ubuntu", "29")
+        assert asked(config, f"training-login.{stack}.demo")["hostname"] == "slurm-login"
+        assert asked(config, f"training-gpu-7.{stack}.demo")["hostname"].startswith("gpu-7.")
+        found = asked(config, f"bench.{stack}.demo")
+        told = (found["hostname"], found["user"], found["port"])
+        assert told == ("ssh-1.tensorone.ai", "root", "2222")
+        assert asked(config, f"fabric-train-001.{stack}.demo")["hostname"] == "203.0.113.7"
+    assert "proxycommand" not in asked(config, "anything")
+
+
+def test_the_users_file_changes_by_one_line(home: Path) -> None:
+    config = home / ".ssh" / "config"
+    config.parent.mkdir()
+    files = SshFiles.of(None, "demo", "dev", "/state")
+    for text in (
+        "",
+        "Host a\r\n  User b\r\n",
+        "# mine\nHost *\n  Include gpuform/*.conf",
+        "Match all\n",
+    ):
+        config.write_bytes(text.encode())
+        config.chmod(0o644)
+        assert not files.is_included
+        assert files.install()
+        assert not files.install()
+        assert files.is_included
+        written = config.read_bytes().decode()
+        assert written.endswith(text)
+        assert len(written) - len(text) == len(files.include) + (2 if "\r" in text else 1)
+        assert files.uninstall()
+        assert config.read_bytes().decode() == text
+
+
+def test_names_that_would_be_one_are_told_apart() -> None:
+    twins = [cluster("a", Host.of("n 1", "x")), cluster("a", Host.of("n-1", "y"))]
+    assert [each.alias for each in ssh_hosts(twins, "p", "s")] == ["a-n-1.s.p", "2.a-n-1.s.p"]
+
+
+def test_the_hosts_of_a_deleted_cluster_go() -> None:
+    text = config_text(ssh_hosts([TRAIN, BENCH], "demo", "dev"), "demo", "dev")
+    left = without_clusters(text, {"id-training"})
+    assert left == config_text(ssh_hosts([BENCH], "demo", "dev"), "demo", "dev")
+    assert without_clusters(left, {"id-bench"}) == ""
+    assert without_clusters(text, {"another"}) == text
+
+
+@pytest.mark.parametrize("address", ["-oProxyCommand=x", "a b", "a\nHost *", "", "a;b", "$(x)"])
+def test_what_is_no_address_is_no_host(address: str) -> None:
+    assert Host.of("n", address).because == "the platform tells no address of it"
+
+
+@ssh
+def test_paths_with_spaces_are_included(home: Path) -> None:
+    folder = home / "my files"
+    files = SshFiles.of(folder / "hosts", "demo", "dev", "/state")
+    write(files, "demo", "dev", POOL)
+    files.install()
+    found = asked(home / ".ssh" / "config", "fabric-train-001.dev.demo")
+    assert found["hostname"] == "203.0.113.7"

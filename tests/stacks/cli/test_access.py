@@ -1,0 +1,243 @@
+"""`kubeconfig`, `ssh-config` and `connect`: from a stack to people's files and commands."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from gpuform.providers.emulator.server import environment, serve
+
+Run = Any
+
+
+@pytest.fixture
+def emulator(monkeypatch: pytest.MonkeyPatch) -> Any:
+    with serve(seed="access") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "me"
+    folder.mkdir()
+    monkeypatch.setattr(Path, "home", lambda: folder)
+    monkeypatch.delenv("KUBECONFIG")
+    return folder
+
+
+@pytest.fixture
+def up(dev: Run, emulator: Any, home: Path) -> Run:
+    ran = dev("up", "--yes", "--skip-preview")
+    assert ran.code == 0, ran.out + ran.err
+    return dev
+
+
+_STATE: list[bytes] = []
+"""The state that `up` leaves; the salt of its secrets is that of all tests."""
+
+
+@pytest.fixture
+def made(dev: Run, home: Path, project: Path) -> Run:
+    """A stack with a cluster, whose platform nobody can ask."""
+    file = project / ".pulumi/stacks/demo/dev.json"
+    if not _STATE:
+        with pytest.MonkeyPatch.context() as variables, serve(seed="access") as server:
+            for name, value in environment(server.url).items():
+                variables.setenv(name, value)
+            ran = dev("up", "--yes", "--skip-preview")
+            assert ran.code == 0, ran.out + ran.err
+        _STATE.append(file.read_bytes())
+    file.write_bytes(_STATE[0])
+    return dev
+
+
+def contexts(file: Path) -> list[str]:
+    document = yaml.safe_load(file.read_text()) or {}
+    return [each["name"] for each in document.get("contexts") or ()]
+
+
+def test_from_a_cluster_to_a_context_and_back(made: Run, home: Path) -> None:
+    file = home / ".kube" / "config"
+    ran = made("kubeconfig")
+    assert (ran.code, ran.out) == (0, f"context training: in {file}\n")
+    assert contexts(file) == ["training"]
+    document = yaml.safe_load(file.read_text())
+    assert document["current-context"] == "training"
+    assert document["users"][0]["user"]["token"]
+    assert file.stat().st_mode & 0o777 == 0o600 or os.name == "nt"
+    assert made("kubeconfig", "train").out.endswith("as it was already\n")
+    ran = made("connect", "train", "--print", "--", "get", "pods")
+    assert ran.out == "kubectl --context training get pods\n"
+    ran = made("kubeconfig", "--remove", "--json")
+    assert ran.json == [{"context": "training", "file": str(file), "changed": True}]
+    assert file.read_text() == ""
+    assert "has no context of train" in made("connect", "train").err
+
+
+def test_the_platform_is_asked_and_the_state_where_it_does_not_answer(
+    up: Run, home: Path, emulator: Any
+) -> None:
+    file = home / "kubeconfig"
+    rule = {"method": "GET", "path": "^/compute/clusters", "status": 403, "count": None}
+    httpx.post(f"{emulator.url}/_emulator/faults", json=rule, trust_env=False)
+    assert up("kubeconfig", "--file", str(file), "--offline").err == ""
+    ran = up("kubeconfig", "--file", str(file))
+    assert ran.code == 0
+    assert "warning: train: as the state has it, because" in ran.err
+    assert ran.out.endswith("as it was already\n")
+    httpx.delete(f"{emulator.url}/_emulator/faults", trust_env=False)
+    httpx.post(f"{emulator.url}/_emulator/reset", trust_env=False)
+    ran = up("kubeconfig")
+    assert ran.code == 1
+    assert "train is gone from the platform" in ran.err
+
+
+def test_several_files_are_written_as_kubectl_does(
+    made: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (home / name for name in ("first", "second", "third"))
+    second.write_text("contexts: [{name: mine}]\ncurrent-context: mine\n")
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, (first, second, third, ""))))
+    assert made("kubeconfig").out == f"context training: in {second}\n"
+    assert yaml.safe_load(second.read_text())["current-context"] == "mine"
+    third.write_text("current-context: other\n")
+    assert "current context 'other'" in made("kubeconfig", "--use").err
+    third.write_text("users:\n- name: another\n")
+    ran = made("kubeconfig", "--context", "another", "--force")
+    assert ran.code == 1
+    assert f"{third}:2: there is a user 'another' already" in ran.err
+    assert made("kubeconfig", "--context", "new", "--use").code == 0
+    assert contexts(second) == ["new", "mine"]
+    assert made("kubeconfig").out.startswith("context new:")
+    assert made("kubeconfig", "--remove").code == 0
+    assert second.read_text() == "contexts: [{name: mine}]\ncurrent-context: mine\n"
+    assert not first.exists()
+
+
+def test_what_destroy_deletes_goes_out_of_the_files(up: Run, home: Path) -> None:
+    (home / ".kube").mkdir()
+    file = home / ".kube" / "config"
+    file.write_text("# mine\n")
+    assert up("kubeconfig").code == 0
+    ran = up("ssh-config", "--install")
+    assert ran.code == 0
+    assert "ssh training-worker-1.dev.demo\n" in ran.out
+    (hosts,) = (home / ".ssh" / "gpuform").iterdir()
+    assert "training-worker-1.cloud.together.ai" in hosts.read_text()
+    ran = up("destroy", "--yes", "--skip-preview")
+    assert ran.code == 0
+    assert f"context training: taken out of {file}, its cluster is gone" in ran.err
+    assert file.read_text() == "# mine\n"
+    assert not hosts.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX's")
+def test_a_file_that_cannot_be_changed_keeps_no_run_from_its_end(up: Run, home: Path) -> None:
+    file = home / ".kube" / "config"
+    assert up("kubeconfig").code == 0
+    file.chmod(0o400)
+    ran = up("kubeconfig", "--context", "other")
+    assert ran.code == 1
+    assert "is read-only" in ran.err
+    ran = up("destroy", "--yes", "--skip-preview")
+    assert ran.code == 0
+    assert "is read-only" in ran.err
+    assert "`gpuform kubeconfig --remove` does it" in ran.err
+    file.chmod(0o600)
+    assert up("kubeconfig", "--remove").code == 0
+    assert contexts(file) == []
+
+
+def test_hosts_as_json_and_print(made: Run, home: Path) -> None:
+    found = made("ssh-config", "--json").json
+    assert found["included"] is False
+    assert found["hosts"][0] == {
+        "name": "training-worker-0.dev.demo",
+        "cluster": "train",
+        "node": "training-worker-0",
+        "role": "worker",
+        "problem": "",
+    }
+    printed = made("ssh-config", "--print", "--user", "ada").out
+    assert "    User ada\n" in printed
+    ran = made("ssh-config")
+    assert found["include"] in ran.out
+    assert "User" not in Path(found["file"]).read_text()
+    assert made("ssh-config", "--remove", "--install").code == 0
+    assert not Path(found["file"]).exists()
+
+
+def test_what_is_refused(made: Run, home: Path, project: Path) -> None:
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    for args, message in [
+        (("kubeconfig", "trian"), "did you mean train?"),
+        (("kubeconfig", "data"), "data is a together:SharedVolume, which nobody can get on"),
+        (("kubeconfig", "--file", "kc"), "is inside the project"),
+        (("ssh-config", "--file", "hosts"), "is inside the project"),
+        (("kubeconfig", "--print", "--remove"), "--print goes with neither"),
+        (("kubeconfig", "nope", "--remove"), "there is no context of 'nope'"),
+        (("connect", "train", "--node", "training-worker-8"), "did you mean training-worker-"),
+        (("connect", "train", "--via", "slurm"), "has no Slurm login node"),
+        (("connect", "train", "--port", "80"), "port 80 of train is not reached"),
+        (("connect", "train", "--user", "-oX"), "'-oX' is no login name"),
+    ]:
+        ran = made(*args)
+        assert ran.code in (1, 2), args
+        assert message in ran.err
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
+    assert not list(home.iterdir())
+
+
+def test_no_credential_is_told_unless_it_is_asked_for(made: Run, home: Path) -> None:
+    printed = made("kubeconfig", "--print").out
+    token = yaml.safe_load(printed)["users"][0]["user"]["token"]
+    (home / ".kube").mkdir()
+    broken = home / ".kube" / "config"
+    broken.write_text(f"users: {{token: {token}\n")
+    for args in (
+        ("kubeconfig", "--verbose"),
+        ("kubeconfig", "--json", "--file", str(home / "other"), "-v"),
+        ("ssh-config", "--json", "-v"),
+        ("connect", "train", "-v"),
+    ):
+        ran = made(*args)
+        assert token not in ran.out + ran.err
+
+
+def test_a_stack_without_clusters(dev: Run, home: Path, emulator: Any) -> None:
+    ran = dev("kubeconfig")
+    assert ran.code == 1
+    assert "stack 'dev' has no clusters" in ran.err
+    assert dev("kubeconfig", "--remove").out.startswith("There is no context")
+    assert dev("connect", "train").err.endswith("it has no clusters yet: `gpuform up`\n")
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_connect_runs_kubectl_with_its_exit_code(made: Run, home: Path) -> None:
+    file = home / "config"
+    assert made("kubeconfig", "--file", str(file)).code == 0
+    code = "from gpuform.stacks.cli import main; main()"
+    done = {
+        what: subprocess.run(
+            [sys.executable, "-c", code, "connect", "train", "--offline", "--", "config", *what],
+            env={**os.environ, "KUBECONFIG": str(file)},
+            capture_output=True,
+            check=False,
+            text=True,
+        )
+        for what in (("view", "-o", "json"), ("nonsense", "--really"))
+    }
+    shown, failed = done.values()
+    assert json.loads(shown.stdout)["contexts"][0]["name"] == "training"
+    assert shown.returncode == 0
+    assert failed.returncode == 1
+    assert "unknown flag: --really" in failed.stderr

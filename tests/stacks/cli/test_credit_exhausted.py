@@ -1,0 +1,98 @@
+"""No credit: what stopped, since when, what still runs, what is lost next, and an exit code."""
+
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+from plan_scenes import Scene
+
+CLUSTER = """
+big = Cluster(
+    "big",
+    cluster_name="big",
+    region=region,
+    gpu_type="H100_SXM",
+    num_gpus=8,
+    driver_version="CUDA_12_6_560",
+    billing_type="RESERVED",
+    duration_days=30,
+)
+"""
+OUT_OF_CREDIT = 9
+
+
+def control(scene: Scene, path: str, body: Any) -> None:
+    data = json.dumps(body).encode()
+    urllib.request.urlopen(f"{scene.url}/_emulator/{path}", data).close()
+
+
+def credit(scene: Scene, *, exhausted: bool) -> None:
+    control(scene, "together/credit", {"exhausted": exhausted})
+
+
+@pytest.fixture
+def both(scene: Scene) -> Scene:
+    """A volume, a cluster on demand and a reserved one."""
+    file = scene.project / "__main__.py"
+    file.write_text(file.read_text().replace('print("hello', CLUSTER + 'print("hello'))
+    assert scene.run("up", "--yes").code == 0
+    return scene
+
+
+def test_what_has_stopped_what_runs_and_what_is_next(both: Scene) -> None:
+    assert both.run("status", "--refresh").code == 0
+    credit(both, exhausted=True)
+    status = both.run("status", "--refresh", "--json")
+    assert status.code == OUT_OF_CREDIT
+    told = {each["name"]: each for each in status.json["notices"]}
+    assert told["train"]["text"] == (
+        f"no credit is left: its on-demand compute has been paused since {told['train']['at']}"
+    )
+    assert told["train"]["at"] > told["big"]["at"][:4]
+    assert told["big"]["text"] == f"is reserved and runs until {told['big']['at']}"
+    assert told[""]["text"] == (
+        "next without credit: train: its on-demand compute is decommissioned; data: access to its "
+        "data is revoked. Add credit to the account, then run `gpuform up` again"
+    )
+    shown = both.run("status", "--refresh")
+    assert all(each["text"] in shown.out for each in told.values())
+
+
+def test_plans_and_runs_tell_it(both: Scene) -> None:
+    credit(both, exhausted=True)
+    assert both.run("preview").code == 0, "the state does not know it yet"
+    plan = both.run("preview", "--refresh", "--save-plan", "plan.json")
+    assert plan.code == OUT_OF_CREDIT
+    assert "next without credit: train: its on-demand compute is decommissioned" in plan.out
+    review = both.run("review", "plan.json", "--format", "markdown").out
+    assert "To know: 3" in review
+    failed = both.run("up", "--yes", "--refresh")
+    assert failed.code == OUT_OF_CREDIT
+    assert "error: no credit is left: add credit to the account" in failed.err
+    assert both.run("status").code == OUT_OF_CREDIT
+    credit(both, exhausted=False)
+    assert both.run("up", "--yes").code == 0
+    assert both.run("status").code == 0
+
+
+def test_what_is_lost_in_the_end(both: Scene) -> None:
+    credit(both, exhausted=True)
+    control(both, "clock", {"advance": 8 * 86400})
+    refreshed = both.run("refresh", "--yes")
+    assert refreshed.code == OUT_OF_CREDIT
+    told = {each["name"]: each["text"] for each in both.run("status", "--json").json["notices"]}
+    assert told["data"] == "no credit is left: access to its data has been revoked"
+    assert told["big"].startswith("is reserved and runs until ")
+    assert "train" not in told, "it was decommissioned"
+    refused = both.run("up", "--yes")
+    assert refused.code == OUT_OF_CREDIT
+
+
+def test_nothing_new_is_made(scene: Scene) -> None:
+    credit(scene, exhausted=True)
+    refused = scene.run("up", "--yes")
+    assert refused.code == OUT_OF_CREDIT
+    assert "answered 402: Insufficient credits" in refused.out
+    assert "add credit to the account, then run it again" in refused.out
+    assert scene.run("destroy", "--yes").code == 0

@@ -1,0 +1,114 @@
+"""`gpuform:form` in a stack's configuration: the same program and topology in either form."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_scenes import Scene
+
+TOPOLOGY = """
+shared_volumes:
+  data: {platform: together, volume_name: training-data, region: us-central-8, size_tib: 5}
+clusters:
+  train:
+    platform: together
+    cluster_name: training
+    region: us-central-8
+    gpu_type: H100_SXM
+    num_gpus: 16
+    driver_version: CUDA_12_6_560
+    billing_type: ON_DEMAND
+    volume: "{{ shared_volumes.data }}"
+outputs: {status: "{{ clusters.train.status }}", kubeconfig: "{{ clusters.train.kube_config }}"}
+"""
+TYPES = {
+    "dynamic": "pulumi-python:dynamic/gpuform.together:{}",
+    "plugin": "gpuform:together:{}",
+}
+
+
+def stored(project: Path) -> dict[str, Any]:
+    """What the state has, by name."""
+    state = json.loads((project / ".pulumi/stacks/demo/dev.json").read_text())
+    resources = state["checkpoint"]["latest"].get("resources", [])
+    return {
+        each["urn"].rpartition("::")[2]: each for each in resources if "together" in each["type"]
+    }
+
+
+def assert_empty(scene: Scene, form: str) -> None:
+    """In this form there is nothing to do, and the state becomes one of this form."""
+    before = stored(scene.project)
+    assert scene.run("config", "set", "gpuform:form", form).code == 0
+    for command in (
+        ("preview", "--expect-no-changes"),
+        ("up", "--yes", "--expect-no-changes"),
+        ("refresh", "--yes", "--expect-no-changes"),
+        ("preview", "--expect-no-changes"),
+    ):
+        ran = scene.run(*command)
+        assert ran.code == 0, (command, ran.out, ran.err)
+    after = stored(scene.project)
+    for name, kind in (("data", "SharedVolume"), ("train", "Cluster")):
+        assert after[name]["type"] == TYPES[form].format(kind)
+        assert after[name]["id"] == before[name]["id"]
+        assert ("__provider" in after[name]["inputs"]) is (form == "dynamic")
+
+
+def test_a_program_moves_to_the_plugin_form_and_back(made: Scene) -> None:
+    requests = made.requests
+    assert_empty(made, "plugin")
+    assert_empty(made, "dynamic")
+    assert_empty(made, "plugin")
+    assert made.requests == requests
+    assert made.run("destroy", "--yes").code == 0
+    assert stored(made.project) == {}
+
+
+@pytest.mark.slow
+def test_a_topology_follows_the_same_setting(made: Scene) -> None:
+    """It takes over what the program has made, at the same time as it changes the form."""
+    (made.project / "__main__.py").unlink()
+    (made.project / "topology.yaml").write_text(TOPOLOGY)
+    requests = made.requests
+    assert_empty(made, "plugin")
+    assert_empty(made, "dynamic")
+    assert made.requests == requests
+
+
+def test_rules_over_several_resources_hold_in_plugin_form(scene: Scene) -> None:
+    program = scene.project / "__main__.py"
+    elsewhere = program.read_text().replace("region=region, size", 'region="us-central-4", size')
+    program.write_text(elsewhere)
+    for form in TYPES:
+        assert scene.run("config", "set", "gpuform:form", form).code == 0
+        ran = scene.run("preview")
+        assert ran.code == 1
+        assert "shared volume 'data' is in us-central-4, the cluster in us-central-8" in ran.out
+
+
+@pytest.mark.parametrize("with_topology", [False, True])
+def test_a_form_that_there_is_not(scene: Scene, with_topology: bool) -> None:
+    if with_topology:
+        (scene.project / "__main__.py").unlink()
+        (scene.project / "topology.yaml").write_text(TOPOLOGY)
+    assert scene.run("config", "set", "gpuform:form", "plug-in").code == 0
+    ran = scene.run("preview")
+    assert ran.code == 1
+    assert "gpuform:form is 'plug-in' in the configuration of stack dev: did you mean" in ran.out
+    assert "change the line in Pulumi.dev.yaml" in ran.out
+    assert "Traceback" not in ran.out + ran.err
+
+
+def test_an_object_is_imported_in_the_stacks_form(made: Scene) -> None:
+    ids = {name: each["id"] for name, each in stored(made.project).items()}
+    for name in ("train", "data"):
+        assert made.run("state", "delete", name, "--yes").code == 0
+    (made.project / "__main__.py").unlink()
+    (made.project / "topology.yaml").write_text("outputs: {}\n")
+    assert made.run("config", "set", "gpuform:form", "plugin").code == 0
+    ran = made.run("import", "together:SharedVolume", "data", ids["data"], "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    found = stored(made.project)["data"]
+    assert (found["id"], found["type"]) == (ids["data"], "gpuform:together:SharedVolume")

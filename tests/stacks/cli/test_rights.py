@@ -1,0 +1,90 @@
+"""Whose key may only read: named, and refused before anything is begun."""
+
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+from plan_scenes import NOBODY, Scene
+
+from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
+
+REFUSED = "error: the Together key is a Member's, and the role Member may only look at clusters"
+EARLIER = """
+from gpuform.providers.scp import Fabric
+
+fabric = Fabric("fabric", node_pool_id="POOL001-krw1a", cluster_fabric_name="fabric-a")
+"""
+
+
+def questions(scene: Scene) -> int:
+    """How often the key's role was asked for."""
+    with urllib.request.urlopen(f"{scene.url}/_emulator/requests") as answer:
+        return sum(NOBODY in each["path"] for each in json.load(answer))
+
+
+@pytest.fixture
+def member(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
+    return scene
+
+
+@pytest.mark.parametrize("flags", [["--yes"], ["--yes", "--skip-preview"]])
+def test_nothing_is_begun(member: Scene, flags: list[str]) -> None:
+    file = member.project / "__main__.py"
+    file.write_text(EARLIER + file.read_text())
+    refused = member.run("up", *flags)
+    assert refused.code == 1
+    assert refused.err.startswith(REFUSED)
+    assert "This changes data, train\n  nothing of it was begun" in refused.err
+    assert questions(member) == 1
+    assert member.requests == []
+    assert b'"fabric"' not in member.state, "nor on another platform"
+
+
+@pytest.mark.parametrize("command", [["destroy"], ["up", "--replace", "data"]])
+def test_what_exists_stays(
+    made: Scene, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    before = made.requests, made.state
+    monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
+    refused = made.run(*command, "--yes")
+    assert (refused.code, refused.err.startswith(REFUSED)) == (1, True)
+    assert (made.requests, made.state) == before
+
+
+def test_what_needs_no_more_than_reading_is_done(
+    made: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = questions(made)
+    monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
+    for command in (["preview"], ["refresh", "--yes"], ["drift"], ["up", "--yes"]):
+        assert made.run(*command).code == 0, command
+    file = made.project / "__main__.py"
+    volume = "    volume_id=data.id,\n"
+    file.write_text(file.read_text().replace(volume, f'{volume}    ttl="14d",\n'))
+    recorded = made.run("up", "--yes")
+    assert (recorded.code, "~ 1 updated" in recorded.out) == (0, True), recorded.err
+    assert questions(made) == asked
+
+
+def test_a_plan_alone_asks_nothing(member: Scene) -> None:
+    """Who reviews a plan need not be able to apply it."""
+    assert member.run("preview", "--save-plan", "plan.json").code == 0
+    assert questions(member) == 0
+    assert "role Member" in member.refused()
+
+
+def test_other_keys_are_asked_about_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOGETHER_API_KEY", ADMIN_KEY)
+    assert scene.run("up", "--yes").code == 0
+    assert scene.run("destroy", "--yes").code == 0
+    assert questions(scene) == 1
+
+
+@pytest.mark.parametrize("fault", [{"status": 503}, {"drop": "before"}, {"status": 429}])
+def test_who_cannot_be_asked_is_not_refused(scene: Scene, fault: dict[str, Any]) -> None:
+    body = json.dumps({"path": NOBODY, "method": "PUT", "count": None, **fault}).encode()
+    urllib.request.urlopen(f"{scene.url}/_emulator/faults", body).close()
+    ran = scene.run("up", "--yes")
+    assert ran.code == 0, ran.err

@@ -1,0 +1,82 @@
+"""What is due of a state's entry, at any time."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.schemas.lifetime import hours_of
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.expiry.calendar import TimeTable, end_is_unknown, timed
+
+START = 1_800_000_000.0
+MADE = datetime.fromtimestamp(START, UTC).isoformat()
+HOURS = {"start": "08:00", "stop": "20:00", "time_zone": "Europe/Berlin"}
+
+
+def entry(
+    inputs: dict[str, Any], outputs: dict[str, Any], kind: str = "tensorone:Cluster", **fields: Any
+) -> ResourceState:
+    type_ = f"pulumi-python:dynamic/gpuform.{kind}"
+    urn = f"urn:pulumi:dev::demo::{type_}::bench"
+    return ResourceState(
+        urn=urn, type=type_, custom=True, id="c1", inputs=inputs, outputs=outputs, **fields
+    )
+
+
+def bench(status: str = "running", *, made: str | None = MADE, **inputs: Any) -> ResourceState:
+    return entry(inputs, {"status": status, **({"created_at": made} if made else {})})
+
+
+@given(st.floats(0, 40 * 86400), st.integers(1, 30))
+def test_it_ends_when_its_time_is_over_and_never_before(passed: float, days: int) -> None:
+    due = TimeTable(lambda: START + passed)(bench(ttl=f"{days}d"))
+    assert (due is not None) == (START + passed >= START + days * 86400)
+    assert due is None or due.inputs is None
+
+
+@given(st.floats(0, 400 * 86400), st.sampled_from(["running", "stopped"]))
+def test_it_runs_in_its_hours_and_in_no_others(passed: float, status: str) -> None:
+    now = START + passed
+    resource = bench(status, schedule=HOURS, state=status)
+    due = TimeTable(lambda: now)(resource)
+    hours = hours_of({"schedule": HOURS})
+    assert hours is not None
+    assert due is not None
+    assert due.inputs is not None
+    wanted = due.inputs.get("state", "running")
+    assert wanted == ("running" if hours.covers(now) else "stopped")
+    assert due.inputs["schedule"] == HOURS
+
+
+@given(st.floats(0, 400 * 86400))
+def test_what_has_ended_is_not_started_first(passed: float) -> None:
+    resource = bench("stopped", schedule=HOURS, expires="2000-01-01")
+    due = TimeTable(lambda: START + passed)(resource)
+    assert due is not None
+    assert due.inputs is None
+
+
+def test_who_counts_from_nowhere_is_told() -> None:
+    later = TimeTable(lambda: START * 2)
+    untold = bench(made=None, ttl="1d")
+    assert (later(untold), end_is_unknown(untold)) == (None, True)
+    assert not end_is_unknown(bench(ttl="1d"))
+    assert not end_is_unknown(bench(made=None, expires="2026-12-31"))
+    node = {"state": "RUNNING", "created_at": "2024-07-11 08:56:59"}
+    assert not end_is_unknown(entry({"ttl": "1d"}, node, "scp:GpuNode"))
+    assert end_is_unknown(entry({"ttl": "1d"}, {"gpu_nodes": {}}, "scp:NodePool"))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"delete": True}, {"external": True}, {"pending_replacement": True}]
+)
+def test_what_is_not_the_stacks_has_no_end(fields: dict[str, bool]) -> None:
+    assert timed([entry({"ttl": "1d"}, {}, **fields)]) == []
+
+
+def test_only_gpuforms_own_resources_have_ends() -> None:
+    assert timed([bench(), entry({"ttl": "1d"}, {}, "acme:Thing")]) == []
+    assert len(timed([bench(ttl="1d"), bench(schedule=HOURS)])) == 2
