@@ -9,7 +9,7 @@
    their place, that is an error which names them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,7 +19,7 @@ from gpuform.providers.drains import Drain, Drains, digest
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.victims import Victim, Worker, choose, problems
-from gpuform.providers.waiting import Look, wait_until
+from gpuform.providers.waiting import Look, duration, wait_until
 from gpuform.schemas.leaving import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.scale_down import WAIT_MINUTES, ScaleDownInputs
 
@@ -82,12 +82,14 @@ class Draining:
         except GpuformError as error:
             not_told(self._call, self._subject.what, error)
             return None
+        victims = self._chosen(seen, count)
+        self._tell_others(seen, victims, self._call.on_unchecked)
         waits = 0 if self._wanted.policy == "fail" else self._wanted.wait_minutes or WAIT_MINUTES
         return Leaving(
             scheduler=self._scheduler.name,
             on_busy=self._wanted.policy,
             wait_minutes=waits,
-            nodes=tuple(map(_leaving, self._chosen(seen, count))),
+            nodes=tuple(map(_leaving, victims)),
         )
 
     def clear(self, count: int) -> Drain:
@@ -97,7 +99,9 @@ class Draining:
         """
         drain: Drain | None = None
         try:
-            victims = self._chosen(self._look(), count)
+            seen = self._look()
+            victims = self._chosen(seen, count)
+            self._tell_others(seen, victims, self._call.on_warning)
             if self._wanted.policy == "fail":
                 self._refuse_busy([victim.worker for victim in victims])
             drain = self._recorded([victim.worker for victim in victims])
@@ -134,6 +138,25 @@ class Draining:
                 hint="wait until they have joined, or remove them on the platform's own pages",
             )
         return choose(able, count, named)
+
+    def _tell_others(
+        self, seen: Sequence[Worker], victims: Sequence[Victim], tell: Callable[[str], None]
+    ) -> None:
+        """What the platform may take in place of the victims, for somebody has cordoned it."""
+        going = {victim.worker.name for victim in victims}
+        others = [
+            each.name
+            for each in seen
+            if each.is_cordoned
+            and each.name not in going
+            and each.scheduled is not None
+            and each.scheduled.mark != self._subject.mark
+        ]
+        if others and self._subject.takes_cordoned:
+            tell(
+                f"{', '.join(others)} of {self._subject.what} is cordoned too: the platform could "
+                f"take it in place of {', '.join(sorted(going))}; uncordon it to be sure"
+            )
 
     def _recorded(self, chosen: Sequence[Worker]) -> Drain:
         """The durable record, which also has what an earlier attempt cordoned."""
@@ -188,9 +211,9 @@ class Draining:
         except Cancelled:
             raise
         except NotReady as error:
-            jobs = f"; jobs run on {jobs_text(last)}" if last else ""
+            jobs = f"after {duration(limit)} jobs still run on {jobs_text(last)}"
             raise GpuformError(
-                f"{error.reason}{jobs}",
+                jobs if last else error.reason,
                 hint="run it again when they have ended; scale_down.wait_minutes waits longer, "
                 "and scale_down.on_busy evict ends them",
             ) from None

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.footprint import Billing, Expense, Footprint
+from gpuform.schemas.leaving import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.plan import (
     Amount,
     Basis,
@@ -88,6 +89,17 @@ expenses = st.builds(
 footprints = st.none() | st.builds(
     Footprint, region=texts, expenses=st.lists(expenses, max_size=3).map(tuple)
 )
+jobs = st.builds(RunningJob, id=texts, name=texts, user=texts)
+leaving_nodes = st.builds(
+    LeavingNode, name=texts, because=texts, jobs=st.lists(jobs, max_size=2).map(tuple)
+)
+leaving = st.none() | st.builds(
+    Leaving,
+    scheduler=texts,
+    on_busy=st.sampled_from(["wait", "fail", "evict"]),
+    wait_minutes=st.integers(0, 100),
+    nodes=st.lists(leaving_nodes, max_size=2).map(tuple),
+)
 amounts = st.builds(
     Amount, billing=st.sampled_from(Billing), currency=texts, hourly=st.floats(0, 1e9)
 )
@@ -122,6 +134,7 @@ resource_changes = st.builds(
     dependencies=st.lists(urns, max_size=2).map(tuple),
     before=footprints,
     after=footprints,
+    leaving=leaving,
 )
 
 

@@ -136,7 +136,7 @@ class Slurm:
         self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
         until(lambda: not self.run("squeue", "-h", "-a"), "an empty queue")
         for node in self.nodes:
-            if "DRAIN" in self.state(node) or self.state(node).startswith("DOWN"):
+            if any(word in self.state(node) for word in ("DRAIN", "FAIL", "DOWN")):
                 self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
         until(lambda: all(self.state(node) == "IDLE" for node in self.nodes), "idle nodes")
 

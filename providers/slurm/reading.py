@@ -1,9 +1,8 @@
 """What Slurm's commands print, read strictly: anything unexpected is a ValueError, never a guess.
 
-The texts of `scontrol show node` and `squeue --format` are the same from Slurm 20.11 to the current
-versions. Their JSON is not: `scontrol` has it since 23.02 alone, each version has its own schema,
-and Slurm can be built without it. `sinfo` says less: it leaves out nodes without a partition, and
-flags of states.
+The texts of `scontrol show node` and `squeue --format` are for people's scripts, and old. JSON is
+no choice yet: `scontrol` of 22.05 has none, each version has its own schema, and Slurm can be built
+without it. `sinfo` says less: it leaves out nodes without a partition, and flags of states.
 """
 
 import re
@@ -45,7 +44,8 @@ class Node:
 
     @property
     def is_drained(self) -> bool:
-        return "DRAIN" in self.state
+        """Whether somebody has said that it takes no new jobs: DRAIN, or FAIL."""
+        return not self.state.isdisjoint({"DRAIN", "FAIL"})
 
     @property
     def is_failed(self) -> bool:

@@ -148,7 +148,7 @@ def slurm_scheduler(
 
 def _scheduled(node: Node, jobs: Iterable[Job]) -> ScheduledNode:
     told = tuple(jobs)
-    hidden = (Job("?", name="not told by Slurm"),) if node.is_busy and not told else ()
+    hidden = (Job("unknown", name="not told by Slurm"),) if node.is_busy and not told else ()
     return ScheduledNode(
         name=node.name,
         is_cordoned=node.is_drained,

@@ -12,6 +12,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "06-slurm-scale-down"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # a dozen commands, each a process of its own
 def test_the_commands_of_the_readme_in_their_order(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
@@ -32,7 +33,7 @@ def test_the_commands_of_the_readme_in_their_order(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=290,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     plan = re.search(r"```\n(~  train.*?)```", readme, re.DOTALL)

@@ -131,13 +131,17 @@ class TestClear:
         assert scheduler.cordoned == ["w3"]
 
     def test_others_that_are_cordoned_may_be_taken_too_and_are_waited_for(
-        self, call: Call, scheduler: Simulated
+        self, call: Call, scheduler: Simulated, told: Any
     ) -> None:
         scheduler.cordon(["w0"], "for repair")
         scheduler.run("w0", 20)
-        draining(call, scheduler, nodes=["w2"]).clear(1)
+        wanted = draining(call, scheduler, nodes=["w2"])
+        assert wanted.leaving(1) is not None
+        wanted.clear(1)
         assert not scheduler.is_busy("w0")
         assert sorted(scheduler.cordoned) == ["w0", "w2"]
+        said = "w0 of cluster train is cordoned too: the platform could take it in place of w2"
+        assert [text.partition(";")[0] for text in (*told.unchecked, *told.warnings)] == [said] * 2
 
     def test_who_removes_by_name_need_not_wait_for_others(
         self, call: Call, scheduler: Simulated

@@ -224,7 +224,7 @@ class TestBusy:
         with pytest.raises(GpuformError) as raised:
             cluster.update(cluster.declared(wait_minutes=30))
         assert "nothing was removed from cluster train" in str(raised.value)
-        assert f"jobs run on train-worker-3: {jobs[3]}" in str(raised.value)
+        assert f"jobs still run on train-worker-3: {jobs[3]}" in str(raised.value)
         assert cluster.puts == []
         assert cluster.outs == before
         cluster.assert_unchanged()
@@ -248,7 +248,7 @@ class TestBusy:
         }
         path = "apis/policy/v1/namespaces/ml/poddisruptionbudgets"
         cluster.kubernetes("POST", path, budget)
-        with pytest.raises(GpuformError, match="jobs run on train-worker-3: ml/on-3"):
+        with pytest.raises(GpuformError, match="jobs still run on train-worker-3: ml/on-3"):
             cluster.update(cluster.declared(on_busy="evict", wait_minutes=10))
         assert cluster.ended == {}
         cluster.assert_unchanged()

@@ -70,6 +70,15 @@ def test_the_drain_of_somebody_else_stays(scheduler: Scheduler, slurm: Slurm) ->
     assert "DRAIN" not in slurm.state("w0")
 
 
+def test_a_node_that_somebody_called_failed_stays_so(scheduler: Scheduler, slurm: Slurm) -> None:
+    slurm.run("scontrol", "update", "NodeName=w1", "State=FAIL", "Reason=gpu 3")
+    scheduler.cordon(["w1"], MARK)
+    assert node(scheduler, "w1") == ScheduledNode("w1", is_cordoned=True, is_failed=True)
+    scheduler.uncordon(["w1"], MARK)
+    assert slurm.state("w1") == "IDLE+FAIL"
+    assert slurm.reason("w1") == "gpu 3"
+
+
 def test_a_node_that_was_down_stays_down(scheduler: Scheduler, slurm: Slurm) -> None:
     slurm.stop("w2")
     slurm.run("scontrol", "update", "NodeName=w2", "State=DOWN", "Reason=bad DIMM")
@@ -167,7 +176,7 @@ def test_a_controller_that_stops_answering(scheduler: Scheduler, slurm: Slurm) -
 
 
 @pytest.mark.parametrize(
-    "hostlist", ["w[0-2,7]", "w[008-011]", "a,gpu-[1-2]x,b[3]", "r[1-2]n[03-4]"]
+    "hostlist", ["w[0-2,7]", "w[008-011]", "a,gpu-[1-2],b[3]", "r[1-2]n[03-4]"]
 )
 def test_hostlists_are_read_as_slurm_reads_them(slurm: Slurm, hostlist: str) -> None:
     assert expanded(hostlist) == slurm.run("scontrol", "show", "hostnames", hostlist).split()

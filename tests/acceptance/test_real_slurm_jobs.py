@@ -1,0 +1,101 @@
+"""A cluster gets smaller while real jobs of a real Slurm run on its nodes.
+
+Together is emulated, and its clock with it: an hour of waiting passes at once, while real jobs run
+on until a test ends them.
+"""
+
+import os
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from real_slurm import MISSING, Slurm, running, until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"needs a real Slurm (apt install slurm-wlm munge): no {MISSING}"
+    ),
+]
+
+NODES = ("slurm-worker-0", "slurm-worker-1", "slurm-worker-2")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "06-slurm-scale-down"
+
+
+class Project:
+    """Example 06, whose Slurm is asked on this machine."""
+
+    def __init__(self, directory: Path, slurm: Slurm) -> None:
+        self.directory = directory
+        directory.mkdir()
+        for name in ("Pulumi.yaml", "__main__.py", "topology.yaml"):
+            (directory / name).write_text((EXAMPLE / name).read_text())
+        scripts = sysconfig.get_path("scripts")
+        self.environment = {
+            **{key: each for key, each in slurm.environment.items() if "TOGETHER" not in key},
+            "PATH": f"{scripts}{os.pathsep}{slurm.environment['PATH']}",
+            "PULUMI_HOME": str(directory.parent / "home"),
+            "PULUMI_CONFIG_PASSPHRASE": "",
+        }
+
+    def decide(self, on_busy: str) -> None:
+        text = (EXAMPLE / "topology.yaml").read_text()
+        here = f"{{on_busy: {on_busy}, wait_minutes: 60, slurm: {{via: local}}}}"
+        changed = text.replace("{on_busy: wait, wait_minutes: 240}", here)
+        assert changed != text
+        (self.directory / "topology.yaml").write_text(changed)
+
+    def run(self, *command: str, code: int = 0) -> str:
+        done = subprocess.run(
+            ("gpuform", *command), cwd=self.directory, env=self.environment,
+            capture_output=True, text=True, check=False, timeout=200,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    with running(NODES) as started:
+        yield started
+
+
+def test_a_job_is_waited_for_and_only_evict_ends_it(tmp_path: Path, slurm: Slurm) -> None:
+    project = Project(tmp_path / "project", slurm)
+    project.decide("wait")
+    project.run("stack", "init", "dev")
+    project.run("up", "--emulate", "--yes")
+    jobs = [slurm.submit(node=node) for node in NODES]
+    for job in jobs:
+        until(job.runs, "a running job")
+    newest = jobs[-1]
+
+    project.run("config", "set", "gpus", "16")
+    told = project.run("up", "--emulate", "--yes", code=1)
+    assert f"training-worker-2 goes: the newest; runs {newest.id} " in told
+    assert all(job.runs() for job in jobs)
+    until(lambda: all("DRAIN" not in slurm.state(node) for node in NODES), "nodes in service")
+
+    newest.end()
+    until(lambda: slurm.state(NODES[2]) == "IDLE", "an idle node")
+    told = project.run("up", "--emulate", "--yes")
+    assert "training-worker-2 goes: idle" in told
+    assert slurm.state(NODES[2]) == "IDLE+DRAIN"
+    assert jobs[0].runs()
+    assert jobs[1].runs()
+
+    project.decide("evict")
+    project.run("config", "set", "gpus", "8")
+    slurm.stop("slurmctld")
+    told = project.run("up", "--emulate", "--yes", code=1)
+    assert "Unable to contact slurm controller" in told
+    slurm.start_controller()
+    until(jobs[1].runs, "the job that went on without a controller")
+
+    project.run("up", "--emulate", "--yes")
+    until(lambda: slurm.is_known(jobs[1].id, "PENDING"), "the requeued job")
+    assert jobs[0].runs()
+    jobs[0].end()

@@ -1,0 +1,60 @@
+"""The nodes that go, and what happens to the jobs on them, as people read it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gpuform.schemas.leaving import Leaving, LeavingNode, RunningJob
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.html import html
+from gpuform.stacks.review.leaving_text import leaving_lines
+from gpuform.stacks.review.markdown import markdown
+from gpuform.stacks.review.plan_text import plan_text
+
+Make = Callable[..., ResourceChange]
+
+JOBS = tuple(RunningJob(id=str(at), name="train", user="ada" if at else "") for at in range(7))
+IDLE = LeavingNode(name="w1", because="idle")
+BUSY = LeavingNode(name="w2", because="newest", jobs=JOBS)
+
+
+def leaving(*nodes: LeavingNode, on_busy: str = "wait", minutes: int = 60) -> Leaving:
+    return Leaving(scheduler="Slurm", on_busy=on_busy, wait_minutes=minutes, nodes=nodes)
+
+
+def test_idle_ones_are_one_line_each() -> None:
+    assert list(leaving_lines(leaving(IDLE))) == ["node w1 goes: idle"]
+    assert list(leaving_lines(None)) == []
+
+
+def test_jobs_are_named_and_counted() -> None:
+    (line, _) = leaving_lines(leaving(BUSY))
+    jobs = "0, 1 (ada), 2 (ada), 3 (ada), 4 (ada), 2 other jobs"
+    assert line == f"node w2 goes: the newest; runs {jobs}"
+
+
+@pytest.mark.parametrize(
+    ("on_busy", "minutes", "said"),
+    [
+        ("wait", 60, "they are waited for, 60 minutes at most"),
+        ("evict", 1, "they are evicted, within 1 minute"),
+        ("fail", 0, "the update fails as long as they do"),
+    ],
+)
+def test_what_is_done_about_them(on_busy: str, minutes: int, said: str) -> None:
+    *_, last = leaving_lines(leaving(BUSY, on_busy=on_busy, minutes=minutes))
+    assert last == f"jobs run there now (Slurm): {said}"
+
+
+def test_every_form_shows_them(resource: Make) -> None:
+    change = resource("train", PlanAction.UPDATE, PlanReason.CHANGED, gpus_removed=16)
+    hostile = LeavingNode(name="<b>\x1b[2Jw3", because="idle")
+    change = change.model_copy(update={"leaving": leaving(BUSY, hostile)})
+    plan = Plan.of("demo", "dev", [change])
+    review = Review([StackFacts(plan, "plan.json")])
+    for text in (plan_text(plan), markdown(review, folded=True), html(review)):
+        assert "node w2 goes: the newest; runs 0, 1 (ada)" in text
+        assert "they are waited for, 60 minutes at most" in text
+        assert "\x1b" not in text
+    assert "<b>\\" not in html(review)
