@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.schedulers import ScheduledNode, Scheduler
 
 
@@ -27,9 +28,15 @@ class SlurmOnKubernetes:
         self._known: set[str] | None = None
 
     def nodes(self) -> Sequence[ScheduledNode]:
-        """Every node of Kubernetes, with the jobs of both."""
+        """Every node of Kubernetes, with the jobs of both.
+
+        A node that Slurm does not have has no jobs of it. Raises GpuformError where it could be one
+        that Slurm has under another name.
+        """
         known = {node.name: node for node in self._slurm.nodes()}
         self._known = set(known)
+        workers = self._kubernetes.nodes()
+        self._refuse_strangers([node.name for node in workers])
 
         def merged(node: ScheduledNode) -> ScheduledNode:
             jobs = tuple(job for job in node.jobs if not job.id.startswith(f"{self._namespace}/"))
@@ -44,7 +51,7 @@ class SlurmOnKubernetes:
                 jobs=(*other.jobs, *jobs),
             )
 
-        return [merged(node) for node in self._kubernetes.nodes()]
+        return [merged(node) for node in workers]
 
     def cordon(self, names: Collection[str], mark: str) -> None:
         """Drains in Slurm, and cordons in Kubernetes."""
@@ -59,9 +66,28 @@ class SlurmOnKubernetes:
         )
 
     def evict(self, names: Collection[str]) -> None:
-        """Ends the jobs of Slurm, then what runs beside them."""
+        """Ends the jobs of Slurm; what runs beside them on a node once it has none, for Slurm's
+        own pod there ends with it.
+        """
         self._slurm.evict(self._in_slurm(names))
-        self._kubernetes.evict(names)
+        busy = {node.name for node in self._slurm.nodes() if node.jobs}
+        idle = [name for name in names if self._names.get(name, name) not in busy]
+        if idle:
+            self._kubernetes.evict(idle)
+
+    def _refuse_strangers(self, workers: Sequence[str]) -> None:
+        known = self._known or set()
+        ours = {self._names.get(name, name): name for name in workers}
+        missing = sorted(name for slurm_name, name in ours.items() if slurm_name not in known)
+        strangers = sorted(known - set(ours))
+        if missing and strangers:
+            raise GpuformError(
+                f"Slurm has no node for {', '.join(missing)}, but nodes that are no workers of the "
+                f"cluster: {', '.join(strangers)}. Which of them are the same cannot be told, nor "
+                "which jobs run there",
+                hint="delete nodes from Slurm that are gone, or remove the workers on the "
+                "platform's own pages",
+            )
 
     def _in_slurm(self, names: Collection[str]) -> list[str]:
         """Their names there, as far as it is known that it has them."""
