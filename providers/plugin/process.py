@@ -26,6 +26,7 @@ def serve(engine: str, announced: int) -> None:
     A signal, and the end of the process that started it, do what `Cancel` does and end it after
     what is on the wire.
     """
+    parent = os.getppid()  # while it waits for the port, it is there
     servicer = Servicer(EngineLog(engine))
     server = grpc.server(
         ThreadPoolExecutor(THREADS, thread_name_prefix="call"), options=_GRPC_CHANNEL_OPTIONS
@@ -35,7 +36,6 @@ def serve(engine: str, announced: int) -> None:
     server.start()
     ended = _ended_by_signals()
     os.write(announced, f"{port}\n".encode())
-    parent = os.getppid()
     while not ended.wait(WATCH_SECONDS) and os.getppid() == parent:
         pass
     servicer.cancelled.set()
