@@ -124,7 +124,7 @@ resources:
   data:
     type: gpuform:together:SharedVolume
     properties: {volume_name: 5, size_tib: "${train.status}", sise: 1}
-    options: {dependsOn: ["${nothing}"], depends: []}
+    options: {dependsOn: ["${nothing}"], deletedWith: "${none}", depends: []}
   train:
     type: gpuform:together:Clusters
   gpus: {type: "gpuform:lens:HealthGate", properties: {condition: {healthy_node: {}}}}
@@ -159,7 +159,8 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
             "resources.data.volume_name: is {'type': 'integer'}, not string",
             "resources.data.size_tib: there is no status in object",
             "resources.data.options: has no depends",
-            "resources.data.options.dependsOn: ${nothing} is no resource",
+            "resources.data.options: ${nothing} is no resource",
+            "resources.data.options: ${none} is no resource",
             "resources.train: has an unknown type gpuform:together:Clusters",
             "resources.gpus.condition: has no healthy_node",
             "resources.bench.cluster_name: data.ready is no text",
