@@ -103,7 +103,10 @@ def test_it_declares_what_the_topology_declares(example: Path) -> None:
         declared = {k: v for k, v in told.inputs.items() if k != "__provider" and v is not None}
         assert plain(evaluated.inputs(name), secret) == plain(declared, secret)
         used = {*references(resource["properties"]), *references(resource.get("options", {}))}
-        assert used & set(resources) == {each.rpartition("::")[2] for each in told.dependencies}
+        needed = [told.deleted_with, *told.dependencies] if isinstance(told, Registration) else []
+        assert used & set(resources) == {each.rpartition("::")[2] for each in needed if each}
+        with_ = resource.get("options", {}).get("deletedWith", "")
+        assert set(references(with_)) == {told.deleted_with.rpartition("::")[2]} - {""}
     declared = plain(found.outputs)
     evaluated_outputs = {key: evaluated.value(value) for key, value in document["outputs"].items()}
     assert set(evaluated_outputs) == set(declared)
