@@ -17,7 +17,7 @@ Spec = Mapping[str, Any]
 ANYTHING: Spec = {"$ref": "pulumi.json#/Any"}
 TEXT: Spec = {"type": "string"}
 KEYS = {"name", "description", "runtime", "backend", "config", "variables", "resources", "outputs"}
-OPTIONS = {"dependsOn", "protect", "parent", "provider", "aliases", "ignoreChanges"}
+OPTIONS = {"dependsOn", "deletedWith", "protect", "parent", "provider", "aliases", "ignoreChanges"}
 CONFIG = {"string": str, "integer": int, "boolean": bool}
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _STEP = re.compile(r'\.?([A-Za-z_$][\w$-]*)|\["((?:[^"\\]|\\")*)"\]|\[(\d+)\]')
@@ -93,10 +93,11 @@ class Checked:
         )
         options = resource.get("options") or {}
         self._names(f"{place}.options", options, OPTIONS)
-        for each in options.get("dependsOn", ()):
+        with_ = [options["deletedWith"]] if "deletedWith" in options else []
+        for each in (*options.get("dependsOn", ()), *with_):
             found = _REFERENCE.fullmatch(each)
             if not found or found[1] not in self.section("resources"):
-                self._say(f"{place}.options.dependsOn", f"{each} is no resource")
+                self._say(f"{place}.options", f"{each} is no resource")
 
     def _object(self, given: Any, properties: Spec, required: Any, place: str) -> None:
         self._names(place, given, properties, required)

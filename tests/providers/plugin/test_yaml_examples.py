@@ -103,7 +103,10 @@ def test_it_declares_what_the_topology_declares(example: Path) -> None:
         declared = {k: v for k, v in told.inputs.items() if k != "__provider" and v is not None}
         assert plain(evaluated.inputs(name), secret) == plain(declared, secret)
         used = {*references(resource["properties"]), *references(resource.get("options", {}))}
-        assert used & set(resources) == {each.rpartition("::")[2] for each in told.dependencies}
+        needed = [told.deleted_with, *told.dependencies] if isinstance(told, Registration) else []
+        assert used & set(resources) == {each.rpartition("::")[2] for each in needed if each}
+        with_ = resource.get("options", {}).get("deletedWith", "")
+        assert set(references(with_)) == {told.deleted_with.rpartition("::")[2]} - {""}
     declared = plain(found.outputs)
     evaluated_outputs = {key: evaluated.value(value) for key, value in document["outputs"].items()}
     assert set(evaluated_outputs) == set(declared)
@@ -124,7 +127,7 @@ resources:
   data:
     type: gpuform:together:SharedVolume
     properties: {volume_name: 5, size_tib: "${train.status}", sise: 1}
-    options: {dependsOn: ["${nothing}"], depends: []}
+    options: {dependsOn: ["${nothing}"], deletedWith: "${none}", depends: []}
   train:
     type: gpuform:together:Clusters
   gpus: {type: "gpuform:lens:HealthGate", properties: {condition: {healthy_node: {}}}}
@@ -159,7 +162,8 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
             "resources.data.volume_name: is {'type': 'integer'}, not string",
             "resources.data.size_tib: there is no status in object",
             "resources.data.options: has no depends",
-            "resources.data.options.dependsOn: ${nothing} is no resource",
+            "resources.data.options: ${nothing} is no resource",
+            "resources.data.options: ${none} is no resource",
             "resources.train: has an unknown type gpuform:together:Clusters",
             "resources.gpus.condition: has no healthy_node",
             "resources.bench.cluster_name: data.ready is no text",
