@@ -179,7 +179,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             # refuse what may not be done.
             served.refreshing = True
             result = lifecycle.diff(request.id, olds, news)
-            found = lifecycle.changes(olds, news)
+            found = lifecycle.changes(olds, news, request.id)
         details = detailed(found, olds, news)
         return provider_pb2.DiffResponse(
             changes=provider_pb2.DiffResponse.DIFF_SOME if is_change(found) else _NONE,
