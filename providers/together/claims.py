@@ -76,9 +76,10 @@ class ClaimsOfCluster:
             return
 
     def users(self, place: ClaimId) -> list[str]:
-        """The names of the pods that mount it."""
+        """The names of the pods that mount it and have not ended."""
         pods = self._kubernetes.list(f"{_CORE}/namespaces{at(place.namespace)}/pods")
-        return [str(pod["metadata"]["name"]) for pod in pods if place.name in _claims_of(pod)]
+        using = [pod for pod in pods if place.name in _claims_of(pod) and not _has_ended(pod)]
+        return [str(pod["metadata"]["name"]) for pod in using]
 
     def waits_for_a_pod(self, claim: Claim) -> bool:
         """Whether its class binds a claim only when a pod uses it."""
@@ -146,6 +147,10 @@ def _read(body: Object, method: str, path: str) -> Claim:
             path=path,
             status=200,
         ) from None
+
+
+def _has_ended(pod: Mapping[str, Any]) -> bool:
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def _claims_of(pod: Mapping[str, Any]) -> list[str]:

@@ -32,7 +32,8 @@ from gpuform.schemas.together.volume_claims import (
 OWNER = "gpuform.dev/urn"
 """The annotation that says which resource a claim was made for."""
 
-INTERVAL = 5.0
+INTERVAL = 10.0
+"""Seconds between looks."""
 _BOUND_FOR_IT = "pv.kubernetes.io/bound-by-controller"
 
 Seen = Observed[VolumeClaimOutputs]

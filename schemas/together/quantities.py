@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
-_FORM: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,2})|([KMGTPE]i|[kMGTPE]))?")
+_FORM: Final = re.compile(
+    r"(\d+(?:\.\d*)?|\.\d+)(?:[eE]([+-]?\d{1,2})|([KMGTPE]i|[kMGTPE]))?", re.ASCII
+)
 _FACTORS: Final[Mapping[str, int]] = {
     **{f"{letter}i": 1024**power for power, letter in enumerate("KMGTPE", 1)},
     **{letter: 1000**power for power, letter in enumerate("kMGTPE", 1)},

@@ -25,6 +25,7 @@ def test_the_capability_table() -> None:
         "| GpuNode | - | yes | - | yes | - |",
         "| Fabric | - | yes | - | - | - |",
         "| SharedVolume | yes | - | - | - | - |",
+        "| VolumeClaim | yes | - | - | - | - |",
         "| HealthGate | - | - | - | - | yes |",
     ]
     assert catalog.platforms_with("SharedVolume") == ["together"]

@@ -75,5 +75,6 @@ def test_which_fields_hold_ids_of_resources() -> None:
     assert found == {
         ("together", "Cluster", "volume_id"),
         ("together", "SharedVolume", "instance_cluster_id"),
+        ("together", "VolumeClaim", "cluster_id"),
         ("aios", "GpuNode", "cluster_id"),
     }

@@ -3,7 +3,9 @@
 import re
 from decimal import Decimal
 
-_FORM = re.compile(r"^([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE]))?$")
+_FORM = re.compile(
+    r"^([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE]))?$", re.ASCII
+)
 _BINARY = {f"{letter}i": 1024 ** (at + 1) for at, letter in enumerate("KMGTPE")}
 _DECIMAL = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")}
 _DECIMAL |= {letter: Decimal(10) ** (3 * at) for at, letter in enumerate("kMGTPE", start=1)}

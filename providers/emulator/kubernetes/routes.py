@@ -12,7 +12,7 @@ from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import DROPPED
-from gpuform.providers.emulator.kubernetes import verbs
+from gpuform.providers.emulator.kubernetes import openapi, verbs
 from gpuform.providers.emulator.kubernetes.errors import StatusError, failure
 from gpuform.providers.emulator.kubernetes.estate import brought_to, running_cluster, settle
 from gpuform.providers.emulator.kubernetes.exec import Execution, Executor
@@ -31,6 +31,7 @@ from gpuform.providers.emulator.together.operations import Operations
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _WATCH_SECONDS = 1800.0
+_TRUE = {"1", "t", "true"}
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -93,14 +94,14 @@ class Kubernetes:
         path = path.strip("/")
         if path in {"healthz", "livez", "readyz"}:
             return Response("ok", content_type="text/plain")
-        if (found := discovered(path)) is not None:
+        if (found := _described(cluster_id, path)) is not None:
             return answer(found)
         place = _place(path)
         if place is None:
             raise StatusError(404, "the server could not find the requested resource")
         if place.part == "exec":
             return self._exec(cluster_id, place)
-        if request.method == "GET" and request.args.get("watch") in {"1", "true"}:
+        if request.method == "GET" and request.args.get("watch", "").lower() in _TRUE:
             return self._watch(cluster_id, place)
         with self._objects(cluster_id) as objects:
             if request.method != "GET":
@@ -161,6 +162,15 @@ class Kubernetes:
         self._execute(Execution(cluster_id, pod, container, command, request.environ))
         request.environ[DROPPED] = True  # the websocket was the answer
         return Response(status=204)
+
+
+def _described(cluster_id: str, path: str) -> Object | None:
+    """What the API says of itself at a path."""
+    if path == "openapi/v3":
+        return openapi.index(f"{Kubernetes.prefix}/{cluster_id}")
+    if path.startswith("openapi/v3/"):
+        return openapi.document(path.removeprefix("openapi/v3/"))
+    return discovered(path)
 
 
 def _written(objects: Objects, place: Place) -> tuple[Object, int]:

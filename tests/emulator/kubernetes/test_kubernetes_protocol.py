@@ -1,0 +1,195 @@
+"""What clients rely on beside the objects: lists in parts, selectors, watches, patches, kubectl."""
+
+import json
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes import watch
+from kubernetes.client.exceptions import ApiException
+
+from gpuform.providers.emulator.kubernetes.errors import StatusError
+from gpuform.providers.emulator.kubernetes.patching import JSON, MERGE, STRATEGIC, patched
+from gpuform.providers.emulator.kubernetes.selectors import labels_match
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
+
+
+def test_a_list_comes_in_parts(kube: Any) -> None:
+    for at in range(5):
+        kube.add_pod(f"job-{at}")
+    seen, token = [], None
+    while token != "":
+        part = kube.core.list_namespaced_pod("default", limit=2, _continue=token)
+        seen.append([pod.metadata.name for pod in part.items])
+        token = part.metadata._continue or ""
+    assert seen == [["job-0", "job-1"], ["job-2", "job-3"], ["job-4"]]
+    with pytest.raises(ApiException) as refused:
+        kube.core.list_namespaced_pod("default", limit=2, _continue="?")
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("", True),
+        ("app=a", True),
+        ("app==a,tier=x", True),
+        ("app!=a", False),
+        ("app in (b, a),tier", True),
+        ("app notin (a)", False),
+        ("!gone", True),
+        ("!app", False),
+    ],
+)
+def test_label_selectors(selector: str, expected: bool) -> None:
+    assert labels_match(selector, {"app": "a", "tier": "x"}) is expected
+
+
+def test_pods_of_a_node_by_field(kube: Any) -> None:
+    first, second, _ = kube.node_names()
+    kube.add_pod("a", node=first, labels={"app": "a"})
+    kube.add_pod("b", node=second)
+    found = kube.core.list_namespaced_pod("default", field_selector=f"spec.nodeName={first}")
+    assert [pod.metadata.name for pod in found.items] == ["a"]
+    found = kube.core.list_namespaced_pod("default", label_selector="app=a")
+    assert [pod.metadata.name for pod in found.items] == ["a"]
+    with pytest.raises(ApiException) as refused:
+        kube.core.list_namespaced_pod("default", field_selector="nonsense")
+    assert refused.value.status == 400
+
+
+def test_a_watch_tells_what_happens_as_it_happens(kube: Any, control: Any) -> None:
+    kube.add_pod("old")
+    listed = kube.core.list_namespaced_pod("default").metadata.resource_version
+    events: list[tuple[str, str]] = []
+    begun = threading.Event()
+
+    def happen() -> None:
+        begun.wait(30)
+        kube.add_pod("new", grace=10)
+        kube.core.delete_namespaced_pod("new", "default")
+        control.advance(11)
+        kube.add_pod("last")
+
+    thread = threading.Thread(target=happen)
+    thread.start()
+    begun.set()
+    watching = watch.Watch()
+    for event in watching.stream(
+        kube.core.list_namespaced_pod, "default", resource_version=listed, timeout_seconds=60
+    ):
+        events.append((event["type"], event["object"].metadata.name))
+        if events[-1][1] == "last":
+            watching.stop()
+    thread.join()
+    assert ("DELETED", "new") in events
+    assert events[-1] == ("ADDED", "last")
+    assert "old" not in {name for _, name in events}
+
+
+@given(OBJECTS, OBJECTS)
+def test_a_merge_patch_says_what_the_object_becomes(
+    old: dict[str, Any], patch: dict[str, Any]
+) -> None:
+    new = patched(old, patch, MERGE)
+    assert patched(new, patch, MERGE) == new  # once more changes nothing
+    assert patched(old, {}, MERGE) == old
+    for key, value in patch.items():
+        if value is None:
+            assert key not in new
+        elif not isinstance(value, dict):
+            assert new[key] == value
+    assert {key: new[key] for key in old if key not in patch} == {
+        key: old[key] for key in old if key not in patch
+    }
+
+
+@given(OBJECTS, st.sampled_from("abc"), VALUES)
+def test_a_json_patch_and_its_inverse(old: dict[str, Any], key: str, value: Any) -> None:
+    new = patched(old, [{"op": "add", "path": f"/{key}", "value": value}], JSON)
+    assert new[key] == value
+    back = (
+        {"op": "replace", "path": f"/{key}", "value": old[key]}
+        if key in old
+        else {"op": "remove", "path": f"/{key}"}
+    )
+    assert patched(new, [back], JSON) == old
+
+
+def test_a_strategic_patch_merges_lists_by_their_keys() -> None:
+    old = {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Disk", "status": "x"}]}
+    patch = {
+        "conditions": [{"type": "Ready", "status": "False"}, {"type": "Disk", "$patch": "delete"}]
+    }
+    assert patched(old, patch, STRATEGIC) == {"conditions": [{"type": "Ready", "status": "False"}]}
+    assert patched({"finalizers": ["a"]}, {"finalizers": ["b"]}, STRATEGIC) == {
+        "finalizers": ["a", "b"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("patch", "form", "status"),
+    [
+        ([{"op": "test", "path": "/a", "value": 2}], JSON, 422),
+        ([{"op": "remove", "path": "/b"}], JSON, 422),
+        ([{"op": "dance", "path": "/a"}], JSON, 422),
+        ([], MERGE, 400),
+        ({}, "application/apply-patch+yaml", 415),
+    ],
+)
+def test_a_patch_that_makes_no_sense(patch: Any, form: str, status: int) -> None:
+    with pytest.raises(StatusError) as refused:
+        patched({"a": 1}, patch, form)
+    assert refused.value.status == status
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+@pytest.mark.slow
+def test_kubectl_gets_cordons_drains_and_applies(
+    kube: Any, kubectl_config: Path, tmp_path: Path
+) -> None:
+    node = kube.node_names()[0]
+    kube.add_pod("job", node=node, grace=0)
+
+    def kubectl(*arguments: str) -> str:
+        command = ["kubectl", f"--kubeconfig={kubectl_config}", f"--cache-dir={tmp_path}/cache"]
+        done = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert node in kubectl("get", "nodes")
+    kubectl("cordon", node)
+    assert kube.core.read_node(node).spec.unschedulable
+    kubectl("drain", node, "--ignore-daemonsets", "--force")
+    assert kube.pod_names() == []
+    kubectl("uncordon", node)
+    assert not kube.core.read_node(node).spec.unschedulable
+    manifest = tmp_path / "claim.json"
+    for storage in ("10Gi", "20Gi"):
+        spec = {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": storage}},
+            "volumeName": "data",
+        }
+        whole = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": spec}
+        manifest.write_text(json.dumps({**whole, "metadata": {"name": "shared"}}))
+        kubectl("apply", "-f", str(manifest))
+    found = json.loads(kubectl("get", "pvc", "shared", "-o", "json"))
+    assert found["spec"]["resources"]["requests"]["storage"] == "20Gi"
+    assert found["status"]["phase"] == "Bound"
+    kubectl("delete", "pvc", "shared")

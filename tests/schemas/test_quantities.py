@@ -1,0 +1,102 @@
+"""Quantities of storage: how much they are, when they are the same, that a claim never shrinks."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.schemas.changes import changes, refusals
+from gpuform.schemas.checking import check
+from gpuform.schemas.together.quantities import bytes_of
+from gpuform.schemas.together.volume_claims import VolumeClaimInputs, manifest
+
+UNITS = ["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"]
+QUANTITIES = st.builds(lambda n, unit: f"{n}{unit}", st.integers(1, 10**6), st.sampled_from(UNITS))
+CLAIM = {"cluster_id": "c", "name": "shared-pvc", "volume_name": "data"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1", 1),
+        ("1Ki", 1024),
+        ("1.5Gi", 1610612736),
+        ("2e3", 2000),
+        ("10k", 10_000),
+        (".5M", 500000),
+    ],
+)
+def test_how_much_a_quantity_is(text: str, expected: int) -> None:
+    assert bytes_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Gi", "10GB", "10 Gi", "-1Gi", "1e", "ten", "1Gi1", "\uff11Gi"]
+)
+def test_what_is_no_quantity(text: str) -> None:
+    _, problems = check(VolumeClaimInputs, {**CLAIM, "storage": text})
+    assert [problem.path for problem in problems] == ["storage"]
+
+
+@given(st.integers(1, 10**6), st.sampled_from(["Ki", "Mi", "Gi"]))
+def test_another_spelling_of_a_size_is_no_change(number: int, unit: str) -> None:
+    smaller = {"Ki": "", "Mi": "Ki", "Gi": "Mi"}[unit]
+    one, other = f"{number}{unit}", f"{number * 1024}{smaller}"
+    assert (
+        bytes_of(one)
+        == bytes_of(other)
+        == Decimal(other.removesuffix(smaller)) * bytes_of(f"1{smaller}")
+    )
+    assert not changes(VolumeClaimInputs, {**CLAIM, "storage": one}, {**CLAIM, "storage": other})
+
+
+@given(QUANTITIES, QUANTITIES)
+def test_a_claim_grows_in_place_and_is_never_shrunk(one: str, other: str) -> None:
+    before, after = {**CLAIM, "storage": one}, {**CLAIM, "storage": other}
+    found = changes(VolumeClaimInputs, before, after)
+    assert bool(found) is (bytes_of(one) != bytes_of(other))
+    assert not any(change.replaces for change in found)
+    refused = refusals(VolumeClaimInputs, before, after)
+    assert bool(refused) is (bytes_of(other) < bytes_of(one))
+    assert all(f"from {one} to {other}" in problem.reason for problem in refused)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({}, "volume_name"),
+        ({"volume_name": "data", "storage_class_name": "x"}, "volume_name"),
+        ({"volume_name": "data", "name": "Shared_1"}, "name"),
+        ({"volume_name": "data", "namespace": "a.b"}, "namespace"),
+    ],
+)
+def test_what_a_claim_cannot_be(fields: dict[str, Any], path: str) -> None:
+    declared = {"cluster_id": "c", "name": "n", "storage": "1Gi", **fields}
+    assert [problem.path for problem in check(VolumeClaimInputs, declared)[1]] == [path]
+
+
+def test_the_forms_of_the_reference() -> None:
+    shared = VolumeClaimInputs.model_validate({**CLAIM, "storage": "10Gi"})
+    assert manifest(shared) == {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "shared-pvc"},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "10Gi"}},
+            "volumeName": "data",
+        },
+    }
+    local = VolumeClaimInputs(
+        cluster_id="c",
+        name="local-pvc",
+        namespace="training",
+        storage="50Gi",
+        storage_class_name="local-storage-class",
+    )
+    made = manifest(local)
+    assert made["metadata"] == {"name": "local-pvc", "namespace": "training"}
+    assert made["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert made["spec"]["storageClassName"] == "local-storage-class"
