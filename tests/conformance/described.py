@@ -91,7 +91,6 @@ class Described:
     - `tells_age`: whether the platform says when an object was made
     - `names_are_unique`: whether it refuses a second object of a name, or the name is the id;
       `ids_come_again`: whether an object made anew has the id of the one before
-    - `goes_at_once`: whether a deletion is done when it is answered, so that nothing is waited for
     - `shortage`: the answer to a create when nothing is free
     - `own_fields`: the inputs that have to differ between two objects
     - `control`: the emulator's control over one object, which can remove it; without one all are
@@ -131,7 +130,6 @@ class Described:
     tells_age: bool = True
     names_are_unique: bool = False
     ids_come_again: bool = False
-    goes_at_once: bool = False
     answers: Sequence[Answers] = ()
     secret: frozenset[str] = frozenset()
     secret_inputs: frozenset[str] = frozenset()

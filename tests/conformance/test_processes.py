@@ -42,7 +42,6 @@ def for_each(kinds: Iterable[Described]) -> pytest.MarkDecorator:
 
 for_made = for_each(MADE)
 for_waited = for_each(kind for kind in MADE if kind.pending)
-for_waited_in_deletion = for_each(kind for kind in MADE if kind.pending and not kind.goes_at_once)
 """Those that can be waited for."""
 
 for_leaving = for_each(kind for kind in MADE if kind.leaving)
@@ -148,7 +147,7 @@ UP = ("up", "--yes", "--skip-preview")
 DESTROY = ("destroy", "--yes", "--skip-preview")
 
 
-@for_waited_in_deletion
+@for_waited
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_waiting_and_keeps_the_id(
     command: Command, described: Described, number: signal.Signals
