@@ -162,6 +162,7 @@ VOLUME_CLAIM = Described(
     own=r"/persistentvolumeclaims/[^/]+$",
     names_are_unique=True,
     ids_come_again=True,
+    leaving=frozenset(),
     key_variable="TOGETHER_API_KEY",
     key_config="together:apiKey",
     key=ADMIN_KEY,
