@@ -79,7 +79,7 @@ class _Opening:
         kind = schema.get("type")
         if not self.expressions:
             return schema
-        if "enum" in schema:
+        if "enum" in schema or "pattern" in schema:
             return {"anyOf": [schema, {"type": "string", "pattern": _EXPRESSION}]}
         if kind not in _MEANT:
             return schema
