@@ -72,7 +72,6 @@ def test_a_preview_without_a_key_says_what_was_not_checked(project):
     [
         (None, ["TOGETHER_API_KEY", "gpuform config set --secret together:apiKey"]),
         ("tgp_wrong", ["401", "TOGETHER_API_KEY"]),
-        (MEMBER_KEY, ["role Member", "Admin", "nothing of it was begun"]),
     ],
 )
 def test_applying_needs_the_right_key(project, key, words):
@@ -86,6 +85,16 @@ def test_applying_needs_the_right_key(project, key, words):
         "pulumi:pulumi:Stack",
         "pulumi:providers:pulumi-python",
     ]
+
+
+def test_what_a_member_may_not_do_is_not_begun(project):
+    project.declare(CLUSTER)
+    refused = project.run("up", "--yes", TOGETHER_API_KEY=MEMBER_KEY)
+    assert refused.code == 1
+    for words in ("role Member", "Admin", "nothing of it was begun"):
+        assert words in refused.text, refused.text
+    assert project.objects["clusters"] == []
+    assert "resources" not in project.state
 
 
 def test_the_key_can_be_secret_configuration(project):
