@@ -1,0 +1,159 @@
+"""What one kind of resource is, beside its verbs: what plans, commands and reviews ask of it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from gpuform.providers import lifetime
+from gpuform.providers.actions import Guard, Settings, Timeouts
+from gpuform.providers.lifetime import Power
+from gpuform.schemas.access import Access
+from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.credit import Credit
+from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.models import InputModel, OutputModel
+from gpuform.schemas.notices import Notice
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.values import count_of
+
+
+class Traits:
+    """A kind's names, models and answers. A kind overrides those that it has something to say to.
+
+    None of them changes an object, and only `in_use` and `write_refusal` ask a platform.
+    """
+
+    platform: ClassVar[str]
+    kind: ClassVar[str]
+    inputs: ClassVar[type[InputModel]]
+    outputs: ClassVar[type[OutputModel]]
+    timeouts: ClassVar[Timeouts]
+    gpus_field: ClassVar[str] = ""
+    """The input that says how many GPUs the resource holds, if there is one (see `gpus`)."""
+    planned: ClassVar[frozenset[str]] = frozenset()
+    """The inputs that `planned_changes` compares, instead of their rules."""
+    parts: ClassVar[str] = ""
+    """The output that lists the ids of what the resource is made of, if of several objects."""
+    parts_kind: ClassVar[str] = ""
+    """The kind of those objects, each of which could be a resource of its own."""
+    is_bound: ClassVar[bool] = False
+    """Nothing is made or deleted: any number of resources may stand for one id."""
+    remains: ClassVar[str] = ""
+    """What a deletion leaves as it is, for the plan to say; empty when that is nothing."""
+    power: ClassVar[Power | None] = None
+    """How it is started and stopped, where the platform can do that."""
+
+    @classmethod
+    def gpus(cls, values: Mapping[str, Any]) -> int | None:
+        """How many GPUs a resource of these inputs or outputs holds; None when not known yet."""
+        return count_of(values.get(cls.gpus_field)) if cls.gpus_field else 0
+
+    @classmethod
+    def property_names(cls) -> list[str]:
+        """Every property of the resource: inputs in canonical spelling, then computed outputs."""
+        rules = rules_of(cls.inputs)
+        declared = [name for name in rules if not rules[name].spelling]
+        return list(dict.fromkeys([*declared, *cls.outputs.model_fields]))
+
+    @classmethod
+    def secret_names(cls) -> list[str]:
+        """The properties that are secret, sorted."""
+        rules = rules_of(cls.inputs)
+        secret = {name for name in rules if rules[name].secret}
+        return sorted(secret | cls.outputs.secret_names())
+
+    @classmethod
+    def is_stuck(cls, old: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+        """Whether an object of these outputs waits for people: then every plan of it says so."""
+        return False
+
+    @classmethod
+    def planned_changes(
+        cls,
+        old: Mapping[str, Any],  # noqa: ARG003 - a hook
+        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Iterable[FieldChange]:
+        """What has to change beside the fields that the rules compare: pure, from old outputs.
+
+        `declared` is canonical and may be UNKNOWN in places.
+        """
+        return ()
+
+    @classmethod
+    def guarded(cls, old: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook
+        """What deleting or replacing an object of these outputs needs; nothing by default."""
+        return None
+
+    @classmethod
+    def guarded_change(
+        cls,
+        old: Mapping[str, Any],  # noqa: ARG003 - a hook
+        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Guard | None:
+        """What changing an object of these outputs in place needs; nothing by default."""
+        return None
+
+    @classmethod
+    def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:  # noqa: ARG003 - a hook
+        """What a resource of these inputs takes up; nothing where it is no capacity of its own.
+
+        `values` may be UNKNOWN in places; `seen` are the outputs of the object that has them, or
+        nothing when there is none yet.
+        """
+        return Footprint()
+
+    @classmethod
+    def access(cls, seen: Mapping[str, Any]) -> Access | None:  # noqa: ARG003 - a hook
+        """How people get on an object of these outputs, its credentials in the clear.
+
+        None where there is nothing to get on.
+        """
+        return None
+
+    @classmethod
+    def in_use(cls, settings: Settings, id_: str) -> float | None:  # noqa: ARG003 - a hook
+        """How much of the object's GPUs is used now, from 0 to 1; None if no platform tells it.
+
+        Raises GpuformError when the platform cannot be asked, or does not say.
+        """
+        return None
+
+    @classmethod
+    def is_off(cls, seen: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+        """Whether an object of these outputs is stopped, or about to be; see `power`."""
+        return False
+
+    @classmethod
+    def created_at(cls, seen: Mapping[str, Any]) -> float | None:  # noqa: ARG003 - a hook
+        """When an object of these outputs was made, in Unix seconds; None where nobody tells."""
+        return None
+
+    @classmethod
+    def notices(
+        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+    ) -> Iterable[Notice]:
+        """What there is to know at `now` (Unix seconds) of a resource of these inputs.
+
+        `values` may be UNKNOWN in places; `seen` are the outputs of its object, if there is one.
+        """
+        return lifetime.ending(values, cls.created_at(seen), now)
+
+    @classmethod
+    def credit(
+        cls,
+        values: Mapping[str, Any],  # noqa: ARG003 - a hook
+        seen: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Credit | None:
+        """What lack of credit has done to a resource, or would do; None where nobody tells.
+
+        As for `notices`, of its inputs and of the outputs last seen.
+        """
+        return None
+
+    @classmethod
+    def write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
+        """Why the key may not make, change or delete objects of this kind, with the key's role.
+
+        None when it may, or where no platform tells it beforehand. Sends at most one request for
+        each key and process, which changes nothing. Raises GpuformError when it is not answered.
+        """
+        return None
