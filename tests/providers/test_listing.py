@@ -287,11 +287,11 @@ def test_readers_of_some_ask_for_these_where_the_platform_can(
     first = platform.hold(0)
     reads = [pool.submit(listing.one, "t0")]
     platform.wait_for_requests(1)
-    reads += [pool.submit(listing.one, id_) for id_ in ("t1", "t2", "t2")]
-    _queued(listing, 2)
+    reads += [pool.submit(listing.one, id_) for id_ in ("t1", "t2", "t3")]
+    _queued(listing, 3)
     first.set()
-    assert [read.result() for read in reads] == [("t0", 0), ("t1", 1), ("t2", 1), ("t2", 1)]
-    assert asked == [{"t1", "t2"}]
+    assert [read.result() for read in reads] == [("t0", 0), ("t1", 1), ("t2", 1), ("t3", 1)]
+    assert asked == [{"t1", "t2", "t3"}]
     assert len(listing.all()) == 64
 
 
