@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady, ServerError
 from gpuform.providers.kubernetes.client import KubernetesClient, Object, at, client_by
 from gpuform.providers.together.client import TogetherClient
-from gpuform.providers.together.cluster import decoded_kube_config
+from gpuform.providers.together.cluster_view import decoded_kube_config
 from gpuform.schemas.together.claim_wire import Claim
 from gpuform.schemas.together.statuses import ClusterStatus
 

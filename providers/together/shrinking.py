@@ -24,6 +24,7 @@ from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.schedulers import Scheduler
 from gpuform.providers.slurm import slurm_scheduler
 from gpuform.providers.slurm_on_kubernetes import SlurmOnKubernetes
+from gpuform.providers.together.cluster_view import GPUS_PER_NODE
 from gpuform.providers.victims import Worker
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.leaving import Leaving
@@ -31,8 +32,6 @@ from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterScaleDownInputs
 from gpuform.schemas.together.statuses import FAILED_NODE_PHASES
-
-GPUS_PER_NODE: Final = 8
 
 _PREEMPTIBLE: Final = "preemptible"
 """What names of preemptible nodes have in them (Together docs, 'Preemptible compute')."""

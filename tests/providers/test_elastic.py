@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from gpuform.providers.call import serving
-from gpuform.providers.together.cluster import ClusterLifecycle, look_at
+from gpuform.providers.together.cluster import ClusterLifecycle
+from gpuform.providers.together.cluster_view import look_at
 from gpuform.schemas.together import wire
 
 Properties = dict[str, Any]
@@ -162,5 +163,5 @@ def test_counts_that_lag_behind_each_other_leave_a_cluster_ready(
             "gpu_worker_nodes": [{"node_id": f"n{at}"} for at in range(nodes)],
         }
     )
-    assert look_at(cluster, 16, is_elastic=True).done
-    assert not look_at(cluster, 40, is_elastic=True).done
+    assert look_at(cluster, 16, may_have_more=True).done
+    assert not look_at(cluster, 40, may_have_more=True).done
