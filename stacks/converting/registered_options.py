@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.forms import Form
 from gpuform.stacks.authoring.declared import Reference, Value
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import STACK_TYPE, type_of
@@ -86,19 +87,24 @@ def _secret_outputs(first: Asked) -> Iterator[tuple[str, Value]]:
 
 
 def _aliases(first: Registration, sayer: Sayer) -> Iterator[tuple[str, Value]]:
-    kind = kind_of(first.type)
-    own = f"gpuform:{kind[0]}:{kind[1]}" if kind else ""
-    found = []
+    given: list[dict[str, Value]] = []
     for alias in first.aliases:
         if alias.urn or alias.stack or alias.project or alias.no_parent:
             sayer.refuse(first, "aliases", "is a whole URN, or of another stack")
             continue
         said = {"name": alias.name, "type": alias.type, "parent": alias.parent}
-        given: dict[str, Value] = {key: text for key, text in said.items() if text}
-        if given != {"type": own}:
-            found.append(given)
+        given.append({key: text for key, text in said.items() if text})
+    # A resource adds itself in the other form, also under every name that it had.
+    kind = kind_of(first.type)
+    own = {form.type_of(*kind) for form in Form} - {first.type} if kind else set()
+    known = [{}, *given]
+    found = [each for each in given if each.get("type") not in own or _untyped(each) not in known]
     if found:
         yield "aliases", found
+
+
+def _untyped(alias: dict[str, Value]) -> dict[str, Value]:
+    return {key: text for key, text in alias.items() if key != "type"}
 
 
 def _resource(first: Asked, key: str, urn: str, sayer: Sayer) -> Reference | None:
