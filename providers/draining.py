@@ -20,7 +20,7 @@ from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.victims import Victim, Worker, choose, problems
 from gpuform.providers.waiting import Look, duration, wait_until
-from gpuform.schemas.leaving import Leaving, LeavingNode, RunningJob
+from gpuform.schemas.leaving import Leaving, LeavingNode
 from gpuform.schemas.scale_down import WAIT_MINUTES, ScaleDownInputs
 
 INTERVAL: Final = 15.0
@@ -307,7 +307,7 @@ def jobs_text(workers: Sequence[Worker]) -> str:
 
 
 def _jobs(worker: Worker) -> str:
-    told = [f"{job.id} ({job.user})" if job.user else job.id for job in worker.jobs[:_SHOWN]]
+    told = [str(job) for job in worker.jobs[:_SHOWN]]
     more = len(worker.jobs) - len(told)
     return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
 
@@ -317,8 +317,8 @@ def _is_open(worker: Worker) -> bool:
 
 
 def _leaving(victim: Victim) -> LeavingNode:
-    jobs = (RunningJob(id=job.id, name=job.name, user=job.user) for job in victim.worker.jobs)
-    return LeavingNode(name=victim.worker.name, because=victim.because, jobs=tuple(jobs))
+    worker = victim.worker
+    return LeavingNode(name=worker.name, because=victim.because, jobs=worker.jobs)
 
 
 def _line(error: GpuformError) -> str:

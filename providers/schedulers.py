@@ -8,15 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-
-@dataclass(frozen=True)
-class Job:
-    """Work that ends when its node is taken away."""
-
-    id: str
-    """The scheduler's own: `namespace/pod` in Kubernetes, the job id in Slurm."""
-    name: str
-    user: str = ""
+from gpuform.schemas.leaving import RunningJob
 
 
 @dataclass(frozen=True)
@@ -32,7 +24,7 @@ class ScheduledNode:
     """What `cordon` wrote on it, if gpuform cordoned it."""
     since: float | None = None
     """When it joined, in unix seconds, if the scheduler knows."""
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[RunningJob, ...] = ()
 
 
 class Scheduler(Protocol):

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpuform.providers.schedulers import Job, ScheduledNode
+from gpuform.providers.schedulers import ScheduledNode
+from gpuform.schemas.leaving import RunningJob
 from gpuform.schemas.models import Problem
 
 PATH: Final = "scale_down.nodes"
@@ -26,7 +27,7 @@ class Worker:
     scheduled: ScheduledNode | None = None
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[RunningJob, ...]:
         """The jobs that run on it."""
         return self.scheduled.jobs if self.scheduled else ()
 

@@ -8,11 +8,16 @@ class _Part(BaseModel):
 
 
 class RunningJob(_Part):
-    """A job on a node that goes."""
+    """Work that ends when its node is taken away."""
 
     id: str = Field(description="The scheduler's id: namespace/pod, or the job's number.")
     name: str = Field(description="Its name.")
     user: str = Field(default="", description="Whose it is; empty where nobody tells.")
+
+    def __str__(self) -> str:
+        """`7 evaluate (ada)`, or `ml/train-0` where the id has the name in it."""
+        name = f" {self.name}" if self.name not in self.id else ""
+        return f"{self.id}{name}{f' ({self.user})' if self.user else ''}"
 
 
 class LeavingNode(_Part):

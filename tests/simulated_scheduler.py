@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuform.providers.schedulers import Job, ScheduledNode
+from gpuform.providers.schedulers import ScheduledNode
+from gpuform.schemas.leaving import RunningJob
 
 
 @dataclass
@@ -34,7 +35,12 @@ class Simulated:
     def nodes(self) -> Sequence[ScheduledNode]:
         self._tell("nodes")
         return [
-            replace(node, jobs=(Job(f"ml/on-{name}", "on", "ada"),) if self.is_busy(name) else ())
+            replace(
+                node,
+                jobs=(RunningJob(id=f"ml/on-{name}", name="on", user="ada"),)
+                if self.is_busy(name)
+                else (),
+            )
             for name, node in self.nodes_.items()
         ]
 

@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 
 from gpuform.providers.errors import Conflict, NotFound, RateLimited, UnknownOutcome
 from gpuform.providers.kubernetes.client import KubernetesClient, Object, at, until_no_conflict
-from gpuform.providers.schedulers import Job, ScheduledNode
+from gpuform.providers.schedulers import ScheduledNode
+from gpuform.schemas.leaving import RunningJob
 
 MARK = "gpuform.dev/cordoned-for"
 """The annotation of nodes that `cordon` writes."""
@@ -40,7 +41,7 @@ class KubernetesScheduler:
 
     def nodes(self) -> Sequence[ScheduledNode]:
         """Every worker, with the jobs that run on it now: two requests."""
-        jobs: dict[str, list[Job]] = {}
+        jobs: dict[str, list[RunningJob]] = {}
         for pod in self._pods():
             if is_job(pod):
                 jobs.setdefault(_node_of(pod), []).append(_job(pod))
@@ -125,7 +126,7 @@ def _belongs_to_node(pod: Object) -> bool:
     return "DaemonSet" in owners or _MIRROR in (metadata.get("annotations") or {})
 
 
-def _scheduled(node: Object, jobs: Sequence[Job]) -> ScheduledNode:
+def _scheduled(node: Object, jobs: Sequence[RunningJob]) -> ScheduledNode:
     conditions = (node.get("status") or {}).get("conditions") or ()
     created_at = node["metadata"].get("creationTimestamp")
     return ScheduledNode(
@@ -140,11 +141,11 @@ def _scheduled(node: Object, jobs: Sequence[Job]) -> ScheduledNode:
     )
 
 
-def _job(pod: Object) -> Job:
+def _job(pod: Object) -> RunningJob:
     name = _name(pod)
     owners = pod["metadata"].get("ownerReferences") or ()
     shown = next((owner["name"] for owner in owners if owner.get("controller")), name)
-    return Job(f"{pod['metadata']['namespace']}/{name}", shown)
+    return RunningJob(id=f"{pod['metadata']['namespace']}/{name}", name=shown)
 
 
 def _name(each: Object) -> str:

@@ -8,8 +8,8 @@ without it. `sinfo` says less: it leaves out nodes without a partition, and flag
 import re
 from dataclasses import dataclass
 
-from gpuform.providers.schedulers import Job
 from gpuform.providers.slurm.hostlists import expanded
+from gpuform.schemas.leaving import RunningJob
 
 SHOW_NODES = ("scontrol", "show", "node")
 
@@ -94,20 +94,20 @@ def _state(line: str) -> frozenset[str]:
     return frozenset(state)
 
 
-def read_jobs(text: str) -> dict[str, list[Job]]:
+def read_jobs(text: str) -> dict[str, list[RunningJob]]:
     """The jobs in the text of SHOW_JOBS, by the nodes that they hold."""
     if not text:
         return {}
     before, *records = text.split(_RECORD)
     if before:
         raise ValueError(f"{before[:80]!r} is no job")
-    jobs: dict[str, list[Job]] = {}
+    jobs: dict[str, list[RunningJob]] = {}
     for record in records:
         fields = record.split("|", 3)
         if len(fields) != 4 or not _JOB_ID.fullmatch(fields[0]):
             raise ValueError(f"{record[:80]!r} is no job")
         job_id, hostlist, user, name = fields
-        job = Job(job_id, name=" ".join(name.split()), user=user)
+        job = RunningJob(id=job_id, name=" ".join(name.split()), user=user)
         for node in expanded(hostlist):
             jobs.setdefault(node, []).append(job)
     return jobs

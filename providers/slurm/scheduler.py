@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.schedulers import Job, ScheduledNode
+from gpuform.providers.schedulers import ScheduledNode
 from gpuform.providers.slurm.commands import Commands
 from gpuform.providers.slurm.processes import LocalCommands, SshCommands
 from gpuform.providers.slurm.reading import (
@@ -18,6 +18,7 @@ from gpuform.providers.slurm.reading import (
     show_ending,
 )
 from gpuform.providers.slurm.refusals import refused
+from gpuform.schemas.leaving import RunningJob
 from gpuform.schemas.slurm import SlurmInputs
 
 T = TypeVar("T")
@@ -146,9 +147,11 @@ def slurm_scheduler(
     return SlurmScheduler(PodCommands(inputs, kubeconfig, cluster))
 
 
-def _scheduled(node: Node, jobs: Iterable[Job]) -> ScheduledNode:
+def _scheduled(node: Node, jobs: Iterable[RunningJob]) -> ScheduledNode:
     told = tuple(jobs)
-    hidden = (Job("unknown", name="not told by Slurm"),) if node.is_busy and not told else ()
+    hidden = (
+        (RunningJob(id="unknown", name="not told by Slurm"),) if node.is_busy and not told else ()
+    )
     return ScheduledNode(
         name=node.name,
         is_cordoned=node.is_drained,

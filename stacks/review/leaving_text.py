@@ -26,7 +26,7 @@ def leaving_lines(leaving: Leaving | None) -> Iterator[str]:
 
 
 def _jobs(node: LeavingNode) -> str:
-    told = [f"{job.id} ({job.user})" if job.user else job.id for job in node.jobs[:_SHOWN]]
+    told = [str(job) for job in node.jobs[:_SHOWN]]
     if len(node.jobs) > _SHOWN:
         told.append(f"{counted(len(node.jobs) - _SHOWN, 'other job')}")
     return f"; runs {', '.join(told)}" if told else ""

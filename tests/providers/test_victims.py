@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.schedulers import Job, ScheduledNode
+from gpuform.providers.schedulers import ScheduledNode
 from gpuform.providers.victims import Worker, choose, problems
+from gpuform.schemas.leaving import RunningJob
 
 RANKS = ["failed", "cordoned", "idle", "newest"]
-JOB = Job("ml/train-0", "train-0", "ada")
+JOB = RunningJob(id="ml/train-0", name="train-0", user="ada")
 
 
 def worker(name: str, **fields: object) -> Worker:

@@ -9,7 +9,8 @@ from gpuform.providers.errors import AuthError, GpuformError, ServerError
 from gpuform.providers.kubernetes.client import KubernetesClient, at
 from gpuform.providers.kubernetes.kubeconfig import access_by
 from gpuform.providers.kubernetes.scheduler import MARK, KubernetesScheduler, is_job
-from gpuform.providers.schedulers import Job, Scheduler
+from gpuform.providers.schedulers import Scheduler
+from gpuform.schemas.leaving import RunningJob
 
 
 def pod(namespace: str = "default", **metadata: Any) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def test_one_look_takes_two_requests_and_shows_the_jobs_alone(cluster: Any) -> N
     cluster.control("DELETE", "/requests")
     scheduler: Scheduler = cluster.scheduler
     nodes = scheduler.nodes()
-    assert [node.jobs for node in nodes] == [(), (Job("default/a", "a"),), ()]
+    assert [node.jobs for node in nodes] == [(), (RunningJob(id="default/a", name="a"),), ()]
     assert [node.since is not None and node.since > 0 for node in nodes] == [True] * 3
     assert not any(node.is_failed or node.is_cordoned or node.mark for node in nodes)
     assert len(cluster.requests()) == 2

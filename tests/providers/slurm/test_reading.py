@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuform.providers.schedulers import Job
 from gpuform.providers.slurm.hostlists import expanded
 from gpuform.providers.slurm.reading import read_ending, read_jobs, read_nodes
+from gpuform.schemas.leaving import RunningJob
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -34,10 +34,19 @@ def test_nodes_as_a_real_slurm_told_them() -> None:
 
 def test_jobs_as_a_real_slurm_told_them() -> None:
     assert read_jobs(recorded("jobs")) == {
-        "w0": [Job("1", "pre | train", "root")],
-        "w1": [Job("1", "pre | train", "root"), Job("4+0", "wrap", "root")],
-        "w2": [Job("2_0", "wrap", "root"), Job("2_1", "wrap", "root")],
-        "w3": [Job("6", "wrap", "root"), Job("4+1", "wrap", "root")],
+        "w0": [RunningJob(id="1", name="pre | train", user="root")],
+        "w1": [
+            RunningJob(id="1", name="pre | train", user="root"),
+            RunningJob(id="4+0", name="wrap", user="root"),
+        ],
+        "w2": [
+            RunningJob(id="2_0", name="wrap", user="root"),
+            RunningJob(id="2_1", name="wrap", user="root"),
+        ],
+        "w3": [
+            RunningJob(id="6", name="wrap", user="root"),
+            RunningJob(id="4+1", name="wrap", user="root"),
+        ],
     }
     assert read_jobs(recorded("no_jobs")) == {}
 
@@ -122,8 +131,8 @@ def test_what_does_not_say_how_jobs_end_is_refused(text: str) -> None:
 
 def test_a_name_may_be_anything() -> None:
     assert read_jobs("\x1e7|w0|ada|a|b\n8|w1|bob|c\n\x1e9|w1|bob|\n") == {
-        "w0": [Job("7", "a|b 8|w1|bob|c", "ada")],
-        "w1": [Job("9", "", "bob")],
+        "w0": [RunningJob(id="7", name="a|b 8|w1|bob|c", user="ada")],
+        "w1": [RunningJob(id="9", name="", user="bob")],
     }
 
 

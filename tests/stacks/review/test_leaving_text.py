@@ -30,7 +30,7 @@ def test_idle_ones_are_one_line_each() -> None:
 
 def test_jobs_are_named_and_counted() -> None:
     (line, _) = leaving_lines(leaving(BUSY))
-    jobs = "0, 1 (ada), 2 (ada), 3 (ada), 4 (ada), 2 other jobs"
+    jobs = "0 train, 1 train (ada), 2 train (ada), 3 train (ada), 4 train (ada), 2 other jobs"
     assert line == f"node w2 goes: the newest; runs {jobs}"
 
 
@@ -54,7 +54,7 @@ def test_every_form_shows_them(resource: Make) -> None:
     plan = Plan.of("demo", "dev", [change])
     review = Review([StackFacts(plan, "plan.json")])
     for text in (plan_text(plan), markdown(review, folded=True), html(review)):
-        assert "node w2 goes: the newest; runs 0, 1 (ada)" in text
+        assert "node w2 goes: the newest; runs 0 train, 1 train (ada)" in text
         assert "they are waited for, 60 minutes at most" in text
         assert "\x1b" not in text
     assert "<b>\\" not in html(review)
