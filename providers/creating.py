@@ -143,7 +143,7 @@ def _make(call: Call, creation: Creation, attempt: Attempt, present: Sequence[Ca
     earlier = call.intents.find(call.urn, target)
     call.raise_if_cancelled()
     call.intents.record(intent)
-    if earlier is not None and earlier.urn != intent.urn:
+    if earlier is not None and (earlier.urn is None) != (intent.urn is None):
         call.intents.forget(intent=earlier)  # of the other engine, and now settled
     id_ = _send(call, creation, attempt, intent)
     call.intents.record_id(intent, id_)

@@ -7,6 +7,7 @@ object again; `gpuform.providers.creating` holds that flow.
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -101,20 +102,20 @@ class Intents:
         """
         end = f"-{_digest(target)}.json"
         if urn:
-            found = self._read([f"{_digest(urn)}{end}", f"{_NO_URN}{end}"])
+            found = self._read([f"{_whose(urn)}{end}", f"{_NO_URN}{end}"])
         else:
             found = _by_age(self._read(name for name in self._listed() if name.endswith(end)))
         return next(iter(found), None)
 
     def of_parts(self, urn: str | None, target: Target) -> list[Intent]:
         """The intents of creates of this resource's parts, found as by `find`; oldest first."""
-        names = [*self._of(_digest(urn)), *self._of(_NO_URN)] if urn else self._listed()
+        names = [*self._of(_whose(urn)), *self._of(_NO_URN)] if urn else self._listed()
         found = self._read(name for name in names if f"-{_digest(target)}-" in name)
         return _by_age(found)
 
     def of_urn(self, urn: str) -> list[Intent]:
         """Every intent of one resource: more than one when it was renamed between attempts."""
-        return _by_age(self._read(self._of(_digest(urn))))
+        return _by_age(self._read(self._of(_whose(urn))))
 
     def forget(
         self,
@@ -193,7 +194,7 @@ class Intents:
         return self._by_owner
 
     def _path(self, intent: Intent) -> Path:
-        owner = _digest(intent.urn) if intent.urn else _NO_URN
+        owner = _whose(intent.urn) if intent.urn else _NO_URN
         parts = f"-{_digest(' '.join(intent.names))}" if intent.names else ""
         return self.directory / f"{owner}-{_digest(intent.target)}{parts}.json"
 
@@ -208,6 +209,11 @@ def _by_age(intents: list[Intent]) -> list[Intent]:
 def _owner(name: str) -> str:
     """Whose intent a file holds."""
     return _NO_URN if name.startswith(f"{_NO_URN}-") else name.partition("-")[0]
+
+
+def _whose(urn: str) -> str:
+    """The owner, whichever form the stack is in: it may change between two attempts."""
+    return _digest(re.sub(r"(?<=[:$])gpuform:(\w+):", r"pulumi-python:dynamic/gpuform.\1:", urn))
 
 
 def _digest(value: str | Target) -> str:

@@ -293,6 +293,29 @@ def test_an_attempt_of_the_stock_host_is_settled_by_the_engine(
     assert [(each.urn, each.id) for each in intents.all()] == [(urn, "c1")]
 
 
+@pytest.mark.parametrize("takes_effect", [True, False])
+def test_an_attempt_in_one_form_is_settled_by_the_other(
+    platform: Platform, intents: Intents, takes_effect: bool
+) -> None:
+    urns = [
+        f"urn:pulumi:dev::demo::a:b:C${type_}::train"
+        for type_ in ("pulumi-python:dynamic/gpuform.together:Cluster", "gpuform:together:Cluster")
+    ]
+    for now, then in (urns, urns[::-1]):
+        platform.objects.clear()
+        platform.sent, platform.call.urn = 0, now
+        platform.answers(Killed(), takes_effect=takes_effect)
+        with pytest.raises(Killed):
+            platform.create()
+        platform.call.urn = then
+        platform.answers(None)
+        assert platform.create() == "c1"
+        assert len(platform.objects) == 1
+        assert [each.id for each in intents.all()] == ["c1"]
+        intents.forget(urn=now)
+        assert intents.all() == []
+
+
 def test_a_renamed_resource_is_told_of_what_it_may_have_left(
     platform: Platform, told: object
 ) -> None:
