@@ -16,7 +16,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.review.identity import kind_of
+from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.review.outputs_text import shown
 
 _PLACES = {"source_position", "stack_trace", "property_dependencies", "aliases", "dependencies"}

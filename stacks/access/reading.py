@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.properties import plain
 from gpuform.schemas.access import Access
 from gpuform.stacks.access.marks import Mark
@@ -17,6 +16,7 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.review.names import short_type
 
 _GONE: Final = "it is gone from the platform: `gpuform refresh` takes that over"
@@ -76,10 +76,8 @@ def _read(
 
 
 def _access(entry: ResourceState, outputs: PropertyMap) -> Access | None:
-    platform, _, kind = short_type(entry.type).partition(":")
-    if kind not in LIFECYCLES.get(platform, {}):
-        return None
-    return lifecycle_class(platform, kind).access(plain(to_provider(outputs)))
+    lifecycle = lifecycle_of(entry.type)
+    return lifecycle.access(plain(to_provider(outputs))) if lifecycle else None
 
 
 def _chosen(

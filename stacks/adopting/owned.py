@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.stacks.adopting.chosen import Key
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.review.names import short_type
+from gpuform.stacks.lifecycles import lifecycle_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +23,10 @@ def owners_of(resources: Iterable[tuple[str, ResourceState]]) -> dict[Key, Owner
 
 def objects_of(resource: ResourceState) -> Iterator[Key]:
     """The objects that a resource of gpuform's stands for."""
-    platform, _, kind = short_type(resource.type).partition(":")
-    if kind not in LIFECYCLES.get(platform, {}) or not resource.id or resource.external:
+    lifecycle = lifecycle_of(resource.type)
+    if lifecycle is None or not resource.id or resource.external:
         return
-    yield platform, kind, resource.id
-    lifecycle = lifecycle_class(platform, kind)
+    yield lifecycle.platform, lifecycle.kind, resource.id
     parts = resource.outputs.get(lifecycle.parts) if lifecycle.parts else None
     for id_ in parts if isinstance(parts, list) else ():
-        yield platform, lifecycle.parts_kind, str(id_)
+        yield lifecycle.platform, lifecycle.parts_kind, str(id_)

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.lifecycle import UNSENT
+from gpuform.providers.lifecycle import UNSENT, Lifecycle
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.urn import name_of, type_of
-from gpuform.stacks.review.names import short_type
+from gpuform.stacks.lifecycles import lifecycle_of
 
 _WRITING: Final = frozenset({"create", "update", "replace", "delete"})
 """The effects of steps that a platform is asked for."""
@@ -36,7 +36,7 @@ class Rights:
     def are_limited(self) -> bool:
         """Whether some kind of resource may not be changed: then nothing is done without a plan."""
         kinds = ((platform, kind) for platform, kinds in LIFECYCLES.items() for kind in kinds)
-        return any(self._refusal(platform, kind) for platform, kind in kinds)
+        return any(self._refusal(lifecycle_class(*each)) for each in kinds)
 
     def require(self, outcome: Outcome) -> None:
         """Raises EngineError when what a preview found may not be done.
@@ -48,19 +48,16 @@ class Rights:
         for urn, effects in outcome.effects.items():
             if urn in unsent or not _WRITING & set(effects):
                 continue
-            platform, _, kind = short_type(type_of(urn)).partition(":")
-            because = self._refusal(platform, kind)
-            if because:
+            lifecycle = lifecycle_of(type_of(urn))
+            if lifecycle is not None and (because := self._refusal(lifecycle)):
                 refused.setdefault(because, []).append(name_of(urn))
         if refused:
             raise EngineError("; ".join(_told(refused)), hint="nothing of it was begun")
 
-    def _refusal(self, platform: str, kind: str) -> str | None:
+    def _refusal(self, lifecycle: type[Lifecycle[Any, Any]]) -> str | None:
         """None as well when the platform does not tell: then it will refuse the change itself."""
-        if kind not in LIFECYCLES.get(platform, {}):
-            return None
         try:
-            return lifecycle_class(platform, kind).write_refusal(self.settings)
+            return lifecycle.write_refusal(self.settings)
         except GpuformError:
             return None
 

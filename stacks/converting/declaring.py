@@ -18,7 +18,8 @@ from gpuform.stacks.document.diagnostics import Diagnostic, Place
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, STACK_TYPE, name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
-from gpuform.stacks.review.identity import inputs_of, kind_of
+from gpuform.stacks.lifecycles import kind_of
+from gpuform.stacks.review.identity import inputs_of
 from gpuform.stacks.review.names import PROVIDER_PROPERTY, short_type
 from gpuform.stacks.review.outputs_text import shown
 

@@ -28,7 +28,7 @@ from gpuform.stacks.engine.recording import Recorded, record
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap, Secret
-from gpuform.stacks.review.identity import kind_of
+from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.review.outputs_text import shown
 
 

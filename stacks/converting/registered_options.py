@@ -8,7 +8,7 @@ from gpuform.providers.forms import Form
 from gpuform.stacks.authoring.declared import Reference, Value
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import STACK_TYPE, type_of
-from gpuform.stacks.review.identity import kind_of
+from gpuform.stacks.lifecycles import kind_of
 
 _FLAGS: Final = ("protect", "retain_on_delete", "delete_before_replace")
 _LISTS: Final = ("ignore_changes", "replace_on_changes")

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuform.providers import permissions
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import written
 from gpuform.providers.permissions import Permission
@@ -13,16 +12,8 @@ from gpuform.schemas.lifetime import FIELDS, ends_at, hours_of
 from gpuform.stacks.engine.expiring import Due
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.pricing.footprints import told
-from gpuform.stacks.review.names import short_type
-
-
-def lifecycle_of(entry: ResourceState) -> type[Lifecycle[Any, Any]] | None:
-    """The lifecycle of an entry; None for what is not gpuform's own."""
-    platform, _, kind = short_type(entry.type).partition(":")
-    if kind not in LIFECYCLES.get(platform, {}):
-        return None
-    return lifecycle_class(platform, kind)
 
 
 def timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
@@ -33,7 +24,7 @@ def timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
         if entry.custom
         and not (entry.delete or entry.external or entry.pending_replacement)
         and any(entry.inputs.get(name) is not None for name in FIELDS)
-        and lifecycle_of(entry) is not None
+        and lifecycle_of(entry.type) is not None
     ]
 
 
@@ -54,7 +45,7 @@ class TimeTable:
         return due if self.shown.get(entry.urn) is (due.inputs is None) else None
 
     def _due(self, entry: ResourceState) -> Due | None:
-        lifecycle = lifecycle_of(entry)
+        lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
         values, seen = told(entry.inputs), told(entry.outputs)
@@ -66,7 +57,7 @@ class TimeTable:
 
 def end_is_unknown(entry: ResourceState) -> bool:
     """Whether a time to live counts from a creation that the platform does not tell."""
-    lifecycle = lifecycle_of(entry)
+    lifecycle = lifecycle_of(entry.type)
     if lifecycle is None or entry.inputs.get("ttl") is None:
         return False
     return lifecycle.created_at(told(entry.outputs)) is None

@@ -7,8 +7,8 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.expiry.calendar import lifecycle_of
 from gpuform.stacks.expiry.credit import Credited, credit_notices
+from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.pricing.footprints import told
 
 _OBSERVED = (Op.REFRESH, Op.IMPORT)
@@ -46,7 +46,7 @@ def _notices(found: Iterable[tuple[ResourceState, PropertyMap]], now: float) -> 
     notices: list[Notice] = []
     credited: list[Credited] = []
     for entry, outputs in found:
-        lifecycle = lifecycle_of(entry)
+        lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.external or entry.delete:
             continue
         values, seen, name = told(entry.inputs), told(outputs), name_of(entry.urn)

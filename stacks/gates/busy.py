@@ -17,7 +17,7 @@ from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.lens.wire import Consumer
 from gpuform.schemas.plan import PlanAction, ResourceChange
-from gpuform.stacks.review.identity import kind_of
+from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.review.names import counted
 
 IN_USE: Final = 0.05

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.properties import plain
 from gpuform.schemas.footprint import Footprint
 from gpuform.stacks.engine.provider_values import to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, PropertyValue, Secret
-from gpuform.stacks.review.names import short_type
+from gpuform.stacks.lifecycles import lifecycle_of
 
 
 def footprint_now(entry: ResourceState) -> Footprint | None:
@@ -22,10 +21,8 @@ def footprint_then(entry: ResourceState, seen: ResourceState | None) -> Footprin
 
 
 def _footprint(entry: ResourceState, values: PropertyMap, seen: PropertyMap) -> Footprint | None:
-    platform, _, kind = short_type(entry.type).partition(":")
-    if kind not in LIFECYCLES.get(platform, {}):
-        return None
-    return lifecycle_class(platform, kind).footprint(told(values), told(seen))
+    lifecycle = lifecycle_of(entry.type)
+    return lifecycle.footprint(told(values), told(seen)) if lifecycle else None
 
 
 def told(properties: PropertyMap) -> dict[str, Any]:

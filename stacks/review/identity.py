@@ -7,24 +7,17 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.schemas.rules import FieldRules, rules_of
-from gpuform.stacks.review.names import short_type
+from gpuform.stacks.lifecycles import lifecycle_of
 
 _NO_RULES = FieldRules()
 _PART = re.compile(r'\["(?:\\"|[^"])*"\]|\[\d+\]|([^.\[]+)')
 
 
-def kind_of(type_: str) -> tuple[str, str] | None:
-    """Platform and kind of a gpuform resource's type token; None for any other type."""
-    platform, _, kind = short_type(type_).partition(":")
-    return (platform, kind) if kind in LIFECYCLES.get(platform, {}) else None
-
-
 def inputs_of(type_: str) -> type[BaseModel] | None:
-    """The model of what can be declared of such a resource."""
-    kind = kind_of(type_)
-    return lifecycle_class(*kind).inputs if kind else None
+    """The model of what can be declared of a gpuform resource; None for any other type."""
+    lifecycle = lifecycle_of(type_)
+    return lifecycle.inputs if lifecycle else None
 
 
 @cache

@@ -22,8 +22,8 @@ from gpuform.stacks.engine.provider_values import to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op
 from gpuform.stacks.engine.urn import is_urn, name_of
+from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.pricing.footprints import footprint_now, footprint_then
-from gpuform.stacks.review.identity import kind_of
 from gpuform.stacks.review.masking import masked_resource, secrets_of
 from gpuform.stacks.review.names import PROVIDER_PROPERTY, is_noise
 

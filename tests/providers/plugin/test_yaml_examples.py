@@ -19,7 +19,7 @@ from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.recording import record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.review.identity import kind_of
+from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.review.outputs_text import shown
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("[0-9]*"))

@@ -6,8 +6,9 @@ import pytest
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
+from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.review.differences import differences
-from gpuform.stacks.review.identity import kind_of, rules_at
+from gpuform.stacks.review.identity import rules_at
 from gpuform.stacks.review.visible import shortened, visible
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"

@@ -1,0 +1,19 @@
+"""The lifecycles of gpuform's own resources, by the types that states and plans have for them."""
+
+from typing import Any
+
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.stacks.engine.urn import own_type
+
+
+def kind_of(type_: str) -> tuple[str, str] | None:
+    """Platform and kind of a gpuform resource's type, in either form; None for any other type."""
+    platform, _, kind = own_type(type_).partition(":")
+    return (platform, kind) if kind in LIFECYCLES.get(platform, {}) else None
+
+
+def lifecycle_of(type_: str) -> type[Lifecycle[Any, Any]] | None:
+    """The lifecycle of a gpuform resource's type, imported now; None for any other type."""
+    kind = kind_of(type_)
+    return lifecycle_class(*kind) if kind else None
