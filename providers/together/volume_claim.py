@@ -56,10 +56,9 @@ class VolumeClaimActions:
         target = Target(
             "together", "VolumeClaim", f"{place.namespace}/{place.name}", place.cluster_id
         )
-        self._wait_for_the_last(call, claims, place)
 
         def candidates() -> list[Candidate]:
-            found = claims.find(place)
+            found = self._standing(call, claims, place)
             if found is None:
                 return []
             present = [Candidate(str(place), unix_time(found.metadata.created_at))]
@@ -153,16 +152,19 @@ class VolumeClaimActions:
             )
         return found
 
-    def _wait_for_the_last(self, call: Call, claims: ClaimsOfCluster, place: ClaimId) -> None:
-        """A claim of the name that is being deleted is in the way until it is gone."""
+    def _standing(self, call: Call, claims: ClaimsOfCluster, place: ClaimId) -> Claim | None:
+        """The claim of a name, once one that is being deleted is no longer in the way."""
+        found = claims.find(place)
+        if found is None or found.metadata.deleted_at is None:
+            return found
 
-        def probe() -> Look[None]:
+        def probe() -> Look[Claim | None]:
             found = claims.find(place)
             is_leaving = found is not None and found.metadata.deleted_at is not None
-            return Look(None, "an earlier claim is being deleted", done=not is_leaving)
+            return Look(found, "an earlier claim is being deleted", done=not is_leaving)
 
         try:
-            wait_until(call, probe, what=f"claim {place.name}", interval=INTERVAL)
+            return wait_until(call, probe, what=f"claim {place.name}", interval=INTERVAL)
         except NotReady as error:
             call.raise_if_cancelled()
             raise GpuformError(

@@ -19,9 +19,8 @@ NODE = "train-worker-1"
 @pytest.fixture
 def drains(request: pytest.FixtureRequest, verbs: Verbs, tmp_path: Path) -> Drains:
     """Where the host has its records."""
-    here = tmp_path
-    if "stock-host" in request.node.callspec.id:
-        here = request.getfixturevalue("stock_host").directory
+    host = request.node.callspec.params["verbs"].replace("-", "_")
+    here = tmp_path if host == "engine" else request.getfixturevalue(host).directory
     return Drains(here / ".gpuform" / "intents" / "drains")
 
 
