@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -135,10 +135,15 @@ class Slurm:
         """No jobs, no drains: as at the start."""
         self.run("scancel", "--quiet", f"--user={getpass.getuser()}")
         until(lambda: not self.run("squeue", "-h", "-a"), "an empty queue")
+        until(self._rests, "idle nodes")
+
+    def _rests(self) -> bool:
         for node in self.nodes:
             if any(word in self.state(node) for word in ("DRAIN", "FAIL", "DOWN")):
-                self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-        until(lambda: all(self.state(node) == "IDLE" for node in self.nodes), "idle nodes")
+                # Slurm refuses it where the node has come back by itself meanwhile.
+                with suppress(AssertionError):
+                    self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        return all(self.state(node) == "IDLE" for node in self.nodes)
 
     def close(self) -> None:
         try:

@@ -39,5 +39,5 @@ def test_the_commands_of_the_readme_in_their_order(tmp_path: Path) -> None:
     plan = re.search(r"```\n(~  train.*?)```", readme, re.DOTALL)
     assert plan is not None
     assert plan[1] in done.stdout
-    assert "waiting for training-worker-2: 2 (root)" in done.stdout
+    assert "waiting for training-worker-2: 2 evaluate (root)" in done.stdout
     assert re.search(r"2  alloc slurm-worker-\[0-1\]\n", done.stdout), "the other job goes on"

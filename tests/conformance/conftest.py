@@ -72,6 +72,7 @@ def host_process(
     """One host for all tests, over the emulator."""
     directory = tmp_path_factory.mktemp("host")
     with running_host(directory, environment(emulator.server.url)) as host:
+        _look_up(lambda kind: StockVerbs(kind.lifecycle, host.stub))
         yield host
 
 
@@ -90,7 +91,14 @@ def plugin_process(
     """One process of the provider plugin for all tests, over the emulator."""
     directory = tmp_path_factory.mktemp("plugin")
     with running_plugin(directory, environment(emulator.server.url)) as plugin:
+        _look_up(lambda kind: PluginVerbs(kind.lifecycle, plugin.stub))
         yield plugin
+
+
+def _look_up(verbs: Callable[[Described], Verbs]) -> None:
+    """Lets a process look up what it will once, before the faults of a test keep it from it."""
+    for kind in MADE:
+        verbs(kind).check(kind.placed({"{base}": "f" * 32}).good)
 
 
 @pytest.fixture
