@@ -1,63 +1,22 @@
 """How people get on what a resource stands for: credentials, hosts to log in to, ports.
 
 Platforms tell it of their own resources; what writes files and runs commands knows no platform.
+What they tell ends up in a file of OpenSSH's, on a command line and in a browser: each part has
+the form that it needs there, or is not used.
 """
 
 import re
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-# What comes from a platform ends up in a file of OpenSSH's and on a command line.
-_HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._:-]*[A-Za-z0-9_.])?")
-_USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]*")
+from gpuform.schemas.visible import visible
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class Host(_Part):
-    """A machine to log in to by SSH."""
-
-    node: str = Field(description="Its name among its cluster's, in the platform's words.")
-    address: str = Field(default="", description="Its name or address in a network.")
-    port: int = Field(default=22, ge=1, le=65535, description="Port of its SSH server.")
-    user: str = Field(default="", description="Who logs in; empty: the platform does not say.")
-    role: Literal["worker", "login", "machine"] = Field(
-        default="worker", description="A worker of a cluster, Slurm's login node, or all there is."
-    )
-    because: str = Field(default="", description="Why one cannot log in to it now.")
-
-    @classmethod
-    def of(cls, node: str, address: str, *, user: str = "", because: str = "") -> "Host":
-        """A worker; an address that is none is not used."""
-        if not because and not is_host(address):
-            because = "the platform tells no address of it"
-        return cls(node=node, address=address, user=user, because=because)
-
-
-class Port(_Part):
-    """A port that is reached from outside."""
-
-    number: int = Field(description="The port inside the cluster.")
-    url: str = Field(description="Where it is from outside.")
-
-
-class Access(_Part):
-    """The ways to get on one resource."""
-
-    name: str = Field(description="Its name on the platform.")
-    kubeconfig: SecretStr | None = Field(
-        default=None, description="Credential for Kubernetes, as YAML."
-    )
-    no_kubeconfig: str = Field(default="", description="Why there is no credential.")
-    hosts: tuple[Host, ...] = Field(default=(), description="Machines to log in to.")
-    no_hosts: str = Field(default="", description="Why there are none.")
-    ports: tuple[Port, ...] = Field(default=(), description="Ports that are reached from outside.")
-    prefers: Literal["kubectl", "ssh", "slurm"] = Field(
-        default="ssh", description="How people mostly work on it."
-    )
+_HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._:-]{0,253}[A-Za-z0-9_.])?")
+_USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,254}")
+_URL: Final = re.compile(
+    r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?([/?#][!#$%&'()*+,./0-9:;=?@A-Z_a-z~-]*)?"
+)
 
 
 def is_host(text: str) -> bool:
@@ -68,3 +27,88 @@ def is_host(text: str) -> bool:
 def is_user(text: str) -> bool:
     """Whether it can stand as a user there."""
     return _USER.fullmatch(text) is not None
+
+
+def is_url(text: str) -> bool:
+    """Whether a browser takes it for the address of a page, and nothing else."""
+    return _URL.fullmatch(text) is not None
+
+
+def _address(text: str) -> str:
+    if text and not is_host(text):
+        raise ValueError("must be the name or the address of a host")
+    return text
+
+
+def _login(text: str) -> str:
+    if text and not is_user(text):
+        raise ValueError("must be a login name")
+    return text
+
+
+def _url(text: str) -> str:
+    if text and not is_url(text):
+        raise ValueError("must be the address of a page")
+    return text
+
+
+Shown = Annotated[str, AfterValidator(visible)]
+"""What is only shown: one line, in which nothing is hidden."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Host(_Part):
+    """A machine to log in to by SSH."""
+
+    node: Shown = Field(description="Its name among its cluster's, in the platform's words.")
+    address: Annotated[str, AfterValidator(_address)] = Field(
+        default="", description="Its name or address in a network."
+    )
+    port: int = Field(default=22, ge=1, le=65535, description="Port of its SSH server.")
+    user: Annotated[str, AfterValidator(_login)] = Field(
+        default="", description="Who logs in; empty: the platform does not say."
+    )
+    role: Literal["worker", "login", "machine"] = Field(
+        default="worker", description="A worker of a cluster, Slurm's login node, or all there is."
+    )
+    because: Shown = Field(default="", description="Why one cannot log in to it now.")
+
+    @classmethod
+    def of(cls, node: str, address: str, *, user: str = "", because: str = "") -> Self:
+        """A worker; an address that is none is not used."""
+        if not is_host(address):
+            address, because = "", because or "the platform tells no address of it"
+        return cls(node=node, address=address, user=user, because=because)
+
+
+class Port(_Part):
+    """A port that is reached from outside."""
+
+    number: int = Field(description="The port inside the cluster.")
+    url: Annotated[str, AfterValidator(_url)] = Field(
+        description="Where it is from outside; empty: the platform tells no address of a page."
+    )
+
+    @classmethod
+    def of(cls, number: int, url: str) -> Self:
+        """An address that is none is not used."""
+        return cls(number=number, url=url if is_url(url) else "")
+
+
+class Access(_Part):
+    """The ways to get on one resource."""
+
+    name: Shown = Field(description="Its name on the platform.")
+    kubeconfig: SecretStr | None = Field(
+        default=None, description="Credential for Kubernetes, as YAML."
+    )
+    no_kubeconfig: Shown = Field(default="", description="Why there is no credential.")
+    hosts: tuple[Host, ...] = Field(default=(), description="Machines to log in to.")
+    no_hosts: Shown = Field(default="", description="Why there are none.")
+    ports: tuple[Port, ...] = Field(default=(), description="Ports that are reached from outside.")
+    prefers: Literal["kubectl", "ssh", "slurm"] = Field(
+        default="ssh", description="How people mostly work on it."
+    )

@@ -42,6 +42,7 @@ class Expense(_Part):
         default="", description="Who says so: the platform, or file:line:column of a price."
     )
     because: str = Field(default="", description="Why the cost is not known.")
+    outlives: bool = Field(default=False, description="It stays when the resource is deleted.")
 
     def __str__(self) -> str:
         """`16 H100_SXM GPUs, on_demand`; `5 TiB`."""
@@ -67,6 +68,9 @@ class Footprint(_Part):
     )
     running: bool = Field(default=False, description="Whether it was last seen running.")
     reserved: bool = Field(default=False, description="Whether it is prepaid.")
+    paid_until: str = Field(
+        default="", description="Until when it is prepaid, in UTC; empty: nobody tells."
+    )
     unknown: tuple[str, ...] = Field(
         default=(), description="Names of the facts above that are known after apply only."
     )

@@ -67,7 +67,8 @@ class GateInputs(InputModel):
     max_hourly_cost: MaxCostInputs | None = Field(
         default=None,
         description="The most that an hour of the whole stack may cost once the plan is applied. "
-        "A plan that makes it cheaper passes; one with unknown costs does not.",
+        "A plan that makes it cheaper or only lowers capacity passes; one that makes something "
+        "grow does not pass with unknown costs.",
         examples=[{"amount": 120, "currency": "USD"}],
     )
     required_tags: list[str] | None = Field(

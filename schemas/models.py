@@ -84,6 +84,22 @@ class WireModel(BaseModel):
         return data
 
 
+class WireList(WireModel):
+    """An answer that is a list: what the document promises is there, or it is another's answer.
+
+    A null in its place is an empty list.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        promised = {name for name, each in cls.model_fields.items() if each.is_required()}
+        empty = {name: () for name in promised if name in data and data[name] is None}
+        return {**{k: value for k, value in data.items() if value is not None}, **empty}
+
+
 class OutputModel(BaseModel):
     """What a resource gives out beside the echo of its inputs. ``ready`` alone decides."""
 

@@ -1,4 +1,4 @@
-"""What people have to know of a resource though nothing of it changes: ends, and lack of credit."""
+"""What people have to know beside what changes: ends, lack of credit, what is left, use."""
 
 from enum import StrEnum
 
@@ -10,6 +10,9 @@ class NoticeKind(StrEnum):
 
     EXPIRY = "expiry"
     CREDIT = "credit"
+    SELECTION = "selection"
+    USE = "use"
+    RENAMED = "renamed"
 
 
 class Notice(BaseModel):
@@ -17,7 +20,9 @@ class Notice(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: NoticeKind = Field(description="What it is about: expiry or credit.")
+    kind: NoticeKind = Field(
+        description="What it is about: expiry, credit, selection, use or renamed."
+    )
     text: str = Field(description="What there is to know, and what to do.")
     at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")
     urn: str = Field(default="", description="URN of the resource.")

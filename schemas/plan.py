@@ -129,6 +129,12 @@ class ResourceChange(_PlanModel):
     after: Footprint | None = Field(
         default=None, description="What it will take up; null where nothing is told of it."
     )
+    retained: bool = Field(
+        default=False, description="Its object stays on the platform, and is the stack's no more."
+    )
+    in_use: str = Field(
+        default="", description="What its platform says of its use now, where something of it goes."
+    )
     leaving: Leaving | None = Field(
         default=None,
         description="The nodes that an update takes away, and the jobs on them; null where there "
@@ -237,6 +243,9 @@ class Plan(_PlanModel):
     stack: str = Field(description="Name of the stack.")
     operation: Literal["update", "refresh", "destroy", "expire"] = Field(
         default="update", description="What was planned: `up` plans an update."
+    )
+    emulated: bool = Field(
+        default=False, description="Whether the stack lives on the emulator: nothing of it is real."
     )
     made_at: str = Field(default="", description="When, in UTC: 2026-03-01T08:00:00Z.")
     made_by: str = Field(default="", description="Which release made it: gpuform 0.1.0.")

@@ -212,6 +212,12 @@ class ConfigInputs(InputModel):
         description="The value of stacks that set none; without it they have to.",
         examples=[16],
     )
+    emulator_default: Any = Field(
+        default=None,
+        description="The value of stacks that set none, on the emulator alone: stacks on real "
+        "platforms have to set one.",
+        examples=["Only4Tests!"],
+    )
     description: str | None = Field(
         default=None, description="What it is for.", examples=["GPUs to train on."]
     )
@@ -240,6 +246,11 @@ class ConfigInputs(InputModel):
         examples=["[a-z][a-z0-9-]*"],
     )
 
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        if "default" in values and "emulator_default" in values:
+            yield Problem("emulator_default", "leave it out, or default: that holds everywhere")
+
 
 class EntryInputs(InputModel):
     """What an entry of any section has beside the properties of its kind and platform."""
@@ -265,14 +276,62 @@ class EntryInputs(InputModel):
     )
 
 
+class _Module(InputModel):
+    file: str = Field(
+        description="The module: a topology file with `inputs` and `outputs`, relative to this "
+        "file.",
+        examples=["pool.yaml"],
+    )
+    name: str = Field(
+        description="What the names of its resources begin with: NAME-ENTRY, or NAME-KEY-ENTRY "
+        "with `for_each`. Another name means other resources.",
+        examples=["train"],
+    )
+    for_each: Any = Field(
+        default=None,
+        description="As in an entry: one instance of the module for each, called NAME-KEY.",
+        examples=[{"a": "us-central-8", "b": "us-central-4"}],
+    )
+    when: Any = Field(
+        default=None,
+        description="As in an entry: whether the module is there at all.",
+        examples=["{{ config.gpus > 0 }}"],
+    )
+
+
+# As `import` above: a word of Python.
+_WITH: Any = {
+    "with": (
+        dict[str, Any] | None,
+        Field(
+            default=None,
+            description="The values of its inputs, which may be expressions. Null is not given.",
+            examples=[{"gpus": 16, "region": "{{ each.value }}"}],
+        ),
+    )
+}
+ModuleInputs: type[InputModel] = create_model(
+    "ModuleInputs",
+    __base__=_Module,
+    __doc__="A module file in `include`, with the values of its inputs.",
+    **_WITH,
+)
+
+
 class TopologyInputs(InputModel):
     """A topology file, but for its sections."""
 
-    include: list[str] | None = Field(
+    include: list[Any] | None = Field(
         default=None,
-        description="Other topology files, whose contents count as if they were in this one; "
-        "relative to it.",
-        examples=[["volumes.yaml"]],
+        description="Other topology files, relative to this one. A path alone: its contents count "
+        "as if they were in this file. An object: an instance of a module, with names and inputs "
+        "of its own.",
+        examples=[["volumes.yaml"], [{"file": "pool.yaml", "name": "train", "with": {"gpus": 16}}]],
+    )
+    inputs: dict[str, ConfigInputs] | None = Field(
+        default=None,
+        description="Of a module file: the values that it is given, `{{ inputs.NAME }}`.",
+        examples=[{"gpus": {"type": "integer", "multiple_of": 8}}],
     )
     config: dict[str, ConfigInputs] | None = Field(
         default=None,
@@ -292,6 +351,7 @@ class TopologyInputs(InputModel):
     )
     outputs: dict[str, Any] | None = Field(
         default=None,
-        description="What the stack tells: `gpuform stack output`.",
+        description="What the stack tells: `gpuform stack output`. Of a module file: what "
+        "`{{ modules.NAME.OUTPUT }}` is where it is included.",
         examples=[{"kubeconfig": "{{ clusters.train.kube_config }}"}],
     )

@@ -20,6 +20,7 @@ from gpuform.schemas.aios.parts import (
     TotalVcpusInputs,
 )
 from gpuform.schemas.aios.totals import total_problems, whole_node, with_totals
+from gpuform.schemas.ids import Id, Line
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import Default, Immutable, Local, Refers, Unordered, WriteOnly
 
@@ -35,7 +36,7 @@ def _segment(text: str) -> str:
     return text
 
 
-ClusterId = Annotated[str, AfterValidator(_segment)]
+ClusterId = Annotated[Id, AfterValidator(_segment)]
 
 
 class ClusterInputs(InputModel):
@@ -152,7 +153,7 @@ class _OneInputs(InputModel):
         description="Id of the cluster that the node belongs to.",
         examples=["{{ clusters.west.id }}", "cluster-west-vision-001"],
     )
-    node_id: Annotated[str, Immutable] = Field(
+    node_id: Annotated[Line, Immutable] = Field(
         min_length=1, description="Id of the node in the cluster.", examples=["node-1"]
     )
 

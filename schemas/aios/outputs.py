@@ -20,6 +20,9 @@ class UrlMapOutputs(BaseModel):
 class ClusterOutputs(OutputModel):
     """A record of the registry; that it is there says nothing of the hardware."""
 
+    object_id: str | None = Field(
+        default=None, description="Mongo's id of this very record; people choose the other one."
+    )
     status: str | None = Field(default=None, description="Status, in the registry's words.")
     url_map: UrlMapOutputs | None = Field(
         default=None, description="URLs of the cluster's services, filled in by the system."
@@ -28,3 +31,7 @@ class ClusterOutputs(OutputModel):
 
 class GpuNodeOutputs(OutputModel):
     """An entry of a cluster's record."""
+
+    object_id: str | None = Field(
+        default=None, description="Mongo's id of this very entry; people choose the other one."
+    )

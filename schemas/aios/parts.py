@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field
 
 from gpuform.schemas.aios.totals import gpu_problems
+from gpuform.schemas.ids import Line
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import Default, KeyedBy, Unordered
 
@@ -101,7 +102,7 @@ class HardwareInputs(InputModel):
 class _NamedInputs(InputModel):
     """Here, so that the id comes first."""
 
-    id: str = Field(
+    id: Line = Field(
         min_length=1, description="Id of the node in this cluster.", examples=["node-1"]
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from gpuform.schemas.ids import Id, Line
 from gpuform.schemas.models import WireModel
 
 Number = int | float
@@ -64,7 +65,7 @@ class Network(AiosModel):
 class Node(AiosModel):
     """An entry of `nodes.nodeData`."""
 
-    id: str = ""
+    id: Line = ""
     gpus: NodeGpus | None = None
     vcpus: Vcpus | None = None
     memory: Number | None = None
@@ -113,7 +114,7 @@ class ClusterMetadata(AiosModel):
 class Cluster(AiosModel):
     """A cluster's record. What Mongo adds beside `_id` (`__v`) is of no use."""
 
-    id: str
+    id: Id
     region_id: str | None = None
     status: str | None = None
     nodes: Nodes = Nodes()
@@ -137,7 +138,7 @@ class Cluster(AiosModel):
 class Written(AiosModel):
     """A cluster's record, of which only the id is of interest."""
 
-    id: str
+    id: Id
 
 
 class Parsed(AiosModel):
@@ -157,6 +158,11 @@ class Parsed(AiosModel):
 
 class Deleted(AiosModel):
     message: str = ""
+
+
+def own_id(object_id: object) -> str | None:
+    """Mongo's id as text; None for anything else."""
+    return object_id if isinstance(object_id, str) and object_id else None
 
 
 def moment_of(object_id: object) -> float | None:

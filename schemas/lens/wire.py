@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from gpuform.schemas.models import WireModel
+from gpuform.schemas.models import WireList, WireModel
 
 
 def repaired(text: object) -> object:
@@ -82,10 +82,10 @@ class Consumer(LensModel):
     source: str = ""
 
 
-class ConsumerPage(LensModel):
+class ConsumerPage(WireList, LensModel):
     """`total` counts those on all pages."""
 
-    data: tuple[Consumer, ...] = ()
+    data: tuple[Consumer, ...]
     total: int = 0
 
 

@@ -4,9 +4,12 @@ Only ids are required: the document's tables of schemas are lost, its examples r
 times are text as sent; `statuses.py` and `moments.py` say what they mean.
 """
 
-from pydantic import AliasChoices, ConfigDict, Field, SecretStr
+from typing import Annotated
 
-from gpuform.schemas.models import WireModel
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, SecretStr
+
+from gpuform.schemas.ids import Id, Line, checked_id
+from gpuform.schemas.models import WireList, WireModel
 
 
 class ScpModel(WireModel):
@@ -24,13 +27,13 @@ class GpuNode(ScpModel):
     fabric has not appeared.
     """
 
-    id: str
+    id: Id
     account_id: str = ""
-    gpu_node_name: str = ""
+    gpu_node_name: Line = ""
     state: str = ""
-    cluster_fabric_id: str | None = None
-    cluster_fabric_name: str = ""
-    node_pool_id: str = ""
+    cluster_fabric_id: Id | None = None
+    cluster_fabric_name: Line = ""
+    node_pool_id: Line = ""
     image_id: str = ""
     image_version: str = ""
     os_type: str = ""
@@ -53,18 +56,18 @@ class GpuNode(ScpModel):
     modified_by: str = ""
 
 
-class GpuNodeList(ScpModel):
+class GpuNodeList(WireList, ScpModel):
     """`count` is the number of all nodes that pass the filters, not of those on the page."""
 
     count: int = 0
-    gpu_nodes: tuple[GpuNode, ...] = ()
+    gpu_nodes: tuple[GpuNode, ...]
 
 
 class FabricMember(ScpModel):
     """A node as its fabric shows it."""
 
-    gpu_node_id: str
-    gpu_node_name: str = ""
+    gpu_node_id: Id
+    gpu_node_name: Line = ""
     policy_ip: str | None = None
     product_type_id: str = ""
     server_type: str = ""
@@ -74,12 +77,12 @@ class FabricMember(ScpModel):
 class ClusterFabric(ScpModel):
     """SCP reference, 'Show Cluster Fabric'. `cluster_name` is its cluster_fabric_name."""
 
-    id: str
+    id: Id
     account_id: str = ""
-    cluster_name: str = ""
+    cluster_name: Line = ""
     description: str = ""
     state: str = ""
-    node_pool_id: str = ""
+    node_pool_id: Line = ""
     region_id: str = ""
     server_type: str = ""
     product_id: str = ""
@@ -92,17 +95,17 @@ class ClusterFabric(ScpModel):
     modified_by: str = ""
 
 
-class ClusterFabricList(ScpModel):
+class ClusterFabricList(WireList, ScpModel):
     """`count` as in GpuNodeList."""
 
     count: int = 0
-    cluster_fabrics: tuple[ClusterFabric, ...] = ()
+    cluster_fabrics: tuple[ClusterFabric, ...]
 
 
 class Image(ScpModel):
     """SCP reference, 'List GPU Node images'."""
 
-    id: str
+    id: Id
     name: str = ""
     os_distro: str = ""
     scp_os_version: str = ""
@@ -111,8 +114,8 @@ class Image(ScpModel):
     created_at: str | None = None
 
 
-class ImageList(ScpModel):
-    images: tuple[Image, ...] = ()
+class ImageList(WireList, ScpModel):
+    images: tuple[Image, ...]
 
 
 class ProductAttributes(ScpModel):
@@ -130,7 +133,7 @@ class ProductAttributes(ScpModel):
 class Product(ScpModel):
     """SCP reference, 'List GPU Node products': a type of server; a create has its `id`."""
 
-    id: str
+    id: Id
     name: str = ""
     type: str = ""
     state: str = ""
@@ -142,8 +145,8 @@ class Product(ScpModel):
     modified_by: str = ""
 
 
-class ProductList(ScpModel):
-    products: tuple[Product, ...] = ()
+class ProductList(WireList, ScpModel):
+    products: tuple[Product, ...]
 
 
 class PoolFabric(ScpModel):
@@ -153,25 +156,35 @@ class PoolFabric(ScpModel):
     fabric beside them.
     """
 
-    cluster_fabric_id: str = Field(
+    cluster_fabric_id: Line = Field(
         default="", validation_alias=AliasChoices("cluster_fabric_id", "id")
     )
-    cluster_fabric_name: str = Field(
+    cluster_fabric_name: Line = Field(
         default="", validation_alias=AliasChoices("cluster_fabric_name", "cluster_name")
     )
-    node_pool_id: str = ""
+    node_pool_id: Line = ""
 
 
 class VendorPool(ScpModel):
     """SCP reference, 'List node pools': the vendor owns it, nobody can create one."""
 
-    node_pool_id: str
+    node_pool_id: Id
     cluster_fabric_details: tuple[PoolFabric, ...] = ()
 
 
-class VendorPoolList(ScpModel):
+class VendorPoolList(WireList, ScpModel):
     count: int = 0
-    node_pools: tuple[VendorPool, ...] = ()
+    node_pools: tuple[VendorPool, ...]
+
+
+def _ids(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _checked_ids(text: str) -> str:
+    for id_ in _ids(text):
+        checked_id(id_)
+    return text
 
 
 class AsyncAnswer(ScpModel):
@@ -182,16 +195,15 @@ class AsyncAnswer(ScpModel):
 
     account_id: str = ""
     request_id: str = ""
-    resource_id: str = ""
+    resource_id: Annotated[str, AfterValidator(_checked_ids)] = ""
 
     @property
     def node_ids(self) -> list[str]:
         """The ids of a create's answer, each once."""
-        ids = (part.strip() for part in self.resource_id.split(","))
-        return list(dict.fromkeys(filter(None, ids)))
+        return list(dict.fromkeys(_ids(self.resource_id)))
 
 
 class NodeAnswer(ScpModel):
     """A request about one node that was accepted, or done."""
 
-    gpu_node_id: str = ""
+    gpu_node_id: Line = ""

@@ -7,7 +7,8 @@ broken, as it came. The values of the environment are kept out of every message:
 
 from pydantic import Field, SecretStr
 
-from gpuform.schemas.models import WireModel
+from gpuform.schemas.ids import Id, Line
+from gpuform.schemas.models import WireList, WireModel
 
 Number = int | float
 
@@ -37,14 +38,14 @@ class Configuration(WireModel):
 
 
 class ProjectInfo(WireModel):
-    project_id: str | None = None
+    project_id: Line | None = None
     project_name: str | None = None
     owner_id: str | None = None
     owner_email: str | None = None
 
 
 class TemplateInfo(WireModel):
-    template_id: str | None = None
+    template_id: Line | None = None
     template_name: str | None = None
     template_version: str | None = None
     docker_image: str | None = None
@@ -179,7 +180,7 @@ class StorageVolume(WireModel):
 
 
 class Snapshot(WireModel):
-    id: str = ""
+    id: Line = ""
     name: str | None = None
     size_gb: Number | None = None
     created_at: str | None = None
@@ -217,8 +218,8 @@ class AutoTerminate(WireModel):
 class Cluster(WireModel):
     """A cluster. A part that an answer leaves out, as a list may, is None."""
 
-    id: str
-    name: str = ""
+    id: Id
+    name: Line = ""
     description: str | None = None
     status: str = ""
     status_details: StatusDetails = StatusDetails()
@@ -247,7 +248,7 @@ class Cluster(WireModel):
 class Meta(WireModel):
     """About the answer: ``data_freshness_seconds`` is how old its data is."""
 
-    request_id: str | None = None
+    request_id: Line | None = None
     response_time_ms: Number | None = None
     cache_hit: bool = False
     data_freshness_seconds: Number = 0
@@ -266,8 +267,8 @@ class Pagination(WireModel):
     total_pages: int = 1
 
 
-class ClusterPage(WireModel):
-    clusters: tuple[Cluster, ...] = ()
+class ClusterPage(WireList):
+    clusters: tuple[Cluster, ...]
     pagination: Pagination = Pagination()
 
 

@@ -2,13 +2,14 @@
 
 from pydantic import Field
 
+from gpuform.schemas.ids import Id, Line
 from gpuform.schemas.models import WireModel
 
 
 class ClaimMetadata(WireModel):
-    name: str
-    namespace: str
-    uid: str
+    name: Id
+    namespace: Id
+    uid: Id
     created_at: str | None = Field(default=None, alias="creationTimestamp")
     deleted_at: str | None = Field(default=None, alias="deletionTimestamp")
     annotations: dict[str, str] = Field(default_factory=dict)
@@ -22,7 +23,7 @@ class ClaimResources(WireModel):
 class ClaimSpec(WireModel):
     access_modes: tuple[str, ...] = Field(default=(), alias="accessModes")
     resources: ClaimResources = ClaimResources()
-    volume_name: str | None = Field(default=None, alias="volumeName")
+    volume_name: Line | None = Field(default=None, alias="volumeName")
     storage_class_name: str | None = Field(default=None, alias="storageClassName")
 
 

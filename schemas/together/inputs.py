@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuform.schemas.ids import Line
 from gpuform.schemas.lifetime import Expires, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import (
@@ -63,7 +64,7 @@ class SharedVolumeInputs(InputModel):
 
     retired_names: ClassVar[Mapping[str, str]] = {"name": "volume_name"}
 
-    volume_name: Annotated[str, Immutable] = Field(
+    volume_name: Annotated[Line, Immutable] = Field(
         min_length=1,
         description="Name of the volume; Kubernetes claims bind to it by this name.",
         examples=["training-data"],
@@ -108,7 +109,7 @@ class ClusterInputs(InputModel):
         "remove it, declare expires or ttl, or use tensorone.Cluster, scp.NodePool or scp.GpuNode"
     }
 
-    cluster_name: Annotated[str, Immutable] = Field(
+    cluster_name: Annotated[Line, Immutable] = Field(
         min_length=1, description="Name of the cluster.", examples=["training"]
     )
     region: Annotated[str, Immutable, ShownAs("placed_region")] = Field(

@@ -6,7 +6,8 @@ servers send values that no enumeration has ("Scheduled"); the known ones are in
 
 from pydantic import Field, SecretStr
 
-from gpuform.schemas.models import WireModel
+from gpuform.schemas.ids import Id, Line
+from gpuform.schemas.models import WireList, WireModel
 
 
 class PhaseTransition(WireModel):
@@ -18,8 +19,8 @@ class Remediation(WireModel):
     """A repair of a node's machine."""
 
     id: str = ""
-    cluster_id: str = ""
-    instance_id: str = ""
+    cluster_id: Line = ""
+    instance_id: Line = ""
     instance_name: str | None = None
     mode: str = ""
     state: str = ""
@@ -37,8 +38,8 @@ class Remediation(WireModel):
 
 
 class ControlPlaneNode(WireModel):
-    node_id: str = ""
-    host_name: str = ""
+    node_id: Line = ""
+    host_name: Line = ""
     status: str = ""
     num_cpu_cores: int = 0
     memory_gib: float = 0
@@ -50,16 +51,16 @@ class ControlPlaneNode(WireModel):
 class GpuWorkerNode(WireModel):
     """A machine with GPUs; ``deleted_at`` is set for those that have left only."""
 
-    node_id: str = ""
-    node_name: str | None = None
-    host_name: str = ""
+    node_id: Line = ""
+    node_name: Line | None = None
+    host_name: Line = ""
     status: str = ""
     num_gpus: int = 0
     num_cpu_cores: int = 0
     memory_gib: float = 0
     networks: tuple[str, ...] = ()
     phase_transitions: tuple[PhaseTransition, ...] = ()
-    instance_id: str | None = None
+    instance_id: Line | None = None
     public_ipv4: str | None = None
     marked_for_deletion: bool | None = None
     auto_remediation_enabled: bool | None = None
@@ -69,13 +70,13 @@ class GpuWorkerNode(WireModel):
     ib_hca_type: str | None = None
     nvswitch_count: int | None = None
     nvswitch_type: str | None = None
-    slurm_worker_hostname: str | None = None
+    slurm_worker_hostname: Line | None = None
     deleted_at: str | None = None
 
 
 class NodeLifecycleEvent(WireModel):
     message: str = ""
-    node_id: str = ""
+    node_id: Line = ""
     reason: str = ""
     timestamp: str = ""
 
@@ -83,8 +84,8 @@ class NodeLifecycleEvent(WireModel):
 class Volume(WireModel):
     """A shared volume; the API never says in which region it is."""
 
-    volume_id: str
-    volume_name: str = ""
+    volume_id: Id
+    volume_name: Line = ""
     size_tib: int = 0
     status: str = ""
 
@@ -144,8 +145,8 @@ class OidcConfig(WireModel):
 class Cluster(WireModel):
     """A GPU cluster. ``kube_config`` is base64, and empty until the control plane exists."""
 
-    cluster_id: str
-    cluster_name: str = ""
+    cluster_id: Id
+    cluster_name: Line = ""
     cluster_type: str = ""
     region: str = ""
     gpu_type: str = ""
@@ -156,7 +157,7 @@ class Cluster(WireModel):
     driver_version: str = Field(default="", description="The pair as older servers send it.")
     nvidia_driver_version_id: str | None = None
     status: str = ""
-    project_id: str = ""
+    project_id: Line = ""
     kube_config: SecretStr = SecretStr("")
     control_plane_nodes: tuple[ControlPlaneNode, ...] = ()
     gpu_worker_nodes: tuple[GpuWorkerNode, ...] = ()
@@ -170,7 +171,7 @@ class Cluster(WireModel):
     num_capacity_pool_gpus: int | None = None
     desired_preemptible_gpus: int | None = None
     allocated_preemptible_gpus: int = 0
-    capacity_pool_id: str | None = None
+    capacity_pool_id: Line | None = None
     control_plane_ready: bool | None = None
     duration_hours: int | None = None
     created_at: str | None = None
@@ -182,7 +183,7 @@ class Cluster(WireModel):
     install_traefik: bool | None = None
     slurm_shm_size_gib: int | None = None
     os_image: str | None = None
-    machine_cluster_id: str | None = None
+    machine_cluster_id: Line | None = None
     is_in_substrate: bool | None = None
     ums_org_id: str | None = None
     ums_project_id: str | None = None
@@ -200,25 +201,25 @@ class DriverVersion(WireModel):
 class Region(WireModel):
     """What a region supports, which says nothing about what is free there."""
 
-    name: str
+    name: Id
     supported_instance_types: tuple[str, ...] = ()
     driver_versions: tuple[DriverVersion, ...] = ()
 
 
-class ClusterList(WireModel):
-    clusters: tuple[Cluster, ...] = ()
+class ClusterList(WireList):
+    clusters: tuple[Cluster, ...]
 
 
-class VolumeList(WireModel):
-    volumes: tuple[Volume, ...] = ()
+class VolumeList(WireList):
+    volumes: tuple[Volume, ...]
 
 
-class RegionList(WireModel):
-    regions: tuple[Region, ...] = ()
+class RegionList(WireList):
+    regions: tuple[Region, ...]
 
 
 class ClusterDeleted(WireModel):
-    cluster_id: str = ""
+    cluster_id: Line = ""
 
 
 class VolumeDeleted(WireModel):

@@ -1,0 +1,47 @@
+"""Text of others made harmless: what cannot be seen is written out, what is too long is cut."""
+
+import re
+import unicodedata
+from typing import Final
+
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Controls, direction marks, half surrogates, line separators: they are seen nowhere, or move
+what is seen."""
+
+HIDDEN: Final = _UNSEEN | {"Co", "Cn"}
+"""And what no font shows, or another one in each."""
+
+_NOT_ASCII: Final = re.compile(r"[^ -~]")
+_NOT_ASCII_LINES: Final = re.compile(r"[^ -~\t\n]")
+
+
+def visible(text: str) -> str:
+    """One line, in which every character that cannot be seen stands as its escape."""
+    return text if text.isascii() and text.isprintable() else _NOT_ASCII.sub(_shown, text)
+
+
+def visible_lines(text: str) -> str:
+    """The same on as many lines as the text has, with its tabulators."""
+    return _NOT_ASCII_LINES.sub(_shown, text)
+
+
+def is_seen(text: str) -> bool:
+    """Whether it is one line in which nothing is hidden and nothing moves what is seen."""
+    return all(unicodedata.category(each) not in _UNSEEN for each in text)
+
+
+def shortened(text: str, length: int) -> str:
+    """The text, or its beginning and how long it was; never longer than `length`."""
+    if len(text) <= length:
+        return text
+    ending = f"... ({len(text):,} characters)"
+    return text[: max(0, length - len(ending))] + ending
+
+
+def _shown(found: re.Match[str]) -> str:
+    character = found[0]
+    if unicodedata.category(character) not in HIDDEN:
+        return character
+    known = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    code = ord(character)
+    return known.get(character) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
