@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from gpuform.providers.call import Call
 from gpuform.providers.permissions import Permission
-from gpuform.providers.plugin.configuration import plugin_key
+from gpuform.providers.plugin.configuration import SETTINGS, plugin_key
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 
@@ -74,6 +74,11 @@ class Settings:
         if not found and config_key:
             found = self.config(config_key) or self.config(plugin_key(config_key))
         return found or None
+
+    def secrets(self) -> list[str]:
+        """Every key and token of them, whatever the platform."""
+        found = (self.value(each.variable, each.config) for each in SETTINGS if each.secret)
+        return [each for each in found if each]
 
 
 _looking_up: ContextVar[Settings | None] = ContextVar("gpuform_looking_up", default=None)

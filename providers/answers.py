@@ -1,16 +1,17 @@
 """What a platform's error answer says, as one of our errors: short, and never with a secret."""
 
 import email.utils
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuform.providers.call import current_call
 from gpuform.providers.errors import (
     ApiError,
     AuthError,
     Conflict,
+    ForeignAnswer,
     InvalidRequest,
     NoCredit,
     NotFound,
@@ -19,13 +20,16 @@ from gpuform.providers.errors import (
     RateLimited,
     ServerError,
 )
+from gpuform.providers.redaction import Redactor, texts_in, without_request
+from gpuform.schemas.visible import visible
 
 if TYPE_CHECKING:
     import httpx
 
 LONGEST_MESSAGE = 300
-SHORTEST_SECRET = 4
-"""Characters of a line, below which it may be found anywhere and tells nothing."""
+LONGEST_READ = 10_000
+"""Characters of a message that are looked at for what is to be hidden: the rest is not told."""
+_MEDIA_TYPE: Final = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,60}")
 
 _CLASSES: dict[int, type[ApiError]] = {
     400: InvalidRequest,
@@ -49,7 +53,8 @@ class ErrorAnswers:
     bodies whose values, or the values in whose objects, are such; `hints` say by status what to do,
     `hint_of` by the answer; `request_id_of` finds the platform's name for the request where no
     header has it; `is_capacity` tells from status and message that the platform has no free
-    capacity.
+    capacity; `says_gone` tells from the body of a 404 that it is the platform's own, about an
+    object that there is not. Without it no 404 is believed.
     """
 
     platform: str
@@ -59,6 +64,7 @@ class ErrorAnswers:
     hint_of: "Callable[[httpx.Response], str | None]" = lambda _response: None
     request_id_of: "Callable[[httpx.Response], str | None]" = lambda _response: None
     is_capacity: Callable[[int, str], bool] = lambda _status, _message: False
+    says_gone: Callable[[Mapping[str, Any]], bool] = lambda _body: False
 
     def error_of(
         self,
@@ -73,30 +79,64 @@ class ErrorAnswers:
         """
         status = response.status_code
         said, code = _said(response)
-        said = _redacted(said, self._secrets_in(body))
+        said = said[:LONGEST_READ]
         kind = _CLASSES.get(status, ServerError if status >= 500 else ApiError)
-        if self.is_capacity(status, said):
+        is_out = self.is_capacity(status, said)
+        said = _shortened(self.redacted(without_request(said, body or {}), body))
+        if kind is NotFound and not self._is_gone(response):
+            return foreign(self.platform, response, method, path, said)
+        if is_out:
             kind = OutOfCapacity
-        said = _shortened(said)
         headers = response.headers
+        request_id = next(filter(None, map(headers.get, _REQUEST_ID_HEADERS)), None)
+        request_id = request_id or self.request_id_of(response)
+        hint = self.hint_of(response) or self.hints.get(status)
         error = kind(
             f"{self.platform}: {method} {path} answered {status}" + (f": {said}" if said else ""),
             method=method,
             path=path,
             status=status,
-            code=code,
-            request_id=next(filter(None, map(headers.get, _REQUEST_ID_HEADERS)), None)
-            or self.request_id_of(response),
-            hint=self.hint_of(response) or self.hints.get(status),
+            code=code and self.redacted(code, body),
+            request_id=request_id and self.redacted(request_id, body),
+            hint=hint and self.redacted(hint, body),
         )
         if isinstance(error, RateLimited | ServerError):
             error.retry_after = retry_after(headers.get("retry-after"))
         return error
 
-    def _secrets_in(self, body: Mapping[str, Any] | None) -> list[str]:
-        sent = [body.get(name) for name in self.secret_members] if body else []
-        values = (each.values() if isinstance(each, Mapping) else (each,) for each in sent)
-        return [*self.secrets, *(each for each in chain(*values) if isinstance(each, str))]
+    def redacted(self, text: str, body: Mapping[str, Any] | None = None) -> str:
+        """A text of the platform without what is secret, of the request to which it says it, too.
+
+        Nor has it what the current call hides.
+        """
+        sent = [(body or {}).get(name) for name in self.secret_members]
+        return Redactor([*self.secrets, *texts_in(sent), *current_call().secrets]).redact(text)
+
+    def _is_gone(self, response: "httpx.Response") -> bool:
+        try:
+            body = response.json()
+        except ValueError:
+            return False
+        return isinstance(body, dict) and self.says_gone(body)
+
+
+def foreign(
+    platform: str, response: "httpx.Response", method: str, path: str, said: str = ""
+) -> ForeignAnswer:
+    """The error of an answer that is not in the platform's form; `said` is without secrets."""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip()
+    form = kind if _MEDIA_TYPE.fullmatch(kind) else "nothing"
+    status = response.status_code
+    what = "its own error document" if status >= 400 else "the form of its answers"
+    said = f" ({_shortened(said)})" if said else ""
+    return ForeignAnswer(
+        f"{platform}: {method} {path} answered {status} with {form}{said}, which is not {what}",
+        method=method,
+        path=path,
+        status=status,
+        hint=f"somebody else answers at {response.url.host}, so this says nothing of any object "
+        f"and nothing is forgotten: check the base URL of {platform}, and the proxy on the way",
+    )
 
 
 def retry_after(header: str | None) -> float | None:
@@ -160,16 +200,6 @@ def _details(errors: list[Any]) -> tuple[str, str | None]:
     return "; ".join(texts), next(iter(codes), None)
 
 
-def _redacted(text: str, secrets: Iterable[str]) -> str:
-    """Without the secrets, and without any line of one that has several."""
-    for secret in secrets:
-        lines = [line.strip() for line in secret.splitlines()]
-        for hidden in (secret, *(line for line in lines if len(line) >= SHORTEST_SECRET)):
-            if hidden:
-                text = text.replace(hidden, "[secret]")
-    return text
-
-
 def _shortened(text: str) -> str:
-    line = " ".join(text.split())
+    line = visible(" ".join(text.split()))
     return line if len(line) <= LONGEST_MESSAGE else f"{line[:LONGEST_MESSAGE]}..."

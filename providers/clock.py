@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from gpuform.providers.errors import Unreachable
-from gpuform.providers.transport import mounted
+from gpuform.providers.transport import mounted, needs_authorities
 
 if TYPE_CHECKING:
     import httpx
@@ -17,7 +17,9 @@ ATTEMPTS = 3
 
 
 class Clock(Protocol):
-    """Tells the time and waits."""
+    """Tells the time and waits. `is_platforms`: the platform's own clock is this one."""
+
+    is_platforms: bool
 
     def now(self) -> float:
         """Unix time in seconds."""
@@ -31,6 +33,8 @@ class Clock(Protocol):
 
 class SystemClock:
     """The machine's clock."""
+
+    is_platforms = False
 
     def now(self) -> float:
         """Unix time in seconds."""
@@ -48,6 +52,8 @@ class EmulatorClock:
     `now` is the time of the last answer. A sleep asks for a point in time, not for a step, so
     that many waiters that sleep alike move the clock once.
     """
+
+    is_platforms = True
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/") + "/_emulator/clock"
@@ -104,7 +110,10 @@ class EmulatorClock:
         with self._lock:
             if self._client is None:
                 self._client = httpx.Client(
-                    transport=mounted(self._url), timeout=30.0, trust_env=False
+                    transport=mounted(self._url),
+                    timeout=30.0,
+                    trust_env=False,
+                    verify=needs_authorities(self._url),
                 )
             return self._client
 

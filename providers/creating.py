@@ -1,10 +1,12 @@
 """Create exactly once: the flow that neither loses an object nor takes one that is not ours.
 
-1. List the objects of that name. An intent of an earlier attempt of this resource: its object is
-   the id it recorded, else the only new one; that one is adopted and nothing is sent.
-2. Without such an intent, an object of that name is somebody's: NameTaken.
-3. Write the intent, send once. A definite refusal removes the intent. After an unknown outcome
-   list again: the only new object is ours; otherwise the intent stays for the next attempt.
+1. An intent of an earlier attempt of this resource is settled first: what it made is found by the
+   id that it has, else by `evidence`, and nothing is sent. While the settle time since
+   its request runs, a list may lag behind: it is looked again.
+2. List the objects of that name. One that nothing shows to be ours is somebody's: NameTaken; where
+   an earlier attempt may have made it, nobody can tell: AdoptionQuestion.
+3. Write the intent, send once. A definite refusal removes the intent. After an unknown outcome look
+   as in 1; what did not appear leaves the intent for the next run, which looks once more.
 4. The id goes into the intent before anybody waits.
 
 Where there are several attempts (the platform may be out of capacity), each is a round of 2 and 3
@@ -12,116 +14,132 @@ for itself, with an intent that says where it goes; only a definite refusal lead
 so that one slot never gets two objects.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
+from gpuform.providers import permissions
 from gpuform.providers.call import Call
 from gpuform.providers.capacity import first_with_capacity
 from gpuform.providers.errors import (
-    AmbiguousObject,
+    AdoptionQuestion,
     ApiError,
+    Cancelled,
     GpuformError,
     MissingCredentials,
     NameTaken,
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.intents import Intent, Target
+from gpuform.providers.evidence import SETTLE, SKEW, Candidate, Verdict, judge, question
+from gpuform.providers.intents import ANEW, Intent, Target
+from gpuform.providers.waiting import PASSING
 
-CLOCK_SKEW = 300.0
-"""Seconds that the platform's clock may differ from ours when an object's age is judged."""
-
-LONGEST_SEND = 900.0
-"""Seconds after its intent in which a create can still take effect, with all its repetitions."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """An object of the wanted name, as a list shows it.
-
-    `created_at` is Unix time in seconds, None where the platform does not tell. An object that is
-    `leaving` is being deleted: it is neither adopted nor in the way. `region` and `gpu_type` are
-    empty where the platform does not tell them.
-    """
-
-    id: str
-    created_at: float | None = None
-    leaving: bool = False
-    region: str = ""
-    gpu_type: str = ""
-
-    def is_at(self, region: str, gpu_type: str = "") -> bool:
-        """Whether it can be in that region and of that type; what is empty is not known."""
-        pairs = ((self.region, region), (self.gpu_type, gpu_type))
-        return all(mine == theirs or not (mine and theirs) for mine, theirs in pairs)
+AGAIN = 5.0
+"""Seconds between looks for what a request may have made."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One way to make the object: `send` sends the create once, and returns the answer's id."""
+    """One way to make the object: `send` sends the create once, and returns the answer's id.
+
+    `sent` are the properties that it sends, as far as a list shows them; no secret is among them.
+    """
 
     send: Callable[[], str]
     region: str = ""
     gpu_type: str = ""
+    sent: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Creation:
     """How one object is found and made.
 
-    `candidates` lists the objects of the target's name, in every region. `attempts` are made in
-    turn while the platform is out of capacity, and again for `patience` seconds. `before` runs when
-    it is sure that something will be sent, and raises when that would be wrong.
+    `candidates` lists the objects of the target's name, in every region; `exists` asks for one by
+    its id. `attempts` are made in turn while the platform is out of capacity, and again for
+    `patience` seconds. `before` runs when it is sure that something will be sent, and raises when
+    that would be wrong. `clock_ahead` says how far this machine's clock is ahead of the platform's,
+    in seconds; `settle_time` how long lists may lag behind.
     """
 
     target: Target
     candidates: Callable[[], Sequence[Candidate]]
+    exists: Callable[[str], bool]
     attempts: Sequence[Attempt]
     before: Callable[[], None] = lambda: None
     patience: float = 0.0
+    clock_ahead: Callable[[], float | None] = lambda: None
+    settle_time: float = SETTLE
 
-    def in_the_way(self, present: Iterable[Candidate]) -> list[Candidate]:
-        """Those that have the name where one of the attempts would give it."""
+    def in_the_way(
+        self, present: Iterable[Candidate], ignored: Iterable[str] = ()
+    ) -> list[Candidate]:
+        """Those that have the name where one of the attempts would give it, but the `ignored`."""
         regions = {attempt.region for attempt in self.attempts}
         return [
             each
             for each in present
-            if not each.leaving and any(each.is_at(region) for region in regions)
+            if not each.leaving
+            and each.id not in ignored
+            and any(each.is_at(region) for region in regions)
         ]
 
 
 def create_once(call: Call, creation: Creation) -> str:
     """The id of the object: created now, or found again from an earlier attempt.
 
-    Raises NameTaken, AmbiguousObject, UnknownOutcome (the intent stays), or what the platform
-    refused (nothing exists).
+    Raises NameTaken, AdoptionQuestion, UnknownOutcome (the intent stays), or what the platform
+    refused (nothing exists). For a call that only finds: NothingMade when there is nothing.
     """
     target = creation.target
     call.held.enter_context(call.intents.claim(target))
-    present = creation.candidates()
     earlier = call.intents.find(call.urn, target)
     if earlier is not None:
-        found = _of_earlier_attempt(call, earlier, present)
+        found = _of_earlier_attempt(call, creation, earlier)
         if found is not None:
-            call.on_progress(f"found {found} again, created by an earlier attempt")
+            if not call.finds_only:
+                call.on_progress(f"found {found} again, created by an earlier attempt")
             call.intents.record_id(earlier, found)
             return found
-    _refuse_taken(creation, present)
+    call.refuse_to_make()
+    listed: list[Sequence[Candidate]] = [creation.candidates()]
+    ignored = _not_in_the_way(earlier, listed[0])
+    taken = creation.in_the_way(listed[0], ignored)
+    if taken:
+        raise _not_ours(target, earlier, taken)
     creation.before()
     _warn_of_renamed(call, target)
-    listed: list[Sequence[Candidate]] = [present]
 
     def make(attempt: Attempt) -> str:
         if listed:
             objects = listed.pop()
         else:  # the world has changed since the first attempt
             objects = creation.candidates()
-            _refuse_taken(creation, objects)
+            if taken := creation.in_the_way(objects, ignored):
+                raise name_taken(target, taken)
         return _make(call, creation, attempt, objects)
 
     makers = [partial(make, attempt) for attempt in creation.attempts]
     return first_with_capacity(call, makers, creation.patience)
+
+
+def _not_ours(target: Target, earlier: Intent | None, taken: Sequence[Candidate]) -> GpuformError:
+    """The refusal of a name: of an attempt that may have made what has it now, as a question."""
+    before = earlier.present_ids if earlier is not None else ()
+    if earlier is None or all(each.id in before for each in taken):
+        return name_taken(target, taken)
+    return question(earlier, taken)
+
+
+def _not_in_the_way(earlier: Intent | None, present: Iterable[Candidate]) -> set[str]:
+    """The objects of the name that the user knows of, and wants another one beside."""
+    if earlier is not None and (earlier.outcome == ANEW or permissions.creates_anew()):
+        return {each.id for each in present}
+    return set()
 
 
 def _make(call: Call, creation: Creation, attempt: Attempt, present: Sequence[Candidate]) -> str:
@@ -135,118 +153,143 @@ def _make(call: Call, creation: Creation, attempt: Attempt, present: Sequence[Ca
         kind=target.kind,
         name=target.name,
         region=target.region,
-        started_at=call.clock.now(),
+        started_at=0.0,
         present_ids=tuple(each.id for each in present),
+        sent=kept_properties(call, attempt.sent),
         tried_region=attempt.region,
         tried_gpu_type=attempt.gpu_type,
     )
     earlier = call.intents.find(call.urn, target)
     call.raise_if_cancelled()
-    call.intents.record(intent)
+    kept = Timed(call, intent, creation.clock_ahead)
     if earlier is not None and (earlier.urn is None) != (intent.urn is None):
         call.intents.forget(intent=earlier)  # of the other engine, and now settled
-    id_ = _send(call, creation, attempt, intent)
-    call.intents.record_id(intent, id_)
-    return id_
-
-
-def _send(call: Call, creation: Creation, attempt: Attempt, intent: Intent) -> str:
     try:
-        return attempt.send()
+        with call.before_each_change(kept.again):
+            id_ = attempt.send()
     except (MissingCredentials, Unreachable):
-        call.intents.forget(intent=intent)
+        call.intents.forget(intent=kept.intent)
         raise
     except ApiError as error:
         if error.is_definite:
-            call.intents.forget(intent=intent)
+            call.intents.forget(intent=kept.intent)
             raise
-        reason = error.message
+        id_ = _find_after_unknown_outcome(call, creation, kept.intent, error.message)
     except UnknownOutcome as error:
-        reason = error.message
-    return _find_after_unknown_outcome(call, creation, intent, reason)
+        id_ = _find_after_unknown_outcome(call, creation, kept.intent, error.message)
+    call.intents.record_id(kept.intent, id_)
+    return id_
+
+
+class Timed:
+    """An intent that always says when its request was last about to be sent.
+
+    A request that has to wait (429, no connection) is sent again much later than its intent was
+    written; what it makes must still be told from what others make.
+    """
+
+    def __init__(
+        self, call: Call, intent: Intent, clock_ahead: Callable[[], float | None] = lambda: None
+    ) -> None:
+        self._call = call
+        self._clock_ahead = clock_ahead
+        self.intent = intent
+        self._record()
+
+    def again(self) -> None:
+        """The request is about to be sent."""
+        if self._now()[0] > self.intent.started_at + SKEW:
+            self._record()
+
+    def _record(self) -> None:
+        now, is_timed = self._now()
+        self.intent = replace(self.intent, started_at=now, is_timed=is_timed)
+        self._call.intents.record(self.intent)
+
+    def _now(self) -> tuple[float, bool]:
+        return self._call.platform_time(self._clock_ahead())
+
+
+def kept_properties(call: Call, sent: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record may have of a request: nothing with a secret."""
+    return {name: value for name, value in sent.items() if call.kept(str(value)) == str(value)}
 
 
 def _find_after_unknown_outcome(call: Call, creation: Creation, intent: Intent, reason: str) -> str:
     target = creation.target
     try:
-        new = new_since(call, intent, creation.candidates())
+        found = find_made(call, creation, intent)
+    except (AdoptionQuestion, Cancelled):
+        raise
     except GpuformError as error:
-        reason, new = f"{reason}; {error.message}", []
-    if len(new) == 1:
-        call.on_warning(f"the answer to the create was lost ({reason}); found {new[0].id} again")
-        return new[0].id
-    if new:
-        raise _ambiguous(target, new)
+        reason, found = f"{reason}; {error.message}", None
+    if found is not None:
+        call.on_warning(f"the answer to the create was lost ({reason}); found {found} again")
+        return found
     raise UnknownOutcome(
         f"it is not known whether the {target.kind} {target.name!r} was created: {reason}",
-        hint="run it again: an object that appeared meanwhile is found by its name",
+        hint=f"nothing of that name appeared within {creation.settle_time:.0f} s. Run it again: it "
+        "looks once more before anything is made",
     )
 
 
-def _of_earlier_attempt(call: Call, intent: Intent, present: Iterable[Candidate]) -> str | None:
+def _of_earlier_attempt(call: Call, creation: Creation, intent: Intent) -> str | None:
     """The object of an earlier attempt of this resource, None when it never came to be."""
-    present = [each for each in present if not each.leaving]
+    if intent.outcome:
+        return None
     if intent.id is not None:
-        return next((each.id for each in present if each.id == intent.id), None)
-    new = new_since(call, intent, present)
-    if len(new) > 1:
-        raise _ambiguous(intent.target, new)
-    return new[0].id if new else None
+        return intent.id if creation.exists(intent.id) else None
+    return find_made(call, creation, intent)
 
 
-def new_since(call: Call, intent: Intent, present: Iterable[Candidate]) -> list[Candidate]:
-    """Objects that can be the intent's: not there before, as old as it, and nobody else's."""
-    theirs = [other for other in call.intents.all() if other.urn != intent.urn]
-    others = {id_ for other in theirs for id_ in (other.id, *other.ids)}
-    region = intent.tried_region or intent.region
-    return [
-        each
-        for each in present
-        if not each.leaving
-        and each.is_at(region, intent.tried_gpu_type)
-        and each.id not in intent.present_ids
-        and each.id not in others
-        and _may_be_as_old(each, intent)
-    ]
+def find_made(call: Call, creation: Creation, intent: Intent) -> str | None:
+    """The id of what the intent's request made, None when it made nothing.
 
-
-def _may_be_as_old(each: Candidate, intent: Intent) -> bool:
-    if each.created_at is None:
-        return True
-    return -CLOCK_SKEW <= each.created_at - intent.started_at <= LONGEST_SEND + CLOCK_SKEW
-
-
-def _refuse_taken(creation: Creation, present: Sequence[Candidate]) -> None:
-    if taken := creation.in_the_way(present):
-        raise name_taken(creation.target, taken)
+    Looks until the settle time is over. Raises AdoptionQuestion when nobody can tell.
+    """
+    verdict, failure = Verdict(None), None
+    with call.searching(creation.settle_time):
+        while True:
+            now, _ = call.platform_time(creation.clock_ahead())
+            try:
+                verdict, failure = judge(call, intent, creation.candidates(), now), None
+            except PASSING as error:
+                failure = error
+            if verdict.ours is not None:
+                return verdict.ours.id
+            left = intent.started_at + creation.settle_time - now
+            if left <= 0 or call.remaining() == 0:
+                break
+            call.on_progress("looking for what an interrupted create may have made")
+            call.sleep(min(AGAIN, left))
+    if failure is not None:
+        raise failure
+    if intent.looked_at is None:
+        call.intents.record(replace(intent, looked_at=now))
+    if verdict.doubtful:
+        raise question(intent, verdict.doubtful)
+    return None
 
 
 def name_taken(target: Target, taken: Sequence[Candidate]) -> NameTaken:
     """The error of a name that objects have which nobody may take over."""
     ids = ", ".join(each.id for each in taken)
+    id_ = taken[0].id
+    typed, in_code = shlex.quote(id_), json.dumps(id_, ensure_ascii=False)
     return NameTaken(
         f"{target.platform} already has a {target.kind} named {target.name!r} ({ids}), and no "
         "record says that this project made it",
-        hint=f"to manage it, write `import: {taken[0].id}` in the options of its entry (in Python "
-        f'opts=pulumi.ResourceOptions(import_="{taken[0].id}")) and run `gpuform up`, or let '
-        f"`gpuform import {target.platform}:{target.kind} NAME {taken[0].id}` declare it; "
+        hint=f"to manage it, write `import: {id_ if typed == id_ else in_code}` in the options of "
+        f"its entry (in Python opts=pulumi.ResourceOptions(import_={in_code})) and run `gpuform "
+        f"up`, or let `gpuform import {target.platform}:{target.kind} NAME {typed}` declare it; "
         "otherwise give it another name",
-    )
-
-
-def _ambiguous(target: Target, new: Sequence[Candidate]) -> AmbiguousObject:
-    ids = ", ".join(each.id for each in new)
-    return AmbiguousObject(
-        f"several new {target.kind}s on {target.platform} are named {target.name!r} ({ids}): it "
-        "is not known which one this project made",
-        hint="delete the ones that are not wanted, then run it again",
     )
 
 
 def _warn_of_renamed(call: Call, target: Target) -> None:
     """An attempt under another name may have left an object that nobody will look for again."""
     for other in call.intents.of_urn(call.urn) if call.urn else ():
-        if other.target != target:
+        if other.target != target and not other.outcome:
             region = other.tried_region or other.region
             which = f"{other.name!r} in {region}" + (f" ({other.id})" if other.id else "")
             call.on_warning(

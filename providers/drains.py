@@ -1,18 +1,19 @@
 """The record of removals that are under way: which nodes are cordoned, and what was asked.
 
-It is durable before the first node is cordoned, so that whoever comes next, in whatever host, can
-go on or undo it: no node stays cordoned for ever. Files are in `drains/` beside the intents, each
-under its object's id, which every host tells.
+It is kept (see `records`) before the first node is cordoned, so that whoever comes next, in
+whatever host, can go on or undo it: no node stays cordoned for ever. Each is under its object's id,
+which every host tells.
 """
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-from gpuform.providers import durable
 from gpuform.providers.intents import Intents
+from gpuform.providers.records import Records, read_as
+
+PREFIX: Final = "drain-"
+"""How the names of these records begin."""
 
 
 @dataclass(frozen=True)
@@ -32,37 +33,33 @@ class Drain:
 
 
 class Drains:
-    """The records of one project."""
+    """The records of one stack."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, records: Records) -> None:
+        self._records = records
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Those of the project that has these intents."""
-        return cls(intents.directory / "drains")
+        """Those of the stack that has these intents."""
+        return cls(intents.records)
 
     def find(self, id_: str) -> Drain | None:
         """The record of an object, if there is one."""
-        try:
-            fields = json.loads(self._path(id_).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
-        return Drain(**fields | lists)
+        return read_as(self._records, _name_of(id_), Drain)
 
     def record(self, drain: Drain) -> None:
-        """Writes a record durably, in place of an earlier one of the same object."""
-        durable.write(self._path(drain.id), asdict(drain))
+        """Keeps a record, in place of an earlier one of the same object."""
+        self._records.write(_name_of(drain.id), asdict(drain))
 
     def forget(self, id_: str) -> None:
         """Nothing is cordoned any more; no record is no error."""
-        self._path(id_).unlink(missing_ok=True)
-
-    def _path(self, id_: str) -> Path:
-        return self._directory / f"{digest(id_)}.json"
+        self._records.delete(_name_of(id_))
 
 
 def digest(id_: str) -> str:
-    """An id as a part of a file's name or of a mark."""
+    """An id as a part of a record's name or of a mark."""
     return hashlib.sha256(id_.encode()).hexdigest()[:24]
+
+
+def _name_of(id_: str) -> str:
+    return f"{PREFIX}{digest(id_)}"

@@ -2,8 +2,10 @@
 
 import logging
 import traceback
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import Any
 
 from gpuform.providers.call import Call, current_call, serving
 from gpuform.providers.errors import GpuformError
@@ -14,13 +16,15 @@ logger = logging.getLogger("gpuform")
 class Edge(AbstractContextManager[Call]):
     """The edge to the host: the current call, and only gpuform's errors, without causes or frames.
 
+    Nothing that passes it says one of the `secrets`, or of those that the call hides besides.
     The stock host prints tracebacks. This is a class because contextlib gives an exception that
     passes a generator its old frames back.
     """
 
-    def __init__(self, verb: str, subject: str) -> None:
+    def __init__(self, verb: str, subject: str, secrets: Iterable[Any] = ()) -> None:
         self._verb, self._subject = verb, subject
         self._call = current_call()
+        self._call.hide(secrets)
         self._serving = serving(self._call)
 
     def __enter__(self) -> Call:
@@ -34,6 +38,7 @@ class Edge(AbstractContextManager[Call]):
     ) -> None:
         self._serving.__exit__(kind, error, trace)
         if isinstance(error, GpuformError):
+            error.redact(self._call.redacted)
             raise error.with_traceback(None) from None
         if isinstance(error, Exception):  # its text may hold values: none may pass
             subject = self._call.urn or self._subject

@@ -5,18 +5,22 @@ GpuformError
 │   ├── AuthError             401: the key is not accepted
 │   ├── NoCredit              402: the account has no credit left
 │   ├── PermissionDenied      403: the key may not do this
-│   ├── NotFound              404
+│   ├── NotFound              404, in the platform's own error document
 │   ├── Conflict              409: the state of the object forbids it
 │   │   └── OutOfCapacity     the platform has no such GPUs at the moment
 │   ├── InvalidRequest        400, 422: the platform refuses the values
 │   ├── RateLimited           429
 │   └── ServerError           5xx, or an answer that cannot be understood
+│       ├── ForeignAnswer     it is not the platform's own
+│       └── Contradicted      one says gone, another shows the object
 ├── Unreachable               the request certainly never left this machine
 ├── UnknownOutcome            the request may have had its effect; no answer tells
 ├── MissingCredentials        no key is configured
 ├── NotReady                  waiting ended before the object was as wanted
 ├── Cancelled                 the run was interrupted
 ├── AmbiguousObject           several objects could be the one that was created
+├── AdoptionQuestion          only the user can say whether objects are ours
+├── NothingMade               a create that was looked for made nothing
 ├── NameTaken                 an object of that name exists and is not ours
 ├── NotAllowed                it destroys what only a named permission may destroy
 └── UnsupportedKind           the platform has no such resource
@@ -25,18 +29,32 @@ Messages never contain credentials or whole bodies of answers. Library errors ne
 room: nothing that httpx, pydantic or tenacity raises reaches a caller.
 """
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from gpuform.schemas.visible import visible, visible_lines
 
 T = TypeVar("T")
 
 
 class GpuformError(Exception):
-    """An error that a user can meet; `str(error)` is the whole message, with the hint if any."""
+    """An error that a user can meet; `str(error)` is the whole message, with the hint if any.
+
+    Whatever a platform has put into them, nothing in them is hidden.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
+        message, hint = visible_lines(message), None if hint is None else visible_lines(hint)
         super().__init__(message if hint is None else f"{message}\n  {hint}")
         self.message = message
         self.hint = hint
+
+    def redact(self, redacted: Callable[[str], str]) -> None:
+        """Puts every text of the error through a function that takes secrets out."""
+        self.args = tuple(redacted(each) if isinstance(each, str) else each for each in self.args)
+        for name, value in vars(self).items():
+            if isinstance(value, str):
+                setattr(self, name, redacted(value))
 
 
 class ApiError(GpuformError):
@@ -83,7 +101,7 @@ class PermissionDenied(ApiError):
 
 
 class NotFound(ApiError):
-    """404: there is no such object."""
+    """404: there is no such object, and the platform itself says so."""
 
 
 class Conflict(ApiError):
@@ -113,6 +131,27 @@ class ServerError(ApiError):
     retry_after: float | None = None
 
 
+class ForeignAnswer(ServerError):
+    """An answer in no form of the platform's: a proxy's page, or another service at the address.
+
+    It says nothing of any object.
+    """
+
+    @property
+    def is_definite(self) -> bool:
+        """Nobody knows what became of the request."""
+        return False
+
+
+class Contradicted(ServerError):
+    """An object answers that it is gone, and the platform shows it elsewhere."""
+
+    @property
+    def is_definite(self) -> bool:
+        """One of the two answers is wrong."""
+        return False
+
+
 class Unreachable(GpuformError):
     """The platform could not be reached: the request certainly never left."""
 
@@ -133,7 +172,7 @@ class NotReady(GpuformError, Generic[T]):
 
     def __init__(self, reason: str, *, last: T | None = None) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = visible(reason)
         self.last = last
 
 
@@ -146,6 +185,14 @@ class Cancelled(NotReady[T]):
 
 class AmbiguousObject(GpuformError):
     """Several objects could be the one that a lost request created; none is taken."""
+
+
+class AdoptionQuestion(GpuformError):
+    """Objects may be what an interrupted create made, and nothing proves it; none is taken."""
+
+
+class NothingMade(GpuformError):
+    """An interrupted create was only looked for, and it has made nothing."""
 
 
 class NameTaken(GpuformError):

@@ -13,9 +13,10 @@ from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
 
-from gpuform.providers.answers import ErrorAnswers, clock_ahead
+from gpuform.providers.answers import ErrorAnswers, clock_ahead, foreign
 from gpuform.providers.call import current_call
 from gpuform.providers.errors import (
+    ForeignAnswer,
     GpuformError,
     RateLimited,
     ServerError,
@@ -23,7 +24,9 @@ from gpuform.providers.errors import (
     Unreachable,
 )
 from gpuform.providers.tracing import span
-from gpuform.providers.transport import mounted
+from gpuform.providers.transport import mounted, needs_authorities
+from gpuform.schemas.ids import checked_id
+from gpuform.schemas.visible import shortened, visible
 
 if TYPE_CHECKING:
     import httpx
@@ -34,6 +37,7 @@ logger = logging.getLogger("gpuform.http")
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
 POOL_TIMEOUT = 120.0
+_ONLY_LOOK = frozenset({"GET", "HEAD"})
 CONNECTIONS = 64  # httpcore looks at all of them, again for each that is idle, at every request
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -144,22 +148,29 @@ class ApiClient:
     ) -> Model:
         """As `request`, with the answer as a model; an empty answer is an empty object.
 
-        Raises ServerError that names the fields, and never a value, when it has another form.
+        Raises ForeignAnswer that names the fields, and never a value, when it has another form.
         """
         answer = self.request(method, path, body=body, params=params, retry=retry)
         try:
             return model.model_validate({} if answer is None else answer)
         except ValidationError as error:
             where = ", ".join(
-                ".".join(map(str, each["loc"])) or "the whole"
+                shortened(visible(".".join(map(str, each["loc"]))), 100) or "the whole"
                 for each in error.errors(include_input=False, include_url=False)
             )
-            raise ServerError(
-                f"{self.platform}: {method} {path} answered in an unexpected form ({where})",
-                method=method,
-                path=path,
-                status=200,
-            ) from None
+            raise self.not_understood(method, path, where) from None
+
+    def not_understood(self, method: str, path: str, where: str = "") -> ForeignAnswer:
+        """The error of a successful answer that is not in the documented form."""
+        return ForeignAnswer(
+            f"{self.platform}: {method} {path} answered in an unexpected form"
+            + (f" ({where})" if where else ""),
+            method=method,
+            path=path,
+            status=200,
+            hint=f"nothing was taken from it: check that {self.address} is the base URL of "
+            f"{self.platform}, and the proxy on the way",
+        )
 
     def close(self) -> None:
         """Closes its connections; it may be used again."""
@@ -180,7 +191,10 @@ class ApiClient:
         started = time.monotonic()
         content = None if body is None else json.dumps(body).encode()
         typed = {} if body is None else {"Content-Type": "application/json"}
-        what = f"{self.platform}: {method} {path}"
+        shown = current_call().redacted(path)
+        what = f"{self.platform}: {method} {shown}"
+        if method not in _ONLY_LOOK:
+            current_call().changing()
         with span("request", what), _httpx_errors(what, self.base_url):
             response = self._client().request(
                 method,
@@ -189,7 +203,7 @@ class ApiClient:
                 headers={**headers, **typed},
             )
         took = (time.monotonic() - started) * 1000
-        logger.debug("%s %s -> %d in %.0f ms", method, path, response.status_code, took)
+        logger.debug("%s %s -> %d in %.0f ms", method, shown, response.status_code, took)
         self.clock_ahead = clock_ahead(response, time.time())
         self._on_answer(response)
         if response.is_success:
@@ -202,12 +216,7 @@ class ApiClient:
         try:
             return response.json()
         except ValueError:
-            raise ServerError(
-                f"{self.platform}: {method} {path} answered with something that is not JSON",
-                method=method,
-                path=path,
-                status=response.status_code,
-            ) from None
+            raise foreign(self.platform, response, method, path) from None
 
     def _client(self) -> "httpx.Client":
         import httpx  # noqa: PLC0415 - only who sends requests pays for it
@@ -217,6 +226,7 @@ class ApiClient:
                 self._http = httpx.Client(
                     auth=self._sign,
                     transport=self._transport or mounted(self.base_url),
+                    verify=needs_authorities(self.base_url),
                     timeout=httpx.Timeout(
                         ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT
                     ),
@@ -281,6 +291,22 @@ def _httpx_errors(what: str, base_url: str) -> Iterator[None]:
         raise UnknownOutcome(f"{what}: no answer ({type(error).__name__})") from None
     except httpx.HTTPError as error:
         raise GpuformError(f"{what}: {type(error).__name__}") from None
+
+
+def at(*parts: str) -> str:
+    """The path of objects, whatever their ids and names hold.
+
+    Raises GpuformError for one that can stand in no path: dots would lead to another object.
+    """
+    for part in parts:
+        try:
+            checked_id(part)
+        except ValueError as error:
+            raise GpuformError(
+                f"no request was sent: an id or a name {error} ({shortened(visible(part), 80)!r})",
+                hint="if it is in the state (`gpuform state show`) or declared, correct it there",
+            ) from None
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
 def _host(url: str) -> str:

@@ -24,9 +24,10 @@ from gpuform.providers.actions import Actions, Observed, Settings
 from gpuform.providers.call import Call, current_call
 from gpuform.providers.drains import Drains
 from gpuform.providers.edge import Edge, unexpected
-from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NotReady
+from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade, NotReady
 from gpuform.providers.properties import PROVIDER_KEY, Properties, plain, to_pulumi
 from gpuform.providers.traits import Traits
+from gpuform.providers.world import enter
 from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
@@ -37,11 +38,16 @@ from gpuform.schemas.values import UNKNOWN, contains_unknown, same
 
 __all__ = ["PROVIDER_KEY", "Lifecycle"]
 
+INTERRUPTED = "its create was interrupted"
+"""Why what an earlier run made is not ready."""
 RECORDED = "recorded: the platform does not return it"
 PRESENT = "recorded: it is there already"
 OWN = "gpuform's own: nothing is sent"
 UNSENT = (RECORDED, PRESENT, OWN)
 """Why a change is of the state alone: nothing is sent for it."""
+
+MESSAGES = frozenset({"not_ready_reason", "message", "status_message"})
+"""The outputs, and members of them, that a platform writes for people."""
 
 In = TypeVar("In", bound=InputModel)
 Out = TypeVar("Out", bound=OutputModel)
@@ -85,7 +91,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Unknown values are skipped. The platform is asked only when it can be, and only when the
         inputs are right by themselves.
         """
-        with self._serving("check") as call:
+        with self._serving("check", _olds, news) as call:
             call.known = plain(_olds)
             values, problems = check(self.inputs, plain(news))
             problems = problems or refusals(self.inputs, self._echo(call.known), values)
@@ -93,7 +99,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 lifetime.problems(self.power, values, is_new=not call.known)
             )
             problems = problems or list(self._actions().planning_problems(call, values))
-            failures = [CheckFailure(problem.path, problem.reason) for problem in problems]
+            failures = [
+                CheckFailure(problem.path, call.redacted(problem.reason)) for problem in problems
+            ]
             return CheckResult(to_pulumi(values), failures)
 
     def changes(self, olds: Properties, news: Properties, id_: str = "") -> list[FieldChange]:
@@ -123,10 +131,13 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Refuses under gpuform's engine, outside a refresh, what the observed values show to be
         impossible.
         """
-        with self._serving("diff") as call:
+        with self._serving("diff", _olds, _news) as call:
+            # Pulumi's hosts do not say whether somebody plans, or shows what a refresh found:
+            # update and delete refuse what may not be done.
+            is_planning = call.urn is not None and not call.refreshing and not call.stores_answers
             found = self.changes(_olds, _news, "" if call.refreshing else _id)
             replaces = [change.path for change in found if change.replaces]
-            if call.urn is not None and not call.refreshing:
+            if is_planning:
                 old, new = plain(_olds), plain(_news)
                 self._refuse(self._echo(old), new)
                 if replaces:
@@ -144,7 +155,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
         Once an id exists it is returned, with `ready: false` and the reason when waiting fails.
         """
-        with self._serving("create") as call:
+        with self._serving("create", props) as call:
             call.known = {}
             call.begin(self.timeouts.create)
             declared = self._declared(props)
@@ -153,10 +164,36 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 id_ = actions.create(call, want)
                 call.just_created = True
                 outs = self._settled(call, id_, declared, {})
-            if call.urn is None or call.stores_answers:
-                # Nobody would settle the intent later; the host stores the id that it gets now.
+            if call.urn is None:
+                # Nobody would settle the intent later. Another host may be gone before it gets this
+                # answer: its next call about the object shows that it has stored the id.
                 call.intents.forget(id_=id_)
             return CreateResult(id_, outs)
+
+    def find_created(self, props: Properties) -> CreateResult | None:
+        """What an interrupted create of these inputs has made, as it is now; None when nothing.
+
+        Sends nothing that changes it. Waits only while lists may lag behind. Raises
+        AdoptionQuestion when nobody can tell.
+        """
+        with self._serving("create", props) as call:
+            call.finds_only = True
+            call.begin(self.timeouts.create)
+            declared = self._declared(props)
+            actions, want = self._actions(), self.inputs.model_validate(declared)
+            with call.held:
+                try:
+                    id_ = actions.create(call, want)
+                except NothingMade:
+                    return None
+            call.known = {**declared, "ready": False}
+            observed = actions.read(call, id_, declared)
+            if observed is None:
+                return None
+            inputs = project(self.inputs, observed.inputs, declared)
+            seen = {**inputs, **self._shown(call, observed)}
+            unready = {"ready": False, "not_ready_reason": INTERRUPTED}
+            return CreateResult(id_, {**declared, **seen, **unready})
 
     @classmethod
     def previewed(cls, news: Properties) -> Properties:
@@ -173,7 +210,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Known inputs get the platform's values where it returns them. Without known inputs (an
         import) the inputs are what the platform says, but for documented defaults.
         """
-        with self._serving("read") as call:
+        with self._serving("read", props) as call:
             call.known = plain(props)
             known = self._typed(self._echo(call.known))
             observed = self._actions().read(call, id_, known)
@@ -184,14 +221,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 inputs = project(self.inputs, observed.inputs, known)
             else:
                 inputs = self._importable(observed.inputs)
-            return ReadResult(id_, {**inputs, **_dump(observed)}, inputs)
+            return ReadResult(id_, {**inputs, **self._shown(call, observed)}, inputs)
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Sends the changed fields, if any, and waits until the object is as wanted.
 
         Safe to repeat: with nothing to change it only goes on waiting.
         """
-        with self._serving("update") as call:
+        with self._serving("update", _olds, _news) as call:
             call.begin(self.timeouts.update)
             old = plain(_olds)
             declared = self._at_this_hour(old, self._declared(_news))
@@ -212,15 +249,34 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             return UpdateResult(self._settled(call, _id, declared, computed))
 
     def delete(self, _id: str, _props: Properties) -> None:
-        """Deletes the object and waits until it is gone; it may be gone already."""
-        with self._serving("delete") as call:
+        """Deletes the object and waits until it is gone; it may be gone already (`found_gone`).
+
+        gpuform's engine forgets at most two that it found gone without `--allow forget-many`.
+        Under the stock host and the plugin each call stands for itself: the Pulumi engine forgets
+        whatever the platform itself, uncontradicted, says is gone, however many that are.
+        """
+        with self._serving("delete", _props) as call:
             call.known = plain(_props)
             known = self._typed(self._echo(call.known))
             self._require(call.known, "this deletes it")
             call.begin(self.timeouts.delete)
-            self._actions().delete(call, _id, known)
-            Drains.beside(call.intents).forget(_id)
+            if not self.is_bound:
+                self._look_before_deletion(call, _id, known)
+            if not call.found_gone:
+                self._actions().delete(call, _id, known)
+                Drains.beside(call.intents).forget(_id)
             call.intents.forget(urn=call.urn, id_=_id)
+
+    def _look_before_deletion(self, call: Call, id_: str, known: Properties) -> None:
+        """Refuses what the platform itself shows as guarded, whatever was declared or stored.
+
+        Raises GpuformError when it does not tell.
+        """
+        seen = self._actions().read(call, id_, known)
+        call.found_gone = seen is None
+        if seen is not None:
+            shown = {**call.known, **seen.inputs, **self._shown(call, seen)}
+            self._require(shown, "the platform says so, and this deletes it")
 
     def leaving(self, id_: str, olds: Properties, news: Properties) -> Leaving | None:
         """The nodes that an update takes away, and their jobs now; None when nobody tells it.
@@ -228,7 +284,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Raises GpuformError for a declaration that names other nodes than there are. Who could not
         be asked is told to `call.on_unchecked`.
         """
-        with self._serving("plan") as call:
+        with self._serving("plan", olds, news) as call:
             call.known = plain(olds)
             values, problems = check(self.inputs, plain(news))
             if problems or contains_unknown(values):
@@ -240,7 +296,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
         Tells the call what will remain. Asks nobody.
         """
-        with self._serving("delete") as call:
+        with self._serving("delete", props) as call:
             self._require(plain(props), "this deletes it")
             if self.remains:
                 call.on_warning(self.remains)
@@ -272,7 +328,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         call.intents.forget(urn=call.urn, id_=id_, stored=stored)
 
     def _actions(self) -> Actions[Any, Any]:
-        return type(self).actions(self._settings or Settings())
+        """What asks the platform: only in the stack's own world. Raises OtherWorld."""
+        settings = self._settings or Settings()
+        enter(current_call(), self.platform, settings)
+        return type(self).actions(settings)
 
     def _settled(
         self, call: Call, id_: str, declared: Properties, computed: Properties
@@ -296,10 +355,11 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         except Exception as error:  # noqa: BLE001 - the object exists: say so, whatever happened
             reason = unexpected("waiting", error)
         if observed is not None:
-            computed = _dump(observed)
+            computed = self._shown(call, observed)
         computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
         outs = {**computed, **declared, **computed, "ready": reason is None}
         if reason is not None:
+            reason = call.redacted(reason)
             outs["not_ready_reason"] = reason
             call.init_errors.append(reason)
         return outs
@@ -388,15 +448,30 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         if problems:
             raise GpuformError("; ".join(f"{p.path} {p.reason}" for p in problems))
 
-    def _serving(self, verb: str) -> Edge:
-        return Edge(verb, f"a {self.platform} {self.kind}")
+    def _serving(self, verb: str, *given: Mapping[str, Any]) -> Edge:
+        """The edge of a call with these property maps, whose secrets nothing says."""
+        secrets = (self._settings or Settings()).secrets()
+        names = self.secret_names()
+        values = (each.get(name) for each in given for name in names)
+        return Edge(verb, f"a {self.platform} {self.kind}", (*secrets, *values))
+
+    def _shown(self, call: Call, observed: Observed[Any]) -> Properties:
+        """Computed outputs as plain values, without those that have none.
+
+        What is written for people in them has no secret.
+        """
+        dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
+        call.hide(dumped.get(name) for name in self.outputs.secret_names())
+        return {name: _redacted(name, value, call) for name, value in dumped.items()}
 
 
 def _was_interrupted(call: Call, id_: str) -> bool:
     return bool(id_) and Drains.beside(call.intents).find(id_) is not None
 
 
-def _dump(observed: Observed[Any]) -> Properties:
-    """Computed outputs as plain values, without those that have none."""
-    dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
-    return dumped
+def _redacted(name: str, value: Any, call: Call) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _redacted(key, item, call) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_redacted(name, item, call) for item in value]
+    return call.redacted(value) if name in MESSAGES and isinstance(value, str) else value

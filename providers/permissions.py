@@ -12,6 +12,10 @@ from typing import Final
 from gpuform.providers.errors import GpuformError, NotAllowed
 
 VARIABLE = "GPUFORM_ALLOW"
+ADOPT_VARIABLE = "GPUFORM_ADOPT"
+"""Ids, comma-separated, of objects that the user says an interrupted create of ours has made."""
+ANEW_VARIABLE = "GPUFORM_CREATE_ANEW"
+"""Set to 1, the user says that an interrupted create has made nothing that is still there."""
 
 GATE = "gate:"
 """How the permissions begin that lift gates of a project; the name of the gate follows."""
@@ -24,6 +28,8 @@ class Permission(StrEnum):
     UNLOCK = "unlock"
     START_TERMINATED = "start-terminated"
     RENEW_EXPIRED = "renew-expired"
+    FORGET_MANY = "forget-many"
+    NEW_ADDRESS = "new-address"
 
 
 MEANINGS: Final[Mapping[Permission, str]] = {
@@ -31,6 +37,8 @@ MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.UNLOCK: "delete or stop what is locked",
     Permission.START_TERMINATED: "start what its own auto-termination has stopped",
     Permission.RENEW_EXPIRED: "make again what has expired",
+    Permission.FORGET_MANY: "forget three or more resources that their platforms say are gone",
+    Permission.NEW_ADDRESS: "go on with a stack whose platform is at another address now",
 }
 
 
@@ -67,3 +75,14 @@ def require(permission: Permission, refusal: str) -> None:
             hint=f"if it is meant: --allow {permission}, or {VARIABLE}={permission} in the "
             "environment (with `pulumi` that alone)",
         )
+
+
+def adopted(environ: Mapping[str, str] | None = None) -> frozenset[str]:
+    """The ids that `--adopt` names."""
+    text = (os.environ if environ is None else environ).get(ADOPT_VARIABLE, "")
+    return frozenset(filter(None, map(str.strip, text.split(","))))
+
+
+def creates_anew(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether `--create-anew` was given."""
+    return (os.environ if environ is None else environ).get(ANEW_VARIABLE, "") in ("1", "true")

@@ -18,8 +18,7 @@ def adapt() -> None:
     The host serves 4 calls at a time, so that 64 creates of a minute would take 16. The pool is
     found on the stack of the thread that it runs; where that fails the host stays as it is.
     """
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if getattr(spec, "name", None) != HOST_MODULE:
+    if not _is_that_host():
         return
     pool: Any = pool_of(sys._getframe())  # noqa: SLF001 - the one way to the caller's frames
     if pool is not None and getattr(pool, "_max_workers", THREADS) < THREADS:
@@ -28,6 +27,27 @@ def adapt() -> None:
     if not log.handlers:
         log.addHandler(logging.StreamHandler())
         log.setLevel(logging.INFO)
+
+
+def urn_of_call() -> str | None:
+    """The URN of the resource that the host is called for, which it does not pass on.
+
+    It is in the request, found on the stack of the thread; None elsewhere.
+    """
+    if not _is_that_host():
+        return None
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - the one way to the caller's frames
+    while frame is not None:
+        urn = getattr(frame.f_locals.get("request"), "urn", None)
+        if isinstance(urn, str) and urn:
+            return urn
+        frame = frame.f_back
+    return None
+
+
+def _is_that_host() -> bool:
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return getattr(spec, "name", None) == HOST_MODULE
 
 
 def pool_of(frame: FrameType | None) -> Executor | None:

@@ -26,6 +26,11 @@ def mounted(url: str) -> "httpx.BaseTransport | None":
     return next((_mounts[base] for base in _mounts if f"{url}/".startswith(f"{base}/")), None)
 
 
+def needs_authorities(url: str) -> bool:
+    """Whether a client of an address has to read whom to trust: without TLS that is nobody."""
+    return not url.startswith("http://")
+
+
 def in_process(app: Any) -> "httpx.BaseTransport":
     """A transport that calls a WSGI application; what it raises is a broken connection."""
     import httpx  # noqa: PLC0415 - only who serves in process pays for it

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from gpuform.providers.call import Call
 from gpuform.providers.errors import (
     Cancelled,
+    ForeignAnswer,
     GpuformError,
     NotReady,
     RateLimited,
@@ -19,7 +20,10 @@ from gpuform.providers.errors import (
 T = TypeVar("T")
 
 PASSING = (RateLimited, ServerError, Unreachable, UnknownOutcome)
-"""Errors of a look that say nothing of the object: the wait goes on until its deadline."""
+"""Errors of a look that say nothing of the object: the wait goes on until its deadline.
+
+A ForeignAnswer to the first look is none of them: then the address is wrong.
+"""
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def wait_until(
             call.raise_if_cancelled()
             looked_at = call.clock.now()
             waited = duration(looked_at - started)
-            seen, phase = _look(probe)
+            seen, phase = _look(probe, is_first=not phase)
             last = seen or last
             if seen is not None and seen.done:
                 return seen.value
@@ -150,10 +154,12 @@ def _of(look: Look[T] | None) -> T | None:
     return None if look is None else look.value
 
 
-def _look(probe: Callable[[], Look[T]]) -> tuple[Look[T] | None, str]:
+def _look(probe: Callable[[], Look[T]], *, is_first: bool) -> tuple[Look[T] | None, str]:
     """A look and its phase; no look, and why, when the platform did not answer."""
     try:
         look = probe()
     except PASSING as error:
+        if is_first and isinstance(error, ForeignAnswer):
+            raise
         return None, f"no answer: {error.message}"
     return look, look.phase

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
-from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -16,12 +15,13 @@ from gpuform.providers.answers import ErrorAnswers
 from gpuform.providers.errors import (
     ApiError,
     Conflict,
+    ForeignAnswer,
     GpuformError,
     InvalidRequest,
     MissingCredentials,
     ServerError,
 )
-from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.http import ApiClient, Retry, at
 from gpuform.providers.listing import Listing
 from gpuform.providers.probing import Answered, ask_once
 from gpuform.providers.transport import mounted
@@ -29,6 +29,7 @@ from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import Document
 from gpuform.schemas.aios.filters import Filter, filter_problems, matches
 from gpuform.schemas.aios.updates import Request
+from gpuform.schemas.visible import visible
 
 if TYPE_CHECKING:
     import httpx
@@ -46,6 +47,7 @@ _QUERY = "/clusters/query"
 _PARSER_CREATE = "/api/createCluster"
 _HEADER = {"templateUri": "Parser/V1", "parameters": {}}
 _NOBODY = "gpuform-probe"
+_NO_RECORD = "Cluster not found"
 _LONGEST_MESSAGE = 300
 
 
@@ -95,7 +97,7 @@ class AiosClient:
 
     def cluster(self, cluster_id: str) -> wire.Cluster:
         """One record; NotFound when there is none."""
-        return self._registry.api.ask(wire.Cluster, "GET", _at(cluster_id))
+        return self._registry.api.ask(wire.Cluster, "GET", _CLUSTERS + at(cluster_id))
 
     def query(self, wanted: Filter, envelope: Envelope = "raw") -> Sequence[wire.Cluster]:
         """The records that pass a Mongo filter.
@@ -143,20 +145,22 @@ class AiosClient:
         retry = Retry.SAFE if request.is_idempotent else Retry.CREATE
         with _refusals():
             return self._registry.api.ask(
-                model, "PUT", _at(cluster_id), body=request.body, retry=retry
+                model, "PUT", _CLUSTERS + at(cluster_id), body=request.body, retry=retry
             )
 
     def delete(self, cluster_id: str) -> None:
         """Deletes a record; NotFound when there is none. It does not touch any hardware."""
-        self._registry.api.ask(wire.Deleted, "DELETE", _at(cluster_id))
+        self._registry.api.ask(wire.Deleted, "DELETE", _CLUSTERS + at(cluster_id))
 
     def _some(self, ids: Collection[str]) -> list[wire.Cluster]:
         return self._readable({"id": {"$in": sorted(ids)}})
 
     def _readable(self, wanted: Filter) -> list[wire.Cluster]:
         """The records but those that cannot be read, which are looked at alone by who wants one."""
-        found = []
-        for each in self._asked(wanted):
+        found, answer = [], self._asked(wanted)
+        if answer and not any(isinstance(each, dict) and each.get("id") for each in answer):
+            _not_understood("POST", _QUERY)  # a list of something else
+        for each in answer:
             with suppress(ValidationError):
                 found.append(wire.Cluster.model_validate(each))
         return found
@@ -166,6 +170,11 @@ class AiosClient:
         if not isinstance(answer, list):
             _not_understood("POST", _QUERY)
         return answer
+
+    @property
+    def clock_ahead(self) -> float | None:
+        """How far this machine's clock is ahead of the registry's, in seconds; None: not told."""
+        return self._registry.api.clock_ahead
 
     def probe(self) -> Answered:
         """A look for a record that nobody has, and at the Parser, which can only be written to.
@@ -196,7 +205,11 @@ class _Service:
         self._url, self._variable, self._config_key = url, variable, config_key
         self.api = ApiClient(
             url or "",
-            errors=ErrorAnswers("aios", secrets=(url,) if url else ()),
+            errors=ErrorAnswers(
+                "aios",
+                secrets=(url,) if url else (),
+                says_gone=lambda body: body.get("error") == _NO_RECORD,
+            ),
             headers=self._headers,
             transport=transport,
         )
@@ -230,7 +243,7 @@ def _refusals() -> Iterator[None]:
 
 def _failed(told: str) -> ServerError:
     """Whether anything was made before it failed is not known."""
-    text = " ".join(told.split())[:_LONGEST_MESSAGE]
+    text = visible(" ".join(told.split()))[:_LONGEST_MESSAGE]
     said = f": {text}" if text else ""
     return ServerError(
         f"aios: POST {_PARSER_CREATE} answered 200 with a failure{said}",
@@ -248,11 +261,13 @@ def _cluster(found: object, method: str = "POST", path: str = _QUERY) -> wire.Cl
 
 
 def _not_understood(method: str, path: str) -> NoReturn:
-    raise ServerError(
+    raise ForeignAnswer(
         f"aios: {method} {path} answered in an unexpected form",
         method=method,
         path=path,
         status=200,
+        hint="nothing was taken from it: check the addresses of the registry and its Parser, and "
+        "the proxy on the way",
     )
 
 
@@ -273,9 +288,10 @@ def client_for(settings: Settings) -> AiosClient:
         return found
 
 
+def address(settings: Settings) -> str | None:
+    """The address of the registry, which has the records; None where none is configured."""
+    return _url(settings.value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
+
+
 def _url(value: str | None) -> str | None:
     return value.rstrip("/") if value else None
-
-
-def _at(cluster_id: str) -> str:
-    return f"{_CLUSTERS}/{quote(cluster_id, safe='')}"

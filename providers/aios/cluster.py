@@ -9,13 +9,24 @@ from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.aios.client import client_for
-from gpuform.providers.aios.records import HARDWARE_STAYS, change, find
+from gpuform.providers.aios.records import (
+    HARDWARE_STAYS,
+    SENT,
+    change,
+    compared,
+    find,
+    gone,
+    is_another,
+    is_still_there,
+)
 from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.creating import Attempt, Creation, create_once
 from gpuform.providers.errors import NotFound, NotReady
+from gpuform.providers.evidence import Candidate
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.waiting import Look, wait_until
+from gpuform.providers.listing import contradicted
+from gpuform.providers.waiting import Look, wait_until, wait_until_gone
 from gpuform.schemas.access import Access
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import cluster_document, declared_cluster
@@ -29,6 +40,8 @@ from gpuform.schemas.rules import rules_of
 from gpuform.schemas.values import UNKNOWN
 
 INTERVAL = 30.0
+TELLING = ("region_id", "tags", "cluster_metadata")
+"""What nobody but people writes, and so tells records of one id from each other."""
 
 Seen = Observed[ClusterOutputs]
 
@@ -47,10 +60,14 @@ class ClusterActions:
         """Through the Parser, which drops a declared status: `settle` sets it."""
         directly = want.create_mode == "direct"
         document = cluster_document(want.declared(), with_status=directly)
+        declared = {name: want.declared()[name] for name in TELLING if name in want.declared()}
 
         def candidates() -> list[Candidate]:
             found = find(self._client, want.cluster_id)
-            return [Candidate(found.id, wire.moment_of(found.object_id))] if found else []
+            if found is None:
+                return []
+            shown = compared(declared_cluster(found), declared)
+            return [Candidate(found.id, wire.moment_of(found.object_id), shown=shown)]
 
         def send() -> str:
             client = self._client
@@ -58,7 +75,14 @@ class ClusterActions:
             return make(document).id
 
         target = Target("aios", "Cluster", want.cluster_id, region="")
-        return create_once(call, Creation(target, candidates, [Attempt(send)]))
+        creation = Creation(
+            target,
+            candidates,
+            exists=lambda _id: is_still_there(call, target, candidates()),
+            attempts=[Attempt(send, sent=SENT)],
+            clock_ahead=lambda: self._client.clock_ahead,
+        )
+        return create_once(call, creation)
 
     def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
         """Live, or of the declared status, which is set once where the record has another."""
@@ -80,7 +104,7 @@ class ClusterActions:
         A status that was as declared when it was last seen still is.
         """
         found = find(self._client, id_)
-        if found is None:
+        if found is None or is_another(call, found.object_id):
             return None
         return look_at(found, call.known.get("status") if call.known.get("ready") else None).value
 
@@ -98,16 +122,30 @@ class ClusterActions:
         entries = (old or [], new or []) if new is not None else ([], [])
 
         def left(found: wire.Cluster) -> list[Request]:
+            if is_another(call, found.object_id):
+                raise gone(f"cluster {id_}")
             return cluster_requests(fields, found, *entries)
 
         change(call, self._client, id_, left)
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
-        """The record; a registry that has none is no error."""
+        """The record; what the registry answers to that is believed when it shows none."""
+
+        def probe() -> Look[object] | None:
+            found = find(self._client, id_)
+            if found is None or is_another(call, found.object_id):
+                return None
+            return Look(None, found.status or "still there")
+
+        there = find(self._client, id_)
+        if there is not None and is_another(call, there.object_id):
+            return
         try:
             self._client.delete(id_)
-        except NotFound:
-            return
+        except NotFound as error:
+            if probe() is not None:
+                raise contradicted(error, "it is still there") from None
+        wait_until_gone(call, probe, what=f"cluster {id_}", interval=INTERVAL)
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
@@ -147,6 +185,7 @@ def look_at(found: wire.Cluster, wanted: str | None) -> Look[Seen]:
     done = status in (None, wanted or LIVE)
     urls = found.config.url_map if found.config else None
     outputs = ClusterOutputs(
+        object_id=wire.own_id(found.object_id),
         ready=done,
         not_ready_reason=None if done else f"its status is {status}",
         status=status,

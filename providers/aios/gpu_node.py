@@ -9,12 +9,23 @@ from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.aios.client import client_for
-from gpuform.providers.aios.records import HARDWARE_STAYS, change, find
+from gpuform.providers.aios.records import (
+    HARDWARE_STAYS,
+    SENT,
+    change,
+    compared,
+    find,
+    gone,
+    is_another,
+    is_still_there,
+)
 from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
-from gpuform.providers.errors import GpuformError, NotFound, NotReady
+from gpuform.providers.creating import Attempt, Creation, create_once
+from gpuform.providers.errors import GpuformError, NotFound, NotReady, ServerError
+from gpuform.providers.evidence import Candidate
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.listing import contradicted
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import declared_node
 from gpuform.schemas.aios.inputs import GpuNodeInputs
@@ -44,19 +55,34 @@ class GpuNodeActions:
         def candidates() -> list[Candidate]:
             found = find(self._client, cluster_id)
             if found is None:
+                call.refuse_to_make()
                 raise GpuformError(
                     f"cluster_id: the registry has no cluster {cluster_id}",
                     hint="declare it as an aios.Cluster, and give that as cluster_id",
                 )
             entries = [each for each in found.nodes.node_data if each.id == node_id]
-            return [Candidate(id_, wire.moment_of(each.object_id)) for each in entries]
+            return [
+                Candidate(
+                    id_,
+                    wire.moment_of(each.object_id),
+                    shown=compared(declared_node(each), _entry(want)),
+                )
+                for each in entries
+            ]
 
         def send() -> str:
             self._client.apply(cluster_id, Request(node_added(_entry(want))))
             return id_
 
         target = Target("aios", "GpuNode", node_id, region=cluster_id)
-        return create_once(call, Creation(target, candidates, [Attempt(send, cluster_id)]))
+        creation = Creation(
+            target,
+            candidates,
+            exists=lambda _id: is_still_there(call, target, candidates()),
+            attempts=[Attempt(send, cluster_id, sent=SENT)],
+            clock_ahead=lambda: self._client.clock_ahead,
+        )
+        return create_once(call, creation)
 
     def settle(self, call: Call, id_: str, want: GpuNodeInputs) -> Seen:
         """An entry that is there can be used."""
@@ -69,17 +95,21 @@ class GpuNodeActions:
         """None when the record has no such entry, or there is no record."""
         cluster_id, _, node_id = id_.partition("/")
         found = find(self._client, cluster_id)
-        entry = found.entry(node_id) if found else None
-        if entry is None:
+        if found is None:
+            call.falls_with = cluster_id
+            return None
+        entry = _entry_of(found, node_id)
+        if entry is None or is_another(call, entry.object_id):
             return None
         inputs = declared_node(entry)
         inputs["node_id"] = inputs.pop("id")
-        return Observed({"cluster_id": cluster_id, **inputs}, GpuNodeOutputs(ready=True))
+        outputs = GpuNodeOutputs(ready=True, object_id=wire.own_id(entry.object_id))
+        return Observed({"cluster_id": cluster_id, **inputs}, outputs)
 
     def update(
         self,
         call: Call,
-        id_: str,  # noqa: ARG002 - as declared
+        id_: str,
         want: GpuNodeInputs,
         changes: Sequence[FieldChange],
     ) -> None:
@@ -88,6 +118,9 @@ class GpuNodeActions:
         node = {name: value for name, value in _entry(want).items() if name in names}
 
         def left(found: wire.Cluster) -> list[Request]:
+            entry = found.entry(want.node_id)
+            if entry is not None and is_another(call, entry.object_id):
+                raise gone(f"node {id_}")
             request = node_changed(found, node)
             return [request] if request else []
 
@@ -98,12 +131,15 @@ class GpuNodeActions:
         cluster_id, _, node_id = id_.partition("/")
 
         def left(found: wire.Cluster) -> list[Request]:
-            return [Request(node_removed(found, node_id))] if found.entry(node_id) else []
+            entry = _entry_of(found, node_id)
+            is_ours = entry is not None and not is_another(call, entry.object_id)
+            return [Request(node_removed(found, node_id))] if is_ours else []
 
         try:
             change(call, self._client, cluster_id, left)
-        except NotFound:
-            return
+        except NotFound as error:
+            if find(self._client, cluster_id) is not None:
+                raise contradicted(error, "it is still there") from None
 
 
 class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
@@ -116,6 +152,21 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     timeouts = Timeouts(create=600, update=600, delete=600)
     actions = GpuNodeActions
     remains = HARDWARE_STAYS
+
+
+def _entry_of(found: wire.Cluster, node_id: str) -> wire.Node | None:
+    """The entry of a record; None where the record tells its nodes, and has none of that id.
+
+    Raises ServerError where it does not tell them.
+    """
+    if "nodes" not in found.model_fields_set or "node_data" not in found.nodes.model_fields_set:
+        raise ServerError(
+            f"aios: the answer about cluster {found.id} tells no nodes",
+            method="GET",
+            path=f"/clusters/{found.id}",
+            status=200,
+        )
+    return found.entry(node_id)
 
 
 def _entry(want: GpuNodeInputs) -> dict[str, Any]:

@@ -1,10 +1,13 @@
 """Changes of a record that take several looks: the place of an entry, an answer that was lost."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.call import Call
-from gpuform.providers.errors import NotFound
+from gpuform.providers.errors import GpuformError, NotFound
+from gpuform.providers.evidence import Candidate, covers, is_of_another_time
+from gpuform.providers.intents import Target
 from gpuform.providers.waiting import Look, wait_until
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.updates import Request
@@ -12,6 +15,9 @@ from gpuform.schemas.aios.updates import Request
 INTERVAL = 5.0
 PATIENCE = 120.0
 """Seconds between looks at what became of a change, and in which it has to be answered."""
+
+SENT: Final = {"properties": "those declared"}
+"""What a create has sent, as evidence."""
 
 HARDWARE_STAYS = (
     "deleting it deletes the registry's record alone: the hardware goes on existing, and costing"
@@ -24,6 +30,32 @@ def find(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
         return client.shared_clusters().one(cluster_id)
     except NotFound:
         return None
+
+
+def compared(found: Mapping[str, Any], declared: Mapping[str, Any]) -> Mapping[str, str]:
+    """Whether a document is as declared. Its texts are people's: no record may have them."""
+    return SENT if covers(found, declared) else {"properties": "others"}
+
+
+def is_still_there(call: Call, target: Target, present: Sequence[Candidate]) -> bool:
+    """Whether what an earlier attempt made is there: its id alone is no proof, for people choose
+    it, and somebody may have made another one since."""
+    intent = call.intents.find(call.urn, target)
+    return any(intent is not None and not is_of_another_time(each, intent) for each in present)
+
+
+def is_another(call: Call, object_id: object) -> bool:
+    """Whether somebody has made a record or an entry anew since the state was written."""
+    known, now = call.known.get("object_id"), wire.own_id(object_id)
+    return known is not None and now is not None and known != now
+
+
+def gone(what: str) -> GpuformError:
+    """The error of a change to what somebody else has made in its place."""
+    return GpuformError(
+        f"{what} is gone from the registry: somebody has made another one under its id",
+        hint="refresh (`gpuform refresh`): the state then lets go of it",
+    )
 
 
 def change(
@@ -39,7 +71,7 @@ def change(
     """
 
     def probe() -> Look[None]:
-        for request in wanted(client.cluster(cluster_id)):
+        for request in wanted(client.shared_clusters().alone(cluster_id)):
             if request.placed:
                 _check_places(call, request, client.update(cluster_id, request))
             else:

@@ -250,6 +250,7 @@ class Cluster(PlatformResource, module="gpuform.aios", name="Cluster"):
     create_mode: pulumi.Output[str | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
+    object_id: pulumi.Output[str | None]
     url_map: pulumi.Output[dict[str, Any] | None]
 
     def __init__(
@@ -276,6 +277,7 @@ class GpuNode(PlatformResource, module="gpuform.aios", name="GpuNode"):
     network: pulumi.Output[dict[str, Any]]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
+    object_id: pulumi.Output[str | None]
 
     def __init__(
         self,

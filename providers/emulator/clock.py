@@ -1,6 +1,7 @@
-"""The emulator's time. It stands still until somebody moves it, and never goes back."""
+"""The emulator's time. It stands still until somebody moves it, or runs, and never goes back."""
 
 import time
+from collections.abc import Callable
 
 from gpuform.providers.emulator.store import Store
 
@@ -8,16 +9,36 @@ from gpuform.providers.emulator.store import Store
 class Clock:
     """Virtual time in unix seconds, kept in the store.
 
-    A new store starts at `start`, or at the real time; an old one goes on where it was.
+    A new store starts at `start`, or at the real time; an old one goes on where it was. `speed` are
+    the seconds that pass in one of `real`; with none it stands still.
     """
 
-    def __init__(self, store: Store, *, start: float | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        start: float | None = None,
+        speed: float = 0.0,
+        real: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
+        self._speed, self._real = speed, real
+        self._seen = real()
         with store.transaction():
             if store.setting("now") is None:
                 store.set("now", time.time() if start is None else start)
 
     def now(self) -> float:
+        if not self._speed:
+            return self._kept()
+        with self._store.transaction():
+            real = self._real()
+            passed, self._seen = max(0.0, real - self._seen) * self._speed, real
+            now = self._kept() + passed
+            self._store.set("now", now)
+            return now
+
+    def _kept(self) -> float:
         return float(self._store.setting("now") or 0.0)
 
     def advance(self, seconds: float) -> float:

@@ -48,12 +48,14 @@ def serve(
     *,
     seed: str | None = None,
     start: float | None = None,
+    speed: float = 0.0,
 ) -> "Server":
     """A running emulator; `store_path` None keeps state in memory.
 
     `port` 0 takes the port that the store was first served on, so that addresses in what clusters
     show stay the same, or a free one.
     `seed` (ids and tokens) and `start` (unix seconds of the clock) make a new store repeatable.
+    `speed` are the seconds of its clock in a real one; with none others move it.
     Raises `OSError` when the port cannot be bound, `StoreError` when the file is no store.
     """
     store = Store(store_path, seed=seed)
@@ -62,7 +64,7 @@ def serve(
     except BaseException:
         store.close()
         raise
-    return Server(listener, store, Clock(store, start=start))
+    return Server(listener, store, Clock(store, start=start, speed=speed))
 
 
 def _usual_listener(store: Store) -> socket.socket:

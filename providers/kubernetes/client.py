@@ -1,14 +1,15 @@
 """One cluster's Kubernetes API: requests with the same retries and errors as everywhere."""
 
+import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from gpuform.providers.answers import ErrorAnswers
 from gpuform.providers.errors import Conflict
-from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.http import ApiClient, Retry, at
 from gpuform.providers.kubernetes.kubeconfig import Access, access_by
+from gpuform.providers.listing import Listing
 from gpuform.providers.transport import mounted
 
 if TYPE_CHECKING:
@@ -41,11 +42,14 @@ class KubernetesClient:
                 f"Kubernetes of cluster {cluster}",
                 secrets=(*access.secrets, *secrets),
                 hints=_HINTS,
+                says_gone=_says_gone,
             ),
             headers=access.headers,
             sign=_with_patch_type,
             transport=transport or _transport(access),
         )
+        self._lock = threading.Lock()
+        self._shared: dict[str, Listing[Object]] = {}
 
     def get(self, path: str) -> Object:
         """One object; NotFound when it is not there."""
@@ -53,7 +57,31 @@ class KubernetesClient:
 
     def list(self, path: str, **params: str) -> "tuple[Object, ...]":
         """All objects of a list, in one request."""
-        return tuple(self._asked("GET", path, params=params).get("items") or ())
+        answer = self._asked("GET", path, params=params)
+        if not str(answer["kind"]).endswith("List"):
+            raise self._api.not_understood("GET", path, "kind")
+        items = answer.get("items")  # null where there are none
+        if "items" not in answer or not isinstance(items, list | None):
+            raise self._api.not_understood("GET", path, "items")
+        return tuple(items or ())
+
+    def shared(self, folder: str) -> Listing[Object]:
+        """The objects of a folder for readers that may share their requests, by their names."""
+        with self._lock:
+            if folder not in self._shared:
+                self._shared[folder] = Listing(
+                    lambda: self.list(folder),
+                    lambda name: self.get(folder + at(name)),
+                    lambda each: self._name_of(folder, each),
+                )
+            return self._shared[folder]
+
+    def _name_of(self, folder: str, each: Any) -> str:
+        metadata = each.get("metadata") if isinstance(each, Mapping) else None
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        if not isinstance(name, str):
+            raise self._api.not_understood("GET", folder, "metadata.name")
+        return name
 
     def create(self, path: str, body: Object) -> Object:
         """Sent once: an answer that is lost is an UnknownOutcome."""
@@ -81,7 +109,16 @@ class KubernetesClient:
         retry: Retry = Retry.SAFE,
     ) -> Object:
         answer = self._api.request(method, path, body=body, params=params, retry=retry)
-        return answer if isinstance(answer, Mapping) else {}
+        if not isinstance(answer, Mapping) or not isinstance(answer.get("kind"), str):
+            raise self._api.not_understood(method, path, "kind")
+        return answer
+
+
+def _says_gone(body: Object) -> bool:
+    """Whether it is a Status about an object of a name, not about a path that nobody serves."""
+    details = body.get("details")
+    is_failure = (body.get("kind"), body.get("reason")) == ("Status", "NotFound")
+    return is_failure and isinstance(details, Mapping) and bool(details.get("name"))
 
 
 def until_no_conflict(change: Callable[[], None]) -> None:
@@ -106,11 +143,6 @@ def client_by(kubeconfig: str, cluster: str, secrets: tuple[str, ...] = ()) -> K
 
 _access = lru_cache(maxsize=256)(access_by)
 _client = lru_cache(maxsize=256)(KubernetesClient)
-
-
-def at(*parts: str) -> str:
-    """A path of parts that may hold any character."""
-    return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
 def _with_patch_type(request: "httpx.Request") -> "httpx.Request":

@@ -1,21 +1,15 @@
 """Where a kubeconfig leads and how it signs in: read in memory, with nothing left on disk."""
 
 import base64
-import binascii
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gpuform.providers.errors import GpuformError, MissingCredentials
-
-if TYPE_CHECKING:
-    from kubernetes.client import Configuration
-
-# What would run a program of somebody else on this machine, or keep tokens in the user's files.
-_REFUSED = ("exec", "auth-provider")
+from gpuform.providers.errors import MissingCredentials
+from gpuform.schemas.kubeconfig import Kubeconfig, UserPart
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,83 +23,93 @@ class Access:
     """What no message may contain."""
 
 
-def access_by(kubeconfig: str, cluster: str) -> Access:
-    """The access that the current context of a kubeconfig (YAML) gives.
+def parts_of(kubeconfig: str, cluster: str) -> Kubeconfig:
+    """What a kubeconfig (YAML) says of the current context, or of its first one.
 
-    `cluster` is what people call it. Raises GpuformError, without the text of the kubeconfig.
+    `cluster` is what people call it. Raises MissingCredentials, without the text, for what is none,
+    and for what asks for more than to be signed in.
     """
-    from kubernetes import client  # noqa: PLC0415 - slow
-    from kubernetes.config import ConfigException, load_kube_config_from_dict  # noqa: PLC0415
+    import yaml  # noqa: PLC0415 - slow
 
-    whole = _parsed(kubeconfig, cluster)
-    settings = client.Configuration()
     try:
-        at, user = _current(whole)
-        refused = [name for name in _REFUSED if name in user]
-        if refused:
-            raise GpuformError(
-                f"the kubeconfig of {cluster} signs in with {refused[0]!r}, which runs or changes "
-                "things on this machine: gpuform does not use it",
-                hint="use a kubeconfig with a token or a client certificate",
-            )
-        # The client would write certificates to files: they are taken out before it looks.
-        authority = _taken(at, "certificate-authority-data")
-        certificate = _taken(user, "client-certificate-data") + _taken(user, "client-key-data")
-        load_kube_config_from_dict(whole, client_configuration=settings, persist_config=False)
-        tls = _tls(settings, authority, certificate)
-    except (ConfigException, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
+        return Kubeconfig.read(yaml.safe_load(kubeconfig))
+    except yaml.YAMLError:
+        why = "is no YAML"
+    except RecursionError:
+        why = "is no kubeconfig"
+    except ValueError as error:
+        why = str(error)
+    raise MissingCredentials(
+        f"the kubeconfig of {cluster} {why}: gpuform does not use it",
+        hint="look whether the platform shows the cluster as ready; gpuform takes an address, its "
+        "authority, and a token, a password or a client certificate",
+    )
+
+
+def flattened(document: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The user's own kubeconfig, with what is in the files that its current context names.
+
+    Paths begin at its folder. Raises OSError and UnicodeDecodeError when one cannot be read.
+    """
+    try:
+        contexts = {each["name"]: each["context"] for each in document["contexts"]}
+        context = contexts[document["current-context"]]
+        return {
+            **document,
+            "clusters": [
+                _with_files(each, "cluster", folder) if each["name"] == context["cluster"] else each
+                for each in document["clusters"]
+            ],
+            "users": [
+                _with_files(each, "user", folder) if each["name"] == context["user"] else each
+                for each in document["users"]
+            ],
+        }
+    except (KeyError, TypeError, AttributeError):
+        return document  # whoever reads it says what is wrong
+
+
+def _with_files(entry: dict[str, Any], part: str, folder: Path) -> dict[str, Any]:
+    held = dict(entry[part])
+    for name in ("certificate-authority", "client-certificate", "client-key"):
+        if path := held.pop(name, None):
+            data = base64.b64encode((folder / path).read_bytes()).decode()
+            held.setdefault(f"{name}-data", data)
+    if path := held.pop("tokenFile", None):
+        held["token"] = (folder / path).read_text(encoding="utf-8").strip()
+    return {**entry, part: held}
+
+
+def access_by(kubeconfig: str, cluster: str) -> Access:
+    """The access that a kubeconfig (YAML) gives, as `parts_of` reads it."""
+    parts = parts_of(kubeconfig, cluster)
+    user = parts.user
+    try:
+        tls = _tls(parts)
+    except (ValueError, OSError) as error:  # ssl.SSLError among them
         raise MissingCredentials(
             f"the kubeconfig of {cluster} cannot be used ({type(error).__name__})",
             hint="look whether the platform shows the cluster as ready",
         ) from None
-    secrets = [user.get(name) for name in ("token", "password")]
+    headers = {"Accept": "application/json", **_signed_in(user)}
     return Access(
-        server=str(settings.host).rstrip("/"),
-        headers=lambda: _headers(settings),
+        server=parts.cluster.server.rstrip("/"),
+        headers=lambda: headers,
         tls=tls,
-        secrets=tuple(str(each) for each in secrets if each),
+        secrets=tuple(each for each in (user.token, user.password) if each),
     )
 
 
-def _parsed(kubeconfig: str, cluster: str) -> dict[str, Any]:
-    import yaml  # noqa: PLC0415 - slow
-
-    try:
-        whole = yaml.safe_load(kubeconfig)
-    except yaml.YAMLError:
-        whole = None
-    if not isinstance(whole, dict):
-        raise MissingCredentials(f"the kubeconfig of {cluster} is no YAML mapping")
-    return whole
-
-
-def _current(whole: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The cluster and the user of the current context."""
-    context = _named(whole["contexts"], whole["current-context"])["context"]
-    at: dict[str, Any] = _named(whole["clusters"], context["cluster"])["cluster"]
-    user: dict[str, Any] = _named(whole["users"], context["user"])["user"]
-    return at, user
-
-
-def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    return next(each for each in [*entries, {}] if each.get("name") == name or not each)
-
-
-def _taken(holder: dict[str, Any], name: str) -> str:
-    """A text in base64, taken out; empty when there is none."""
-    try:
-        return base64.b64decode(holder.pop(name, None) or "", validate=True).decode("ascii")
-    except (binascii.Error, UnicodeDecodeError):
-        raise ValueError(f"{name} is no PEM in base64") from None
-
-
-def _tls(settings: "Configuration", authority: str, certificate: str) -> ssl.SSLContext | None:
-    if not str(settings.host).startswith("https:"):
+def _tls(parts: Kubeconfig) -> ssl.SSLContext | None:
+    cluster, user = parts.cluster, parts.user
+    if not cluster.server.startswith("https:"):
         return None
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert, cadata=authority or None)
-    if not settings.verify_ssl:
+    context = ssl.create_default_context(cadata=_pem(cluster.certificate_authority_data) or None)
+    if cluster.insecure_skip_tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    pair = map(_pem, (user.client_certificate_data, user.client_key_data))
+    certificate = "\n".join(filter(None, pair))
     if certificate:
         # OpenSSL reads keys from files alone: this one is the user's only, and gone at once.
         with tempfile.TemporaryDirectory() as folder:
@@ -113,13 +117,17 @@ def _tls(settings: "Configuration", authority: str, certificate: str) -> ssl.SSL
             path.touch(mode=0o600)
             path.write_text(certificate, "ascii")
             context.load_cert_chain(path)
-    elif settings.cert_file:
-        context.load_cert_chain(settings.cert_file, settings.key_file)
     return context
 
 
-def _headers(settings: "Configuration") -> dict[str, str]:
-    token = settings.get_api_key_with_prefix("authorization")
-    if not token and settings.username:
-        token = settings.get_basic_auth_token()
-    return {"Accept": "application/json", **({"Authorization": token} if token else {})}
+def _pem(encoded: str | None) -> str:
+    return base64.b64decode(encoded or "").decode("ascii")
+
+
+def _signed_in(user: UserPart) -> dict[str, str]:
+    if user.token:
+        return {"Authorization": f"Bearer {user.token}"}
+    if user.username:
+        pair = f"{user.username}:{user.password or ''}"
+        return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+    return {}

@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from gpuform.providers.errors import Conflict, NotFound, RateLimited, UnknownOutcome
-from gpuform.providers.kubernetes.client import KubernetesClient, Object, at, until_no_conflict
+from gpuform.providers.http import at
+from gpuform.providers.kubernetes.client import KubernetesClient, Object, until_no_conflict
 from gpuform.providers.schedulers import ScheduledNode
 from gpuform.schemas.leaving import RunningJob
 

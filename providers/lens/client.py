@@ -17,6 +17,7 @@ from gpuform.providers.http import ApiClient, Retry
 from gpuform.providers.probing import Answered
 from gpuform.providers.transport import mounted
 from gpuform.schemas.lens import wire
+from gpuform.schemas.visible import visible
 
 if TYPE_CHECKING:
     import httpx
@@ -47,14 +48,15 @@ class LensClient:
         transport: "httpx.BaseTransport | None" = None,
     ) -> None:
         self._url, self._token = url, token
+        self._errors = ErrorAnswers(
+            "lens",
+            secrets=tuple(filter(None, (token, url))),
+            hint_of=lambda response: _hint(_trace_of(response)),
+            request_id_of=_trace_of,
+        )
         self._api = ApiClient(
             url or "",
-            errors=ErrorAnswers(
-                "lens",
-                secrets=tuple(filter(None, (token, url))),
-                hint_of=lambda response: _hint(_trace_of(response)),
-                request_id_of=_trace_of,
-            ),
+            errors=self._errors,
             headers=self._headers,
             transport=transport,
         )
@@ -71,13 +73,15 @@ class LensClient:
         """Nodes, GPUs, storage and RDMA ports in numbers."""
         return self._ask(wire.Overview, _OVERVIEW)
 
-    def consumers(self, page_size: int = PAGE_SIZE) -> Sequence[wire.Consumer]:
+    def consumers(
+        self, page_size: int = PAGE_SIZE, retry: Retry = Retry.SAFE
+    ) -> Sequence[wire.Consumer]:
         """The workloads that use GPUs, of all pages; each once, if they move meanwhile."""
         found: dict[tuple[str, ...], wire.Consumer] = {}
         number, seen = 1, 0
         while True:
             params = {"pageNum": str(number), "pageSize": str(page_size)}
-            page = self._ask(wire.ConsumerPage, _CONSUMERS, params)
+            page = self._ask(wire.ConsumerPage, _CONSUMERS, params, retry)
             for each in page.data:
                 found[each.source, each.uid, each.kind, each.namespace, each.name] = each
             number, seen = number + 1, seen + len(page.data)
@@ -114,16 +118,14 @@ class LensClient:
             raise self._failed(path, "something unexpected", answer.trace_id) from None
 
     def _failed(self, path: str, said: str, trace_id: str) -> ServerError:
-        text = " ".join(said.split())[:300]
-        if self._token:
-            text = text.replace(self._token, "[secret]")
+        text = visible(" ".join(self._errors.redacted(said).split()))[:300]
         return ServerError(
             f"lens: GET {path} answered 200 with {text}",
             method="GET",
             path=path,
             status=200,
-            request_id=trace_id or None,
-            hint=_hint(trace_id),
+            request_id=self._errors.redacted(trace_id) or None,
+            hint=_hint(self._errors.redacted(trace_id)),
         )
 
     def _headers(self) -> Mapping[str, str]:
@@ -142,7 +144,7 @@ def _trace_of(response: "httpx.Response") -> str | None:
 
 
 def _hint(trace_id: str | None) -> str | None:
-    return f"Lens has it in its logs under traceId {trace_id[:100]}" if trace_id else None
+    return f"Lens has it in its logs under traceId {visible(trace_id)[:100]}" if trace_id else None
 
 
 _clients: "dict[tuple[str | None, str | None, httpx.BaseTransport | None], LensClient]" = {}
@@ -151,12 +153,12 @@ _clients_lock = threading.Lock()
 
 def is_configured(settings: Settings) -> bool:
     """Whether there is an address of Lens."""
-    return _url(settings) is not None
+    return address(settings) is not None
 
 
 def client_for(settings: Settings) -> LensClient:
     """The client of these settings: one per process, address and token."""
-    url, token = _url(settings), settings.value(TOKEN_VARIABLE, TOKEN_CONFIG)
+    url, token = address(settings), settings.value(TOKEN_VARIABLE, TOKEN_CONFIG)
     transport = mounted(url or "")
     with _clients_lock:
         found = _clients.get((url, token, transport))
@@ -165,7 +167,7 @@ def client_for(settings: Settings) -> LensClient:
         return found
 
 
-def _url(settings: Settings) -> str | None:
+def address(settings: Settings) -> str | None:
     """The API's address, ending in /api."""
     url = settings.value(URL_VARIABLE, URL_CONFIG)
     if not url:

@@ -7,6 +7,8 @@ from contextlib import suppress
 import grpc
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
+from gpuform.schemas.visible import visible_lines
+
 logger = logging.getLogger("gpuform")
 
 SECONDS = 5.0
@@ -51,6 +53,7 @@ class EngineLog:
         *,
         ephemeral: bool = False,
     ) -> None:
+        text = visible_lines(text)
         if self._stub is None:
             logger.info("%s", text)
             return

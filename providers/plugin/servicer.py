@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, Never, TypeVar, cast
 
@@ -34,7 +34,13 @@ from gpuform.providers.plugin.settings import (
     stack_config,
 )
 from gpuform.providers.plugin.tokens import lifecycle_of
-from gpuform.providers.plugin.wire import from_struct, marked, revealed, to_struct
+from gpuform.providers.plugin.wire import (
+    from_struct,
+    marked,
+    revealed,
+    secret_values,
+    to_struct,
+)
 from gpuform.providers.properties import Properties, plain
 from gpuform.schemas.changes import is_change
 
@@ -295,17 +301,18 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     def _calling(self, request: Any) -> AbstractContextManager[call.Call]:
         urn = request.urn
-        return call.serving(
-            call.Call(
-                urn=urn,
-                timeout=getattr(request, "timeout", 0.0) or None,
-                cancelled=self.cancelled,
-                on_progress=lambda text: self.log.progress(urn, text),
-                on_warning=lambda text: self.log.warning(urn, text),
-                on_unchecked=self.log.once,
-                stores_answers=True,
-            )
+        served = replace(
+            call.hosted_call(urn),
+            timeout=getattr(request, "timeout", 0.0) or None,
+            cancelled=self.cancelled,
+            on_progress=lambda text: self.log.progress(urn, text),
+            on_warning=lambda text: self.log.warning(urn, text),
+            on_unchecked=self.log.once,
         )
+        for _, value in request.ListFields():
+            if isinstance(value, Struct):
+                served.hide(secret_values(from_struct(value)))
+        return call.serving(served)
 
 
 _NONE = provider_pb2.DiffResponse.DIFF_NONE

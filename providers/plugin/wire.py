@@ -4,8 +4,9 @@ What arrives becomes plain values, with UNKNOWN for what is not known yet and `S
 is secret; what is sent is marked again. The marks are those of Pulumi's property model.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
@@ -44,8 +45,9 @@ class Secret:
 
 
 def from_struct(struct: Struct) -> Properties:
-    """The properties of a Struct. Raises GpuformError for a kind of value no resource takes."""
-    return {name: _from_value(value) for name, value in struct.fields.items()}
+    """The properties of a Struct, by name; GpuformError for a kind of value no resource takes."""
+    # A protobuf map has no order of its own, and each process would show another one.
+    return {name: _from_value(value) for name, value in sorted(struct.fields.items())}
 
 
 def _from_value(value: Value) -> Any:
@@ -117,6 +119,21 @@ def revealed(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [revealed(item) for item in value]
     return value
+
+
+def secret_values(properties: Mapping[str, Any]) -> Iterator[Any]:
+    """Every value that is marked as secret, at any depth."""
+    for value in properties.values():
+        yield from _secrets_in(value)
+
+
+def _secrets_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, Secret):
+        yield value.value
+    elif isinstance(value, Mapping):
+        yield from secret_values(value)
+    elif isinstance(value, list | tuple):
+        yield from chain.from_iterable(map(_secrets_in, value))
 
 
 def marked(

@@ -1,7 +1,8 @@
 """What SCP's answers tell beside their data: why a request is refused, that a version ends."""
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.waiting import duration
 
@@ -38,6 +39,17 @@ def is_out_of_capacity(status: int, message: str) -> bool:
         status in {400, 403, 409, 422}
         and _SHORTAGE.search(message) is not None
         and _ABOUT_SOMETHING_ELSE.search(message) is None
+    )
+
+
+def says_gone(body: Mapping[str, Any]) -> bool:
+    """Whether a 404 has the platform's error document: `errors`, each with a `detail`."""
+    errors = body.get("errors")
+    if not isinstance(errors, list) or not errors:
+        return False
+    return all(
+        isinstance(each, dict) and isinstance(each.get("detail"), str | list) and each["detail"]
+        for each in errors
     )
 
 

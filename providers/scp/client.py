@@ -7,15 +7,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.errors import Conflict, GpuformError, InvalidRequest, NotFound, ServerError
-from gpuform.providers.http import Retry
+from gpuform.providers.http import Retry, at
 from gpuform.providers.listing import Listing
 from gpuform.providers.probing import Answered
 from gpuform.providers.scp.connection import Connection
 from gpuform.providers.scp.credentials import Credentials, find_credentials
+from gpuform.providers.scp.credentials import address as address_of_environment
 from gpuform.providers.scp.paging import PAGE_SIZE, read_all
 from gpuform.providers.transport import mounted
 from gpuform.providers.waiting import Rhythm
@@ -100,7 +100,7 @@ class ScpClient:
 
     def node(self, node_id: str) -> wire.GpuNode:
         """One node; NotFound when it is gone, also when the platform still shows it TERMINATED."""
-        path = _at(_NODES, node_id)
+        path = _NODES + at(node_id)
         node = self._call(wire.GpuNode, "GET", path)
         if node.state == NodeState.TERMINATED:
             raise NotFound(
@@ -139,17 +139,17 @@ class ScpClient:
 
     def lock_node(self, node_id: str) -> None:
         """Locks it at once."""
-        self._call(wire.NodeAnswer, "PUT", f"{_at(_NODES, node_id)}/lock")
+        self._call(wire.NodeAnswer, "PUT", f"{_NODES}{at(node_id)}/lock")
 
     def unlock_node(self, node_id: str) -> None:
         """Unlocks it at once."""
-        self._call(wire.NodeAnswer, "PUT", f"{_at(_NODES, node_id)}/unlock")
+        self._call(wire.NodeAnswer, "PUT", f"{_NODES}{at(node_id)}/unlock")
 
     def assign_nat(self, node_id: str, public_ip_address_id: str) -> None:
         """Begins to give a node that has no public address the one of a public IP."""
         # Which public IP a node has is never told: only a change under way is taken for this one.
         body, shows = requests.public_nat_ip(public_ip_address_id), _is(NodeState.EDITING)
-        self._act("POST", f"{_at(_NODES, node_id)}/public-nat-ip", body, [node_id], shows)
+        self._act("POST", f"{_NODES}{at(node_id)}/public-nat-ip", body, [node_id], shows)
 
     def release_nat(self, node_id: str) -> None:
         """Begins to take a node's public address away; a node without one is no error."""
@@ -157,7 +157,7 @@ class ScpClient:
         def shows(node: wire.GpuNode) -> bool:
             return node.state == NodeState.EDITING or not node.policy_use_nat
 
-        self._act("DELETE", f"{_at(_NODES, node_id)}/public-nat-ip", None, [node_id], shows)
+        self._act("DELETE", f"{_NODES}{at(node_id)}/public-nat-ip", None, [node_id], shows)
 
     # Fabrics.
 
@@ -174,7 +174,7 @@ class ScpClient:
 
     def fabric(self, fabric_id: str) -> wire.ClusterFabric:
         """One fabric with its members; NotFound when it is gone."""
-        return self._call(wire.ClusterFabric, "GET", _at(_FABRICS, fabric_id))
+        return self._call(wire.ClusterFabric, "GET", _FABRICS + at(fabric_id))
 
     def fabrics(
         self,
@@ -232,6 +232,11 @@ class ScpClient:
         with self._lock:
             return self._rhythms.setdefault(interval, Rhythm(interval))
 
+    @property
+    def clock_ahead(self) -> float | None:
+        """How far this machine's clock is ahead of the platform's, in seconds; None: not told."""
+        return self._connection.clock_ahead
+
     def probe(self) -> Answered:
         """The cheapest look that needs the keys. Raises what is wrong with them, or the way."""
         return self._connection.probe(_NODES)
@@ -265,7 +270,7 @@ class ScpClient:
 
     def _is_done(self, node_id: str, shows: Shows, when_gone: bool) -> bool:
         try:
-            return shows(self.node(node_id))
+            return shows(self.shared_nodes().one(node_id))
         except NotFound:
             return when_gone
         except GpuformError:
@@ -274,6 +279,11 @@ class ScpClient:
 
 _clients: "dict[tuple[Credentials | str, httpx.BaseTransport | None], ScpClient]" = {}
 _clients_lock = threading.Lock()
+
+
+def address(settings: Settings) -> str:
+    """Where these settings lead, in any region. Raises GpuformError when it is not known."""
+    return address_of_environment(settings)
 
 
 def client_for(settings: Settings, region: str | None = None) -> ScpClient:
@@ -294,10 +304,6 @@ def client_for(settings: Settings, region: str | None = None) -> ScpClient:
         if client is None:
             client = _clients[key, transport] = ScpClient(Connection(found, transport))
         return client
-
-
-def _at(path: str, id_: str) -> str:
-    return f"{path}/{quote(id_, safe='')}"
 
 
 def _is(*states: str) -> Shows:

@@ -65,6 +65,7 @@ class Connection:
                 hints=_HINTS,
                 hint_of=self._hint,
                 is_capacity=answers.is_out_of_capacity,
+                says_gone=answers.says_gone,
             ),
             headers=self._headers,
             sign=self._signed,
@@ -84,6 +85,11 @@ class Connection:
     ) -> Answer:
         """The answer to one request. Raises as `ApiClient.ask`."""
         return self._api.ask(model, method, path, body=body, params=params, retry=retry)
+
+    @property
+    def clock_ahead(self) -> float | None:
+        """How far this machine's clock is ahead of the platform's, in seconds; None: not told."""
+        return self._api.clock_ahead
 
     def probe(self, path: str) -> Answered:
         """One request for at most one object. Raises as `ApiClient.request`."""

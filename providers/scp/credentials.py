@@ -67,6 +67,22 @@ def find_credentials(settings: Settings, region: str | None = None) -> Credentia
     return replace(found, base_url=_base_url(settings, files, region or settings.region))
 
 
+def default_region(settings: Settings) -> str | None:
+    """The region that is asked where none is named; None where nothing says which."""
+    return _default_region(settings, _Files(_home(settings) / ".scpconf"))
+
+
+def address(settings: Settings) -> str:
+    """The address of the API in any region of the environment: `*` stands for the region.
+
+    Raises GpuformError when it is not known.
+    """
+    files = _Files(_home(settings) / ".scpconf")
+    found = _base_url(settings, files, settings.region)
+    known = {region for regions in REGIONS.values() for region in regions}
+    return ".".join("*" if part in known else part for part in found.split("."))
+
+
 def _given(settings: Settings) -> Credentials | None:
     """What the environment and the stack say, and nothing of the files: keys are not mixed."""
     access_key = settings.value(ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG)
@@ -160,8 +176,7 @@ def _base_url(settings: Settings, files: _Files, region: str | None) -> str:
     override = files.config.get("endpoint-override")
     if override:
         return _checked_url(override, "endpoint-override of ~/.scpconf/config.json")
-    region = region or settings.value(REGION_VARIABLE, REGION_CONFIG)
-    region = region or files.config.get("default-region")
+    region = region or _default_region(settings, files)
     if not region:
         raise GpuformError(
             f"the region of SCP is not known: set {REGION_VARIABLE}",
@@ -175,6 +190,11 @@ def _base_url(settings: Settings, files: _Files, region: str | None) -> str:
             hint=f"correct the region ({REGION_VARIABLE}, {REGION_CONFIG}) or the environment "
             f"({AUTH_URL_VARIABLE}, {ENVIRONMENT_CONFIG})",
         ) from None
+
+
+def _default_region(settings: Settings, files: _Files) -> str | None:
+    named = settings.region or settings.value(REGION_VARIABLE, REGION_CONFIG)
+    return named or files.config.get("default-region")
 
 
 def _environment(settings: Settings, files: _Files, region: str) -> str:

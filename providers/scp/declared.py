@@ -31,4 +31,5 @@ def is_declared(call: Call, node_pool_id: str, name: str) -> bool:
 
 
 def _names(call: Call) -> set[Name]:
-    return _of_process if call.urn is None else _of_runs.setdefault(call.intents, set())
+    is_one_run = call.urn is None or call.stores_answers
+    return _of_process if is_one_run else _of_runs.setdefault(call.intents, set())

@@ -7,8 +7,9 @@ from typing import Any, Final
 from gpuform.providers import permissions
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.creating import Attempt, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady
+from gpuform.providers.evidence import Candidate
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
@@ -18,7 +19,7 @@ from gpuform.providers.scp.access import node_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.fabrics import fabric_of_id
 from gpuform.providers.scp.footprint import node_footprint
-from gpuform.providers.scp.ledger import candidate
+from gpuform.providers.scp.ledger import candidate, sent
 from gpuform.providers.scp.node_changes import differences, is_stopped_by_force, locked
 from gpuform.providers.scp.node_steps import NodeSteps
 from gpuform.providers.scp.pool_creating import INTERVAL, PATIENCE, server_of, tags_of
@@ -84,9 +85,16 @@ class GpuNodeActions:
                     interval=client.rhythm(INTERVAL),
                 )
 
-        target = Target("scp", "GpuNode", want.gpu_node_name, fabric.node_pool_id)
-        attempt = Attempt(lambda: client.create_nodes(_request(want, fabric))[0])
-        return create_once(call, Creation(target, candidates, [attempt], before=wait_for_name))
+        body = _request(want, fabric)
+        creation = Creation(
+            Target("scp", "GpuNode", call.kept(want.gpu_node_name), fabric.node_pool_id),
+            candidates,
+            exists=lambda id_: _OneNode(client, id_, None).look() is not None,
+            attempts=[Attempt(lambda: client.create_nodes(body)[0], sent=sent(body))],
+            before=wait_for_name,
+            clock_ahead=lambda: client.clock_ahead,
+        )
+        return create_once(call, creation)
 
     def settle(self, call: Call, id_: str, want: GpuNodeInputs) -> Seen:
         """As declared, and RUNNING unless it is to be STOPPED."""
@@ -176,6 +184,8 @@ class GpuNodeActions:
 
         what = f"fabric {want.cluster_fabric_id}"
         rhythm = client.rhythm(INTERVAL)
+        if call.finds_only:
+            return _existing(client, want.cluster_fabric_id)
         try:
             return wait_until(call, probe, what=what, interval=rhythm, limit=PATIENCE)
         except NotReady:
@@ -289,9 +299,6 @@ class _OneNode:
 
     def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:  # noqa: ARG002 - there is one
         self._public_ip = public_ip_address_id
-
-    def deleted(self, ids: Iterable[str]) -> None:
-        """Its absence is confirmed all the same."""
 
 
 def _wanted(declared: Mapping[str, Any]) -> Wanted:

@@ -1,32 +1,45 @@
 """Which nodes are a pool's own: by the ids in the state, and by the records of its creates.
 
 A node is a pool's own only by its id in the pool's outputs, or by an intent: by the id that the
-intent has, or, where the answer to the create was lost, as the only new node of a name in it.
+intent has, or, where the answer to the create was lost, by `evidence`.
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Final
 
 from gpuform.providers.call import Call
-from gpuform.providers.creating import Candidate, new_since
-from gpuform.providers.errors import AmbiguousObject
+from gpuform.providers.creating import Timed, kept_properties
+from gpuform.providers.evidence import SETTLE, Candidate, judge, question
 from gpuform.providers.intents import Intent, Target
 from gpuform.providers.scp.states import is_leaving
-from gpuform.schemas.scp import wire
+from gpuform.schemas.scp import requests, wire
 from gpuform.schemas.scp.moments import unix_time
+
+SHOWN: Final = ("image_id", "vpc_id", "network_id", "cluster_fabric_name")
+"""What tells a node that we have asked for from another one of its name."""
 
 
 class Ledger:
     """The record of one pool's nodes during one call; safe for the threads of that call.
 
     `ids` are the nodes of the pool; `unsure` the names whose create has an unknown outcome.
+    `clock_ahead` says how far this machine's clock is ahead of the platform's, in seconds.
     """
 
-    def __init__(self, call: Call, target: Target, pool_id: str, ids: Iterable[str]) -> None:
+    def __init__(
+        self,
+        call: Call,
+        target: Target,
+        pool_id: str,
+        ids: Iterable[str],
+        clock_ahead: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self._call = call
         self._target = target
         self._pool_id = pool_id
+        self._clock_ahead = clock_ahead
         self._lock = threading.Lock()
         self._intents = {each.names: each for each in call.intents.of_parts(call.urn, target)}
         self._earlier = set(self._intents)
@@ -39,34 +52,54 @@ class Ledger:
         return {
             name
             for names, intent in self._intents.items()
-            if not intent.ids and names not in self._earlier
+            if intent.is_searched and names not in self._earlier
             for name in names
         }
 
     @property
     def is_searching(self) -> bool:
         """Whether there is a create whose outcome is not known."""
-        return any(not intent.ids for intent in self._intents.values())
+        return any(intent.is_searched for intent in self._intents.values())
 
-    def adopt(self, listed: Sequence[wire.GpuNode]) -> None:
-        """Finds the nodes of creates whose answers were lost.
+    def adopt(self, listed: Sequence[wire.GpuNode]) -> float:
+        """Finds the nodes of creates whose answers were lost, and forgets what made nothing.
 
-        What an earlier run left no trace of never came to be. Raises AmbiguousObject when several
-        nodes of one name could be ours.
+        Returns for how many seconds lists may still lack some of them: only then all that there is
+        to know is known. Raises AdoptionQuestion when nobody can tell.
         """
-        for names, intent in list(self._intents.items()):
-            if intent.ids:
-                continue
-            found = self._new(intent, [each for each in listed if each.gpu_node_name in names])
-            if found:
-                self._call.on_warning(
-                    f"the answer to a create was lost; found {', '.join(sorted(found))} again"
-                )
-                self.made(intent, found.values())
-            elif names in self._earlier:
-                self.forget(intent)
+        longest = 0.0
+        for intent in list(self._intents.values()):
+            if intent.is_searched:
+                longest = max(longest, self._adopt(intent, listed))
+        return longest
 
-    def begin(self, names: Sequence[str], present: Iterable[str]) -> Intent:
+    def _adopt(self, intent: Intent, listed: Sequence[wire.GpuNode]) -> float:
+        now, _ = self._call.platform_time(self._clock_ahead())
+        left = max(0.0, intent.started_at + SETTLE - now)
+        found: dict[str, str] = {}
+        doubtful: list[Candidate] = []
+        for name in intent.names:
+            named = [candidate(n) for n in listed if n.gpu_node_name == name]
+            free = [each for each in named if each.id not in self.ids]
+            verdict = judge(self._call, intent, free, now)
+            doubtful += verdict.doubtful
+            if verdict.ours is not None:
+                found[name] = verdict.ours.id
+        if left and len(found) < len(intent.names):
+            return left
+        if doubtful:
+            raise question(intent, doubtful)
+        if found:
+            told = ", ".join(sorted(found))
+            self._call.on_warning(f"the answer to a create was lost; found {told} again")
+            self.made(intent, found.values())
+        elif intent.names in self._earlier:
+            self.forget(intent)
+        return 0.0
+
+    def begin(
+        self, names: Sequence[str], present: Iterable[str], body: requests.CreateGpuNodes
+    ) -> Timed:
         """Records durably that nodes of these names are about to be made."""
         intent = Intent(
             urn=self._call.urn,
@@ -74,24 +107,29 @@ class Ledger:
             kind=self._target.kind,
             name=self._target.name,
             region=self._target.region,
-            started_at=self._call.clock.now(),
+            started_at=0.0,
             present_ids=tuple(sorted(present)),
+            sent=kept_properties(self._call, sent(body)),
             id=self._pool_id,
             names=tuple(names),
         )
+        kept = Timed(self._call, intent, self._clock_ahead)
         with self._lock:
-            self._intents[intent.names] = intent
+            self._intents[intent.names] = kept.intent
             self._earlier.discard(intent.names)
-        self._call.intents.record(intent)
-        return intent
+        return kept
 
     def made(self, intent: Intent, ids: Iterable[str]) -> None:
         """Records durably which nodes a create has made."""
         known = replace(intent, ids=tuple(ids))
-        with self._lock:
-            self._intents[intent.names] = known
-            self.ids.update(known.ids)
+        self.unknown(known)
+        self.ids.update(known.ids)
         self._call.intents.record(known)
+
+    def unknown(self, intent: Intent) -> None:
+        """The create may have made something: this is what there is to know of it."""
+        with self._lock:
+            self._intents[intent.names] = intent
 
     def forget(self, intent: Intent) -> None:
         """The create made nothing."""
@@ -111,24 +149,6 @@ class Ledger:
             else:
                 self.forget(intent)
 
-    def _new(self, intent: Intent, named: Sequence[wire.GpuNode]) -> dict[str, str]:
-        """Ids by name of the nodes that can be the intent's."""
-        candidates = [candidate(each) for each in named if each.id not in self.ids]
-        new = {each.id for each in new_since(self._call, intent, candidates)}
-        found: dict[str, str] = {}
-        for node in named:
-            if node.id not in new:
-                continue
-            if node.gpu_node_name in found:
-                both = f"{found[node.gpu_node_name]}, {node.id}"
-                raise AmbiguousObject(
-                    f"several new GPU nodes are named {node.gpu_node_name!r} ({both}): it is not "
-                    "known which one this project made",
-                    hint="delete the ones that are not wanted, then run it again",
-                )
-            found[node.gpu_node_name] = node.id
-        return found
-
 
 def candidate(node: wire.GpuNode) -> Candidate:
     """A node as the flow of a create looks at it."""
@@ -137,4 +157,15 @@ def candidate(node: wire.GpuNode) -> Candidate:
         unix_time(node.created_at),
         leaving=is_leaving(node.state),
         region=node.node_pool_id,
+        shown={name: getattr(node, name) or None for name in SHOWN},
     )
+
+
+def sent(body: requests.CreateGpuNodes) -> Mapping[str, Any]:
+    """A request's properties under the names that nodes show them by."""
+    return {
+        "image_id": body.image_id,
+        "vpc_id": body.vpc_id,
+        "network_id": body.subnet_id,
+        "cluster_fabric_name": body.cluster_fabric_details.cluster_fabric_name,
+    }

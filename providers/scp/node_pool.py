@@ -156,9 +156,10 @@ class NodePoolActions:
     ) -> tuple[PoolNodes, Ledger]:
         place = _ID.fullmatch(id_)
         pool, fabric, prefix = place.groups() if place else ("", "", "")
-        ledger = Ledger(call, target_of(pool, prefix), id_, call.known.get("node_ids") or ())
+        node_ids, ahead = call.known.get("node_ids") or (), lambda: client.clock_ahead
+        ledger = Ledger(call, target_of(pool, prefix), id_, node_ids, ahead)
         fabrics = [known.get("cluster_fabric_name") or fabric]
-        return PoolNodes(client, ledger, call.known, fabrics), ledger
+        return PoolNodes(client, call, ledger, call.known, fabrics), ledger
 
     def _imported(
         self, client: ScpClient, call: Call, id_: str, known: Mapping[str, Any]
@@ -182,7 +183,7 @@ class NodePoolActions:
         if not named:
             return None
         ledger = Ledger(call, target_of(pool, prefix), "", [node.id for node in named])
-        nodes = PoolNodes(client, ledger, {}, [fabric])
+        nodes = PoolNodes(client, call, ledger, {}, [fabric])
         nodes.look()
         inputs = _importable(named, prefix)
         declared = declared or DeclaredPool.of(inputs)

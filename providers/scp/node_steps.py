@@ -4,12 +4,13 @@ A node is told one thing at a time, and only when it is at rest.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
 from gpuform.providers import permissions
 from gpuform.providers.errors import ApiError, Cancelled, GpuformError, NotFound
+from gpuform.providers.listing import contradicted
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.node_changes import differences, has_other_public_ip, locked
@@ -25,9 +26,6 @@ Pair = tuple[NodeOutputs, Wanted]
 class Watched(Protocol):
     """Who looks at the nodes, and wants to know what the platform does not tell."""
 
-    def deleted(self, ids: Iterable[str]) -> None:
-        """These are about to go: their absence is what is waited for."""
-
     def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
         """The node has got this public IP."""
 
@@ -40,6 +38,7 @@ class NodeSteps:
         self._nodes = nodes
         self._asked: set[tuple[str, str]] = set()
         self._unlocked: set[str] = set()
+        self._missed: set[tuple[str, frozenset[str]]] = set()
         self.refused: dict[str, str] = {}
 
     @property
@@ -54,8 +53,7 @@ class NodeSteps:
             return False
         self._unlock(nodes)
         ids = [node.id for node in nodes]
-        if self._do("delete", nodes, partial(self._client.delete_nodes, ids)):
-            self._nodes.deleted(ids)
+        self._do("delete", nodes, partial(self._client.delete_nodes, ids))
         return True
 
     def adjust(self, kept: Sequence[Pair], fabric: Fabric, fabric_id: str | None) -> bool:
@@ -138,19 +136,29 @@ class NodeSteps:
     def _is_new(self, node: NodeOutputs, step: str) -> bool:
         return (node.id, step) not in self._asked and node.gpu_node_name not in self.refused
 
-    def _do(self, step: str, nodes: Sequence[NodeOutputs], send: Callable[[], None]) -> bool:
-        """Sends a request; whether it was taken. One that is refused is noted, and not repeated."""
+    def _do(self, step: str, nodes: Sequence[NodeOutputs], send: Callable[[], None]) -> None:
+        """Sends a request. One that is refused is noted, and not repeated.
+
+        So is one for nodes that are still there after the platform has said that one of them is
+        gone.
+        """
+        told = (step, frozenset(node.id for node in nodes))
         try:
             send()
-        except NotFound:
-            return False  # one of them is gone: the next look knows
+        except NotFound as error:
+            if told not in self._missed:
+                self._missed.add(told)  # one of them is gone: the next look knows
+                return
+            self._refuse(nodes, contradicted(error, "it still shows them all"))
         except ApiError as error:
             if isinstance(error, PASSING):
                 raise
-            self.refused.update({node.gpu_node_name: error.message for node in nodes})
-            return False
-        self._asked.update((node.id, step) for node in nodes)
-        return True
+            self._refuse(nodes, error)
+        else:
+            self._asked.update((node.id, step) for node in nodes)
+
+    def _refuse(self, nodes: Sequence[NodeOutputs], error: ApiError) -> None:
+        self.refused.update({node.gpu_node_name: error.message for node in nodes})
 
 
 def _raise_first(outcomes: Sequence[object]) -> None:

@@ -131,8 +131,8 @@ def _once(client: ScpClient, what: str, send: Callable[[], Sequence[T]]) -> Sequ
 
 
 def _tell_unchecked(client: ScpClient, call: Call, reason: str) -> None:
-    # An engine collects these; Pulumi's host, which tells no URN, would show one per resource.
-    if call.urn is None:
+    # An engine collects these; Pulumi's hosts would show one per resource.
+    if call.urn is None or call.stores_answers:
         with _lock:
             if client in _told:
                 return

@@ -155,17 +155,24 @@ class PoolCreating:
     def _send(self, fabric_id: str | None, batch: Sequence[Wanted]) -> None:
         names = [each.name for each in batch]
         present = [node.id for node in self._nodes.others if node.gpu_node_name in names]
-        intent = self._ledger.begin(names, present)
+        body = self._request(fabric_id, batch)
+        kept = self._ledger.begin(names, present, body)
         try:
-            ids = self._client.create_nodes(self._request(fabric_id, batch))
+            with self._call.before_each_change(kept.again):
+                ids = self._client.create_nodes(body)
         except (MissingCredentials, Unreachable):
-            self._ledger.forget(intent)
+            self._ledger.forget(kept.intent)
             raise
         except ApiError as error:
             if error.is_definite:
-                self._ledger.forget(intent)
+                self._ledger.forget(kept.intent)
+            else:
+                self._ledger.unknown(kept.intent)
             raise
-        self._ledger.made(intent, ids)
+        except UnknownOutcome:
+            self._ledger.unknown(kept.intent)
+            raise
+        self._ledger.made(kept.intent, ids)
 
     def _request(self, fabric_id: str | None, batch: Sequence[Wanted]) -> requests.CreateGpuNodes:
         want = self._want
@@ -207,7 +214,7 @@ class PoolCreating:
             raise UnknownOutcome(
                 f"it is not known whether the nodes of the pool "
                 f"{self._want.gpu_node_name_prefix!r} were created: {reason}",
-                hint="run it again: nodes that appeared meanwhile are found by their names",
+                hint="run it again: it looks once more before anything is made",
             )
 
 

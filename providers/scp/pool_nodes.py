@@ -1,13 +1,17 @@
 """A pool's nodes as they are now: a few lists for all who wait, never a request per node."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from gpuform.providers.call import Call
+from gpuform.providers.creating import AGAIN
 from gpuform.providers.errors import NotFound
+from gpuform.providers.evidence import SETTLE
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.ledger import Ledger
+from gpuform.providers.scp.parallel import in_parallel
 from gpuform.providers.scp.pool_changes import stored_nodes
-from gpuform.providers.scp.states import is_leaving
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.outputs import NodeOutputs
 
@@ -40,15 +44,20 @@ class PoolNodes:
     """
 
     def __init__(
-        self, client: ScpClient, ledger: Ledger, known: Mapping[str, Any], fabrics: Iterable[str]
+        self,
+        client: ScpClient,
+        call: Call,
+        ledger: Ledger,
+        known: Mapping[str, Any],
+        fabrics: Iterable[str],
     ) -> None:
         self._client = client
+        self._call = call
         self._ledger = ledger
         before = stored_nodes(known) or []
         self._fabrics = {*fabrics, *(each.cluster_fabric_name or "" for each in before)} - {""}
         self._public_ips = {each.id: each.public_ip_address_id for each in before}
         self._wanted_ips: dict[str, str | None] = {}
-        self._leaving: set[str] = set()
         self.seen: dict[str, NodeOutputs] = {}
         self.others: list[wire.GpuNode] = []
 
@@ -58,30 +67,37 @@ class PoolNodes:
         return sorted(self.seen.values(), key=lambda node: (node.gpu_node_name, node.id))
 
     def look(self) -> None:
-        """Looks at all of them; those that are gone are forgotten."""
-        # Where the nodes of a lost answer are is not certain: then all are listed.
-        places = [None] if self._ledger.is_searching else sorted(self._fabrics)
-        listed = {
-            node.id: node for place in places for node in self._client.shared_nodes(place).all()
-        }
-        self._ledger.adopt(list(listed.values()))
+        """Looks at all of them; those that are gone are forgotten.
+
+        While lists may lack what a create has made, it is looked again.
+        """
+        listed = self._listed()
+        with self._call.searching(SETTLE):
+            while left := self._ledger.adopt(list(listed.values())):
+                if self._call.preview or self._call.remaining() == 0:
+                    break
+                self._call.on_progress("looking for what an interrupted create may have made")
+                self._call.sleep(min(AGAIN, left))
+                listed = self._listed()
+        listed |= self._unlisted(self._ledger.ids - listed.keys())
         found = {}
         for id_ in sorted(self._ledger.ids):
-            node = listed.get(id_) or self._alone(id_)
+            node = listed.get(id_)
             if node is None:
                 self._ledger.gone(id_)
                 continue
-            if is_leaving(node.state):
-                self._leaving.add(id_)
             found[id_] = shown(
                 node, self._public_ips.get(id_, self._wanted_ips.get(node.gpu_node_name))
             )
         self.seen = found
         self.others = [node for id_, node in listed.items() if id_ not in found]
 
-    def deleted(self, ids: Iterable[str]) -> None:
-        """These are about to go: their absence is what is waited for."""
-        self._leaving.update(ids)
+    def _listed(self) -> dict[str, wire.GpuNode]:
+        # Where the nodes of a lost answer are is not certain: then all are listed.
+        places = [None] if self._ledger.is_searching else sorted(self._fabrics)
+        return {
+            node.id: node for place in places for node in self._client.shared_nodes(place).all()
+        }
 
     def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
         """Notes which public IP a node has got."""
@@ -91,11 +107,18 @@ class PoolNodes:
         """Notes which public IP a node of this name has, if it is not in the state yet."""
         self._wanted_ips[name] = public_ip_address_id
 
-    def _alone(self, id_: str) -> wire.GpuNode | None:
-        """A node that no list has: a list may lag behind, or the node be in another fabric."""
-        if id_ in self._leaving:
-            return None
-        try:
-            return self._client.node(id_)
-        except NotFound:
-            return None
+    def _unlisted(self, ids: Iterable[str]) -> dict[str, wire.GpuNode]:
+        """Those that no list has and that are there: a list may lag behind, or a node be in another
+        fabric. What is missing is gone by the platform's own word."""
+
+        def look(id_: str) -> wire.GpuNode | None:
+            try:
+                return self._client.shared_nodes().one(id_)
+            except NotFound:
+                return None
+
+        found = in_parallel([partial(look, id_) for id_ in sorted(ids)])
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return {node.id: node for node in found if isinstance(node, wire.GpuNode)}

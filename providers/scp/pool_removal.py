@@ -4,7 +4,7 @@ SCP's API knows no scheduler: the stack says who gives the nodes their jobs, if 
 platform deletes the very nodes that it is told.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from gpuform.providers.draining import Draining, Subject, conclude, not_told
 from gpuform.providers.drains import Drain, Drains
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.kubeconfig import flattened
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.permissions import Permission
 from gpuform.providers.schedulers import Scheduler
@@ -140,19 +141,29 @@ def _kubeconfig(declared: KubernetesInputs) -> str:
 
     path = Path(declared.kubeconfig or "~/.kube/config").expanduser()
     try:
-        text = path.read_text(encoding="utf-8")
-        config = yaml.safe_load(text)
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            return ""  # whoever reads it says that it is none
+        if declared.context is not None:
+            _refuse_unknown(declared.context, config, path)
+            config["current-context"] = declared.context
+        elif not config.get("current-context"):
+            raise GpuformError(
+                f"scale_down.kubernetes.kubeconfig: {path} has no current context",
+                hint="declare scale_down.kubernetes.context",
+            )
+        return str(yaml.safe_dump(flattened(config, path.parent)))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise GpuformError(
             f"scale_down.kubernetes.kubeconfig: {path} cannot be read ({type(error).__name__})",
             hint="declare the path of a kubeconfig",
         ) from None
-    if declared.context is None or not isinstance(config, dict):
-        return text
+
+
+def _refuse_unknown(context: str, config: Mapping[str, Any], path: Path) -> None:
     names = [each.get("name") for each in config.get("contexts") or () if isinstance(each, dict)]
-    if declared.context not in names:
+    if context not in names:
         raise GpuformError(
-            f"scale_down.kubernetes.context: {path} has no context {declared.context}; it has "
+            f"scale_down.kubernetes.context: {path} has no context {context}; it has "
             f"{', '.join(map(str, names)) or 'none'}"
         )
-    return str(yaml.safe_dump({**config, "current-context": declared.context}))

@@ -49,8 +49,9 @@ class PoolWork:
         declared = DeclaredPool.of(want.declared())
         self._declared = replace(declared, remove=[*cleared, *declared.remove])
         target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
-        self._ledger = Ledger(call, target, pool_id, known.get("node_ids") or ())
-        self.nodes = PoolNodes(client, self._ledger, known, [want.cluster_fabric_name])
+        node_ids = known.get("node_ids") or ()
+        self._ledger = Ledger(call, target, pool_id, node_ids, lambda: client.clock_ahead)
+        self.nodes = PoolNodes(client, call, self._ledger, known, [want.cluster_fabric_name])
         for wanted in self._declared.nodes.values():
             self.nodes.made_with(wanted.name, wanted.public_ip_address_id)
         self._steps = NodeSteps(client, self.nodes)
@@ -63,9 +64,10 @@ class PoolWork:
         """Makes the first nodes, unless an earlier attempt has made some."""
         if self._ledger.ids or self._ledger.is_searching:
             self.nodes.look()
-        if self._ledger.ids:
+        if self._ledger.ids and not self._call.finds_only:
             self._call.on_progress("found nodes again, created by an earlier attempt")
-        else:
+        elif not self._ledger.ids:
+            self._call.refuse_to_make()
             self._creating.begin(plan(self._declared, []).create)
 
     def finish(self) -> Seen:

@@ -1,6 +1,7 @@
 """Slurm's commands in a pod of Slurm, through the Kubernetes API of the cluster."""
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,8 +9,10 @@ from urllib.parse import urlencode
 
 import websocket
 
+from gpuform.providers.call import current_call
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
-from gpuform.providers.kubernetes.client import at, client_by
+from gpuform.providers.http import at
+from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.kubeconfig import access_by
 from gpuform.providers.slurm.commands import Output
 from gpuform.schemas.slurm import SlurmInputs
@@ -37,6 +40,8 @@ class PodCommands:
 
     def run(self, command: Sequence[str], *, is_change: bool = False) -> Output:
         pod = self._pod()
+        if is_change:
+            current_call().changing()
         with self._connected(pod, command, is_change=is_change) as socket:
             try:
                 return _output(socket)
@@ -45,7 +50,7 @@ class PodCommands:
                 raise kind(
                     f"`{' '.join(command[:3])}` in pod {pod} did not come to its end: {error}",
                     hint="look into the pod: `kubectl -n "
-                    f"{self.inputs.namespace} exec {pod} -- scontrol ping`",
+                    f"{self.inputs.namespace} exec {shlex.quote(pod)} -- scontrol ping`",
                 ) from error
 
     def _pod(self) -> str:

@@ -6,9 +6,11 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpuform.providers.call import current_call
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.slurm.commands import Output
 from gpuform.schemas.slurm import SlurmInputs
+from gpuform.schemas.visible import visible
 
 _SECONDS = 60
 _SUDO = ("sudo", "-n", "--")
@@ -53,7 +55,7 @@ class SshCommands:
         output = _run([*self._ssh(), remote], self.place, is_change=is_change)
         if output.code != 255:
             return output
-        told = " ".join(output.stderr.split())[-300:] or "it said nothing"
+        told = visible(" ".join(output.stderr.split()))[-300:] or "it said nothing"
         hint = next((each for part, each in _SSH_REMEDIES if part in told.lower()), None)
         kind = UnknownOutcome if is_change else Unreachable
         raise kind(f"{self.place} failed: {told}", hint=hint or f"try `{self.place}` by hand")
@@ -66,6 +68,8 @@ class SshCommands:
 
 
 def _run(command: Sequence[str], place: str, *, is_change: bool) -> Output:
+    if is_change:
+        current_call().changing()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_ALTERS)}
     try:
         done = subprocess.run(  # noqa: S603 - the command is ours, and no shell reads it

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.slurm.commands import Output
+from gpuform.schemas.visible import visible
 
 _REMEDIES = (
     ("a password is required", "let sudo run scontrol without a password, or say `sudo: false`"),
@@ -18,7 +19,8 @@ _SILENT = ("unable to contact", "connect failure", "timed out", "communication")
 
 def refused(command: Sequence[str], output: Output, place: str) -> GpuformError:
     """The error for a command that ended with another code than 0."""
-    told = " ".join(output.stderr.split()) or " ".join(output.stdout.split()) or "it said nothing"
+    told = " ".join(output.stderr.split()) or " ".join(output.stdout.split())
+    told = visible(told) or "it said nothing"
     message = f"`{' '.join(command[:3])}` failed ({place}, exit code {output.code}): {told[:300]}"
     said = told.lower()
     if any(each in said for each in _SILENT):

@@ -22,8 +22,8 @@ def cluster_access(seen: Mapping[str, Any]) -> Access:
         hosts=(host,) if host else (),
         no_hosts=_why(seen),
         ports=tuple(
-            Port(number=int(number), url=str(url))
-            for number, url in sorted(urls.items(), key=lambda each: int(each[0]))
+            Port.of(number, str(url))
+            for number, url in sorted((int(n), url) for n, url in urls.items() if n.isdecimal())
         ),
     )
 
@@ -35,9 +35,13 @@ def _host(seen: Mapping[str, Any]) -> Host | None:
         return None
     status = text_of(seen, "status")
     because = f"it is {status}" if status != ClusterStatus.RUNNING else ""
-    port = int(told.get("port") or 22)
+    port = told.get("port") or 22
+    if not isinstance(port, int | float) or not 0 < port < 65536:
+        return None
     name = text_of(seen, "name")
-    return Host(node=name, address=address, port=port, user=user, role="machine", because=because)
+    return Host(
+        node=name, address=address, port=int(port), user=user, role="machine", because=because
+    )
 
 
 def _why(seen: Mapping[str, Any]) -> str:

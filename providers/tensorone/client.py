@@ -7,13 +7,12 @@ fields is our reading of its table of limits. The base URL may come with or with
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.answers import ErrorAnswers
 from gpuform.providers.call import current_call
 from gpuform.providers.errors import MissingCredentials, ServerError
-from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.http import ApiClient, Retry, at
 from gpuform.providers.listing import Listing
 from gpuform.providers.probing import Answered
 from gpuform.providers.tensorone.freshness import Sighting, Writes, read_at
@@ -35,6 +34,9 @@ INTERVAL = 60.0
 
 NO_CAPACITY = "SEMANTIC_ERROR"
 """The code of a 422 that says that there are not enough GPUs ('Error Handling')."""
+
+NO_OBJECT = "RESOURCE_NOT_FOUND"
+"""The code of a 404 of the platform's own ('Error Handling')."""
 
 _CLUSTERS = "/clusters"
 _HINTS: Final[Mapping[int, str]] = {
@@ -69,6 +71,7 @@ class TensorOneClient:
                 secret_members=requests.SECRET_MEMBERS,
                 hints=_HINTS,
                 hint_of=_hint,
+                says_gone=lambda body: body.get("error") == NO_OBJECT,
             ),
             headers=self._headers,
             sign=self._pace.take,
@@ -116,25 +119,30 @@ class TensorOneClient:
     def cluster(self, cluster_id: str) -> Sighting:
         """One cluster; NotFound when it is gone."""
         sent_at = current_call().clock.now()
-        answer = self._ask(wire.ClusterAnswer, "GET", _at(cluster_id))
+        answer = self._ask(wire.ClusterAnswer, "GET", _CLUSTERS + at(cluster_id))
         return Sighting(answer.data, read_at(answer.meta, sent_at))
 
     def update(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
         """Sends the changed fields; the platform keeps the others."""
-        return self._changed("PUT", _at(cluster_id), body)
+        return self._changed("PUT", _CLUSTERS + at(cluster_id), body)
 
     def start(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
         """Begins to start a stopped cluster. Sent once; Conflict when it is not stopped."""
-        return self._changed("POST", f"{_at(cluster_id)}/start", body, Retry.CREATE)
+        return self._changed("POST", f"{_CLUSTERS}{at(cluster_id)}/start", body, Retry.CREATE)
 
     def stop(self, cluster_id: str) -> wire.Cluster:
         """Begins to stop a running cluster. Sent once; Conflict when it does not run."""
-        return self._changed("POST", f"{_at(cluster_id)}/stop", {}, Retry.CREATE)
+        return self._changed("POST", f"{_CLUSTERS}{at(cluster_id)}/stop", {}, Retry.CREATE)
 
     def delete(self, cluster_id: str, body: Mapping[str, Any]) -> None:
         """Begins the deletion; NotFound when it is gone, Conflict when it has to be stopped."""
-        self._ask(wire.Accepted, "DELETE", _at(cluster_id), body=body)
+        self._ask(wire.Accepted, "DELETE", _CLUSTERS + at(cluster_id), body=body)
         self.writes.note(cluster_id, current_call().clock.now())
+
+    @property
+    def clock_ahead(self) -> float | None:
+        """How far this machine's clock is ahead of the platform's, in seconds; None: not told."""
+        return self._api.clock_ahead
 
     def probe(self) -> Answered:
         """The cheapest look that needs the key. Raises what is wrong with it, or with the way."""
@@ -179,6 +187,8 @@ def base_url(settings: Settings) -> str:
     return url if url.endswith("/v1") else f"{url}/v1"
 
 
+address = base_url
+
 _clients: "dict[tuple[str, str | None, httpx.BaseTransport | None], TensorOneClient]" = {}
 _clients_lock = threading.Lock()
 
@@ -193,10 +203,6 @@ def client_for(settings: Settings) -> TensorOneClient:
         if found is None:
             found = _clients[url, key, transport] = TensorOneClient(url, key, transport)
         return found
-
-
-def _at(cluster_id: str) -> str:
-    return f"{_CLUSTERS}/{quote(cluster_id, safe='')}"
 
 
 def _hint(response: "httpx.Response") -> str | None:

@@ -14,11 +14,13 @@ from typing import Any, Final
 from gpuform.providers import permissions
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.creating import Attempt, Creation, create_once
 from gpuform.providers.errors import ApiError, Conflict, GpuformError, NotFound, NotReady
+from gpuform.providers.evidence import Candidate
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
+from gpuform.providers.listing import contradicted
 from gpuform.providers.permissions import Permission
 from gpuform.providers.tensorone.access import cluster_access
 from gpuform.providers.tensorone.client import client_for
@@ -42,6 +44,8 @@ from gpuform.schemas.tensorone.termination import credit_of, stopped_by
 from gpuform.schemas.values import UNKNOWN
 
 BY_START: Final = (*CONFIGURED, "restore_snapshot")
+SHOWN: Final = ("gpu_type", "gpu_count", "storage_gb")
+"""What tells a cluster that we have asked for from another one of its name."""
 OLDEST = 300.0
 """Seconds to ask again for an answer that is new enough."""
 AGAIN = 5.0
@@ -62,7 +66,7 @@ class ClusterActions:
 
     def create(self, call: Call, want: ClusterInputs) -> str:
         """OutOfCapacity names what there is not."""
-        target = Target("tensorone", "Cluster", want.name, want.region)
+        target = Target("tensorone", "Cluster", call.kept(want.name), want.region)
 
         def candidates() -> list[Candidate]:
             # Who looks for what an earlier request made must not be shown the time before it.
@@ -70,9 +74,20 @@ class ClusterActions:
             seen = self._listed(call) if is_search else self._client.shared_clusters.all()
             return [_candidate(each) for each in seen if each.cluster.name == want.name]
 
-        return create_once(
-            call, Creation(target, candidates, [Attempt(partial(self._send, want), want.region)])
+        creation = Creation(
+            target,
+            candidates,
+            exists=lambda id_: self._find(id_) is not None,
+            attempts=[
+                Attempt(
+                    partial(self._send, want),
+                    want.region,
+                    sent={name: getattr(want, name) for name in SHOWN},
+                )
+            ],
+            clock_ahead=lambda: self._client.clock_ahead,
         )
+        return create_once(call, creation)
 
     def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
         """Running or stopped, as declared, with everything that changes at a start alone."""
@@ -168,8 +183,12 @@ class ClusterActions:
         """Why the cluster has to be stopped first, if so."""
         try:
             self._client.delete(id_, body)
-        except NotFound:
-            return None
+        except NotFound as error:
+            left = self._find(id_)
+            if left is None or left.cluster.status == ClusterStatus.DELETING:
+                return None
+            if not self._client.writes.is_stale(left, {}):
+                raise contradicted(error, "it is still there") from None
         except Conflict as error:
             return error
         return None
@@ -179,7 +198,7 @@ class ClusterActions:
             seen = self._client.shared_clusters.one(id_)
             if seen.cluster.status in AT_REST and not seen.cluster.is_whole:
                 # Nothing says that lists have everything: look at the cluster alone.
-                seen = self._client.cluster(id_)
+                seen = self._client.shared_clusters.alone(id_)
         except NotFound:
             return None
         return seen
@@ -229,7 +248,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def in_use(cls, settings: Settings, id_: str) -> float | None:
         """The platform's own current utilization; none of what does not run."""
         try:
-            cluster = client_for(settings).cluster(id_).cluster
+            cluster = client_for(settings).shared_clusters.alone(id_).cluster
         except NotFound:
             return 0.0
         if cluster.status == ClusterStatus.STOPPED:
@@ -318,6 +337,7 @@ def _candidate(seen: Sighting) -> Candidate:
         unix_time(cluster.created_at),
         leaving=cluster.status == ClusterStatus.DELETING,
         region=(cluster.configuration and cluster.configuration.region) or "",
+        shown={name: getattr(cluster.configuration, name, None) for name in SHOWN},
     )
 
 

@@ -121,9 +121,9 @@ def out_of_stock(error: ApiError, want: ClusterInputs, done: str) -> ApiError:
         "code": error.code,
         "request_id": error.request_id,
     }
+    gpus = f"{want.gpu_count} {want.gpu_type} GPU{'s' * (want.gpu_count != 1)}"
     return OutOfCapacity(
-        f"TensorOne has no {want.gpu_count} {want.gpu_type} GPUs free in {want.region} now; "
-        f"nothing was {done}",
+        f"TensorOne has no {gpus} free in {want.region} now; nothing was {done}",
         **facts,
         hint="try again later, or declare another region, another gpu_type or a smaller gpu_count",
     )

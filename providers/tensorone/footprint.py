@@ -38,23 +38,20 @@ def cluster_footprint(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Foo
 def _expenses(
     values: Mapping[str, Any], seen: Mapping[str, Any], region: str, gpu_type: str
 ) -> tuple[Expense, ...]:
+    place = {"platform": "tensorone", "region": region}
     rate = seen.get("current_hourly_rate")
     if isinstance(rate, int | float) and _is_as_seen(values, seen):
         is_stopped = text_of(seen, "status") == "stopped"
-        whole = Expense(
-            what="whole",
-            platform="tensorone",
-            gpu_type=gpu_type,
-            region=region,
-            billing=Billing.STOPPED if is_stopped else Billing.ON_DEMAND,
-            hourly=float(rate),
-            currency=text_of(seen, "currency"),
-            source="tensorone",
+        billing = Billing.STOPPED if is_stopped else Billing.ON_DEMAND
+        count, size = number_of(seen, "gpu_count"), number_of(seen, "storage_gb")
+        told = {**place, "currency": text_of(seen, "currency"), "source": "tensorone"}
+        whole = {"hourly": float(rate), "gpu_type": gpu_type, "billing": billing}
+        return (
+            Expense(what="whole", amount=count, **whole, **told),
+            Expense(what="storage", amount=size, unit="GB", hourly=0.0, **told),  # in that price
         )
-        return (whole,)
     is_stopped = text_of(values, "state") == "stopped"
     billing = Billing.STOPPED if is_stopped else Billing.ON_DEMAND
-    place = {"platform": "tensorone", "region": region}
     count, size = number_of(values, "gpu_count"), number_of(values, "storage_gb")
     return (
         Expense(what="gpus", amount=count, gpu_type=gpu_type, billing=billing, **place),

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady, ServerError
-from gpuform.providers.kubernetes.client import KubernetesClient, Object, at, client_by
+from gpuform.providers.http import at
+from gpuform.providers.kubernetes.client import KubernetesClient, Object, client_by
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import decoded_kube_config
 from gpuform.schemas.together.claim_wire import Claim
@@ -51,11 +52,11 @@ class ClaimsOfCluster:
 
     def find(self, place: ClaimId) -> Claim | None:
         """The claim of that name, whoever made it."""
-        path = _at(place)
         try:
-            return _read(self._kubernetes.get(path), "GET", path)
+            found = self._kubernetes.shared(_folder(place)).one(place.name)
         except NotFound:
             return None
+        return _read(found, "GET", _at(place))
 
     def create(self, place: ClaimId, body: Object) -> None:
         """Sent once: an answer that is lost is an UnknownOutcome."""

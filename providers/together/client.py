@@ -5,8 +5,7 @@ Facts are from the Together reference ('REST API'); the base URL may come with o
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.answers import ErrorAnswers
@@ -17,7 +16,7 @@ from gpuform.providers.errors import (
     NotFound,
     PermissionDenied,
 )
-from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.http import ApiClient, Retry, at
 from gpuform.providers.listing import Listing
 from gpuform.providers.probing import Answered, ask_once
 from gpuform.providers.transport import mounted
@@ -61,6 +60,7 @@ class TogetherClient:
                 secrets=self.secrets,
                 hints=_HINTS,
                 is_capacity=is_out_of_stock,
+                says_gone=says_gone,
             ),
             headers=self._headers,
             transport=transport,
@@ -111,18 +111,18 @@ class TogetherClient:
 
     def cluster(self, cluster_id: str) -> wire.Cluster:
         """One cluster; NotFound when it is gone."""
-        return self._api.ask(wire.Cluster, "GET", _at(_CLUSTERS, cluster_id))
+        return self._api.ask(wire.Cluster, "GET", _CLUSTERS + at(cluster_id))
 
     def update_cluster(
         self, cluster_id: str, inputs: ClusterInputs, changes: Sequence[FieldChange]
     ) -> wire.Cluster:
         """Sends the changed fields alone; the platform keeps the others."""
         body = requests.cluster_update(inputs, changes)
-        return self._api.ask(wire.Cluster, "PUT", _at(_CLUSTERS, cluster_id), body=body)
+        return self._api.ask(wire.Cluster, "PUT", _CLUSTERS + at(cluster_id), body=body)
 
     def delete_cluster(self, cluster_id: str) -> None:
         """Begins the deletion; NotFound when it is gone."""
-        self._api.ask(wire.ClusterDeleted, "DELETE", _at(_CLUSTERS, cluster_id))
+        self._api.ask(wire.ClusterDeleted, "DELETE", _CLUSTERS + at(cluster_id))
 
     def create_volume(self, inputs: SharedVolumeInputs) -> wire.Volume:
         """Sent once: an answer that is lost is an UnknownOutcome."""
@@ -135,7 +135,7 @@ class TogetherClient:
 
     def volume(self, volume_id: str) -> wire.Volume:
         """One shared volume; NotFound when it is gone."""
-        return self._api.ask(wire.Volume, "GET", _at(_VOLUMES, volume_id))
+        return self._api.ask(wire.Volume, "GET", _VOLUMES + at(volume_id))
 
     def update_volume(self, volume_id: str, inputs: SharedVolumeInputs) -> wire.Volume:
         """Grows a volume to the declared size; the id goes into the body."""
@@ -144,11 +144,16 @@ class TogetherClient:
 
     def delete_volume(self, volume_id: str) -> None:
         """Begins the deletion; Conflict while a cluster has it, NotFound when it is gone."""
-        self._api.ask(wire.VolumeDeleted, "DELETE", _at(_VOLUMES, volume_id))
+        self._api.ask(wire.VolumeDeleted, "DELETE", _VOLUMES + at(volume_id))
 
     def regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
         """What each region supports, which says nothing about what is free there."""
         return self._api.ask(wire.RegionList, "GET", "/compute/regions", retry=retry).regions
+
+    @property
+    def clock_ahead(self) -> float | None:
+        """How far this machine's clock is ahead of the platform's, in seconds; None: not told."""
+        return self._api.clock_ahead
 
     def probe(self) -> Answered:
         """The cheapest look that needs the key. Raises what is wrong with it, or with the way."""
@@ -163,7 +168,7 @@ class TogetherClient:
         with self._role_lock:
             if self._may_write is None:
                 try:
-                    self._api.request("PUT", _at(_CLUSTERS, _NOBODY), body={}, retry=Retry.NEVER)
+                    self._api.request("PUT", _CLUSTERS + at(_NOBODY), body={}, retry=Retry.NEVER)
                 except PermissionDenied:
                     self._may_write = False
                 except (NotFound, InvalidRequest, Conflict):
@@ -190,10 +195,21 @@ def is_out_of_stock(status: int, message: str) -> bool:
     return status == 409 and "out of stock" in message.casefold()
 
 
+def says_gone(body: Mapping[str, Any]) -> bool:
+    """Whether it is Together's error document (API reference, 'Errors'), not anybody's JSON."""
+    error = body.get("error")
+    return isinstance(error, dict) and all(
+        isinstance(error.get(name), str) and error[name] for name in ("message", "type")
+    )
+
+
 def base_url(settings: Settings) -> str:
     """The API's address, ending in /v1."""
     url = (settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL).rstrip("/")
     return url if url.endswith("/v1") else f"{url}/v1"
+
+
+address = base_url
 
 
 def write_refusal(settings: Settings) -> str | None:
@@ -223,10 +239,6 @@ def client_for(settings: Settings) -> TogetherClient:
         if found is None:
             found = _clients[url, key, transport] = TogetherClient(url, key, transport)
         return found
-
-
-def _at(path: str, id_: str) -> str:
-    return f"{path}/{quote(id_, safe='')}"
 
 
 def _project(project_id: str | None) -> dict[str, str] | None:

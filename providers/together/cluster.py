@@ -7,11 +7,13 @@ from typing import Any
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.call import Call
 from gpuform.providers.capacity import first_with_capacity
-from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.creating import Attempt, Creation, create_once
 from gpuform.providers.drains import Drains
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
+from gpuform.providers.evidence import Candidate
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.listing import contradicted
 from gpuform.providers.permissions import Permission
 from gpuform.providers.together import regions
 from gpuform.providers.together.access import cluster_access
@@ -33,7 +35,7 @@ from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.models import Problem
-from gpuform.schemas.together import wire
+from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs
 from gpuform.schemas.together.outputs import ClusterOutputs
 from gpuform.schemas.together.statuses import (
@@ -46,6 +48,9 @@ from gpuform.schemas.together.timestamps import unix_time
 
 INTERVAL = 30.0
 """Seconds between looks at the most: creating one takes many minutes."""
+
+SHOWN = ("num_gpus", "billing_type", "cuda_version", "nvidia_driver_version")
+"""What tells a cluster that we have asked for from another one of its name."""
 
 VOLUME_RELEASE = 600.0
 """Seconds to wait for the volume of a deleted cluster."""
@@ -83,20 +88,23 @@ class ClusterActions:
                     leaving=each.status == ClusterStatus.DELETING,
                     region=each.region,
                     gpu_type=each.gpu_type,
+                    shown={name: getattr(each, name) or None for name in SHOWN},
                 )
                 for each in self._client.shared_clusters(want.project_id).all()
                 if each.cluster_name == want.cluster_name
             ]
 
         creation = Creation(
-            Target("together", "Cluster", want.cluster_name, want.region),
+            Target("together", "Cluster", call.kept(want.cluster_name), want.region),
             candidates,
+            exists=lambda id_: self._find(id_, want.project_id) is not None,
             attempts=[
-                Attempt(partial(self._send, placed), placed.region, placed.gpu_type)
+                Attempt(partial(self._send, placed), placed.region, placed.gpu_type, _sent(placed))
                 for placed in want.placements()
             ],
             before=lambda: self._refuse_unusable_volume(want),
             patience=_patience(want),
+            clock_ahead=lambda: self._client.clock_ahead,
         )
         try:
             with call.searching(creation.patience):
@@ -217,10 +225,11 @@ class ClusterActions:
         what = f"cluster {known.get('cluster_name') or id_}"
         try:
             self._client.delete_cluster(id_)
-        except NotFound:
-            pass
-        else:
-            wait_until_gone(call, probe, what=what, interval=self._rhythm)
+        except NotFound as error:
+            left = self._find(id_, project_id)
+            if left is not None and left.status != ClusterStatus.DELETING:
+                raise contradicted(error, "it is still there") from None
+        wait_until_gone(call, probe, what=what, interval=self._rhythm)
         for volume_id in sorted(volumes):
             self._wait_until_free(call, volume_id, project_id)
 
@@ -248,7 +257,7 @@ class ClusterActions:
             cluster = self._client.shared_clusters(project_id).one(id_)
             if cluster.status in CLUSTER_READY and not cluster.kube_config:
                 # Nothing says that lists have credentials: look at the cluster alone.
-                cluster = self._client.cluster(id_)
+                cluster = self._client.shared_clusters(project_id).alone(id_)
         except NotFound:
             return None
         return cluster
@@ -351,13 +360,18 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return ClusterActions(self._settings or Settings()).leaving(call, id_, want)
 
 
+def _sent(want: ClusterInputs) -> dict[str, Any]:
+    body = requests.cluster_create(want)
+    return {name: body[name] for name in SHOWN if body.get(name) is not None}
+
+
 def _patience(want: ClusterInputs) -> float:
     minutes = want.on_no_capacity.wait_minutes if want.on_no_capacity else None
     return 60.0 * (minutes or 0)
 
 
 def _capacity(want: ClusterInputs, gpu_type: str, region: str) -> str:
-    return f"{want.num_gpus} {gpu_type} GPUs free in {region}"
+    return f"{want.num_gpus} {gpu_type} GPU{'s' * (want.num_gpus != 1)} free in {region}"
 
 
 def _out_of_stock(

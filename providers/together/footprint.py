@@ -32,6 +32,7 @@ def cluster_footprint(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Foo
         expires=has_end(values) or (reserved and billing_type != "ON_DEMAND"),
         running=text_of(seen, "status") in _RUNNING,
         reserved=billing_type == "RESERVED",
+        paid_until=text_of({**values, **seen}, "reserved_until", "reservation_end_time"),
         unknown=not_known(place, region="region", gpu_types="gpu_type", expires="duration_days"),
         expenses=tuple(_expenses(values, seen, region, gpu_type)),
     )
@@ -61,7 +62,9 @@ def _expenses(
             )
     volume = values.get("shared_volume")
     if isinstance(volume, Mapping):
-        yield _storage(volume, text_of(volume, "region"))
+        outlives = volume.get("is_lifecycle_independent") is True
+        storage = _storage(volume, text_of(volume, "region"))
+        yield storage.model_copy(update={"outlives": outlives})
     if values.get("auto_scale") is True:
         most, now = number_of(values, "auto_scale_max_gpus"), number_of(values, "num_gpus")
         more = None if most is None or now is None else max(0, most - now)

@@ -74,8 +74,8 @@ def _list_once(client: TogetherClient) -> Sequence[Region] | str:
 
 
 def _tell_unchecked(client: TogetherClient, call: Call, reason: str) -> None:
-    # An engine collects these; Pulumi's host, which tells no URN, would show one per resource.
-    if call.urn is None:
+    # An engine collects these; Pulumi's hosts would show one per resource.
+    if call.urn is None or call.stores_answers:
         with _lock:
             if client in _told:
                 return

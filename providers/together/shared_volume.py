@@ -5,10 +5,12 @@ from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.creating import Attempt, Creation, create_once
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady
+from gpuform.providers.evidence import Candidate
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.listing import contradicted
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for, write_refusal
 from gpuform.providers.together.credit import volume_credit
@@ -50,14 +52,28 @@ class SharedVolumeActions:
 
         def candidates() -> list[Candidate]:
             return [
-                Candidate(each.volume_id, leaving=each.status == VolumeStatus.DELETING)
+                Candidate(
+                    each.volume_id,
+                    leaving=each.status == VolumeStatus.DELETING,
+                    shown={"size_tib": each.size_tib or None},
+                )
                 for each in self._client.shared_volumes(want.project_id).all()
                 if each.volume_name == want.volume_name
             ]
 
-        target = Target("together", "SharedVolume", want.volume_name, region="")
-        send = lambda: self._client.create_volume(want).volume_id  # noqa: E731 - one line
-        return create_once(call, Creation(target, candidates, [Attempt(send)]))
+        creation = Creation(
+            Target("together", "SharedVolume", call.kept(want.volume_name), region=""),
+            candidates,
+            exists=lambda id_: self._find(id_, want.project_id) is not None,
+            attempts=[
+                Attempt(
+                    lambda: self._client.create_volume(want).volume_id,
+                    sent={"size_tib": want.size_tib},
+                )
+            ],
+            clock_ahead=lambda: self._client.clock_ahead,
+        )
+        return create_once(call, creation)
 
     def settle(self, call: Call, id_: str, want: SharedVolumeInputs) -> Seen:
         """Available or bound, at the declared size."""
@@ -92,8 +108,10 @@ class SharedVolumeActions:
         self._wait_until_free(call, id_, project_id, what)
         try:
             self._client.delete_volume(id_)
-        except NotFound:
-            return
+        except NotFound as error:
+            left = self._find(id_, project_id)
+            if left is not None and left.status != VolumeStatus.DELETING:
+                raise contradicted(error, "it is still there") from None
         except Conflict:
             raise _attached(what) from None
 

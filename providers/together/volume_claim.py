@@ -11,8 +11,9 @@ from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Candidate, Creation, create_once, name_taken
+from gpuform.providers.creating import Attempt, Creation, create_once, name_taken
 from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.providers.evidence import Candidate
 from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.together.claims import ClaimId, ClaimsOfCluster, claims_of
@@ -52,7 +53,10 @@ class VolumeClaimActions:
     def create(self, call: Call, want: VolumeClaimInputs) -> str:
         """One of that name that bears no mark of this resource is never taken."""
         place = ClaimId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
-        claims = self._claims(want.cluster_id)
+        claims = claims_of(self._client, want.cluster_id)
+        if claims is None:
+            call.refuse_to_make()
+            raise _no_cluster(want.cluster_id)
         target = Target(
             "together", "VolumeClaim", f"{place.namespace}/{place.name}", place.cluster_id
         )
@@ -70,7 +74,10 @@ class VolumeClaimActions:
             claims.create(place, _body(want, call.urn))
             return str(place)
 
-        return create_once(call, Creation(target, candidates, [Attempt(send)]))
+        def exists(_id: str) -> bool:
+            return bool(candidates())
+
+        return create_once(call, Creation(target, candidates, exists, [Attempt(send)]))
 
     def settle(self, call: Call, id_: str, want: VolumeClaimInputs) -> Seen:
         """Bound, at the declared size; or Pending where only a pod's use binds it."""
@@ -93,8 +100,11 @@ class VolumeClaimActions:
             call.on_warning(str(error))  # the id of somebody's import; nothing has it
             return None
         claims = claims_of(self._client, place.cluster_id)
-        claim = claims.find(place) if claims else None
-        if claims is None or claim is None or _is_another(claim, call):
+        if claims is None:
+            call.falls_with = place.cluster_id
+            return None
+        claim = claims.find(place)
+        if claim is None or _is_another(claim, call):
             return None
         seen = _look_at(claims, claim, claim.spec.resources.requests.get("storage", "0")).value
         return Observed({**seen.inputs, "cluster_id": place.cluster_id}, seen.outputs)
@@ -146,10 +156,7 @@ class VolumeClaimActions:
     def _claims(self, cluster_id: str) -> ClaimsOfCluster:
         found = claims_of(self._client, cluster_id)
         if found is None:
-            raise GpuformError(
-                f"there is no cluster {cluster_id}, or it is being deleted",
-                hint="give the id of a cluster that runs: {{ clusters.NAME.id }}",
-            )
+            raise _no_cluster(cluster_id)
         return found
 
     def _standing(self, call: Call, claims: ClaimsOfCluster, place: ClaimId) -> Claim | None:
@@ -248,6 +255,13 @@ def _is_another(claim: Claim, call: Call) -> bool:
     """Whether somebody made it anew since the state was written."""
     known = call.known.get("uid")
     return known is not None and known != claim.metadata.uid
+
+
+def _no_cluster(cluster_id: str) -> GpuformError:
+    return GpuformError(
+        f"there is no cluster {cluster_id}, or it is being deleted",
+        hint="give the id of a cluster that runs: {{ clusters.NAME.id }}",
+    )
 
 
 def _gone(place: ClaimId) -> GpuformError:

@@ -1,0 +1,116 @@
+"""The one world that a stack's objects live in: real platforms at their addresses, or the emulator.
+
+The first call about a stack that is not only looked at records it, with the state; every later one
+in another world is refused before it sends anything.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
+from typing import Final
+from urllib.parse import urlsplit
+
+from gpuform.providers import permissions
+from gpuform.providers.actions import Settings
+from gpuform.providers.call import Call
+from gpuform.providers.emulated import is_emulated
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.permissions import Permission
+from gpuform.providers.records import FolderRecords, Records, read_as
+
+RECORD: Final = "world"
+"""The name of the record."""
+
+_lock = threading.Lock()
+
+
+class OtherWorld(GpuformError):
+    """A stack's objects live in another world than the one that would be asked about them."""
+
+
+@dataclass(frozen=True)
+class World:
+    """`addresses` are those of real platforms by their names, as far as the stack has used them."""
+
+    emulated: bool
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+    def with_address(self, platform: str, address: str) -> "World":
+        """The world once this platform is used at this address."""
+        return replace(self, addresses={**self.addresses, platform: address})
+
+
+def world_of(records: Records) -> World | None:
+    """The world that is recorded; None for a stack that has used no platform yet."""
+    return read_as(records, RECORD, World)
+
+
+def record_world(records: Records, world: World) -> None:
+    """Keeps it with the state."""
+    records.write(RECORD, asdict(world))
+
+
+def address_of(platform: str, settings: Settings) -> str | None:
+    """The address that a platform would be asked at; None where that is not known."""
+    try:
+        url: str | None = import_module(f"gpuform.providers.{platform}.client").address(settings)
+        parts = urlsplit(url or "")
+    except (GpuformError, ValueError):
+        return None
+    # What stands before an @ may be a password.
+    place = parts.netloc.rpartition("@")[2].lower()
+    return f"{parts.scheme}://{place}{parts.path}" if place else None
+
+
+def enter(call: Call, platform: str, settings: Settings) -> None:
+    """Records the world that a call is about to use, or raises OtherWorld.
+
+    Says nothing where records are of several stacks: beside a project whose state is out of reach.
+    """
+    records = call.intents.records
+    address = None if isinstance(records, FolderRecords) else address_of(platform, settings)
+    if address is None:
+        return
+    with _lock:
+        known = world_of(records)
+        world = agreed(known, platform, address, settings)
+        if world != known:
+            record_world(records, world)
+
+
+def agreed(known: World | None, platform: str, address: str, settings: Settings) -> World:
+    """The stack's world with this platform in it. Raises OtherWorld when it is in the other one."""
+    emulated = is_emulated(address, settings.environ)
+    if known is None:
+        known = World(emulated)
+    if known.emulated != emulated:
+        raise refusal(known, f"{platform} would be asked at {address}")
+    if emulated:
+        return known
+    before = known.addresses.get(platform, address)
+    is_meant = settings.given or Permission.NEW_ADDRESS in permissions.given(settings.environ)
+    if before != address and not is_meant:
+        raise OtherWorld(
+            f"the stack's objects of {platform} are at {before}, and {platform} would be asked at "
+            f"{address}",
+            hint="correct the address; if the platform has moved: "
+            f"--allow {Permission.NEW_ADDRESS}, or {permissions.VARIABLE}="
+            f"{Permission.NEW_ADDRESS} in the environment",
+        )
+    return known.with_address(platform, address)
+
+
+def refusal(known: World, because: str) -> OtherWorld:
+    """The error of a run in the other world."""
+    if known.emulated:
+        return OtherWorld(
+            f"the stack lives on the emulator, and {because}",
+            hint="add --emulate, or with `pulumi` the variables of `gpuform emulator env`; for "
+            "real platforms make another stack: `gpuform stack init NAME`",
+        )
+    return OtherWorld(
+        f"the stack lives on real platforms, and {because}",
+        hint="leave out --emulate (or the emulator's variables, GPUFORM_CLOCK among them); to try "
+        "something out make another stack: `gpuform stack init NAME --emulate`",
+    )
