@@ -19,7 +19,7 @@ from gpuform.stacks.engine.lock import Patience, StackLock
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.runs import Runs
 from gpuform.stacks.engine.state import timestamp
-from gpuform.stacks.engine.storage.addresses import open_storage
+from gpuform.stacks.engine.storage.addresses import anchored, open_storage
 from gpuform.stacks.engine.storage.files import Files
 from gpuform.stacks.engine.storage.protocol import (
     ABSENT,
@@ -36,9 +36,12 @@ _META = ".pulumi/meta.yaml"
 
 
 def backend_url(environ: Mapping[str, str], project: Project | None) -> str:
-    """PULUMI_BACKEND_URL, else the project's `backend.url`, else that of `login`, else home."""
-    url = environ.get("PULUMI_BACKEND_URL") or (project.backend_url if project else "")
-    return url or current_url(environ) or "file://~"
+    """PULUMI_BACKEND_URL, else the project's `backend.url`, else that of `login`, else home.
+
+    A relative path in a project's file starts at the project, whatever the current folder is.
+    """
+    own = anchored(project.backend_url, project.directory) if project else ""
+    return environ.get("PULUMI_BACKEND_URL") or own or current_url(environ) or "file://~"
 
 
 def full_name(project: str, stack: str) -> str:
@@ -163,9 +166,10 @@ class Backend:
             *names,
             *(f"{name}.attrs" for name in names),
             layout.folder("stacks", project, f"{stack}.pulumi-tags"),
-            layout.own(project, stack, "passphrase-change"),
+            layout.own(project, stack, "secrets-change"),
             layout.own(project, stack, "expired"),
             *(entry.name for entry in history),
+            *(entry.name for entry in self.storage.entries(self.folder_of_records(project, stack))),
         )
         self.journal(project, stack).remove()
 
@@ -183,6 +187,15 @@ class Backend:
         tags = layout.folder("stacks", project, f"{old}.pulumi-tags")
         self._move(tags, layout.folder("stacks", project, f"{new}.pulumi-tags"))
         self._move(layout.own(project, old, "expired"), layout.own(project, new, "expired"))
+        records = self.folder_of_records(project, old)
+        for entry in self.storage.entries(records):
+            _, _, rest = entry.name.partition(f"{records}/")
+            self._move(entry.name, f"{self.folder_of_records(project, new)}/{rest}")
+
+    def folder_of_records(self, project: str, stack: str) -> str:
+        """Where the records of what a stack's runs have begun are (see `records`)."""
+        self._variants(project, stack)
+        return layout.own(project, stack, "records")
 
     def read_own(self, project: str, stack: str, kind: str) -> bytes | None:
         """What gpuform keeps of its own about a stack; Pulumi does not look there."""

@@ -53,12 +53,15 @@ def load_backup(backend: Backend, where: str) -> Snapshot:
 
 @contextmanager
 def naming_the_last_good(backend: Backend, project: str, stack: str) -> Iterator[None]:
-    """Around the reading of a state: when it is damaged, the hint says what brings one back."""
+    """Around the reading of a state: when it is damaged, it is named, and what brings one back."""
     try:
         yield
     except UnknownFormat:
         raise
     except (StateError, IntegrityError, DamagedFile) as error:
+        where = backend.where(project, stack)
+        if where not in str(error):
+            error.args = (f"{where}: {error}",)
         error.hint = "\n".join(filter(None, [_repairable(error), _advice(backend, project, stack)]))
         raise
 

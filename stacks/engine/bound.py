@@ -19,8 +19,8 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.steps import Step
 
 MAKE_A_NEW_ONE: Final = (
-    "make a new plan with `gpuform preview --save-plan FILE`, and apply that: a plan is good for "
-    "one run"
+    "make a new plan with `gpuform preview --save-plan FILE` (or `destroy`, `refresh`), and apply "
+    "that: a plan is good for one run"
 )
 """The hint for a plan that cannot be applied any more."""
 
@@ -32,6 +32,7 @@ _DONE = {
     "delete": "deleted",
     "forget": "forgotten",
     "import": "imported",
+    "refresh": "taken over from its platform",
 }
 
 # Which resources a value comes from is known when the value is.

@@ -1,5 +1,6 @@
 """A resource's inputs as its provider accepts them, and its refusals in Pulumi's words."""
 
+import json
 from collections.abc import Sequence
 
 from gpuform.stacks.engine import property_paths
@@ -10,11 +11,11 @@ from gpuform.stacks.engine.values import PropertyMap, unwrap_secrets
 
 
 class CheckFailed(EngineError):
-    """A resource's inputs were refused; one message for each property."""
+    """A resource's inputs were refused; a message for each property, with its path."""
 
-    def __init__(self, messages: Sequence[str]) -> None:
-        super().__init__("\n".join(messages))
-        self.messages = tuple(messages)
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        super().__init__("\n".join(message for _, message in problems))
+        self.problems = tuple(problems)
 
 
 def checked(
@@ -27,7 +28,7 @@ def checked(
     """The inputs to use, as the provider of this reference has them. Raises CheckFailed."""
     inputs, failures = host.check(registration.urn, olds, news, provider)
     if failures:
-        raise CheckFailed([_failure_text(registration, news, f) for f in failures])
+        raise CheckFailed([(f.property, _failure_text(registration, news, f)) for f in failures])
     return inputs
 
 
@@ -44,5 +45,6 @@ def _failure_text(registration: Registration, news: PropertyMap, failure: Failur
     plain = unwrap_secrets(value)
     shown = ""
     if plain == value and isinstance(value, str | float | int | bool):
-        shown = f" value {{{value:g}}}" if isinstance(value, float) else f" value {{{value}}}"
+        is_float = isinstance(value, float)
+        shown = f" value {f'{value:g}' if is_float else json.dumps(value, ensure_ascii=False)}"
     return problem_text(registration, f"{failure.property}{shown}", failure.reason)

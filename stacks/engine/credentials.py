@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuform.stacks.engine.atomic import replace_file
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.value_json import load
 
 _NEVER = "0001-01-01T00:00:00Z"  # when the account was validated, as Pulumi writes it for none
 
@@ -52,7 +53,7 @@ def _path(environ: Mapping[str, str]) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -1,17 +1,19 @@
 """The delete phase: what of the old state the program no longer has, and in which order it goes."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.stacks.engine import graph
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.presentation import describe
 from gpuform.stacks.engine.provider_host import ProviderHost
+from gpuform.stacks.engine.rules import DeletionRule
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.step_executor import StepExecutor
 from gpuform.stacks.engine.step_generator import UNPROTECT
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.targeting import Selection, deletable
+from gpuform.stacks.engine.urn import is_provider
 
 
 def among(
@@ -29,11 +31,30 @@ def among(
     return chosen, unnamed
 
 
+def forbidden(
+    doomed: Sequence[ResourceState],
+    base: Sequence[ResourceState],
+    replaced: Collection[str],
+    rules: Sequence[DeletionRule],
+) -> Iterator[tuple[str, EngineError]]:
+    """The entries, by URN, that must not be deleted, or replaced, as long as others stay."""
+    gone = set(map(id, doomed))
+    live = [entry for entry in base if entry.custom and not entry.delete]
+    staying = [entry for entry in live if id(entry) not in gone and entry.urn not in replaced]
+    going = [*doomed, *(entry for entry in live if entry.urn in replaced)]
+    # What a replacement deletes first is among both.
+    for entry in {(each.urn, each.id): each for each in going}.values():
+        if entry.custom and not (entry.external or entry.retain_on_delete):
+            for rule in rules:
+                yield from ((entry.urn, error) for error in rule(entry, staying))
+
+
 @dataclass(slots=True)
 class DeletePhase:
     """Deletes entries of `base`, dependents first.
 
     What is protected stays, and so does everything that an entry needs which stays or has failed.
+    What is gone already stays until the end, when it is known how much that is.
     """
 
     executor: StepExecutor
@@ -46,16 +67,42 @@ class DeletePhase:
         protected = [entry.urn for entry in doomed if _is_protected(entry)]
         staying = self._held | graph.with_needs(self.base, protected)
         urns = {entry.urn for entry in doomed} - staying
+        later: list[list[ResourceState]] = []
         for layer in graph.deletion_layers(doomed):
             if self.executor.stopping:
-                return
-            going = [entry for entry in layer if self._may_go(entry)]
-            steps = [_deletion(self.executor.host, entry, urns) for entry in going]
-            if steps:
-                self.executor.run_layer(steps)
-            for entry in going:
-                if entry.urn in self.executor.failed:
-                    self._hold(entry)
+                break
+            needed = self._needed_by_vanished()
+            now: list[ResourceState] = []
+            later.append([])
+            for entry in layer:
+                # No state has an entry without its provider and its parent.
+                waits = entry.urn in needed and (not entry.custom or is_provider(entry.type))
+                (later[-1] if waits else now).append(entry)
+            self._delete(now, urns)
+        self._settle_vanished()
+        for layer in later:
+            if not self.executor.stopping:
+                self._delete(layer, urns)
+
+    def _needed_by_vanished(self) -> set[str]:
+        needed = {urn for entry in self.executor.vanished.entries for urn in graph.needs(entry)}
+        return graph.with_needs(self.base, needed) if needed else set()
+
+    def _settle_vanished(self) -> None:
+        found = self.executor.vanished.entries
+        self.executor.settle_vanished()
+        for entry in found:
+            if entry.urn in self.executor.failed:
+                self._hold(entry)
+
+    def _delete(self, layer: Sequence[ResourceState], urns: Collection[str]) -> None:
+        going = [entry for entry in layer if self._may_go(entry)]
+        steps = [_deletion(self.executor.host, entry, urns) for entry in going]
+        if steps:
+            self.executor.run_layer(steps)
+        for entry in going:
+            if entry.urn in self.executor.failed:
+                self._hold(entry)
 
     def _may_go(self, entry: ResourceState) -> bool:
         if entry.urn in self._held_old or (entry.urn in self._held and not entry.delete):

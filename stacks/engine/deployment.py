@@ -9,18 +9,20 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuform.providers.call import Call
 from gpuform.providers.clock import clock_from
-from gpuform.providers.intents import Intents
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.intents import Intent, Intents
+from gpuform.providers.records import Unkept
 from gpuform.providers.tracing import span
-from gpuform.schemas.plan import ResourceChange
+from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.engine import expiring, language, refreshing
 from gpuform.stacks.engine.bound import Bound
-from gpuform.stacks.engine.deletions import DeletePhase, among
+from gpuform.stacks.engine.deletions import DeletePhase, among, forbidden
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import (
     Diagnostic,
@@ -37,8 +39,10 @@ from gpuform.stacks.engine.monitor import Engine, Monitor, Target
 from gpuform.stacks.engine.owners import Others
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.provider_resource import DefaultProviders
+from gpuform.stacks.engine.records.kept import errors_of_providers
 from gpuform.stacks.engine.registration import Read, Registration
-from gpuform.stacks.engine.rules import Rule
+from gpuform.stacks.engine.rules import DeletionRule, Rule
+from gpuform.stacks.engine.scope import Scope
 from gpuform.stacks.engine.snapshot import SnapshotManager
 from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, Snapshot
@@ -60,11 +64,12 @@ DEFAULT_PARALLEL = 256
 class Options:
     """How a run is to be done.
 
-    `refresh` reads every resource first; `rules` span resources; `selection` limits the run;
-    with `continue_on_error` what does not need a failed resource goes on; a run that changes
-    something keeps within the `bound`, if there is one. The `calendar` says what is due in a run
-    that expires; its selection is what is read before, and dependents of what ends go along only
-    with `target_dependents`.
+    `refresh` reads every resource first; `rules` and `deletion_rules` span resources; `selection`
+    limits the run; with `continue_on_error` what does not need a failed resource goes on; a run
+    that changes something keeps within the `bound`, if there is one. The `calendar` says what is
+    due in a run that expires; its selection is what is read before, and dependents of what ends go
+    along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
+    `deletes_first` says of a type whether a replacement that nobody orders deletes first.
     """
 
     operation: Operation
@@ -76,6 +81,9 @@ class Options:
     continue_on_error: bool = False
     bound: Bound | None = None
     calendar: Calendar | None = None
+    at_work: str = ""
+    deletion_rules: Sequence[DeletionRule] = ()
+    deletes_first: Callable[[str], bool] = lambda _type: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,9 @@ class Subject:
 
     `provider_config` is the configuration as the default provider's properties hold it; `write`
     puts a checkpoint on disk; `stack_references` reads other stacks; a run that changes something
-    keeps a `journal`, if there is one; `others` are the other stacks of its backend.
+    keeps a `journal`, if there is one; `others` are the other stacks of its backend, and
+    `is_elsewhere` says whether an object, by its id, is theirs. `intents` are kept with the state;
+    `check_lock` raises EngineError when the stack's lock is another's by now.
     """
 
     program: language.Program
@@ -93,6 +103,9 @@ class Subject:
     provider_config: PropertyMap
     write: Callable[[bytes], None]
     stack_references: StackReferences
+    intents: Intents = field(default_factory=lambda: Intents(Unkept()))
+    check_lock: Callable[[], None] = lambda: None
+    is_elsewhere: Callable[[str], bool] = lambda _id: False
     journal: Journal | None = None
     others: Others | None = None
 
@@ -107,7 +120,8 @@ class Outcome:
     `changes` counts logical operations by Pulumi's names; `planned` says what changes, one entry
     for each of them; `effects` says what is done to which URN; `outputs` are the stack's, those
     before and those after; `declared` is what the program asked for; with
-    `out_of_credit` a platform has refused something for want of credit.
+    `out_of_credit` a platform has refused something for want of credit; `scope` says what the
+    selection takes along or leaves.
     """
 
     succeeded: bool
@@ -121,6 +135,7 @@ class Outcome:
     effects: Mapping[str, Collection[str]] = field(default_factory=dict)
     declared: Sequence[Registration | Read] = ()
     out_of_credit: bool = False
+    scope: Sequence[str] = ()
 
     @property
     def has_changes(self) -> bool:
@@ -141,10 +156,11 @@ class Deployment:
     _providers: DefaultProviders = field(init=False)
     _intents: Intents = field(init=False)
     _unchecked: set[str] = field(default_factory=set)
+    _declared: Collection[str] = ()
 
     def __post_init__(self) -> None:
-        program = self.subject.program
-        self._intents = Intents(program.root / ".gpuform" / "intents")
+        program, kept = self.subject.program, self.subject.intents
+        self._intents = Intents(Unkept(kept.records)) if self.options.preview else kept
         host = ProviderHost(program.project, program.config, self._new_call)
         write = None if self.options.preview else self.subject.write
         self._executor = StepExecutor(
@@ -161,6 +177,7 @@ class Deployment:
             parallel=self.options.parallel,
             continue_on_error=self.options.continue_on_error,
             bound=None if self.options.preview else self.options.bound,
+            is_unsettled=lambda urn: bool(self._intents.of_urn(urn)),
         )
         olds = {r.urn: r for r in self.subject.snapshot.resources if not r.delete}
         self._providers = DefaultProviders(
@@ -184,7 +201,7 @@ class Deployment:
     def _run(self) -> Outcome:
         began = time.monotonic()
         program, options = self.subject.program, self.options
-        self.events.hide(program.config[key] for key in program.secret_keys)
+        self.events.hide(program.secrets())
         self.events.emit(
             Prelude(options.operation, options.preview, _blinded(self.subject.provider_config))
         )
@@ -207,12 +224,7 @@ class Deployment:
         options = self.options
         base = list(self.subject.snapshot.resources)
         known = [entry.urn for entry in base]
-        early = [*options.selection.replace.missing(known)]
-        if options.refresh or options.operation == "refresh":
-            early += options.selection.targets.missing(known)
-            early += options.selection.excludes.missing(known)
-        if early:
-            self._tell_missing(early)
+        if options.operation in {"refresh", "destroy"} and self._tells_unmatched(known):
             return
         if options.refresh or options.operation == "refresh":
             base = refreshing.run(
@@ -227,7 +239,6 @@ class Deployment:
             self._update(base)
         elif options.operation == "destroy":
             self._delete(self._generator(base), self._executor.snapshot.leftovers())
-            self._tell_missing(options.selection.targets.missing(known))
         elif options.operation == "expire" and options.calendar is not None:
             self._expire(base, options.calendar)
 
@@ -245,8 +256,9 @@ class Deployment:
         if executor.stopping:
             return
         gone = set(map(id, going))
-        expiring.keep_and_change(executor, [e for e in base if id(e) not in gone], due)
-        DeletePhase(executor, base).run(going)
+        if self._may_delete(going, base):
+            expiring.keep_and_change(executor, [e for e in base if id(e) not in gone], due)
+            DeletePhase(executor, base).run(going)
 
     def _chosen(
         self,
@@ -266,15 +278,13 @@ class Deployment:
             )
         return chosen
 
-    def _tell_missing(self, targets: Sequence[str]) -> None:
-        for text in targets:
-            self._executor.fail(
-                "",
-                EngineError(
-                    f"target '{text}' could not be found in the stack",
-                    hint="a target is a URN, a name, or a pattern with * or **",
-                ),
-            )
+    def _tells_unmatched(self, known: Collection[str]) -> bool:
+        """Whether something was selected that is nowhere: then nothing more may be done."""
+        where = "the stack or its program" if self._monitor else "the stack"
+        errors = list(self.options.selection.unmatched(known, where))
+        for error in errors:
+            self._executor.fail("", error)
+        return bool(errors)
 
     def _generator(self, base: Sequence[ResourceState]) -> StepGenerator:
         return StepGenerator(
@@ -287,6 +297,7 @@ class Deployment:
             tell=self._executor.fail,
             selection=self.options.selection,
             others=self.subject.others,
+            deletes_first=self.options.deletes_first,
         )
 
     def _update(self, base: Sequence[ResourceState]) -> None:
@@ -305,14 +316,14 @@ class Deployment:
         self._monitor = monitor
         finished = self._run_program(monitor)
         monitor.close()
+        if finished:
+            self._declared = generator.declared
+            finished = not self._tells_unmatched([*(e.urn for e in base), *self._declared])
         may_delete = self.options.continue_on_error or not self._executor.failed
         if finished and may_delete and not self._executor.stopping:
             # In a preview nothing was done that the state could tell.
             preview, snapshot = self.options.preview, self._executor.snapshot
             self._delete(generator, generator.leftovers() if preview else snapshot.leftovers())
-        if finished:
-            known = [*(entry.urn for entry in base), *generator.declared]
-            self._tell_missing(self.options.selection.targets.missing(known))
         self._keep_stack_outputs(monitor)
 
     def _run_program(self, monitor: Monitor) -> bool:
@@ -356,14 +367,24 @@ class Deployment:
         for entry in leftovers:
             if id(entry) not in gone and entry.urn not in declared:
                 self._executor.run_layer([unchanged(entry)])
-        DeletePhase(self._executor, generator.base).run(doomed)
+        if self._may_delete(doomed, generator.base):
+            DeletePhase(self._executor, generator.base).run(doomed)
+
+    def _may_delete(self, doomed: Sequence[ResourceState], base: Sequence[ResourceState]) -> bool:
+        """Whether no rule forbids it. In a preview what would be replaced goes as well."""
+        planned = self._executor.planned if self.options.preview else ()
+        replaced = {each.urn for each in planned if each.action is PlanAction.REPLACE}
+        found = list(forbidden(doomed, base, replaced, self.options.deletion_rules))
+        for urn, error in found:
+            self._executor.fail(urn, error)
+        return not found
 
     def _finish(self, began: float) -> Outcome:
         executor = self._executor
         snapshot = executor.snapshot.close()
-        if not self.options.preview:
-            self._forget_settled_intents(snapshot)
         succeeded = not executor.failed and not self._cancelled.is_set()
+        if not self.options.preview:
+            self._forget_settled_intents(snapshot, succeeded=succeeded)
         seconds = time.monotonic() - began
         changes = Counter({str(op): count for op, count in executor.changes.items()})
         self.events.emit(
@@ -381,9 +402,17 @@ class Deployment:
             snapshot=snapshot,
             seconds=seconds,
             effects=executor.effects,
+            scope=tuple(self._scope()),
             declared=self._monitor.declared if self._monitor else [],
             out_of_credit=executor.out_of_credit,
         )
+
+    def _scope(self) -> Iterator[str]:
+        options, touched = self.options, self._executor.effects
+        if options.selection.is_limited and options.operation != "expire":  # it selects by itself
+            base = self.subject.snapshot.resources
+            chosen = Scope(options.selection, options.operation, base, self._declared, touched)
+            yield from chosen.told()
 
     def _outputs_before(self) -> PropertyMap:
         for resource in self.subject.snapshot.resources:
@@ -391,13 +420,23 @@ class Deployment:
                 return resource.outputs
         return {}
 
-    def _forget_settled_intents(self, snapshot: Snapshot) -> None:
+    def _forget_settled_intents(self, snapshot: Snapshot, *, succeeded: bool) -> None:
         """What is in the state on disk, with all its parts, needs no intent any more."""
-        known = {r.id: r for r in snapshot.resources if r.custom}
-        for intent in self._intents.all():
-            if intent.id in known:
-                parts = self._executor.host.parts(known[intent.id])
-                self._intents.forget(intent=intent, stored=parts)
+        known: dict[str | None, ResourceState] = {r.id: r for r in snapshot.resources if r.custom}
+        intents = self._intents
+        settled = [
+            intent
+            for intent in intents.all()
+            if (intent.outcome and succeeded) or self._is_stored(intent, known)
+        ]
+        try:
+            intents.forget_all(settled)
+        except GpuformError as error:
+            self._warn(f"records of creates that are settled are still there: {error}")
+
+    def _is_stored(self, intent: Intent, known: Mapping[str | None, ResourceState]) -> bool:
+        entry = known.get(intent.id)
+        return entry is not None and intent.is_stored(self._executor.host.parts(entry))
 
     def _new_call(self, urn: str, timeout: float | None) -> Call:
         return Call(
@@ -407,10 +446,16 @@ class Deployment:
             clock=clock_from(os.environ),
             cancelled=self._cancelled,
             intents=self._intents,
+            guard=self._guard,
+            is_elsewhere=self.subject.is_elsewhere,
             on_progress=lambda text: self.events.emit(Progress(urn, text)),
             on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
             on_unchecked=self._tell_unchecked,
         )
+
+    def _guard(self) -> None:
+        with errors_of_providers():
+            self.subject.check_lock()
 
     def _warn(self, text: str) -> None:
         self.events.emit(Diagnostic("warning", text))
@@ -425,13 +470,16 @@ class Deployment:
         if not pending:
             return
         names = "\n".join(f"  {o.type} {o.resource.urn}" for o in pending)
-        if self.options.operation == "destroy" and any(o.type == "creating" for o in pending):
-            names += "\nrun `gpuform up` first: a destroy deletes only what the state knows"
+        operations = f"{len(pending)} {'operation' if len(pending) == 1 else 'operations'}"
+        if self.options.at_work:
+            told = "under way, which this plan does not know the end of"
+            self._warn(f"{operations} {told}:\n{names}")
+            return
         self.events.emit(
             Diagnostic(
                 "warning",
-                f"the last run was interrupted with {len(pending)} pending operations; what they "
-                f"made may exist on the platform:\n{names}",
+                f"the last run was interrupted in {operations}; what was made may "
+                f"exist on the platform:\n{names}",
             )
         )
 

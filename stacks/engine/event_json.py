@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gpuform.schemas.changes import Action
+from gpuform.schemas.json_text import json_text
 from gpuform.stacks.engine import value_json, values
 from gpuform.stacks.engine.events import (
     Diagnostic,
@@ -93,7 +94,7 @@ class EventLog:
     def _line(self, kind: str, content: JsonObject) -> None:
         line = {"sequence": self._sequence, "timestamp": int(self.now()), kind: content}
         self._sequence += 1
-        self.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+        self.write(json_text(line, compact=True) + "\n")
 
 
 @dataclass(slots=True)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from gpuform.providers.redaction import Redactor
+from gpuform.stacks.engine.registration import Source
 from gpuform.stacks.engine.steps import Step
 
 Severity = Literal["debug", "info", "info#err", "warning", "error"]
@@ -57,11 +59,16 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """Something to be read by a person. `urn` is empty when it concerns the whole run."""
+    """Something to be read by a person. `urn` is empty when it concerns the whole run.
+
+    `source` is where the program declares the resource; `path` the property that it is about.
+    """
 
     severity: Severity
     message: str
     urn: str = ""
+    path: str = ""
+    source: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,9 @@ class EventBus:
 
     listeners: list[Listener] = field(default_factory=list)
     debug: bool = False
-    _hidden: list[str] = field(default_factory=list)
+    sources: dict[str, Source] = field(default_factory=dict)
+    """Where the program declares resources, by URN: errors of these tell it."""
+    _redactor: Redactor = field(default_factory=lambda: Redactor(()))
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _emitting: int | None = None
 
@@ -104,19 +113,18 @@ class EventBus:
         return self._emitting == threading.get_ident()
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Diagnostics say `[secret]` for these texts from now on.
-
-        As under the Pulumi CLI, not for those of one or two characters: too much would go.
-        """
-        self._hidden = sorted({text for text in secrets if len(text) > 2}, key=len, reverse=True)
+        """Whatever is told says `[secret]` for these texts from now on."""
+        self._redactor = Redactor(secrets)
 
     def emit(self, event: Event) -> None:
         if isinstance(event, Diagnostic):
             if event.severity == "debug" and not self.debug:
                 return
-            for text in self._hidden:
-                if text in event.message:
-                    event = replace(event, message=event.message.replace(text, "[secret]"))
+            source = self.sources.get(event.urn) if event.severity == "error" else None
+            message = self._redactor.redact(event.message)
+            event = replace(event, message=message, source=source)
+        elif isinstance(event, Progress | Unchecked):
+            event = replace(event, text=self._redactor.redact(event.text))
         with self._lock:
             outer, self._emitting = self._emitting, threading.get_ident()
             try:

@@ -7,7 +7,8 @@ from gpuform.stacks.engine import integrity, journal
 from gpuform.stacks.engine.backend import Backend, full_name
 from gpuform.stacks.engine.backups import naming_the_last_good
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.secrets import PassphraseCrypter, crypter_for
+from gpuform.stacks.engine.secrets import SecretsManager
+from gpuform.stacks.engine.stack_secrets import crypter_for
 from gpuform.stacks.engine.state import Manifest, Snapshot, load_checkpoint
 
 
@@ -18,7 +19,7 @@ class ForeignStack:
     backend: Backend
     project: str
     name: str
-    crypter: PassphraseCrypter
+    crypter: SecretsManager
     snapshot: Snapshot
 
     @classmethod
@@ -26,9 +27,9 @@ class ForeignStack:
         cls, backend: Backend, project: str, name: str, passphrase: Callable[[], str]
     ) -> "ForeignStack":
         """Reads its state. Raises EngineError when there is none that can be used."""
-        if backend.read_own(project, name, "passphrase-change") is not None:
+        if backend.read_own(project, name, "secrets-change") is not None:
             raise EngineError(
-                f"a change of the passphrase of stack {full_name(project, name)} was interrupted",
+                f"a change of the secrets provider of {full_name(project, name)} was interrupted",
                 hint="Any command in its own project finishes it, such as `gpuform preview`.",
             )
         with naming_the_last_good(backend, project, name):

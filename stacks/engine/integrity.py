@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import ResourceState, Snapshot, magic_of
-from gpuform.stacks.engine.urn import is_provider
+from gpuform.stacks.engine.urn import is_provider, is_urn, type_of
 
 
 class IntegrityError(EngineError):
@@ -63,6 +63,12 @@ def _own_violations(index: int, state: ResourceState) -> Iterator[str]:
         yield f"{state.urn or f'entry {index}'} has no type"
     if state.id and not state.custom:
         yield f"{state.urn} is not custom but has an id"
+    if state.custom and not state.id and not state.view_of:
+        yield f"{state.urn} has no id: what it stands for would be forgotten and made again"
+    if state.urn and not is_urn(state.urn):
+        yield f"{state.urn} is no URN"
+    elif state.urn and state.type and type_of(state.urn) != state.type:
+        yield f"{state.urn} has the type {state.type}, which is not its URN's"
 
 
 def _references(state: ResourceState) -> Iterator[tuple[str, str]]:

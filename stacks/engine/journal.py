@@ -22,6 +22,7 @@ from gpuform.stacks.engine.state import (
     ResourceState,
     Snapshot,
     StateError,
+    decode_operation,
     decode_resource,
 )
 from gpuform.stacks.engine.value_json import Crypter, Json
@@ -112,11 +113,12 @@ def recover(
     """
     fitting: list[_Fitting] = []
     for head, records in _runs(log):
-        fits = _fit(head, records, digest(checkpoint), snapshot)
-        if fits is None:
-            refuse_lost_ids(log.where, snapshot, records)
-        else:
-            fitting.append(fits)
+        with _naming(log.where):
+            fits = _fit(head, records, digest(checkpoint), snapshot)
+            if fits is None:
+                refuse_lost_ids(log.where, snapshot, records)
+            else:
+                fitting.append(fits)
     # Of several, all but one were left by owners that came too late to do anything.
     longest = max(fitting, key=lambda fits: len(fits.added), default=None)
     if longest is None or not longest.added:
@@ -132,7 +134,8 @@ _Lines = list[dict[str, Any]]
 
 def _runs(log: Readable) -> Iterator[tuple[dict[str, Any], _Lines]]:
     """The journals in a log, of which there is one at most unless owners were lost."""
-    lines = list(_lines(log.read()))
+    with _naming(log.where):
+        lines = list(_lines(log.read()))
     starts = [place for place, line in enumerate(lines) if "op" not in line]
     for start, end in pairwise([*starts, len(lines)]):
         head = lines[start]
@@ -177,14 +180,16 @@ def _fit(
 
 def told(log: Readable) -> list[tuple[str, str]]:
     """The URNs and ids of the objects that a journal tells of, as far as it can be read."""
-    resources = [record["resource"] for record in _lines(log.read()) if "resource" in record]
-    found = ((str(entry.get("urn")), str(entry["id"])) for entry in resources if entry.get("id"))
-    return list(dict.fromkeys(found))
+    read = (_document(line) for line in log.read().split(b"\n"))
+    resources = [record.get("resource") for record in read if record is not None]
+    entries = [entry for entry in resources if isinstance(entry, dict) and entry.get("id")]
+    return list(dict.fromkeys((str(entry.get("urn")), str(entry["id"])) for entry in entries))
 
 
-def records(lines: bytes) -> list[dict[str, Any]]:
-    """What lines of a journal tell, without its head."""
-    return [record for record in _lines(lines) if "op" in record]
+def records(where: str, lines: bytes) -> list[dict[str, Any]]:
+    """What lines of a journal tell, without its head. Raises JournalError."""
+    with _naming(where):
+        return [record for record in _lines(lines) if "op" in record]
 
 
 def refuse_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[str, Any]]) -> None:
@@ -210,14 +215,22 @@ def _replay(
     where: str, entries: Entries, records: Sequence[Mapping[str, Any]], crypter: Crypter
 ) -> None:
     for record in records:
-        try:
+        with _naming(where, f"a record {record.get('op')!r} does not fit the state"):
             _APPLY[record["op"]](entries, record, crypter)
-        except (KeyError, TypeError, ValueError, StateError) as error:
-            raise JournalError(
-                f"the journal {where} is damaged: a record {record.get('op')!r} does not fit the "
-                f"state ({error})",
-                hint="Give up what it adds with `gpuform state repair --discard-journal`.",
-            ) from error
+
+
+@contextlib.contextmanager
+def _naming(where: str, what: str = "") -> Iterator[None]:
+    """Around the reading of lines: JournalError for what they cannot say."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, StateError) as error:
+        told = ": ".join(filter(None, [what, str(error)]))
+        raise JournalError(
+            f"the journal {where} is damaged: {told}",
+            hint="Compare the state with the platform: what exists can be imported. Give up what "
+            "the journal adds with `gpuform state repair --discard-journal`, which keeps it.",
+        ) from error
 
 
 _Apply = Callable[[Entries, Mapping[str, Any], Crypter], object]
@@ -228,8 +241,7 @@ def _new(record: Mapping[str, Any], crypter: Crypter) -> ResourceState:
 
 
 def _operation(record: Mapping[str, Any], crypter: Crypter) -> PendingOperation:
-    operation = record["operation"]
-    return PendingOperation(decode_resource(operation["resource"], crypter), operation["type"])
+    return decode_operation(record["operation"], crypter)
 
 
 def _set_outputs(entries: Entries, record: Mapping[str, Any], crypter: Crypter) -> None:
@@ -269,12 +281,25 @@ def _line(text: bytes) -> bytes:
 
 
 def _lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """The lines that are whole: a crash may have cut off the last ones, which nobody relied on."""
-    for line in data.split(b"\n"):
-        crc, _, text = line.partition(b" ")
-        if crc != b"%08x" % zlib.crc32(text) or not text:
-            return
-        document = value_json.load(text)
-        if not isinstance(document, dict):
-            return
+    """The lines. A crash may have cut off the end of the last one, on which nobody relied.
+
+    Raises ValueError for one that is damaged, since what it told of may exist.
+    """
+    *whole, _ = data.split(b"\n")
+    for number, line in enumerate(whole, 1):
+        document = _document(line)
+        if document is None:
+            raise ValueError(f"line {number} is not as it was written")
         yield document
+
+
+def _document(line: bytes) -> dict[str, Any] | None:
+    """What a line says; None for one that is not as it was written."""
+    crc, _, text = line.partition(b" ")
+    if crc != b"%08x" % zlib.crc32(text) or not text:
+        return None
+    try:
+        document = value_json.load(text)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

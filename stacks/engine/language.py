@@ -21,6 +21,7 @@ from pulumi.runtime import config as pulumi_config
 from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
+from gpuform.providers.actions import Settings
 from gpuform.providers.tracing import span
 from gpuform.stacks.engine import sparing
 from gpuform.stacks.engine.monitor import Engine, ResourceMonitor
@@ -52,6 +53,11 @@ class Program:
     config: Mapping[str, str]
     secret_keys: Sequence[str]
     parallel: int
+
+    def secrets(self) -> set[str]:
+        """The secret values of the configuration, and the platforms' keys wherever they are."""
+        configured = {self.config[key] for key in self.secret_keys}
+        return {*configured, *Settings(config=self.config.get).secrets()}
 
 
 def run(

@@ -26,6 +26,7 @@ from gpuform.stacks.engine.storage.protocol import (
     StorageFailed,
     Version,
 )
+from gpuform.stacks.engine.value_json import load
 
 SECONDS = 60.0
 """After that long without a sign of life an owner is dead. GPUFORM_LEASE_SECONDS is another time,
@@ -186,7 +187,7 @@ def _seconds(environ: Mapping[str, str]) -> float:
 
 def _document(found: Blob) -> dict[str, Any]:
     try:
-        document = json.loads(found.data)
+        document = load(found.data)
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}

@@ -1,14 +1,13 @@
 """Resources as their platforms show them now; the state stays as it is."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from gpuform.providers.call import Call
 from gpuform.providers.intents import Intents
+from gpuform.providers.records import Unkept
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack import Stack
@@ -36,24 +35,23 @@ def read_now(
 
     `config` is the stack's in plain text, by full keys.
     """
-    with tempfile.TemporaryDirectory() as empty:
-        # The record of creates under way belongs to the runs that make them.
-        intents = Intents(Path(empty))
-        host = ProviderHost(
-            stack.project.name,
-            config,
-            lambda urn, timeout: Call(urn=urn, timeout=timeout, intents=intents),
-        )
-        host.plugins.know(stack.snapshot.resources)
+    # The record of creates under way belongs to the runs that make them.
+    intents = Intents(Unkept())
+    host = ProviderHost(
+        stack.project.name,
+        config,
+        lambda urn, timeout: Call(urn=urn, timeout=timeout, intents=intents),
+    )
+    host.plugins.know(stack.snapshot.resources)
 
-        def one(entry: ResourceState) -> Seen:
-            try:
-                read = host.read(
-                    entry.urn, entry.id, entry.inputs, entry.outputs, provider=entry.provider
-                )
-            except EngineError as error:
-                return Seen(None, str(error))
-            return Seen(read[0].outputs if read else None)
+    def one(entry: ResourceState) -> Seen:
+        try:
+            read = host.read(
+                entry.urn, entry.id, entry.inputs, entry.outputs, provider=entry.provider
+            )
+        except EngineError as error:
+            return Seen(None, str(error))
+        return Seen(read[0].outputs if read else None)
 
-        with ThreadPoolExecutor(READERS, thread_name_prefix="reading") as pool:
-            return list(pool.map(one, entries))
+    with ThreadPoolExecutor(READERS, thread_name_prefix="reading") as pool:
+        return list(pool.map(one, entries))

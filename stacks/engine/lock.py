@@ -100,6 +100,11 @@ class StackLock:
         found = [name for name in names if name.endswith(".json") and name != self._name]
         return [self._read(name) for name in found]
 
+    def worker(self) -> str:
+        """Who works on the stack now, and since when; empty where nobody does."""
+        at_work = [each for each in self.holders() if not (each.has_ended or each.fault)]
+        return f"{at_work[0].who} is at work on the stack" if at_work else ""
+
     def cancel(self) -> None:
         """Remove all locks of the stack. LockedError when a gpuform process holds one."""
         taking = self._own.take()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gpuform.stacks.engine.state import timestamp
+from gpuform.stacks.engine.value_json import load
 
 _ENGINE = "gpuform"
 
@@ -50,7 +51,7 @@ class LockFile:
         if data is None:
             return cls(name, where, fault="released just now; try again")
         try:
-            fields = json.loads(data)
+            fields = load(data)
         except ValueError:
             return cls(name, where, fault="not a readable lock")
         if not isinstance(fields, dict) or not fields:
@@ -91,10 +92,22 @@ class LockFile:
         """Who holds it, since when, and whether the process still runs where that can be told."""
         if self.fault:
             return f"{self.where}: {self.fault}"
-        by = f" by {_ENGINE}" if self.is_gpuforms else ""
         ended = "; this process no longer runs" if self.has_ended else ""
-        who = f"{self.user or '?'}@{self.host or '?'} (pid {self.pid or '?'})"
-        return f"{self.where}: {who}{by}{_age(self.time, datetime.now(UTC))}{ended}"
+        return f"{self.where}: {self._owner}{_age(self.time, datetime.now(UTC))}{ended}"
+
+    @property
+    def who(self) -> str:
+        """Whose it is, and since when: `ada@build-7 (pid 4711) by gpuform, since ... UTC`."""
+        since = _age(self.time, datetime.now(UTC)).removeprefix(", ")
+        if not since:
+            return self._owner
+        moment = datetime.fromisoformat(self.time).astimezone(UTC)
+        return f"{self._owner}, since {moment:%Y-%m-%d %H:%M:%S} UTC ({since}),"
+
+    @property
+    def _owner(self) -> str:
+        by = f" by {_ENGINE}" if self.is_gpuforms else ""
+        return f"{self.user or '?'}@{self.host or '?'} (pid {self.pid or '?'}){by}"
 
 
 def _age(text: str, now: datetime) -> str:

@@ -27,6 +27,7 @@ from gpuform.stacks.engine.registration import (
     Registration,
     from_request,
     read_from_request,
+    source_of,
 )
 from gpuform.stacks.engine.rules import Registered, Rule
 from gpuform.stacks.engine.state import ResourceState
@@ -208,6 +209,9 @@ class Monitor:
         )
 
     def _declare(self, asked: Registration | Read) -> None:
+        source = source_of(asked, self.target.root)
+        if source is not None:
+            self.events.sources[asked.urn] = source
         if self.bound is not None:
             self.bound.check_declared(asked)
         self.declared.append(asked)
@@ -255,7 +259,7 @@ class Monitor:
         checked = replace(registration, inputs=step.new.inputs, type=type_)
         self.checked.add(checked)
         problems = [
-            problem_text(registration, problem.path, problem.reason)
+            (problem.path, problem_text(registration, problem.path, problem.reason))
             for rule in self.rules
             for problem in rule(checked, self.checked)
         ]
@@ -264,9 +268,9 @@ class Monitor:
 
     def _tell(self, registration: Registration | Read | None, error: EngineError) -> None:
         urn = registration.urn if registration else ""
-        messages = error.messages if isinstance(error, CheckFailed) else [str(error)]
-        for message in messages:
-            self.executor.fail(urn, EngineError(message, error.hint))
+        problems = error.problems if isinstance(error, CheckFailed) else [("", str(error))]
+        for path, message in problems:
+            self.executor.fail(urn, EngineError(message, error.hint, path=path))
 
     def _failed(self, registration: Registration | None) -> resource_pb2.RegisterResourceResponse:
         """What did not stop the run: the program goes on, as far as it can without this one."""

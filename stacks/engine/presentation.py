@@ -57,7 +57,9 @@ def describe(
     if subject is None:
         raise AssertionError("a step has an old or a new state")
     fields = list(_fields(op, old, new, diff))
-    before, after = (host.gpus(old) if old else 0), (host.gpus(new) if new else 0)
+    retained = bool(old and old.retain_on_delete and op in (Op.DELETE, Op.REPLACE))
+    before = host.gpus(old) if old and not retained else 0
+    after = host.gpus(new) if new else 0
     return ResourceChange(
         urn=subject.urn,
         type=subject.type,
@@ -68,6 +70,7 @@ def describe(
         changes=tuple(_property_changes(fields, old, new)),
         gpus_added=_gpus_added(op, before, after),
         gpus_removed=_gpus_added(op, after, before),
+        retained=retained,
         **place_of(subject),
     )
 

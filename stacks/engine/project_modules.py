@@ -5,7 +5,7 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,12 +57,13 @@ def _own_modules(folder: Path) -> Iterator[None]:
     before = dict(sys.modules)
     libraries = [path for path in sys.path if path and Path(path) != folder]
     libraries += map(sysconfig.get_path, ("stdlib", "platstdlib"))
+    own, others = _prefixes([str(folder)]), _prefixes(libraries)
 
     def is_in_folder(place: str) -> bool:
-        return _is_under(place, [str(folder)]) and not _is_installed(place)
+        return place.startswith(own) and not _is_installed(place)
 
     def is_own(place: str) -> bool:
-        library = _is_under(place, libraries) or _is_installed(place)
+        library = place.startswith(others) or _is_installed(place)
         return is_in_folder(place) or not library
 
     _forget(name for name in before if any(map(is_in_folder, _places(name))))
@@ -94,5 +95,6 @@ def _is_installed(place: str) -> bool:
     return any(f"{os.sep}{name}{os.sep}" in place for name in _INSTALLED)
 
 
-def _is_under(place: str, folders: Sequence[str]) -> bool:
-    return any(place.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders)
+def _prefixes(folders: Iterable[str]) -> tuple[str, ...]:
+    """What the paths begin with of all that is in these folders."""
+    return tuple(folder.rstrip(os.sep) + os.sep for folder in folders)

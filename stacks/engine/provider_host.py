@@ -81,6 +81,14 @@ class Created:
 
 CallFactory = Callable[[str, float | None], Call]
 
+OnGone = Callable[[str], None]
+"""Hears that the object of one of gpuform's resources is gone, with the id of what explains it:
+its own, or that of the object with which it fell."""
+
+
+def _not_told(_cause: str) -> None:
+    return
+
 
 @dataclass(slots=True)
 class ProviderHost:
@@ -108,9 +116,12 @@ class ProviderHost:
             inputs, problems = self.plugins.check(news)
             return inputs, [Failure(each.path, each.reason) for each in problems]
         served = self._provider(urn, provider, news, olds)
-        with self._calling("check", urn):
+        with self._calling("check", urn, olds, news) as call:
             result = served.check(to_provider(olds), to_provider(news))
-            failures = [Failure(str(f.property), str(f.reason)) for f in result.failures or ()]
+            failures = [
+                Failure(str(f.property), call.redacted(str(f.reason)))
+                for f in result.failures or ()
+            ]
             inputs = self._answer(served, urn, dict(result.inputs), news, news)
         return inputs, failures
 
@@ -130,7 +141,7 @@ class ProviderHost:
             return Diff(changes=changed, replaces=(), delete_before_replace=False)
         served = self._provider(urn, provider, news, olds)
         plain_olds, plain_news = _comparable(served, olds, news)
-        with self._calling("diff", urn) as call:
+        with self._calling("diff", urn, olds, news) as call:
             call.refreshing = refreshing
             result = served.diff(id_, plain_olds, plain_news)
             return Diff(
@@ -157,7 +168,7 @@ class ProviderHost:
         served = self._provider(urn, provider, news, olds)
         if not isinstance(served, Lifecycle):
             return None
-        with self._calling("leaving", urn):
+        with self._calling("leaving", urn, olds, news):
             return served.leaving(id_, *_comparable(served, olds, news))
 
     def create(
@@ -165,13 +176,26 @@ class ProviderHost:
     ) -> Created:
         """Creates the object. Raises ProviderError when nothing exists afterwards."""
         served = self._provider(urn, provider, inputs)
-        with self._calling("create", urn, timeout) as call:
+        with self._calling("create", urn, inputs, timeout=timeout) as call:
             result = served.create(to_provider(inputs))
             id_ = str(result.id or "")
         if not id_:
             raise ProviderError("the provider did not return an ID from create")
         outputs = self._kept(served, urn, call, result.outs, inputs, known=inputs)
-        return Created(id_, outputs, tuple(call.init_errors))
+        return Created(id_, outputs, _reasons(call))
+
+    def find_created(
+        self, urn: str, inputs: PropertyMap, timeout: float | None, provider: str = ""
+    ) -> Created | None:
+        """What an interrupted create has made; None when nothing, or when nobody can find it."""
+        served = self._provider(urn, provider, inputs)
+        if not isinstance(served, Lifecycle):
+            return None
+        with self._calling("find", urn, inputs, timeout=timeout):
+            result = served.find_created(to_provider(inputs))
+            if result is None:
+                return None
+            return Created(result.id, self._answer(served, urn, result.outs, inputs, inputs))
 
     def update(
         self,
@@ -184,24 +208,33 @@ class ProviderHost:
     ) -> Created:
         """Changes the object in place."""
         served = self._provider(urn, provider, news)
-        with self._calling("update", urn, timeout) as call:
+        with self._calling("update", urn, olds, news, timeout=timeout) as call:
             result = served.update(id_, to_provider(olds), to_provider(news))
             outputs = self._kept(served, urn, call, result.outs, news, known=olds)
-        return Created(id_, outputs, tuple(call.init_errors))
+        return Created(id_, outputs, _reasons(call))
 
     def delete(
-        self, urn: str, id_: str, outputs: PropertyMap, timeout: float | None, provider: str = ""
+        self,
+        urn: str,
+        id_: str,
+        outputs: PropertyMap,
+        timeout: float | None,
+        provider: str = "",
+        *,
+        on_gone: OnGone = _not_told,
     ) -> None:
-        """Deletes the object."""
+        """Deletes the object; one that was gone before is told to `on_gone`."""
         served = self._provider(urn, provider, outputs)
-        with self._calling("delete", urn, timeout):
+        with self._calling("delete", urn, outputs, timeout=timeout) as call:
             served.delete(id_, to_provider(outputs))
+            if call.found_gone:
+                on_gone(call.falls_with or id_)
 
     def may_delete(self, urn: str, outputs: PropertyMap, provider: str = "") -> None:
         """While planning: raises ProviderError where the provider says that it would refuse."""
         served = self._provider(urn, provider, outputs)
         if isinstance(served, Lifecycle):
-            with self._calling("may_delete", urn):
+            with self._calling("may_delete", urn, outputs):
                 served.may_delete(to_provider(outputs))
 
     def read(  # noqa: PLR0913 - the protocol's arguments
@@ -214,24 +247,28 @@ class ProviderHost:
         provider: str = "",
         *,
         as_of: float | None = None,
+        on_gone: OnGone = _not_told,
     ) -> tuple[Created, PropertyMap | None] | None:
-        """The object as it is now, with new inputs where the provider gives them; None: gone.
+        """The object as it is now, with new inputs where the provider gives them.
 
-        With `as_of` (by `time.monotonic`), as it was at some moment since.
+        None when it is gone, which is told to `on_gone`. With `as_of` (by `time.monotonic`), as it
+        was at some moment since.
         """
         served = self._provider(urn, provider, outputs, inputs)
         holder = {**inputs, **outputs}
-        with self._calling("read", urn, timeout) as call:
+        with self._calling("read", urn, holder, timeout=timeout) as call:
             call.as_of = as_of
             result = served.read(id_, to_provider(outputs))
             if not result.id:
+                if isinstance(served, Lifecycle) and not served.is_bound:
+                    on_gone(call.falls_with or id_)
                 return None
             # As in Pulumi: a value stays the secret that it was in the last outputs.
             read = self._answer(served, urn, result.outs, outputs, holder)
             read_inputs = None
             if result.inputs is not None:
                 read_inputs = self._answer(served, urn, result.inputs, inputs, holder)
-        return Created(str(result.id), read, tuple(call.init_errors)), read_inputs
+        return Created(str(result.id), read, _reasons(call)), read_inputs
 
     def finds_its_creates(self, resource: ResourceState) -> bool:
         """Whether a create that was cut off is found again by the next one: gpuform's are."""
@@ -349,15 +386,25 @@ class ProviderHost:
         return provider
 
     @contextmanager
-    def _calling(self, verb: str, urn: str, timeout: float | None = None) -> Iterator[Call]:
+    def _calling(
+        self, verb: str, urn: str, *given: PropertyMap, timeout: float | None = None
+    ) -> Iterator[Call]:
+        """Around a provider's call: it tells nothing that is secret in what it is given."""
         call = self.new_call(urn, timeout)
-        with span("provider", verb, urn), serving(call), _user_errors():
+        for properties in given:
+            call.hide(values.secret_texts(properties))
+        with span("provider", verb, urn), serving(call), _user_errors(call.redacted):
             yield call
 
 
+def _reasons(call: Call) -> tuple[str, ...]:
+    """Why an object is not ready, as a state may hold it."""
+    return tuple(map(call.redacted, call.init_errors))
+
+
 @contextmanager
-def _user_errors() -> Iterator[None]:
-    """Turns what a provider raises into a ProviderError.
+def _user_errors(redacted: Callable[[str], str] = str) -> Iterator[None]:
+    """Turns what a provider raises into a ProviderError, `redacted`.
 
     gpuform's lifecycles raise messages; of a program's own provider the traceback is what helps.
     """
@@ -366,15 +413,15 @@ def _user_errors() -> Iterator[None]:
     except (ProviderError, GeneratorExit):
         raise
     except NoCredit as error:
-        raise OutOfCredit(str(error)) from None
+        raise OutOfCredit(redacted(str(error))) from None
     except GpuformError as error:
-        raise ProviderError(str(error)) from None
+        raise ProviderError(redacted(str(error))) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a provider may raise anything
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if frame.filename != __file__]
         told = traceback.format_list(own) + traceback.format_exception_only(error)
         raise ProviderError(
-            "Traceback (most recent call last):\n" + "".join(told).rstrip()
+            redacted("Traceback (most recent call last):\n" + "".join(told).rstrip())
         ) from None
 
 

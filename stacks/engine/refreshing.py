@@ -15,6 +15,7 @@ from gpuform.stacks.engine.step_executor import StepExecutor
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.targeting import Chosen, Selection
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
+from gpuform.stacks.engine.vanished import Vanished
 
 
 def run(
@@ -27,7 +28,8 @@ def run(
     """Reads every selected resource and keeps what it finds; the state to go on with.
 
     With `counted`, each result (same, update, delete) counts as a change of the run. One that
-    cannot be read does not keep the others from it, but the run ends there.
+    cannot be read does not keep the others from it, but the run ends there. Those that are gone are
+    forgotten at the end, when it is known how many they are.
     """
     refresh = _Refresh(executor, counted)
     chosen = Chosen(selection)
@@ -37,6 +39,7 @@ def run(
     workers = max(1, min(executor.parallel, len(base)))
     with ThreadPoolExecutor(workers, thread_name_prefix="refresh") as pool:
         list(pool.map(refresh.one, base))
+    executor.settle_vanished(counted=counted)
     if executor.failed:
         executor.stop()
     return executor.snapshot.rebuild()
@@ -63,6 +66,8 @@ class _Refresh:
             executor.note_failure(old.urn, error)
             executor.events.emit(StepFailed(step, time.monotonic() - began))
             return
+        if executor.vanished.holds(step):
+            return
         if self._counted:
             executor.count(step)
         executor.warn_of_secret_id(step)
@@ -73,14 +78,26 @@ class _Refresh:
             outputs = self._executor.stack_references.read(old.inputs)
             self._keep(step, old, replace(old, outputs=outputs, init_errors=[]))
             return
-        timeout = old.custom_timeouts.get("read")
+        timeout, began, causes = old.custom_timeouts.get("read"), time.monotonic(), list[str]()
         read = self._executor.host.read(
-            old.urn, old.id, old.inputs, old.outputs, timeout, old.provider, as_of=self._began
+            old.urn,
+            old.id,
+            old.inputs,
+            old.outputs,
+            timeout,
+            old.provider,
+            as_of=self._began,
+            on_gone=causes.append,
         )
         if read is None:
             step.new, step.result_op = None, Op.DELETE
             step.change = describe_drift(self._executor.host, old, None, None)
-            self._executor.snapshot.removed(old)
+            self._keep_within_bound(step)
+            if causes and not old.external and not self._executor.was_deleting(old):
+                seconds = time.monotonic() - began
+                self._executor.vanished.hold(Vanished(step, old, causes[0], seconds))
+            else:
+                self._executor.snapshot.removed(old)
             return
         found, inputs = read
         outputs = values.mark_secret_outputs(
@@ -102,7 +119,14 @@ class _Refresh:
         step.new, step.diffs = new, self._keys(diff, old, new)
         step.result_op = Op.UPDATE if diff.changes else Op.SAME
         step.change = describe_drift(self._executor.host, old, new, diff)
+        self._keep_within_bound(step)
         self._executor.snapshot.refreshed(old, new)
+
+    def _keep_within_bound(self, step: Step) -> None:
+        """Raises PlanExceeded for a find that a saved plan of a refresh does not have."""
+        bound = self._executor.bound
+        if bound is not None and self._counted:
+            bound.check_step(step)
 
     def _drift(self, old: ResourceState, new: ResourceState) -> Diff:
         if old.external:

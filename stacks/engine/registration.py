@@ -1,8 +1,10 @@
 """What a program says of one resource: the monitor's request as data."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from urllib.parse import unquote
 
 from pulumi.runtime.proto import alias_pb2, resource_pb2, source_pb2
 
@@ -20,6 +22,18 @@ from gpuform.stacks.engine.urn import (
     type_of,
 )
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A line of a file, where something is declared.
+
+    `included` are the lines that include a module's file, the nearest first.
+    """
+
+    file: str
+    line: int
+    included: tuple["Source", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +106,46 @@ class Read:
 
 
 _PROJECT = "project:///"
+_DECLARED = re.compile(r"\.ya?ml#\d+$")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
-def _place(stack_trace: Sequence[str], source_position: str) -> str:
-    """The program's own line, not one of a virtualenv inside the project."""
+def source_of(asked: "Registration | Read", root: str) -> Source | None:
+    """The program's own line that registers a resource, in the project's root folder.
+
+    Of a topology it is the line of the entry; None when the program does not tell.
+    """
+    own = _own(asked.stack_trace) or [asked.source_position]
+    found = [source for frame in own if (source := _source(frame, root)) is not None]
+    if not found:
+        return None
+    return replace(found[0], included=tuple(found[1:]) if _DECLARED.search(own[0]) else ())
+
+
+@cache
+def _source(frame: str, root: str) -> Source | None:
+    file, _, line = frame.removeprefix(_PROJECT).rpartition("#")
+    if not file or not frame.startswith(_PROJECT) or not line.isdecimal():
+        return None
+    return Source(f"{root.rstrip('/')}/{unquote(file)}", int(line))
+
+
+def _own(stack_trace: Sequence[str]) -> list[str]:
+    """The program's own lines, not those of a virtualenv inside the project; innermost first.
+
+    A topology's are before those of what reads it.
+    """
     frames = [
         frame
         for frame in stack_trace
         if frame.startswith(_PROJECT) and not any(part in frame for part in _INSTALLED)
     ]
-    place = (frames or [source_position or "an unknown place"])[-1]
+    declared = [frame for frame in frames if _DECLARED.search(frame)]
+    return declared or frames
+
+
+def _place(stack_trace: Sequence[str], source_position: str) -> str:
+    place = (_own(stack_trace) or [source_position or "an unknown place"])[-1]
     file, _, line = place.removeprefix(_PROJECT).rpartition("#")
     return f"{file}:{line}" if file else place
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from gpuform.stacks.engine import value_json
@@ -159,14 +160,31 @@ def _resource_to_json(
     return made
 
 
-def decode_resource(document: Mapping[str, Any], crypter: Crypter | None) -> ResourceState:
+def decode_operation(
+    document: Any, crypter: Crypter | None, place: str = "an operation"
+) -> PendingOperation:
+    """The pending operation in parsed JSON. Raises StateError."""
+    type_ = document.get("type") if isinstance(document, dict) else None
+    if type_ not in _OPERATIONS:
+        raise StateError(f"{place} is no pending operation: its type is {type_!r}")
+    return PendingOperation(decode_resource(document.get("resource"), crypter, place), type_)
+
+
+_OPERATIONS = ("creating", "updating", "deleting", "reading", "importing")
+
+
+def decode_resource(
+    document: Any, crypter: Crypter | None, place: str = "an entry of the state"
+) -> ResourceState:
     """The entry in parsed JSON (`value_json.load`); fields that Pulumi does not know are dropped.
 
-    Raises StateError, naming the URN, for what is not Pulumi's format.
+    Raises StateError, naming the URN or the place, for what is not Pulumi's format.
     """
+    if not isinstance(document, dict):
+        raise StateError(f"{place} is not an object")
     urn, type_ = document.get("urn"), document.get("type")
     if not isinstance(urn, str) or not isinstance(type_, str) or not urn or not type_:
-        raise StateError(f"an entry of the state has no urn or no type (urn {urn!r})")
+        raise StateError(f"{place} has no urn or no type (urn {urn!r})")
     state = ResourceState(urn, document.get("custom") is True, sys.intern(type_))
     try:
         for kind, table in _AS_IS.items():
@@ -199,13 +217,19 @@ def _texts(name: str, items: list[Any]) -> list[str]:
 def _decode_values(
     state: ResourceState, document: Mapping[str, Any], crypter: Crypter | None
 ) -> None:
-    state.inputs = value_json.decode_map(document.get("inputs") or {}, crypter)
-    state.outputs = value_json.decode_map(document.get("outputs") or {}, crypter)
+    state.inputs = value_json.decode_map(document.get("inputs", {}), crypter)
+    state.outputs = value_json.decode_map(document.get("outputs", {}), crypter)
     timeouts = document.get("customTimeouts") or {}
-    state.custom_timeouts = {key: float(seconds) for key, seconds in timeouts.items() if seconds}
+    state.custom_timeouts = {key: _seconds(each) for key, each in timeouts.items() if each}
     trace = document.get("stackTrace") or []
     state.stack_trace = [sys.intern(frame.get("sourcePosition", "")) for frame in trace]
     state.replacement_trigger = value_json.decode(document.get("replacementTrigger"), crypter)
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise ValueError("a timeout is not a number of seconds")
+    return float(value)
 
 
 def features_of(state: ResourceState) -> set[str]:

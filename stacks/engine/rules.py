@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from gpuform.schemas.models import Problem
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import Registration
+from gpuform.stacks.engine.resource_state import ResourceState
 
 _Values = tuple[str, ...]
 
@@ -49,6 +51,11 @@ Rule = Callable[[Registration, Registered], Iterable[Problem]]
 """Given a registration and those so far, itself included: what is wrong with it.
 
 A value may be unknown while planning.
+"""
+
+
+DeletionRule = Callable[[ResourceState, Sequence[ResourceState]], Iterable[EngineError]]
+"""Given an entry whose object is to be deleted, and those that stay as they are: what forbids it.
 """
 
 

@@ -1,13 +1,13 @@
-"""Pulumi's passphrase secrets: AES-256-GCM under a key derived from the stack's passphrase.
+"""A stack's secrets as Pulumi encrypts them: AES-256-GCM under the stack's key.
 
-The same text, `encryptionsalt` in the stack file and `salt` in the checkpoint, holds the salt and
-a sample by which a wrong passphrase is noticed. Other providers (KMS, service) are refused.
+The key is derived from a passphrase here, and in `cloud_secrets` kept by a key management service.
 """
 
 import base64
 import binascii
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -17,10 +17,12 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import SecretsProvider
 
 PASSPHRASE_PROVIDER: Final = "passphrase"  # noqa: S105 - the name of the scheme
-"""Pulumi's name of this scheme, in the checkpoint's `secrets_providers.type`."""
+CLOUD_PROVIDER: Final = "cloud"
+"""Pulumi's names of the schemes, in the checkpoint's `secrets_providers.type`."""
 
 _ITERATIONS: Final = 1_000_000
-_KEY_BYTES: Final = 32
+KEY_BYTES: Final = 32
+"""The length of a stack's key."""
 _SALT_BYTES: Final = 8
 _NONCE_BYTES: Final = 12
 _DIGEST_DIGITS: Final = 32
@@ -43,53 +45,33 @@ class WrongPassphrase(SecretsError):
         super().__init__("incorrect passphrase for this stack", hint=_TWO_WAYS)
 
 
-class PassphraseCrypter:
-    """Encrypts and decrypts the secrets of one stack; safe to share between threads.
+class SecretsManager(ABC):
+    """Encrypts and decrypts the secrets of one stack; safe to share between threads."""
 
-    `salt_state` is the stack's text `v1:SALT:v1:NONCE:SAMPLE`. The key is derived when it is first
-    needed (0.3 s), once in a process for each passphrase and salt; only then WrongPassphrase is
-    raised.
-    """
-
-    def __init__(self, passphrase: str, salt_state: str) -> None:
-        self._passphrase = passphrase
-        self._salt, self._sample = _parse_salt_state(salt_state)
+    def __init__(self) -> None:
         self._known: dict[str, str] = {}
-        self._checked = False
-        self.salt_state = salt_state
-
-    @classmethod
-    def new(cls, passphrase: str) -> "PassphraseCrypter":
-        """A crypter for a new stack, with a random salt: keep its `salt_state`."""
-        salt = os.urandom(_SALT_BYTES)
-        sample = _seal(_key(passphrase, salt), _SAMPLE)
-        return cls(passphrase, f"v1:{base64.b64encode(salt).decode()}:{sample}")
-
-    def __repr__(self) -> str:
-        return "PassphraseCrypter()"
 
     @property
+    @abstractmethod
     def provider(self) -> SecretsProvider:
         """What the checkpoint says of these secrets."""
-        return SecretsProvider(PASSPHRASE_PROVIDER, {"salt": self.salt_state})
+
+    @abstractmethod
+    def key(self) -> bytes:
+        """The stack's key. Raises SecretsError when it cannot be had, or is not the stack's."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
 
     def check(self) -> None:
-        """Raise WrongPassphrase when the passphrase is not the stack's."""
-        if not self._checked:
-            try:
-                fits = _open(_key(self._passphrase, self._salt), self._sample) == _SAMPLE
-            except ValueError:
-                fits = False
-            if not fits:
-                raise WrongPassphrase
-            self._checked = True
+        """Raises SecretsError when the stack's secrets cannot be opened."""
+        self.key()
 
     def digest(self, data: bytes) -> str:
-        """A digest that tells nothing of the data to those who have not the passphrase."""
+        """A digest that tells nothing of the data to those who have not the stack's key."""
         import hmac  # noqa: PLC0415 - as below
 
-        self.check()
-        key = hmac.digest(_key(self._passphrase, self._salt), b"gpuform digests", "sha256")
+        key = hmac.digest(self.key(), b"gpuform digests", "sha256")
         return hmac.digest(key, data, "sha256").hex()[:_DIGEST_DIGITS]
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
@@ -99,17 +81,15 @@ class PassphraseCrypter:
         """
         if previous is not None and self._known.get(previous) == plaintext:
             return previous
-        self.check()
-        ciphertext = _seal(_key(self._passphrase, self._salt), plaintext)
+        ciphertext = _seal(self.key(), plaintext)
         self._known[ciphertext] = plaintext
         return ciphertext
 
     def decrypt(self, ciphertext: str) -> str:
         """The plaintext; SecretsError when the text is damaged or another stack's."""
         if ciphertext not in self._known:
-            self.check()
             try:
-                plaintext = _open(_key(self._passphrase, self._salt), ciphertext)
+                plaintext = _open(self.key(), ciphertext)
             except ValueError as error:
                 raise SecretsError(
                     f"a secret cannot be decrypted: {error}",
@@ -120,20 +100,46 @@ class PassphraseCrypter:
         return self._known[ciphertext]
 
 
-def crypter_for(provider: SecretsProvider, passphrase: Callable[[], str]) -> PassphraseCrypter:
-    """The crypter for what a checkpoint or stack file says; SecretsError for other providers.
+class PassphraseCrypter(SecretsManager):
+    """Secrets under a passphrase.
 
-    `passphrase` is asked only when the provider is the passphrase one.
+    `salt_state` is the stack's text `v1:SALT:v1:NONCE:SAMPLE`, the stack file's `encryptionsalt`
+    and the checkpoint's `salt`; the sample tells a wrong passphrase. The key is derived when it is
+    first needed (0.3 s), once in a process for each passphrase and salt; only then WrongPassphrase
+    is raised.
     """
-    salt = provider.state.get("salt")
-    if provider.type != PASSPHRASE_PROVIDER or not isinstance(salt, str):
-        raise SecretsError(
-            f"the stack's secrets use the provider {provider.type!r}; "
-            f"gpuform reads {PASSPHRASE_PROVIDER!r} only",
-            hint="Use the Pulumi CLI for this stack, or change it with "
-            "`pulumi stack change-secrets-provider passphrase`.",
-        )
-    return PassphraseCrypter(passphrase(), salt)
+
+    def __init__(self, passphrase: str, salt_state: str) -> None:
+        super().__init__()
+        self._passphrase = passphrase
+        self._salt, self._sample = _parse_salt_state(salt_state)
+        self._checked = False
+        self.salt_state = salt_state
+
+    @classmethod
+    def new(cls, passphrase: str) -> "PassphraseCrypter":
+        """A crypter for a new stack, with a random salt: keep its `salt_state`."""
+        salt = os.urandom(_SALT_BYTES)
+        sample = _seal(_key(passphrase, salt), _SAMPLE)
+        return cls(passphrase, f"v1:{base64.b64encode(salt).decode()}:{sample}")
+
+    @property
+    def provider(self) -> SecretsProvider:
+        """What the checkpoint says of these secrets."""
+        return SecretsProvider(PASSPHRASE_PROVIDER, {"salt": self.salt_state})
+
+    def key(self) -> bytes:
+        """The stack's key. Raises WrongPassphrase."""
+        key = _key(self._passphrase, self._salt)
+        if not self._checked:
+            try:
+                fits = _open(key, self._sample) == _SAMPLE
+            except ValueError:
+                fits = False
+            if not fits:
+                raise WrongPassphrase
+            self._checked = True
+        return key
 
 
 def find_passphrase(
@@ -190,7 +196,7 @@ def _key(passphrase: str, salt: bytes) -> bytes:
 def _derive(passphrase: str, salt: bytes) -> bytes:
     import hashlib  # noqa: PLC0415 - loads OpenSSL; most commands read no secret
 
-    return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, _ITERATIONS, _KEY_BYTES)
+    return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, _ITERATIONS, KEY_BYTES)
 
 
 def _seal(key: bytes, plaintext: str) -> str:

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpuform.providers.intents import Intents
 from gpuform.stacks.engine import integrity, journal, unsaved
 from gpuform.stacks.engine.backend import Backend, backend_url, full_name
 from gpuform.stacks.engine.backups import naming_the_last_good
@@ -17,11 +18,14 @@ from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.lock import Patience, StackLock
 from gpuform.stacks.engine.origin import Origin
 from gpuform.stacks.engine.owners import Others
-from gpuform.stacks.engine.passphrase_change import PassphraseChange
 from gpuform.stacks.engine.project import Project, find_project
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.records.elsewhere import Elsewhere
+from gpuform.stacks.engine.records.kept import intents_of
+from gpuform.stacks.engine.sealed import SEALED
+from gpuform.stacks.engine.secrets import SecretsManager
+from gpuform.stacks.engine.secrets_change import SecretsChange
 from gpuform.stacks.engine.stack_reference import StackReferences
-from gpuform.stacks.engine.stack_secrets import crypter_of, reader_of
+from gpuform.stacks.engine.stack_secrets import crypter_of, first_crypter, reader_of
 from gpuform.stacks.engine.stack_settings import StackSettings
 from gpuform.stacks.engine.state import (
     Checkpoint,
@@ -59,11 +63,12 @@ class Stack:
     backend: Backend
     name: str
     settings: StackSettings
-    crypter: PassphraseCrypter
+    crypter: SecretsManager
     snapshot: Snapshot
     passphrase: Callable[[], str]
     digest: str
     recovered: int = 0
+    _intents: Intents | None = None
 
     def subject(self, parallel: int = DEFAULT_PARALLEL) -> Subject:
         """What a run needs of this stack. Raises WrongPassphrase before anything is done."""
@@ -81,21 +86,44 @@ class Stack:
             ),
             snapshot=self.snapshot,
             crypter=self.crypter,
+            intents=self.intents(),
+            check_lock=self.check_lock,
+            is_elsewhere=Elsewhere(self.backend, self.project.name, self.name).has,
             provider_config=self.settings.provider_inputs(self.crypter),
             write=lambda data: self.backend.write(self.project.name, self.name, data),
-            stack_references=StackReferences(self.project.name, self._load, self.passphrase),
+            stack_references=self.references,
             journal=Journal(
                 self.backend.journal(
                     self.project.name, self.name, unsaved_path(self.project, self.name)
                 ),
                 self.digest,
             ),
-            others=Others(self.backend, full_name(self.project.name, self.name)),
+            others=Others(self.backend, self.full_name),
         )
+
+    @property
+    def references(self) -> StackReferences:
+        """What its program reads of other stacks."""
+        return StackReferences(self.project.name, self._load, self.passphrase)
 
     def _load(self, project: str, stack: str) -> Checkpoint | None:
         data = self.backend.read(project, stack)
         return None if data is None else load_checkpoint(data)
+
+    def intents(self) -> Intents:
+        """The intents of creates: those that earlier runs have left, and what is added here."""
+        if self._intents is None:
+            self._intents = intents_of(self.backend, self.project.name, self.name)
+        return self._intents
+
+    @property
+    def full_name(self) -> str:
+        """As other projects name it: `organization/<project>/<stack>`."""
+        return full_name(self.project.name, self.name)
+
+    def check_lock(self) -> None:
+        """Raises EngineError when this process held the stack's lock and another may now."""
+        self.backend.check_lock(self.project.name, self.name)
 
     def lock(self) -> StackLock:
         """Held by every operation that changes the stack; opened stacks are read under it."""
@@ -185,34 +213,46 @@ class Workspace:
         """Makes a stack the selected one. Raises StackNotFound."""
         select_stack(self.project, self.resolve(name), self.environ)
 
-    def init(self, name: str, passphrase: Callable[[], str]) -> None:
-        """Makes an empty stack, its secrets under a passphrase, and selects it."""
+    def init(self, name: str, passphrase: Callable[[], str], provider: str = "") -> None:
+        """Makes an empty stack and selects it.
+
+        Its secrets are as its settings file says, if there is one; else under the `provider`, a
+        passphrase or the URL of a key.
+        """
         if self.backend.exists(self.project.name, name):
             raise EngineError(
                 f"a stack named '{name}' exists already",
                 hint=f"select it: `gpuform stack select {name}`",
             )
         settings = StackSettings.load(self.project, name)
-        if settings.encryption_salt:
-            crypter = PassphraseCrypter(passphrase(), settings.encryption_salt)
-            crypter.check()
-        else:
-            crypter = PassphraseCrypter.new(passphrase())
-            settings.set_encryption_salt(crypter.salt_state)
+        crypter = first_crypter(settings, provider, passphrase)
+        crypter.check()
+        settings.set_secrets_provider(crypter.provider)
         snapshot = Snapshot(full_name(self.project.name, name), secrets_provider=crypter.provider)
         self.backend.write(self.project.name, name, snapshot.to_json(crypter))
         settings.save()
         select_stack(self.project, name, self.environ)
 
-    def remove(self, name: str, *, force: bool, patience: Patience | None = None) -> None:
-        """Forgets a stack, its settings and its history. Raises StackNotEmpty without `force`."""
+    def remove(
+        self,
+        name: str,
+        *,
+        force: bool,
+        patience: Patience | None = None,
+        settle: Callable[[StackLock], None] = lambda _lock: None,
+    ) -> None:
+        """Forgets a stack, its settings and its history. Raises StackNotEmpty without `force`.
+
+        Without it `settle` is called first, under the stack's lock: it puts into the state what
+        interrupted runs have made.
+        """
         name = self.resolve(name)
-        with self.backend.lock(self.project.name, name, patience):
-            latest = self._checkpoint(name).latest
-            resources = latest.get("resources") or []
-            count = sum(
-                1 for entry in resources if entry.get("custom") and not is_provider(entry["type"])
-            )
+        with self.backend.lock(self.project.name, name, patience) as lock:
+            if not force:
+                settle(lock)
+            with naming_the_last_good(self.backend, self.project.name, name):
+                resources = Snapshot.from_json(self._read(name), SEALED).resources
+            count = sum(1 for entry in resources if entry.custom and not is_provider(entry.type))
             if count and not force:
                 raise StackNotEmpty(
                     f"stack '{name}' still has {count} resources",
@@ -236,7 +276,7 @@ class Workspace:
         """
         name = self.resolve(name)
         unsaved.refuse(unsaved_path(self.project, name))
-        self.finish_change_of_passphrase(name, exclusive=exclusive)
+        self.finish_secrets_change(name, exclusive=exclusive)
         settings = StackSettings.load(self.project, name)
         with naming_the_last_good(self.backend, self.project.name, name):
             data = self._read(name)
@@ -269,19 +309,15 @@ class Workspace:
             changes,
         )
 
-    def finish_change_of_passphrase(self, name: str, *, exclusive: bool) -> None:
-        """Does what an interrupted change of the passphrase left undone, if there was one.
+    def finish_secrets_change(self, name: str, *, exclusive: bool) -> None:
+        """Does what an interrupted change of the secrets provider left undone, if there was one.
 
         Who has the stack's lock is `exclusive`; otherwise it is taken meanwhile.
         """
-        change = PassphraseChange(self.backend, self.project, name)
+        change = SecretsChange(self.backend, self.project, name)
         if change.is_pending:
             with nullcontext() if exclusive else self.backend.lock(self.project.name, name):
                 change.finish()
-
-    def _checkpoint(self, name: str) -> Checkpoint:
-        with naming_the_last_good(self.backend, self.project.name, name):
-            return load_checkpoint(self._read(name))
 
     def _read(self, name: str) -> bytes:
         data = self.backend.read(self.project.name, name)

@@ -10,7 +10,7 @@ from gpuform.stacks.engine.backend_files import DamagedFile
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.integrity import IntegrityError
 from gpuform.stacks.engine.journal_log import JournalError
-from gpuform.stacks.engine.secrets import PassphraseCrypter, WrongPassphrase
+from gpuform.stacks.engine.secrets import SecretsManager, WrongPassphrase
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.stack_secrets import crypter_of, reader_of
 from gpuform.stacks.engine.stack_settings import StackSettings
@@ -19,7 +19,7 @@ from gpuform.stacks.engine.state import (
     Manifest,
     Snapshot,
     StateError,
-    load_checkpoint,
+    checkpoint_of,
 )
 
 
@@ -40,7 +40,7 @@ class StackImport:
         deployment of this stack or breaks the integrity rules; `force` makes warnings of the last
         two. Like the Pulumi CLI it drops pending operations.
         """
-        self.workspace.finish_change_of_passphrase(self.stack, exclusive=True)
+        self.workspace.finish_secrets_change(self.stack, exclusive=True)
         checkpoint = self._checkpoint(text, where)
         settings = StackSettings.load(self.workspace.project, self.stack)
         crypter = crypter_of(settings, checkpoint.secrets_provider, self.passphrase)
@@ -63,17 +63,17 @@ class StackImport:
             document: Any = value_json.load(text)
         except ValueError as error:
             raise EngineError(f"{where} is not JSON: {error}", hint=_WHAT) from error
-        if not isinstance(document, dict) or "deployment" not in document:
+        if not isinstance(document, dict) or not isinstance(document.get("deployment"), dict):
             raise EngineError(f"{where} is not a deployment", hint=_WHAT)
         whole = {key: document[key] for key in ("version", "features") if key in document}
         name = full_name(self.workspace.project.name, self.stack)
         whole["checkpoint"] = {"stack": name, "latest": document["deployment"]}
         try:
-            return load_checkpoint(value_json.dump(whole))
+            return checkpoint_of(whole)
         except StateError as error:
             raise EngineError(f"{where}: {error}", hint=_WHAT) from error
 
-    def _snapshot(self, checkpoint: Checkpoint, crypter: PassphraseCrypter, where: str) -> Snapshot:
+    def _snapshot(self, checkpoint: Checkpoint, crypter: SecretsManager, where: str) -> Snapshot:
         reader = reader_of(checkpoint.secrets_provider, crypter, self.passphrase)
         try:
             return Snapshot.from_json(checkpoint, reader)

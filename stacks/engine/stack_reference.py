@@ -6,7 +6,8 @@ from typing import Any
 
 from gpuform.stacks.engine import value_json, values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.secrets import SecretsError, crypter_for
+from gpuform.stacks.engine.secrets import SecretsError
+from gpuform.stacks.engine.stack_secrets import crypter_for
 from gpuform.stacks.engine.state import Checkpoint
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.value_json import Crypter

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuform.stacks.engine import atomic, state_edits
+from gpuform.stacks.engine import atomic, state_edits, urn
 from gpuform.stacks.engine.backend import full_name
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.intents_renamed import intents_follow
 from gpuform.stacks.engine.lock import Patience
+from gpuform.stacks.engine.records.following import intents_follow
+from gpuform.stacks.engine.records.kept import intents_of
 from gpuform.stacks.engine.sealed import read_sealed
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
@@ -30,7 +31,10 @@ def rename_stack(
             _refuse_another(stack, new)
         _refuse_other_settings(old_settings, new_settings)
         names = dict(zip(_urns(stack.snapshot), _urns(renamed), strict=True))
-        with intents_follow(project.directory, names):
+        before, after = stack.intents(), intents_of(backend, project.name, new)
+        begun = (each.urn for each in before.all() if each.urn and urn.is_urn(each.urn))
+        names |= {each: urn.in_stack(each, new, project.name) for each in begun}
+        with intents_follow(before, after, names):
             if old_settings.exists():
                 atomic.replace_file(new_settings, old_settings.read_bytes(), mode=0o644)
             backend.write(project.name, new, renamed.to_json(stack.crypter))

@@ -17,11 +17,16 @@ from gpuform.stacks.engine.project import (
     config_value,
     read_text,
 )
+from gpuform.stacks.engine.state import SecretsProvider
 from gpuform.stacks.engine.value_json import Crypter, Json
 from gpuform.stacks.engine.values import PropertyMap, Secret
 
 SECURE = "secure"
 """The one key of an object that stands for an encrypted text: `{secure: v1:...}`."""
+
+
+_PROVIDED = {"secretsprovider": "url", "encryptedkey": "encryptedkey", "encryptionsalt": "salt"}
+"""What says how secrets are encrypted: its name here, and in the state."""
 
 
 @dataclass(slots=True)
@@ -37,6 +42,7 @@ class StackSettings:
     text: str = ""
     _config: dict[str, Json] = field(default_factory=dict)
     _spelt: dict[str, str] = field(default_factory=dict)  # key with namespace -> as in the file
+    _places: dict[str, tuple[int, int]] = field(default_factory=dict)
     _scalars: dict[str, str] = field(default_factory=dict)  # the other settings that are text
 
     @classmethod
@@ -65,12 +71,23 @@ class StackSettings:
         """The values that this file sets, by full key; scalars are texts, secrets `{secure:}`."""
         return dict(self._config)
 
-    def set_encryption_salt(self, salt: str) -> None:
-        self._edit(yaml_text.set_entry(self.text, ["encryptionsalt"], salt, str(self.path)))
+    def set_secrets_provider(self, provider: SecretsProvider) -> None:
+        """Say how secrets are encrypted, as the state says it."""
+        known = {name: str(provider.state.get(key, "")) for name, key in _PROVIDED.items()}
+        for name, text in known.items():
+            if text:
+                self._edit(yaml_text.set_entry(self.text, [name], text, str(self.path)))
+            elif name in self._scalars:
+                self._edit(yaml_text.remove_entry(self.text, [name], str(self.path)))
 
     def get(self, key: str) -> Json:
         """The value of a key (`name` or `namespace:name`) in this file; None when it is not set."""
         return self._config.get(self.project.qualified_key(key))
+
+    def where(self, key: str) -> str:
+        """The place of a key that this file sets: file:line:column."""
+        line, column = self._places[self.project.qualified_key(key)]
+        return f"{self.path.name}:{line}:{column}"
 
     def set(self, key: str, value: Json) -> None:
         """Set a key to a text, to `{"secure": ciphertext}`, or to an object or list of those."""
@@ -89,7 +106,7 @@ class StackSettings:
         return True
 
     def reencrypt(self, old: Crypter, new: Crypter) -> None:
-        """Encrypt every secret value anew; the salt is `set_encryption_salt`'s concern."""
+        """Encrypt every secret value anew; the rest is `set_secrets_provider`'s concern."""
         for key, value in self.config.items():
             if is_secure(value):
                 self.set(key, _reencrypted(value, old, new))
@@ -119,7 +136,12 @@ class StackSettings:
                 texts[key] = to_text(value, crypter)
             except EngineError as error:
                 raise ProjectError(f"configuration {key}: {error}", hint=error.hint) from error
-            _check_type(key, texts[key], default, self.stack)
+            if not is_of_type(texts[key], default):
+                raise ProjectError(
+                    f"the configuration key {key} of stack {self.stack} is not of the type "
+                    f"{default.type}",
+                    hint=f"Pulumi.yaml asks for it; set one: gpuform config set {key} VALUE",
+                )
             if is_secure(value) or (default.secret and key not in self._config):
                 secret.append(key)
         return texts, secret
@@ -155,7 +177,7 @@ class StackSettings:
             for key, (_, node) in found.items()
             if key != "config"
         }
-        self._config, self._spelt = {}, {}
+        self._config, self._spelt, self._places = {}, {}, {}
         if "config" in found:
             self._read_config(found["config"][1], where)
 
@@ -172,6 +194,7 @@ class StackSettings:
             if full in self._config:
                 raise yaml_text.located(where, key, f"the key {full} occurs twice")
             self._config[full], self._spelt[full] = config_value(node, where), name
+            self._places[full] = (key.start_mark.line + 1, key.start_mark.column + 1)
 
 
 def is_secure(value: Json) -> bool:
@@ -223,13 +246,14 @@ def to_text(value: Json, crypter: Crypter | None) -> str:
     return text
 
 
-def _check_type(key: str, text: str, default: ConfigDefault, stack: str) -> None:
+def is_of_type(text: str, default: ConfigDefault) -> bool:
+    """Whether a text is of the type that Pulumi.yaml declares, if it declares one."""
     if default.type in ("", "string"):
-        return
+        return True
     try:
         value = json.loads(text)
     except ValueError:
-        value = None
+        return False
     kinds: dict[str, tuple[type, ...]] = {
         "boolean": (bool,),
         "integer": (int,),
@@ -238,8 +262,4 @@ def _check_type(key: str, text: str, default: ConfigDefault, stack: str) -> None
         "object": (dict,),
     }
     fits = isinstance(value, kinds[default.type])
-    if not fits or (isinstance(value, bool) and default.type != "boolean"):
-        raise ProjectError(
-            f"the configuration key {key} of stack {stack} is not of the type {default.type}",
-            hint=f"Pulumi.yaml asks for it; set one: gpuform config set {key} VALUE",
-        )
+    return fits and (not isinstance(value, bool) or default.type == "boolean")

@@ -17,12 +17,14 @@ from gpuform.stacks.engine.resource_state import (
     ResourceState,
     StateError,
     UnknownFormat,
+    decode_operation,
     decode_resource,
     encode_operation,
     encode_resource,
     features_of,
 )
 from gpuform.stacks.engine.value_json import Crypter, Json
+from gpuform.stacks.engine.values import secrets_in
 
 __all__ = [
     "ENGINE_VERSION",
@@ -35,6 +37,8 @@ __all__ = [
     "Snapshot",
     "StateError",
     "UnknownFormat",
+    "checkpoint_of",
+    "decode_operation",
     "decode_resource",
     "encode_operation",
     "encode_resource",
@@ -123,6 +127,16 @@ class Snapshot:
             ],
         )
 
+    def has_plain_secrets(self) -> bool:
+        """Whether the file that was read has a secret in the clear, as exports may."""
+        entries = [*self.resources, *(each.resource for each in self.pending_operations)]
+        return any(
+            secret.ciphertext is None
+            for entry in entries
+            for value in (entry.inputs, entry.outputs, entry.replacement_trigger)
+            for secret in secrets_in(value)
+        )
+
     @classmethod
     def from_json(cls, data: "bytes | Checkpoint", crypter: Crypter | None) -> "Snapshot":
         """The snapshot in a checkpoint file; StateError when it is not one that Pulumi reads.
@@ -134,18 +148,21 @@ class Snapshot:
         try:
             return cls(
                 stack=checkpoint.stack,
-                resources=[decode_resource(r, crypter) for r in latest.get("resources") or []],
+                resources=[
+                    decode_resource(entry, crypter, f"resources[{place}]")
+                    for place, entry in enumerate(latest.get("resources", ()))
+                ],
                 pending_operations=[
-                    PendingOperation(decode_resource(o["resource"], crypter), str(o["type"]))
-                    for o in latest.get("pending_operations") or []
+                    decode_operation(entry, crypter, f"pending_operations[{place}]")
+                    for place, entry in enumerate(latest.get("pending_operations", ()))
                 ],
                 secrets_provider=checkpoint.secrets_provider,
-                manifest=_manifest(latest.get("manifest") or {}),
-                metadata=latest.get("metadata") or {},
-                extra={key: latest[key] for key in _CARRIED if latest.get(key)},
+                manifest=_manifest(latest.get("manifest", {})),
+                metadata=_shallow("metadata", latest.get("metadata", {})),
+                extra={key: _shallow(key, latest[key]) for key in _CARRIED if latest.get(key)},
                 features=checkpoint.features,
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise StateError(
                 f"the checkpoint of {checkpoint.stack} is malformed: {error}"
             ) from error
@@ -153,6 +170,21 @@ class Snapshot:
 
 # Parts of `latest` that are only carried through, with the feature that each declares.
 _CARRIED = {"snippets": "snippets-prototype", "extensions": "extensionParameterization"}
+
+
+def _shallow(name: str, value: Any) -> Any:
+    """What is only carried through. Raises ValueError for what could not be written again."""
+    level = [value]
+    for _ in range(value_json.DEEPEST):
+        level = [
+            item
+            for each in level
+            if isinstance(each, dict | list)
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return value
+    raise ValueError(f"`{name}` is nested deeper than {value_json.DEEPEST}")
 
 
 def _manifest(document: Mapping[str, Any]) -> Manifest:
@@ -222,14 +254,35 @@ def load_checkpoint(data: bytes) -> Checkpoint:
         document = value_json.load(data)
     except ValueError as error:
         raise StateError(f"the checkpoint is not JSON: {error}", hint=_RESTORE) from error
+    return checkpoint_of(document)
+
+
+def checkpoint_of(document: Any) -> Checkpoint:
+    """The checkpoint in a parsed file. Raises StateError.
+
+    A stack that never had an update may have no `latest`: the CLI writes it as its only part that
+    is missing, and never as null.
+    """
     checkpoint = document.get("checkpoint") if isinstance(document, dict) else None
     if not isinstance(checkpoint, dict):
         raise StateError("the file is JSON but not a Pulumi checkpoint", hint=_RESTORE)
     features = _readable_features(document)
-    latest = checkpoint.get("latest") or {}
+    latest, stack = checkpoint.get("latest", {}), checkpoint.get("stack", "")
     if not isinstance(latest, dict):
         raise StateError("the checkpoint's `latest` is not an object", hint=_RESTORE)
-    return Checkpoint(str(checkpoint.get("stack") or ""), latest, features)
+    if not isinstance(stack, str):
+        raise StateError("the checkpoint's `stack` is not a text", hint=_RESTORE)
+    provider = latest.get("secrets_providers") or {}
+    for name, kind in _PARTS.items():
+        found = latest.get(name, kind())
+        if not isinstance(found, kind):
+            told = "null" if found is None else f"a {type(found).__name__}"
+            wanted = "a list" if kind is list else "an object"
+            raise StateError(f"the checkpoint's `{name}` is {told}, not {wanted}", hint=_RESTORE)
+    is_object = isinstance(provider, dict) and isinstance(provider.get("state") or {}, dict)
+    if not is_object or not isinstance(provider.get("type") or "", str):
+        raise StateError("the checkpoint's `secrets_providers` is malformed", hint=_RESTORE)
+    return Checkpoint(stack, latest, features)
 
 
 def _readable_features(document: Mapping[str, Any]) -> frozenset[str]:
@@ -241,7 +294,10 @@ def _readable_features(document: Mapping[str, Any]) -> frozenset[str]:
             hint="An older one is brought up to date by `pulumi up`, a newer one needs a newer "
             "gpuform.",
         )
-    features = frozenset(map(str, document.get("features") or []))
+    declared = document.get("features") or []
+    if not isinstance(declared, list):
+        raise StateError("the checkpoint's `features` is not a list", hint=_RESTORE)
+    features = frozenset(map(str, declared))
     unknown = sorted(features - KNOWN_FEATURES)
     if unknown:
         raise UnknownFormat(
@@ -250,5 +306,10 @@ def _readable_features(document: Mapping[str, Any]) -> frozenset[str]:
         )
     return features
 
+
+_PARTS: dict[str, type] = {
+    "resources": list, "pending_operations": list, "manifest": dict, "metadata": dict,
+}  # fmt: skip
+"""Parts of `latest` that may be missing: the CLI writes none of them as null."""
 
 _RESTORE = "Restore it from the .bak file beside it or from .pulumi/backups."

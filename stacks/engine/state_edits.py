@@ -11,7 +11,7 @@ from gpuform.stacks.engine import graph, urn
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.references import renamed
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
-from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
+from gpuform.stacks.engine.urn import STACK_TYPE, is_noise
 
 
 class EditRefused(EngineError):
@@ -89,9 +89,7 @@ def _mapped(
 def own_resources(snapshot: Snapshot) -> list[str]:
     """The URNs of what the program declared: no providers, not the stack itself."""
     return [
-        entry.urn
-        for entry in snapshot.resources
-        if not entry.delete and entry.type != STACK_TYPE and not is_provider(entry.type)
+        entry.urn for entry in snapshot.resources if not entry.delete and not is_noise(entry.type)
     ]
 
 

@@ -1,11 +1,10 @@
 """Entries of a state as people name them: by URN, or by a name that only one resource has."""
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.targeting import UrnPatterns
+from gpuform.stacks.engine.targeting import UrnPatterns, nearest
 
 
 class NoSuchResource(EngineError):
@@ -27,7 +26,7 @@ def locate(entries: Sequence[ResourceState], given: str) -> list[ResourceState]:
             f"{given!r} could be any of {len(urns)} resources:" + _lines(urns),
             hint="name one by its URN",
         )
-    near = _near(given, (entry.urn for entry in entries))
+    near = nearest(given, (entry.urn for entry in entries))
     raise NoSuchResource(
         f"the state has no resource {given!r}",
         hint=f"did you mean:{_lines(near)}" if near else "`gpuform state list` shows what it has",
@@ -60,13 +59,6 @@ def locate_object(entries: Sequence[ResourceState], given: str, id_: str | None)
             f"{found[0].urn} stands for {len(found)} objects:{ids}", hint="choose one with --id ID"
         )
     raise NoSuchResource(f"{found[0].urn} has no object {id_!r}", hint=f"it has:{ids}")
-
-
-def _near(given: str, urns: Iterable[str]) -> list[str]:
-    by_name: dict[str, str] = {}
-    for urn in urns:
-        by_name.setdefault(urn if given.startswith("urn:") else urn.rpartition("::")[2], urn)
-    return [by_name[name] for name in get_close_matches(given, by_name, n=3)]
 
 
 def _lines(texts: Iterable[str]) -> str:

@@ -64,7 +64,7 @@ def _joined(log: SegmentLog, found: list[Part], path: Path) -> _Joined | None:
 
 
 def _refuse_lost(backend: Backend, project: str, stack: str, found: list[Part], path: Path) -> None:
-    records = journal.records(b"".join(part.lines for part in found))
+    records = journal.records(str(path), b"".join(part.lines for part in found))
     snapshot = read_sealed(backend, project, stack).snapshot
     try:
         journal.refuse_lost_ids(str(path), snapshot, records)

@@ -28,6 +28,7 @@ from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.turns import Turns
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.engine.vanished import Vanished, VanishedEntries
 
 
 class Stopped(Exception):
@@ -45,7 +46,8 @@ class StepExecutor:
     `failed` holds the URNs whose registration or deletion did not succeed. With
     `continue_on_error` a failed step does not keep those that do not need it from starting. What
     is not within the `bound` ends the run. `effects` holds what was done, by URN; `out_of_credit`
-    says that a platform has refused a step for want of credit.
+    says that a platform has refused a step for want of credit. `is_unsettled` says of a URN whose
+    create has failed whether it may have made something all the same.
     """
 
     host: ProviderHost
@@ -56,19 +58,27 @@ class StepExecutor:
     parallel: int
     continue_on_error: bool = False
     bound: Bound | None = None
+    is_unsettled: Callable[[str], bool] = lambda _urn: False
     failed: set[str] = field(default_factory=set)
     out_of_credit: bool = False
     changes: Counter[str] = field(default_factory=Counter)
     planned: list[ResourceChange] = field(default_factory=list)
     effects: dict[str, set[str]] = field(default_factory=dict)
+    vanished: VanishedEntries = field(default_factory=VanishedEntries)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _turns: Turns = field(default_factory=Turns)
     _slots: threading.BoundedSemaphore = field(init=False)
+    _deleting: set[tuple[str, str]] = field(init=False)
     _how: dict[Op, Callable[[Step], list[str]]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._slots = threading.BoundedSemaphore(max(1, self.parallel))
+        self._deleting = {
+            (each.resource.urn, each.resource.id)
+            for each in self.snapshot.base.pending_operations
+            if each.type == "deleting"
+        }
         self._how = {
             Op.SAME: self._same,
             Op.CREATE: self._create,
@@ -123,7 +133,7 @@ class StepExecutor:
     def note_failure(self, urn: str, error: EngineError) -> None:
         """Tells why a resource failed; what is independent of it goes on."""
         message = f"{error}\n{error.hint}" if error.hint else str(error)
-        self.events.emit(Diagnostic("error", message, urn))
+        self.events.emit(Diagnostic("error", message, urn, error.path))
         with self._lock:
             self.failed.add(urn)
             self.out_of_credit |= isinstance(error, OutOfCredit)
@@ -197,11 +207,31 @@ class StepExecutor:
             # The object exists, and the state knows it; the step has failed all the same.
             self.fail_step(step, EngineError("; ".join(warnings)), time.monotonic() - began)
             raise StepError
+        if self.vanished.holds(step):
+            return
         self.count(step)
         self.warn_of_secret_id(step)
         # A component is done when the program has registered its outputs.
         if planning or step.state.custom or step.op is Op.DELETE:
             self.events.emit(StepDone(step, planning, time.monotonic() - began))
+
+    def settle_vanished(self, *, counted: bool = True) -> None:
+        """Forgets the entries that were found gone; keeps them all and fails if they are many.
+
+        A preview tells them all the same. With `counted` they are changes of the run.
+        """
+        found, refusal = self.vanished.take()
+        if refusal is not None:
+            self.note_failure("", refusal)
+        for each in found:
+            if counted and (refusal is None or self.preview):
+                self.count(each.step)
+            if refusal is None:
+                self.snapshot.removed(each.entry)
+                self.events.emit(StepDone(each.step, self.preview, each.seconds))
+            else:
+                self.skip(each.step.urn)
+                self.events.emit(StepFailed(each.step, each.seconds))
 
     def count(self, step: Step) -> None:
         """Adds a step to the run's summary and plan."""
@@ -369,16 +399,27 @@ class StepExecutor:
 
     def _delete(self, step: Step) -> list[str]:
         old = _old(step)
+        began, causes = time.monotonic(), list[str]()
         with self._calling(step, "deleting", old):
             if not step.is_spared:
+                timeout = _timeout(old, "delete")
                 self.host.delete(
-                    old.urn, old.id, old.outputs, _timeout(old, "delete"), old.provider
+                    old.urn, old.id, old.outputs, timeout, old.provider, on_gone=causes.append
                 )
             if step.op is Op.DELETE_REPLACED and not old.delete:
+                for cause in () if self.was_deleting(old) else causes:
+                    self.vanished.note_replaced(old, cause)
                 self.snapshot.pending_replacement(old)
+            elif causes and not self.was_deleting(old):
+                seconds = time.monotonic() - began
+                self.vanished.hold(Vanished(step, old, causes[0], seconds))
             else:
                 self.snapshot.removed(old)
         return []
+
+    def was_deleting(self, entry: ResourceState) -> bool:
+        """Whether an interrupted run was deleting the object: that it is gone is no wonder."""
+        return (entry.urn, entry.id) in self._deleting
 
     def _forget(self, step: Step) -> list[str]:
         self._start(step)
@@ -394,6 +435,7 @@ class StepExecutor:
     def _calling(self, step: Step, kind: str, resource: ResourceState) -> Iterator[None]:
         """Around a provider's call: noted in the state first, then when it is its turn."""
         token = self.snapshot.begin(kind, resource)
+        is_over = True
         try:
             with self._slots:
                 if self.stopping:
@@ -401,8 +443,13 @@ class StepExecutor:
                 self.snapshot.check()  # its turn may have been long in coming
                 self._start(step)
                 yield
+        except EngineError:
+            # Nobody knows what it has made: who finds it needs what was declared.
+            is_over = kind != "creating" or not self.is_unsettled(resource.urn)
+            raise
         finally:
-            self.snapshot.end(token)
+            if is_over:
+                self.snapshot.end(token)
 
 
 def _new(step: Step) -> ResourceState:

@@ -23,7 +23,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.targeting import Chosen, Selection
-from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
+from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
 from gpuform.stacks.engine.values import UNKNOWN_TEXT, PropertyMap
 
 Tell = Callable[[str, EngineError], None]
@@ -47,6 +47,7 @@ class StepGenerator:
     tell: Tell
     selection: Selection = field(default_factory=Selection)
     others: Others | None = None
+    deletes_first: Callable[[str], bool] = lambda _type: False
     _old: OldEntries = field(init=False)
     _cascade: Cascade = field(init=False)
     _chosen: Chosen = field(init=False)
@@ -224,9 +225,11 @@ class StepGenerator:
                 continue
             for urn in sorted(graph.needs(step.new) & self._skipped):
                 error = EngineError(
-                    f"{step.urn} depends on {urn}, which does not exist yet and is not among the "
-                    "targets",
-                    hint=f"add it: --target '{urn}'",
+                    f"{step.urn} depends on {urn}, which does not exist yet and {self._left_out}",
+                    hint=f"add it: --target '{urn}'"
+                    if self.selection.targets
+                    else f"exclude what depends on it, too: --exclude '{step.urn}', or "
+                    "--exclude-dependents",
                 )
                 if not self.preview:
                     raise error
@@ -238,10 +241,16 @@ class StepGenerator:
         circle = self._circle(old, goal)
         if circle:
             raise EngineError(
-                f"{goal.urn} comes to depend on {circle}, which is not among the targets and, in "
-                "the state, depends on it",
-                hint=f"change both in one run: --target '{circle}'",
+                f"{goal.urn} comes to depend on {circle}, which {self._left_out} and, in the "
+                "state, depends on it",
+                hint=f"change both in one run: --target '{circle}'"
+                if self.selection.targets
+                else f"change both in one run: without --exclude '{circle}'",
             )
+
+    @property
+    def _left_out(self) -> str:
+        return "is not among the targets" if self.selection.targets else "is excluded"
 
     def _circle(self, old: ResourceState | None, goal: ResourceState) -> str:
         """What the resource needs and cannot come before it in the state; empty when all can."""
@@ -278,6 +287,9 @@ class StepGenerator:
         self._refuse_replacement(registration, old, goal, diff)
         self._replaced.add(goal.urn)
         first = registration.delete_before_replace
+        if first is None and not diff.delete_before_replace and self.deletes_first(goal.type):
+            self._refuse_to_fell_others(old)
+            first = True
         if not (diff.delete_before_replace if first is None else first):
             return self._replacement(old, goal, diff, create_first=not self._is_gone(old))
         steps = self._falling(old)
@@ -320,6 +332,18 @@ class StepGenerator:
             self._doomed.add(id(old))
             return [create, logical]
         return [logical, create]
+
+    def _refuse_to_fell_others(self, root: ResourceState) -> None:
+        """Raises EngineError where a replacement would take along what the user did not name."""
+        if not self.selection.is_limited:
+            return
+        for each in self._cascade.of(root, {*self._stepped, *self._fallen}):
+            if not self._chosen.includes(each.resource):
+                raise EngineError(
+                    f"{root.urn} cannot be replaced alone: {name_of(each.resource.urn)} cannot "
+                    "stay without it, and is not among the targets",
+                    hint="add --target-dependents, or name it as well",
+                )
 
     def _falling(self, root: ResourceState) -> list[Step]:
         """Deletions of the dependents that cannot outlive `root`, the farthest first."""

@@ -58,6 +58,8 @@ _EFFECTS = {
     Op.DISCARD_REPLACED: "forget",
     Op.REMOVE_PENDING_REPLACE: "forget",
 }
+_FOUND = {Op.UPDATE: "refresh", Op.DELETE: "forget"}
+"""What a refresh does to the state, by what it turned out to be."""
 
 
 @dataclass(slots=True)
@@ -114,6 +116,8 @@ class Step:
             return ""
         if self.op in (Op.DELETE, Op.DELETE_REPLACED) and self.is_spared:
             return "forget"
+        if self.op is Op.REFRESH:
+            return _FOUND.get(self.shown_op, "")
         return _EFFECTS.get(self.op, "")
 
     @property

@@ -1,11 +1,14 @@
 """Which resources a run is about: `--target`, `--exclude` and `--replace`."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from gpuform.stacks.engine import graph
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import is_noise, type_of
 
 
 class UrnPatterns:
@@ -26,10 +29,24 @@ class UrnPatterns:
         return self._pattern is not None and self._pattern.fullmatch(urn) is not None
 
     def missing(self, urns: Iterable[str]) -> list[str]:
-        """What was given without `*` and fits none of the URNs."""
+        """What was given and fits none of the URNs."""
         known = set(urns)
-        unknown = [text for text in self.given if "*" not in text and text not in known]
+        unknown = [text for text in self.given if text not in known]
         return [text for text in unknown if not any(urn in UrnPatterns([text]) for urn in known)]
+
+
+def nearest(given: str, urns: Iterable[str]) -> list[str]:
+    """The URNs that somebody may have meant by what fits none of them, the nearest first.
+
+    A pattern is matched with whole URNs; one that would fit names was meant for these.
+    """
+    by_name: dict[str, str] = {}
+    for urn in urns:
+        by_name.setdefault(urn if given.startswith("urn:") else urn.rpartition("::")[2], urn)
+    if "*" in given:
+        meant = UrnPatterns([f"**::{given}"])
+        return [urn for urn in by_name.values() if urn in meant]
+    return [by_name[name] for name in get_close_matches(given, by_name, n=3)]
 
 
 def _is_pattern(text: str) -> bool:
@@ -61,6 +78,41 @@ class Selection:
     def is_limited(self) -> bool:
         """Whether some resources are left as they are."""
         return bool(self.targets) or bool(self.excludes)
+
+    def unmatched(self, urns: Iterable[str], where: str = "the stack") -> Iterator[EngineError]:
+        """An error for each thing given that fits none of the URNs, with the nearest names."""
+        urns = list(urns)
+        for flag, given in self.flags():
+            for text in UrnPatterns(given).missing(urns):
+                yield EngineError(f"{flag} {text} fits no resource of {where}", _meant(text, urns))
+
+    def require(self, urns: Iterable[str]) -> None:
+        """Raises EngineError when something given fits none of the URNs."""
+        errors = list(self.unmatched(urns))
+        if errors:
+            hints = dict.fromkeys(error.hint or "" for error in errors)
+            raise EngineError("; ".join(map(str, errors)), hint="\n".join(hints))
+
+    def flags(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """What was given, by flag; what is a target and to be replaced is of one flag."""
+        targets, replace = self.targets.given, self.replace.given
+        both = [text for text in targets if text in replace]
+        yield "--target-replace", both
+        yield "--target", [text for text in targets if text not in both]
+        yield "--replace", [text for text in replace if text not in both]
+        yield "--exclude", self.excludes.given
+
+
+def _meant(given: str, urns: Iterable[str]) -> str:
+    near = nearest(given, (urn for urn in urns if not is_noise(type_of(urn))))
+    if not near:
+        return "`gpuform state list` shows what there is; a URN, a name, or a pattern with * or **"
+    if "*" in given:
+        names = ", ".join(urn.rpartition("::")[2] for urn in near[:3])
+        return f"a pattern is for whole URNs: '**::{given}' fits {names}"
+    if given.startswith("urn:"):  # all of a stack's are much alike
+        return f"did you mean {near[0]}?"
+    return f"did you mean {' or '.join(urn.rpartition('::')[2] for urn in near)}?"
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.journal_log import JournalError
+from gpuform.stacks.engine.value_json import load
 
 
 class UnsavedRun(EngineError):
@@ -67,7 +68,14 @@ class Unsaved:
             return []
         except (OSError, ValueError) as error:
             raise JournalError(f"{self.path} cannot be read: {error}") from error
-        return [_part(line) for line in text.split("\n")[:-1]]
+        try:
+            return [_part(line) for line in text.split("\n")[:-1]]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise JournalError(
+                f"{self.path} is damaged: {error}",
+                hint="Compare the state with the platform: what exists can be imported. Then "
+                "remove the file.",
+            ) from error
 
 
 def refuse(path: Path) -> None:
@@ -80,7 +88,7 @@ def refuse(path: Path) -> None:
 
 
 def _part(line: str) -> Part:
-    document = json.loads(line)
+    document = load(line)
     return Part(
         document["journal"], document["run"], document["number"], document["lines"].encode()
     )

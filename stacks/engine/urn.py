@@ -4,8 +4,13 @@
 parents' types, joined with `$`, without the root stack's.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 STACK_TYPE = "pulumi:pulumi:Stack"
 STACK_REFERENCE_TYPE = "pulumi:pulumi:StackReference"
+MODULE_TYPE = "gpuform:stacks:Module"
+"""The type of a module's component; it is in the URN of all that is in one."""
 PROVIDER_TYPE_PREFIX = "pulumi:providers:"
 DYNAMIC_PACKAGE = "pulumi-python"
 PLUGIN_PACKAGE = "gpuform"
@@ -48,6 +53,17 @@ def name_of(urn: str) -> str:
 def is_provider(type_: str) -> bool:
     """Whether a type is a provider's: such entries are the engine's own, hidden from people."""
     return type_.startswith(PROVIDER_TYPE_PREFIX)
+
+
+def is_noise(type_: str) -> bool:
+    """Whether entries of this type are the engine's own, of which nobody wants to read."""
+    return type_ == STACK_TYPE or is_provider(type_)
+
+
+def is_listed(entry: Mapping[str, Any]) -> bool:
+    """Whether plans and `status` count an entry: not the stack itself, providers, old objects."""
+    is_old = entry.get("delete") or entry.get("pendingReplacement")
+    return not (is_old or is_noise(str(entry.get("type"))))
 
 
 def is_plugin(type_: str) -> bool:

@@ -9,7 +9,7 @@ import math
 import struct
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.values import (
@@ -31,6 +31,9 @@ from gpuform.stacks.engine.values import (
 )
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+
+DEEPEST = 100
+"""How deep values may be nested: what programs can send is far from it."""
 
 NOT_A_NUMBER = "8ad145fe-0d11-4827-bfd7-1abcbf086f5c"
 """The signature of NaN and the infinities, which JSON lacks; in the state only."""
@@ -58,8 +61,20 @@ def dump(document: Json) -> bytes:
 
 
 def load(text: str | bytes) -> Any:
-    """The JSON document; ValueError when it is not JSON."""
-    return json.loads(text, parse_constant=_refuse_constant)
+    """The JSON document; ValueError when it is not JSON, or says one thing twice."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the key {twice!r} twice")
+    return made
 
 
 def _refuse_constant(name: str) -> None:
@@ -110,41 +125,59 @@ def number(value: float) -> Json:
     return int(value) if abs(value) < 2**53 else int(Decimal(repr(value)))
 
 
-def decode_map(document: Any, crypter: Crypter | None) -> PropertyMap:
+def decode_map(document: Any, crypter: Crypter | None, depth: int = 0) -> PropertyMap:
     """The properties in a JSON object; TypeError when it is not one."""
     if not isinstance(document, dict):
         raise TypeError("properties that are not an object")
-    return {key: decode(item, crypter) for key, item in document.items()}
+    return {key: decode(item, crypter, depth + 1) for key, item in document.items()}
 
 
-def decode(value: Any, crypter: Crypter | None) -> PropertyValue:
-    """The value of parsed JSON (see `load`).
+def decode(value: Any, crypter: Crypter | None, depth: int = 0) -> PropertyValue:
+    """The value of parsed JSON (see `load`), which is inside of `depth` others.
 
     ValueError for a form that Pulumi does not know; EngineError for a secret without a crypter or
     with the wrong one.
     """
     if isinstance(value, list):
-        return [decode(item, crypter) for item in value]
+        return [decode(item, crypter, depth + 1) for item in _bounded(value, depth)]
     if isinstance(value, dict):
-        return _decode_special(value, crypter) if SIGNATURE in value else decode_map(value, crypter)
+        if SIGNATURE in _bounded(value, depth):
+            return _decode_special(value, crypter, depth)
+        return decode_map(value, crypter, depth)
     if isinstance(value, str):
         return UNKNOWN if is_unknown_text(value) else value
     made: PropertyValue = float(value) if type(value) is int else value
+    if isinstance(made, float) and not math.isfinite(made):
+        raise ValueError("a number that is too large")
     return made
 
 
-def _decode_special(fields: Mapping[str, Any], crypter: Crypter | None) -> PropertyValue:
+_Container = TypeVar("_Container", list[Any], dict[str, Any])
+
+
+def _bounded(value: _Container, depth: int) -> _Container:
+    if depth > DEEPEST:
+        raise ValueError(f"a value that is nested deeper than {DEEPEST}")
+    return value
+
+
+def _decode_special(
+    fields: Mapping[str, Any], crypter: Crypter | None, depth: int
+) -> PropertyValue:
     if fields[SIGNATURE] == SECRET:
-        return _decode_secret(fields, crypter)
+        return _decode_secret(fields, crypter, depth)
     if fields[SIGNATURE] == NOT_A_NUMBER:
-        return float(struct.unpack(">d", bytes.fromhex(fields["value"]))[0])
-    return from_special({key: decode(item, crypter) for key, item in fields.items()})
+        try:
+            return float(struct.unpack(">d", bytes.fromhex(fields["value"]))[0])
+        except (KeyError, TypeError, struct.error) as error:
+            raise ValueError("a number whose bits are no double's") from error
+    return from_special({key: decode(item, crypter, depth + 1) for key, item in fields.items()})
 
 
-def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None) -> Secret:
+def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None, depth: int) -> Secret:
     ciphertext, plaintext = fields.get("ciphertext"), fields.get("plaintext")
     if isinstance(plaintext, str) and plaintext:
-        return make_secret(decode(load(plaintext), _AlreadyPlain()))
+        return make_secret(decode(load(plaintext), _AlreadyPlain(), depth + 1))
     if not isinstance(ciphertext, str):
         raise ValueError("a secret without ciphertext")  # noqa: TRY004 - bad data, not a bad call
     if crypter is None:
@@ -152,7 +185,7 @@ def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None) -> Secret
             "the state holds a secret but names no secrets provider to read it with",
             hint="Restore the checkpoint from its .bak file or from .pulumi/backups.",
         )
-    inner = make_secret(decode(load(crypter.decrypt(ciphertext)), _AlreadyPlain()))
+    inner = make_secret(decode(load(crypter.decrypt(ciphertext)), _AlreadyPlain(), depth + 1))
     return Secret(inner.value, None if isinstance(crypter, _AlreadyPlain) else ciphertext)
 
 

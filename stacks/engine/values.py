@@ -6,10 +6,11 @@ The monitor decodes what programs send into these values and encodes answers; th
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
+from gpuform.providers.redaction import texts_in
 from gpuform.stacks.engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -146,6 +147,15 @@ def contains_secret(value: PropertyValue) -> bool:
     return isinstance(value, Secret)
 
 
+def secrets_in(value: PropertyValue) -> Iterator[Secret]:
+    """The outermost secrets at any depth."""
+    if isinstance(value, Secret):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from secrets_in(item)
+
+
 def equal(a: PropertyValue, b: PropertyValue) -> bool:
     """Whether two values are the same to Pulumi: unlike in Python, true is not 1."""
     if isinstance(a, dict) and isinstance(b, dict):
@@ -173,6 +183,18 @@ def unwrap_secrets(value: PropertyValue) -> PropertyValue:
     if isinstance(value, list):
         return [unwrap_secrets(item) for item in value]
     return value
+
+
+def secret_texts(value: PropertyValue) -> Iterator[str]:
+    """Every text that is secret in a value."""
+    if isinstance(value, Secret):
+        yield from texts_in(unwrap_secrets(value.value))
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from secret_texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from secret_texts(item)
 
 
 def annotate_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:
@@ -287,9 +309,10 @@ def is_unknown_text(text: str) -> bool:
 
 
 def from_struct(struct: "Struct") -> PropertyMap:
-    """The properties that a protobuf Struct carries; EngineError names one that has no meaning."""
+    """The properties that a protobuf Struct carries, by name; EngineError names a senseless one."""
     made: PropertyMap = {}
-    for key, value in struct.fields.items():
+    # A protobuf map has no order of its own, and each process would show another one.
+    for key, value in sorted(struct.fields.items()):
         try:
             made[key] = from_value(value)
         except ValueError as error:
@@ -312,7 +335,8 @@ def from_value(value: "Value") -> PropertyValue:
     if kind == "number_value":
         return value.number_value
     if kind == "struct_value":
-        fields = {key: from_value(item) for key, item in value.struct_value.fields.items()}
+        items = sorted(value.struct_value.fields.items())
+        fields = {key: from_value(item) for key, item in items}
         return from_special(fields) if SIGNATURE in fields else fields
     if kind == "list_value":
         return [from_value(item) for item in value.list_value.values]

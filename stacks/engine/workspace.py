@@ -10,6 +10,7 @@ from gpuform.stacks.engine.atomic import replace_file
 from gpuform.stacks.engine.backend import full_name
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
+from gpuform.stacks.engine.value_json import load
 
 
 def selected_stack(project: Project, environ: Mapping[str, str]) -> str | None:
@@ -47,7 +48,7 @@ def _path(project: Project, environ: Mapping[str, str]) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}  # nothing is selected; a damaged file is replaced by the next selection
     return settings if isinstance(settings, dict) else {}

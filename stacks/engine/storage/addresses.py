@@ -1,14 +1,16 @@
 """Backend URLs: which storage they name, in the words of Pulumi and of its Go library."""
 
 import importlib
+import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from gpuform.stacks.engine.backend_files import BackendError
+from gpuform.stacks.engine.installed import requirement
 from gpuform.stacks.engine.storage.files import Files
 from gpuform.stacks.engine.storage.protocol import Storage
 
@@ -75,10 +77,19 @@ def open_storage(url: str, environ: Mapping[str, str]) -> Storage:
             raise
         raise BackendError(
             f"the backend {without_credentials(url)} needs the package {package}",
-            hint="Install it: pip install 'gpuform[cloud]'",
+            hint=f"Install it: pip install '{requirement('cloud')}'",
         ) from error
     opened: Storage = module.open_bucket(_address(url), environ)
     return opened
+
+
+def anchored(url: str, folder: Path) -> str:
+    """The URL, the path of a relative `file://` one taken from this folder."""
+    path, is_query, query = url.removeprefix("file://").partition("?")
+    if not url.startswith("file://") or path.startswith(("/", "~")):
+        return url
+    whole = os.path.normpath(folder / unquote(path))
+    return f"file://{quote(whole)}{is_query}{query}"
 
 
 def without_credentials(url: str) -> str:

@@ -1,4 +1,4 @@
-"""A new passphrase for a stack: its settings and its state change together.
+"""A new key for a stack's secrets: its settings and its state change together.
 
 Two files cannot be replaced at once. So what both are to hold is written to a third one first: with
 that the change is decided, and whoever opens the stack next finishes what was cut off.
@@ -14,13 +14,13 @@ from gpuform.stacks.engine.backend_files import MAKE_ROOM, BackendError
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.journal import digest
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets import SecretsManager
 from gpuform.stacks.engine.stack_settings import StackSettings
 from gpuform.stacks.engine.state import Manifest, Snapshot
 from gpuform.stacks.engine.storage.files import Files
 
 _VERSION = 1
-_KIND = "passphrase-change"
+_KIND = "secrets-change"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class _Replacement:
         if digest(current) == self.before:
             return True
         raise EngineError(
-            f"a change of passphrase was interrupted, and {where} has changed since",
+            f"a change of the secrets provider was interrupted, and {where} has changed since",
             hint="Put the file back as it was, and run the command again.",
         )
 
 
 @dataclass(frozen=True, slots=True)
-class PassphraseChange:
-    """A change of one stack's passphrase that is decided; the stack's lock is held meanwhile."""
+class SecretsChange:
+    """A change of one stack's secrets provider; the stack's lock is held meanwhile."""
 
     backend: Backend
     project: Project
@@ -56,21 +56,25 @@ class PassphraseChange:
         return self._kept is not None
 
     def make(
-        self, settings: StackSettings, snapshot: Snapshot, old: PassphraseCrypter, new: str
+        self,
+        settings: StackSettings,
+        snapshot: Snapshot,
+        old: SecretsManager,
+        new: SecretsManager,
     ) -> None:
-        """Encrypts everything under a new passphrase and a new salt.
+        """Encrypts everything under a new key.
 
-        The settings and the state are the stack's own, as they are on disk. Raises WrongPassphrase
+        The settings and the state are the stack's own, as they are on disk. Raises SecretsError
         before anything is changed.
         """
         old.check()
-        crypter = PassphraseCrypter.new(new)
+        new.check()
         settings_before = self._settings()
-        settings.reencrypt(old, crypter)
-        settings.set_encryption_salt(crypter.salt_state)
-        after = replace(snapshot, secrets_provider=crypter.provider, manifest=Manifest())
+        settings.reencrypt(old, new)
+        settings.set_secrets_provider(new.provider)
+        after = replace(snapshot, secrets_provider=new.provider, manifest=Manifest())
         integrity.check(after)
-        checkpoint = _Replacement(after.to_json(crypter), digest(self._checkpoint()))
+        checkpoint = _Replacement(after.to_json(new), digest(self._checkpoint()))
         texts = _Replacement(settings.text.encode(), digest(settings_before))
         self._keep(_encoded(checkpoint, texts))
         self.finish()
@@ -90,7 +94,9 @@ class PassphraseChange:
                 path = self._settings_path
                 Files(path.parent).write(path.name, settings.after)
         except BackendError as error:
-            error.hint = f"{MAKE_ROOM} The new passphrase is decided, and any command finishes it."
+            error.hint = (
+                f"{MAKE_ROOM} The new secrets provider is decided, and any command finishes it."
+            )
             raise
         self._keep(None)
 
@@ -116,7 +122,7 @@ class PassphraseChange:
 def _encoded(checkpoint: _Replacement, settings: _Replacement) -> bytes:
     return value_json.dump(
         {
-            "gpuform-passphrase-change": _VERSION,
+            "gpuform-secrets-change": _VERSION,
             "checkpoint": {"before": checkpoint.before, "after": checkpoint.after.decode()},
             "settings": {"before": settings.before, "after": settings.after.decode()},
         }
@@ -126,7 +132,7 @@ def _encoded(checkpoint: _Replacement, settings: _Replacement) -> bytes:
 def _decoded(data: bytes, where: str) -> tuple[_Replacement, _Replacement]:
     try:
         document: Any = value_json.load(data)
-        version = document["gpuform-passphrase-change"]
+        version = document["gpuform-secrets-change"]
         found = [
             _Replacement(str(document[part]["after"]).encode(), str(document[part]["before"]))
             for part in ("checkpoint", "settings")
@@ -140,7 +146,7 @@ def _decoded(data: bytes, where: str) -> tuple[_Replacement, _Replacement]:
 
 def _unusable(where: str, why: str) -> EngineError:
     return EngineError(
-        f"{where} says how to finish an interrupted change of passphrase, and cannot be used: "
-        f"{why}",
+        f"{where} says how to finish an interrupted change of the secrets provider, and cannot be "
+        f"used: {why}",
         hint="Finish with the gpuform that began it.",
     )

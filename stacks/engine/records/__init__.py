@@ -1,0 +1,1 @@
+"""Records of a stack that lie with its state: kept there, moved along, and settled."""

@@ -1,0 +1,141 @@
+"""Records in the backend, beside the state that they belong to, under its lock.
+
+They are in `.pulumi/gpuform/<project>/<stack>.records/`, where the Pulumi CLI does not look.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.intents import PREFIX, Intent, Intents
+from gpuform.providers.records import Fields, Records, typed
+from gpuform.stacks.engine import layout
+from gpuform.stacks.engine.backend import Backend, backend_url
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import find_project
+from gpuform.stacks.engine.records.batches import Batches, Change, GroupCommit
+
+
+@contextmanager
+def errors_of_providers() -> Iterator[None]:
+    """Turns the engine's errors into such as a provider may raise."""
+    try:
+        yield
+    except EngineError as error:
+        raise GpuformError(str(error), hint=error.hint) from None
+
+
+@contextmanager
+def errors_of_engine() -> Iterator[None]:
+    """Turns what records raise into errors of the engine."""
+    try:
+        yield
+    except GpuformError as error:
+        raise EngineError(error.message, error.hint) from None
+
+
+class BackendRecords:
+    """The records of one stack. They are read once: the stack's lock keeps others out."""
+
+    def __init__(self, backend: Backend, project: str, stack: str) -> None:
+        self._backend = backend
+        self._project = project
+        self._stack = stack
+        self._lock = threading.Lock()
+        self._batches = Batches(backend.storage, backend.folder_of_records(project, stack))
+        self._commit = GroupCommit(self._batches)
+        self._kept: dict[str, Fields] | None = None
+
+    @property
+    def place(self) -> str:
+        folder = self._backend.folder_of_records(self._project, self._stack)
+        return self._backend.storage.where(folder)
+
+    def names(self) -> list[str]:
+        """The records that there are now."""
+        with self._lock:
+            return list(self._read())
+
+    def read(self, name: str) -> Fields | None:
+        """One record."""
+        with self._lock:
+            return self._read().get(name)
+
+    def write(self, name: str, fields: Fields) -> None:
+        """Raises GpuformError when the stack's lock is another's by now."""
+        self._write({name: fields})
+
+    def delete(self, *names: str) -> None:
+        """Raises GpuformError when the stack's lock is another's by now."""
+        there = set(self.names())
+        change = {name: None for name in names if name in there}
+        if change:
+            self._write(change)
+
+    def _write(self, change: Change) -> None:
+        with self._lock:
+            self._read()
+        with errors_of_providers():
+            self._backend.check_lock(self._project, self._stack)
+            self._commit.write(change)
+        with self._lock:
+            kept = self._read()
+            for name, fields in change.items():
+                if fields is None:
+                    kept.pop(name, None)
+                else:
+                    kept[name] = fields
+
+    def _read(self) -> dict[str, Fields]:
+        """The records, with the lock held."""
+        if self._kept is None:
+            with errors_of_providers():
+                self._batches.read()
+            self._kept = _there(self._batches)
+        return self._kept
+
+
+def _there(batches: Batches) -> dict[str, Fields]:
+    return {name: fields for name, fields in batches.current.items() if fields is not None}
+
+
+def intents_of(backend: Backend, project: str, stack: str) -> Intents:
+    """The intents of a stack, as they are now."""
+    return Intents(BackendRecords(backend, project, stack))
+
+
+def all_intents(backend: Backend) -> list[Intent]:
+    """Those of every stack of a backend, also of stacks that are no more."""
+    folders = set()
+    for entry in backend.storage.entries(layout.folder("gpuform")):
+        folder, is_batch, _ = entry.name.rpartition(".records/")
+        if is_batch:
+            folders.add(f"{folder}.records")
+    found = []
+    for folder in sorted(folders):
+        batches = Batches(backend.storage, folder)
+        batches.read()
+        there = _there(batches)
+        names = (name for name in there if name.startswith(PREFIX))
+        found += [typed(there[name], Intent, f"{name} in {folder}") for name in names]
+    return found
+
+
+def records_for_host(
+    project: str, stack: str, directory: Path, environ: Mapping[str, str]
+) -> Records | None:
+    """Those of a stack, for a process of Pulumi's; None where its state cannot be reached.
+
+    Then the state is in a service, or this process lacks what reads its bucket.
+    """
+    try:
+        found = find_project(directory)
+    except EngineError:
+        found = None
+    try:
+        backend = Backend.open(backend_url(environ, found), environ)
+        return BackendRecords(backend, project, stack) if backend.exists(project, stack) else None
+    except EngineError:
+        return None
