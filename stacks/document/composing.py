@@ -30,10 +30,10 @@ class Unreadable(Exception):
 
 
 class Composer:
-    """Reads one text. What is wrong goes to `problems`."""
+    """Reads one text, which begins at `start`. What is wrong goes to `problems`."""
 
-    def __init__(self, text: str, shown: str, problems: Diagnostics) -> None:
-        self.shown, self.problems = shown, problems
+    def __init__(self, text: str, start: Place, problems: Diagnostics) -> None:
+        self.start, self.problems = start, problems
         self.lines = LINE_BREAK.split(text)
         self.events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
         self.anchors: dict[str, tuple[Node, int, int] | None] = {}
@@ -161,7 +161,10 @@ class Composer:
 
     def place(self, event: Any) -> Place:
         mark = event.start_mark
-        return Place(self.shown, mark.line + 1, mark.column + 1)
+        return self.at(mark.line + 1, mark.column + 1)
+
+    def at(self, line: int, column: int) -> Place:
+        return Place(self.start.file, line, column, self.start.included)
 
     def problem(self, event: Any, rule: str, message: str, hint: str = "") -> None:
         self.problems.add(self.place(event), rule, message, hint)
@@ -172,10 +175,13 @@ class Composer:
 
     def syntax(self, error: yaml.MarkedYAMLError) -> tuple[Place, str, str, str]:
         """The problem that YAML's own error tells."""
+        opened = self.unclosed(error)
+        if opened is not None:
+            return opened
         mark = error.problem_mark or error.context_mark
-        place = Place(self.shown, mark.line + 1, mark.column + 1) if mark else Place(self.shown)
+        place = self.at(mark.line + 1, mark.column + 1) if mark else self.start
         if place.line > len(self.lines):
-            place = Place(self.shown, len(self.lines), len(self.lines[-1]) + 1)
+            place = self.at(len(self.lines), len(self.lines[-1]) + 1)
         line = self.lines[place.line - 1]
         hint = ""
         if line[place.column - 1 : place.column] == "\t":
@@ -184,3 +190,44 @@ class Composer:
             hint = _QUOTE_IT
         context = f" {error.context}" if error.context else ""
         return place, "syntax", f"this is not YAML: {error.problem}{context}", hint
+
+    def unclosed(self, error: yaml.MarkedYAMLError) -> tuple[Place, str, str, str] | None:
+        """A quote that is not closed, where it opens; None where that is not what is wrong.
+
+        One that another quote closes, in a later line, is found by what follows there.
+        """
+        hint = "close it, or take it out"
+        ended = "quoted scalar" in (error.context or "") and "unexpected" in (error.problem or "")
+        if ended and error.context_mark:
+            mark = error.context_mark
+            place = self.at(mark.line + 1, mark.column + 1)
+            return (
+                place,
+                "syntax",
+                "this is not YAML: the quote that opens here is not closed",
+                hint,
+            )
+        at = error.problem_mark
+        last = self.last_quoted(at) if at else None
+        if at is None or last is None or last.end_mark.line == last.start_mark.line:
+            return None
+        if at.line > last.end_mark.line + 1:
+            return None
+        place = self.at(last.start_mark.line + 1, last.start_mark.column + 1)
+        closed = (
+            f"is closed in line {last.end_mark.line + 1} only, where it was to open another text"
+        )
+        return place, "syntax", f"this is not YAML: the quote that opens here {closed}", hint
+
+    def last_quoted(self, before: Any) -> Any:
+        """The last text in quotes before a mark."""
+        last = None
+        try:
+            for token in yaml.scan("\n".join(self.lines), Loader=_LOADER):
+                if (token.end_mark.line, token.end_mark.column) > (before.line, before.column):
+                    break
+                if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
+                    last = token
+        except yaml.YAMLError:
+            pass  # that is the one
+        return last

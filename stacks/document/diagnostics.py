@@ -2,19 +2,30 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Severity = Literal["error", "warning"]
 
 
 class Place(NamedTuple):
-    """A place in a file: `line` and `column` count from 1, as editors do."""
+    """A place in a file: `line` and `column` count from 1, as editors do.
+
+    `included` are the places that include a module file, from the nearest to the topology's.
+    """
 
     file: str
     line: int = 1
     column: int = 1
+    included: tuple[Any, ...] = ()
+    """Places: a NamedTuple cannot name itself here."""
 
     def __str__(self) -> str:
+        way = "".join(f", included at {each.own}" for each in self.included)
+        return f"{self.own}{way}"
+
+    @property
+    def own(self) -> str:
+        """`file:line:column`, without what includes the file."""
         return f"{self.file}:{self.line}:{self.column}"
 
 
@@ -32,27 +43,28 @@ class Diagnostic:
     severity: Severity = "error"
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}" + (f"\n  {self.hint}" if self.hint else "")
+        said = f"{'warning: ' if self.severity == 'warning' else ''}{self.message}"
+        return f"{self.place}: {said}" + (f"\n  {self.hint}" if self.hint else "")
 
 
 @dataclass(slots=True)
 class Diagnostics:
-    """The problems found so far, each place and text once."""
+    """The problems found so far, each place and text once, however often a file is included."""
 
     found: dict[tuple[Place, str], Diagnostic] = field(default_factory=dict)
 
     def add(self, place: Place, rule: str, message: str, hint: str = "") -> None:
         """Notes an error."""
-        self.found.setdefault((place, message), Diagnostic(place, rule, message, hint))
+        self.found.setdefault(_key(place, message), Diagnostic(place, rule, message, hint))
 
     def add_once(self, place: Place, rule: str, key: str, message: str, hint: str = "") -> None:
         """Notes an error, unless one with this `key` was noted for the place."""
-        self.found.setdefault((place, key), Diagnostic(place, rule, message, hint))
+        self.found.setdefault(_key(place, key), Diagnostic(place, rule, message, hint))
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Notes all of them."""
         for each in diagnostics:
-            self.found.setdefault((each.place, each.message), each)
+            self.found.setdefault(_key(each.place, each.message), each)
 
     def __iter__(self) -> Iterator[Diagnostic]:
         """In the order of files and lines."""
@@ -60,3 +72,7 @@ class Diagnostics:
 
     def __len__(self) -> int:
         return len(self.found)
+
+
+def _key(place: Place, text: str) -> tuple[Place, str]:
+    return place._replace(included=()), text

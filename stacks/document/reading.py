@@ -18,54 +18,61 @@ _FORBIDDEN: Final = re.compile(
 """What YAML excludes, and what only some of its versions take for the end of a line."""
 
 
-def read_file(path: Path, shown: str, problems: Diagnostics) -> MappingNode:
+def read_file(
+    path: Path, shown: str, problems: Diagnostics, included: tuple[Place, ...] = ()
+) -> MappingNode:
     """The file's mapping; `shown` is how messages name the file. What is wrong goes to `problems`.
 
-    After an error the tree holds what could be read.
+    After an error the tree holds what could be read. `included` are the places that include it.
     """
-    nothing = MappingNode(Place(shown))
+    start = Place(shown, included=included)
+    nothing = MappingNode(start)
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
     except OSError as error:
-        problems.add(Place(shown), "file", f"cannot be read: {error.strerror}")
+        problems.add(start, "file", f"cannot be read: {error.strerror}")
         return nothing
     except ValueError as error:  # a path with a character that no path has
-        problems.add(Place(shown), "file", f"cannot be read: {error}")
+        problems.add(start, "file", f"cannot be read: {error}")
         return nothing
     if len(data) > LARGEST:
-        problems.add(Place(shown), "limit", f"the file has more than {LARGEST} bytes")
+        problems.add(start, "limit", f"the file has more than {LARGEST} bytes")
         return nothing
     try:
         text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode()
         problems.add(
-            _end_of(before, shown), "syntax", "this is not UTF-8 text", "save the file as UTF-8"
+            _end_of(before, start), "syntax", "this is not UTF-8 text", "save the file as UTF-8"
         )
         return nothing
-    return read_text(text, shown, problems)
+    return _mapping(text, start, problems)
 
 
 def read_text(text: str, shown: str, problems: Diagnostics) -> MappingNode:
     """The mapping of a YAML text, as `read_file`."""
-    root = _root(text, shown, problems)
+    return _mapping(text, Place(shown), problems)
+
+
+def _mapping(text: str, start: Place, problems: Diagnostics) -> MappingNode:
+    root = _root(text, start, problems)
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
-        return MappingNode(Place(shown))
+        return MappingNode(start)
     if not isinstance(root, MappingNode):
         problems.add(root.place, "shape", "the file must hold keys and their values")
-        return MappingNode(Place(shown))
+        return MappingNode(start)
     return root
 
 
-def _root(text: str, shown: str, problems: Diagnostics) -> Node | None:
+def _root(text: str, start: Place, problems: Diagnostics) -> Node | None:
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
-        place = _end_of(text[: forbidden.start()], shown)
+        place = _end_of(text[: forbidden.start()], start)
         message = f"the character U+{ord(forbidden[0]):04X} cannot be written as it is"
         problems.add(place, "syntax", message, "remove it, or write its \\u code in double quotes")
         return None
-    composer = Composer(text, shown, problems)
+    composer = Composer(text, start, problems)
     try:
         return composer.root()
     except yaml.MarkedYAMLError as error:
@@ -75,6 +82,6 @@ def _root(text: str, shown: str, problems: Diagnostics) -> Node | None:
     return None
 
 
-def _end_of(before: str, shown: str) -> Place:
+def _end_of(before: str, start: Place) -> Place:
     lines = LINE_BREAK.split(before)
-    return Place(shown, len(lines), len(lines[-1]) + 1)
+    return start._replace(line=len(lines), column=len(lines[-1]) + 1)

@@ -17,7 +17,10 @@ def text(found: Sequence[Diagnostic]) -> str:
 
 
 def as_json(found: Sequence[Diagnostic]) -> str:
-    """An array of objects: file, line, column, severity, rule, message, hint."""
+    """An array of objects: file, line, column, severity, rule, message, hint.
+
+    What is wrong in a module file has `included_at`, too: the places that include it.
+    """
     return json.dumps([_plain(each) for each in found], indent=2, ensure_ascii=False)
 
 
@@ -42,8 +45,13 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Diagnostic]], str]]] = MappingPro
 
 
 def _plain(each: Diagnostic) -> dict[str, Any]:
+    place = each.place
+    included = [{"file": at.file, "line": at.line, "column": at.column} for at in place.included]
     return {
-        **each.place._asdict(),
+        "file": place.file,
+        "line": place.line,
+        "column": place.column,
+        **({"included_at": included} if included else {}),
         "severity": each.severity,
         "rule": each.rule,
         "message": each.message,
@@ -83,4 +91,5 @@ def _escaped(value: str, more: str = "") -> str:
 
 
 def _whole(each: Diagnostic) -> str:
-    return f"{each.message}\n{each.hint}" if each.hint else each.message
+    included = "".join(f"\nincluded at {place.own}" for place in each.place.included)
+    return f"{each.message}\n{each.hint}{included}" if each.hint else each.message + included

@@ -1,5 +1,6 @@
 """What an expression refers to, found without evaluating it."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,20 @@ class Need:
     root: str
     steps: tuple[str | int | nodes.Expr, ...]
     node: nodes.Expr
+
+    def found_in(self, text: str) -> str:
+        """The reference as it is written in a text; empty when it is not found."""
+        quoted = (f"(?:\\.\\s*{s}|\\[\\s*['\"]?{s}['\"]?\\s*\\])" for s in self._known())
+        pattern = rf"(?<![\w.]){re.escape(self.root)}" + "".join(rf"\s*{each}" for each in quoted)
+        pattern += r"(?!\w)"
+        match = re.search(pattern, text)
+        return match[0] if match else ""
+
+    def _known(self) -> Iterator[str]:
+        for step in self.steps:
+            if isinstance(step, nodes.Expr):
+                return
+            yield re.escape(str(step))
 
     def __str__(self) -> str:
         shown = self.root

@@ -1,5 +1,6 @@
 """A value's text with expressions in it: parsed once, evaluated as often as there are instances."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,10 @@ from gpuform.stacks.expressions.values import TOO_LONG_A_NUMBER, plain
 _LONGEST: Final = 100_000
 _DEEPEST: Final = 60
 _LARGEST: Final = 2_000
+_STATEMENTS: Final = (
+    "a value holds expressions, {{ ... }}, and no statements, {% ... %}",
+    "write a choice as {{ a if b else c }}; to declare several, use for_each",
+)
 _TOO_DEEP: Final = "the expression is nested too deeply"
 
 Variables = Mapping[str, Any]
@@ -75,7 +80,9 @@ def parse(text: str) -> Template:
         reference = next((need for need in needs if need.node is alone), None)
         parts = tuple(p if isinstance(p, str) else compiled(p) for p in pieces)
     except TemplateSyntaxError as error:
-        raise _syntax(error) from None
+        wrong = ExpressionError(*_STATEMENTS) if "{%" in text else _syntax(error)
+        wrong.where = "{%" if "{%" in text else _wrong_part(text)
+        raise wrong from None
     except (RecursionError, MemoryError):
         raise ExpressionError(_TOO_DEEP) from None
     except SyntaxError as error:
@@ -116,10 +123,7 @@ def pieces_of(text: str) -> list[str | nodes.Expr]:
 def _pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:
     for node in tree.body:
         if not isinstance(node, nodes.Output):
-            raise ExpressionError(
-                "a value holds expressions, {{ ... }}, and no statements, {% ... %}",
-                "write a choice as {{ a if b else c }}; to declare several, use for_each",
-            )
+            raise ExpressionError(*_STATEMENTS)
         for child in node.nodes:
             yield child.data if isinstance(child, nodes.TemplateData) else child
 
@@ -142,8 +146,19 @@ def _check_size(expressions: Sequence[nodes.Node]) -> None:
     raise ExpressionError(_TOO_DEEP)
 
 
+def _wrong_part(text: str) -> str:
+    """The first expression of a text that is none by itself."""
+    for part in re.findall(r"\{\{.*?(?:\}\}|$)", text, re.DOTALL):
+        try:
+            SANDBOX.parse(part)
+        except TemplateSyntaxError:
+            return str(part)
+    return ""
+
+
 def _syntax(error: TemplateSyntaxError) -> ExpressionError:
     message = (error.message or "it is not an expression").rstrip(".")
+    message = message.replace("unexpected 'end of print statement'", "it ends too early")
     for what, known in (("filter", SANDBOX.filters), ("test", SANDBOX.tests)):
         begin = f"No {what} named "
         if message.startswith(begin):

@@ -9,6 +9,7 @@ from jinja2 import nodes
 from gpuform.providers.resource import PlatformResource
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.expressions.template import Template, of_step, parse
+from gpuform.stacks.module import Module
 from gpuform.stacks.topology.answers import plain_answer
 from gpuform.stacks.topology.scope import ResourceValue
 
@@ -57,6 +58,8 @@ def _part(value: Any, steps: Sequence[Any], *, alone: bool) -> Any:
         if names == [None]:
             names = _property_names(value)
         return ResourceValue({name: getattr(value, name) for name in names if hasattr(value, name)})
+    if isinstance(value, Module):
+        value = value.outputs
     if isinstance(value, Mapping):
         if steps and steps[0] in value:
             return {steps[0]: _part(value[steps[0]], steps[1:], alone=alone)}

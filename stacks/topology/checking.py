@@ -16,10 +16,12 @@ from gpuform.stacks.document.nodes import (
     ScalarNode,
     SequenceNode,
     find,
+    scalars,
 )
 from gpuform.stacks.document.paths import steps_of
-from gpuform.stacks.topology.instances import Groups, Instance
-from gpuform.stacks.topology.options import check_options, resources_of
+from gpuform.stacks.topology.configuration import why_not
+from gpuform.stacks.topology.instances import Instance, ModuleInstance
+from gpuform.stacks.topology.options import check_options
 from gpuform.stacks.topology.scope import Scope
 
 
@@ -49,16 +51,36 @@ class Checked:
         yield from self.after
 
 
-def check_all(
-    groups: Groups, scope: Scope, problems: Diagnostics, *, planning: bool
-) -> list[Checked]:
+def check_all(scope: Scope, problems: Diagnostics, *, planning: bool) -> list[Checked]:
     """Every instance checked, in the order of the files; what is wrong goes to `problems`."""
     return [
-        _checked(instance, scope, problems, planning=planning)
-        for of_section in groups.values()
-        for group in of_section.values()
-        for instance in group.instances.values()
+        _checked(instance, each, problems, planning=planning)
+        for each in scope.every()
+        for instance in each.resources_here()
     ]
+
+
+def check_given(scope: Scope, problems: Diagnostics) -> None:
+    """Checks what modules are given, and what they give out; that also goes to `problems`."""
+    for each in scope.every():
+        for module in each.modules_here():
+            outside = each.within(module, problems)
+            _check_inputs(module, outside, problems)
+            for entry in module.declaration.topology.outputs.values():
+                each.inside(module, problems).value(entry.node, problems)
+
+
+def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics) -> None:
+    given = module.declaration.given
+    for name, variable in (module.declaration.topology.inputs or {}).items():
+        if name not in given:
+            continue
+        value = outside.value(given[name].node, problems)
+        why = "" if outside.names.source.is_pending(value) else why_not(variable, value)
+        if why:
+            message = f"{module.address}.with.{name}: {why}"
+            hint = f"the input is declared at {variable.place.own}"
+            problems.add(given[name].node.place, "input", message, hint)
 
 
 def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, planning: bool) -> Checked:
@@ -78,15 +100,21 @@ def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, plannin
     root = MappingNode(instance.declaration.place, options)
     tell(check(OptionsInputs, said)[1], root, address, problems)
     uses = {name: scope.resources(entry.node) for name, entry in properties.items()}
-    after = [used for entry in options.values() for used in scope.resources(entry.node)]
+    after = [used for entry in options.values() for used in _named_in(entry.node, scope)]
     if isinstance(instance.item, ScalarNode | SequenceNode | MappingNode):
         after += scope.resources(instance.item)
     return Checked(instance, properties, values, uses, after)
 
 
+def _named_in(node: Node, scope: Scope) -> Iterator[Instance]:
+    """The resources of an option: a module means all that are in it."""
+    for scalar in scalars(node):
+        yield from scope.named(scalar) or scope.resources(scalar)
+
+
 def _check_single(node: Node, address: str, scope: Scope, problems: Diagnostics) -> None:
     """A property that means one resource cannot be all of a `for_each`."""
-    named = resources_of(node, scope)
+    named = scope.named(node)
     if named is not None and len(named) > 1:
         message = f"{address}: this names several resources"
         problems.add(node.place, "reference", message, f"add a key: {named[0].address}")

@@ -32,28 +32,66 @@ class StackConfig(Protocol):
 
 
 def configured(
-    variables: Iterable[ConfigVariable], stack: StackConfig, problems: Diagnostics
+    variables: Iterable[ConfigVariable],
+    stack: StackConfig,
+    problems: Diagnostics,
+    *,
+    emulated: bool = False,
 ) -> dict[str, Stacked]:
-    """The stack's values of the variables; those without one are left out, and what is wrong."""
+    """The stack's values of the variables; those without one are left out, and what is wrong.
+
+    Where the platforms are `emulated`, `emulator_default` is the default as well.
+    """
     found = {}
     for variable in variables:
         name = variable.name
         secret = variable.secret or stack.is_secret(name)
         text = stack.get(name)
-        if text is None and "default" not in variable.said:
+        default = _default(variable)
+        if text is None and not default:
             continue
         try:
             value = _allowed(
-                variable, _default(variable) if text is None else _parsed(variable, text)
+                variable, variable.said[default] if text is None else _parsed(variable, text)
             )
         except _NotAllowedError as error:
             shown = "its value" if secret else _shown(error.value)
             command = f"gpuform config set{' --secret' if secret else ''} {name} VALUE"
-            hint = "correct its default" if text is None else f"set another one: {command}"
+            hint = f"correct its {default}" if text is None else f"set another one: {command}"
             problems.add(variable.place, "config", f"config.{name}: {shown} {error}", hint)
         else:
-            found[name] = Stacked(value, secret)
+            if text is not None or emulated or default == "default":
+                found[name] = Stacked(value, secret)
     return found
+
+
+def encrypting(name: str) -> str:
+    """What to do about a secret value that stands in the clear."""
+    return (
+        f"encrypt it: gpuform config set {name} < FILE; and change the secret itself where others "
+        "have seen it"
+    )
+
+
+def in_the_clear(
+    variables: Iterable[ConfigVariable], stack: StackConfig, file: str
+) -> Iterator[str]:
+    """What is declared secret and stands in the clear in the stack's `file`, in words."""
+    for each in variables:
+        if each.secret and stack.get(each.name) and not stack.is_secret(each.name):
+            yield (
+                f"{each.name} is a secret (declared at {each.place}) and stands in the clear in "
+                f"{file}: {encrypting(each.name)}"
+            )
+
+
+def why_not(variable: ConfigVariable, value: Any) -> str:
+    """Why a variable cannot have a value, with the value unless it is secret; "" when it can."""
+    try:
+        _allowed(variable, value)
+    except _NotAllowedError as error:
+        return f"{'its value' if variable.secret else _shown(error.value)} {error}"
+    return ""
 
 
 class _NotAllowedError(Exception):
@@ -64,6 +102,7 @@ class _NotAllowedError(Exception):
         self.value = value
 
 
+EMULATOR_DEFAULT: Final = "emulator_default"
 _LARGEST: Final = 2**53
 """Greater whole numbers do not survive Pulumi's wire, which knows doubles only."""
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,16}")
@@ -79,8 +118,9 @@ _WORDS: Final = {
 }
 
 
-def _default(variable: ConfigVariable) -> Any:
-    return variable.said["default"]
+def _default(variable: ConfigVariable) -> str:
+    """The field that has it; empty where none does."""
+    return next((each for each in ("default", EMULATOR_DEFAULT) if each in variable.said), "")
 
 
 def _parsed(variable: ConfigVariable, text: str) -> Any:

@@ -1,42 +1,54 @@
 """Declarations with their `for_each` and `when` applied."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.stacks.topology.declarations import Declaration
+from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable
 
 ALONE = ""
 """The key of the only instance of a declaration without `for_each`."""
 
+_Declared = TypeVar("_Declared", bound=Repeatable)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Instance:
-    """One resource to be. `item` is what its key stands for in `for_each`, evaluated or not."""
+class Repetition(Generic[_Declared]):
+    """One of what a declaration makes.
 
-    declaration: Declaration
+    `item` is what its key stands for in `for_each`, evaluated or not; `module` the one it is in.
+    """
+
+    declaration: _Declared
     key: str = ALONE
     item: Any = None
+    module: "ModuleInstance | None" = None
 
     @property
     def name(self) -> str:
-        """The resource's name in its URN."""
+        """Its name in its URN."""
         own = self.declaration.name
-        return own if self.declaration.is_single else f"{own}-{self.key}"
+        name = own if self.declaration.is_single else f"{own}-{self.key}"
+        return f"{self.module.name}-{name}" if self.module else name
 
     @property
     def address(self) -> str:
-        """How expressions call it: `clusters.train.a`."""
-        own = self.declaration.address
-        return own if self.declaration.is_single else f"{own}.{self.key}"
+        """How messages call it: `clusters.train.a`, or `modules.east.clusters.train.a`."""
+        own = ".".join(self.path)
+        return f"{self.module.address}.{own}" if self.module else own
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Its place among the variables of an expression."""
+        """Its place among the variables of an expression of its file."""
         own = (self.declaration.section, self.declaration.name)
         return own if self.declaration.is_single else (*own, self.key)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instance(Repetition[Declaration]):
+    """One resource to be."""
 
     @property
     def lifecycle(self) -> type[Lifecycle[Any, Any]]:
@@ -47,18 +59,46 @@ class Instance:
         return ("id", "urn", *self.lifecycle.property_names())
 
 
+_Made = TypeVar("_Made", bound=Repetition[Any])
+
+
 @dataclass(slots=True)
-class Group:
+class Group(Generic[_Made]):
     """The instances of a declaration by key.
 
     `absent` are the keys whose `when` is false. `open` says that the keys are not known yet.
     """
 
-    declaration: Declaration
-    instances: dict[str, Instance] = field(default_factory=dict)
+    declaration: Repeatable
+    instances: dict[str, _Made] = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
     open: bool = False
 
 
-Groups = Mapping[str, Mapping[str, Group]]
+Groups = Mapping[str, Mapping[str, Group[Instance]]]
 """By section and name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModuleInstance(Repetition[Inclusion]):
+    """A module with its inputs given. What is in it is there once it has been expanded."""
+
+    groups: dict[str, dict[str, Group[Instance]]] = field(default_factory=dict)
+    modules: "dict[str, Group[ModuleInstance]]" = field(default_factory=dict)
+
+    @property
+    def is_expanded(self) -> bool:
+        return bool(self.groups)
+
+    def resources(self) -> Iterator[Instance]:
+        """All that are in it, and in the modules that it includes."""
+        for of_section in self.groups.values():
+            for group in of_section.values():
+                yield from group.instances.values()
+        for inner in self.modules.values():
+            for each in inner.instances.values():
+                yield from each.resources()
+
+
+Modules = Mapping[str, Group[ModuleInstance]]
+"""By name."""

@@ -7,9 +7,10 @@ from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import Node, scalars
+from gpuform.stacks.topology.declarations import MODULES
 from gpuform.stacks.topology.scope import Scope, template_of
 
-_LATE = frozenset({*SECTIONS, "stack_references"})
+_LATE = frozenset({*SECTIONS, MODULES, "stack_references"})
 
 
 def known(node: Node, what: str, scope: Scope, problems: Diagnostics, *, planning: bool) -> Any:

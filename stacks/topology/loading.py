@@ -1,25 +1,25 @@
 """From topology files to declarations: what a file may say where, and defaults."""
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpuform.providers.catalog import lifecycle_class, platforms_with
 from gpuform.schemas.checking import ABOUT_KEYS, check
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.topology import NAME, SECTIONS, ConfigInputs, OptionsInputs
+from gpuform.schemas.reasons import nearest
+from gpuform.schemas.topology import SECTIONS, ModuleInputs, OptionsInputs
 from gpuform.schemas.values import UNKNOWN
+from gpuform.stacks.document.checked import tell
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
-from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, find, plain, scalars
-from gpuform.stacks.document.paths import steps_of
+from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, plain
 from gpuform.stacks.document.shapes import entries, is_null
 from gpuform.stacks.expressions.template import has_expression
-from gpuform.stacks.topology.declarations import ConfigVariable, Declaration, Topology
-from gpuform.stacks.topology.files import read_all
+from gpuform.stacks.topology.config_section import Names, variable_of
+from gpuform.stacks.topology.declarations import MODULES, Declaration, Inclusion, Topology
+from gpuform.stacks.topology.files import File, Way, included, included_file, read_all
 from gpuform.stacks.topology.properties import properties_of
 from gpuform.stacks.topology.sections import check_keys, has_kind, is_section
 
-_NAME = re.compile(NAME)
 _WITHOUT_DEFAULT = ("platform", "for_each", "when")
 
 Defaults = Mapping[tuple[str, str], Mapping[str, Entry]]
@@ -28,21 +28,48 @@ Defaults = Mapping[tuple[str, str], Mapping[str, Entry]]
 
 def load(path: Path, problems: Diagnostics) -> Topology:
     """The topology of a file and of all that it includes; what is wrong goes to `problems`."""
-    loader = _Loader(problems)
-    roots = read_all(path, problems)
-    defaults = {key: found for root in roots for key, found in loader.defaults(root)}
-    for root in roots:
-        check_keys(root, problems)
-        loader.add(root, defaults)
+    return _loaded(read_all(path, problems), problems)
+
+
+def load_module(path: Path, way: Way, problems: Diagnostics) -> Topology:
+    """The same of a module, which has inputs, if only none; `way` leads to it."""
+    topology = _loaded(read_all(path, problems, way), problems)
+    if topology.inputs is None:
+        topology.inputs = {}
+    return topology
+
+
+def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
+    """Inputs that the module does not have, or that it needs and is not given."""
+    inputs = module.topology.inputs or {}
+    for name, entry in module.given.items():
+        if name not in inputs:
+            near = nearest(name, tuple(inputs))
+            known = f"there is {', '.join(inputs)}" if inputs else "it has none"
+            hint = f"did you mean {near}?" if near else known
+            problems.add(entry.place, "input", f"{module.address} has no input {name}", hint)
+    for name, variable in inputs.items():
+        if name not in module.given and "default" not in variable.said:
+            message = f"{module.address}: the input {name} is not given"
+            declared = f"it is declared at {variable.place.own}"
+            hint = f"add it: with: {{{name}: ...}}; {declared}"
+            problems.add(module.place, "input", message, hint)
+
+
+def _loaded(files: list[File], problems: Diagnostics) -> Topology:
+    loader = _Loader(problems, is_module=any("inputs" in file.root.entries for file in files))
+    defaults = {key: found for file in files for key, found in loader.defaults(file.root)}
+    for file in files:
+        check_keys(file.root, problems)
+        loader.add(file, defaults)
     return loader.topology
 
 
 class _Loader:
-    def __init__(self, problems: Diagnostics) -> None:
+    def __init__(self, problems: Diagnostics, *, is_module: bool) -> None:
         self.problems = problems
-        self.topology = Topology()
-        self.first: dict[tuple[str, str], Place] = {}
-        """Where each name of each top-level key was first declared."""
+        self.topology = Topology(inputs={} if is_module else None)
+        self.names = Names(problems)
 
     def defaults(self, root: MappingNode) -> Iterator[tuple[tuple[str, str], Mapping[str, Entry]]]:
         sections = entries(root.get("defaults"), "defaults", self.problems)
@@ -52,7 +79,7 @@ class _Loader:
             shown = f"defaults.{section}"
             for platform, entry in entries(of_section.node, shown, self.problems).items():
                 known = has_kind(platform, section, entry.place, self.problems)
-                if known and self.is_new(f"{shown}.{platform}", "", entry.place):
+                if known and self.names.is_new(f"{shown}.{platform}", "", entry.place):
                     yield (section, platform), self.usual(section, platform, entry)
 
     def usual(self, section: str, platform: str, entry: Entry) -> Mapping[str, Entry]:
@@ -78,54 +105,67 @@ class _Loader:
                 message = f"{address}.{problem.path}: {reason}"
                 self.problems.add_once(place, "unknown-key", reason, message)
 
-    def add(self, root: MappingNode, defaults: Defaults) -> None:
+    def add(self, file: File, defaults: Defaults) -> None:
         """Takes over what a file declares."""
-        topology = self.topology
-        for name, entry in self.named(root, "config"):
-            topology.config[name] = self.variable(name, entry)
-        topology.stack_references.update(self.named(root, "stack_references"))
-        topology.outputs.update(self.named(root, "outputs"))
+        topology, root = self.topology, file.root
+        if topology.inputs is not None:
+            self.refuse_outside(root)
+            for name, entry in self.names.of(root, "inputs"):
+                topology.inputs[name] = variable_of("inputs", name, entry, self.problems)
+        for name, entry in self.names.of(root, "config"):
+            topology.config[name] = variable_of("config", name, entry, self.problems)
+        for inclusion in self.inclusions(file):
+            topology.modules[inclusion.name] = inclusion
+        topology.stack_references.update(self.names.of(root, "stack_references"))
+        topology.outputs.update(self.names.of(root, "outputs"))
         for section in SECTIONS:
-            for name, entry in self.named(root, section):
+            for name, entry in self.names.of(root, section):
                 declaration = self.declaration(section, name, entry, defaults)
                 if declaration is not None:
                     topology.declarations[section][name] = declaration
 
-    def named(self, root: MappingNode, key: str) -> Iterator[tuple[str, Entry]]:
-        """The entries of a top-level key whose names are good, and new."""
-        for name, entry in entries(root.get(key), key, self.problems).items():
-            if not _NAME.fullmatch(name):
-                message = f"{name!r} is not a name: use letters, digits, hyphens, underscores, dots"
-                self.problems.add(entry.place, "name", message)
-            elif self.is_new(key, name, entry.place):
-                yield name, entry
+    def refuse_outside(self, root: MappingNode) -> None:
+        """What a module cannot have."""
+        for key in root.entries.keys() & {"config", "stack_references"}:
+            message = f"{key} is the topology's alone: this file is a module, it has inputs"
+            hint = "declare an input, and give it the value in `with` where the module is included"
+            self.problems.add(root.entries[key].place, "module", message, hint)
 
-    def is_new(self, key: str, name: str, place: Place) -> bool:
-        first = self.first.setdefault((key, name), place)
-        if first == place:
-            return True
-        shown = f"{key}.{name}" if name else key
-        message = f"{shown} is there twice: first at {first}"
-        self.problems.add(place, "duplicate", message, "rename or remove one of them")
-        return False
+    def inclusions(self, file: File) -> Iterator[Inclusion]:
+        """The modules that a file includes, each with what its own file declares."""
+        for node in included(file.root, Diagnostics()):
+            if isinstance(node, MappingNode):
+                found = self.inclusion(node, file)
+                if found is not None:
+                    yield found
 
-    def variable(self, name: str, entry: Entry) -> ConfigVariable:
-        address = f"config.{name}"
-        if isinstance(entry.node, ScalarNode):
-            example = f"write {name}: {{default: {entry.node.text}}}"
-            self.problems.add(entry.node.place, "shape", f"{address} must be an object", example)
-            return ConfigVariable(name, entry.place, {})
-        for scalar in scalars(entry.node):
-            if isinstance(scalar.value, str) and has_expression(scalar.value):
-                self.problems.add(scalar.place, "expression", "config holds no expressions")
-        entries(entry.node, address, self.problems)
-        values = plain(entry.node)
-        said, problems = check(ConfigInputs, values if isinstance(values, dict) else {})
-        for problem in problems:
-            place = find(entry.node, steps_of(problem.path)).place
-            self.problems.add(place, "value", f"{address}.{problem.path}: {problem.reason}")
-        # Nothing is told of the value of a variable that cannot be understood.
-        return ConfigVariable(name, entry.place, {"secret": True} if problems else said)
+    def inclusion(self, node: MappingNode, file: File) -> Inclusion | None:
+        name = node.get("name")
+        said = {
+            key: UNKNOWN if key == "with" else plain(entry.node)
+            for key, entry in node.entries.items()
+        }
+        problems = check(ModuleInputs, said)[1]
+        tell(problems, node, "include", self.problems)
+        path = included_file(node.get("file"), file, self.problems) if "file" in said else None
+        if not isinstance(name, ScalarNode) or not isinstance(name.value, str) or problems:
+            return None
+        if path is None or not self.names.is_good(MODULES, name.text, name.place):
+            return None
+        way = Way(file.way.files, (node.place._replace(included=()), *file.way.places))
+        given = entries(node.get("with"), f"modules.{name.text}.with", self.problems)
+        found = Inclusion(
+            section=MODULES,
+            name=name.text,
+            place=node.place,
+            for_each=node.get("for_each"),
+            when=node.get("when"),
+            file=path,
+            given={key: each for key, each in given.items() if not is_null(each.node)},
+            topology=load_module(path, way, self.problems),
+        )
+        check_inputs(found, self.problems)
+        return found
 
     def declaration(
         self, section: str, name: str, entry: Entry, defaults: Defaults
@@ -146,7 +186,12 @@ class _Loader:
             **properties_of(own, section, platform, self.problems),
         }
         return Declaration(
-            *(section, name, entry.place, platform, properties, options),
+            section=section,
+            name=name,
+            place=entry.place,
+            platform=platform,
+            properties=properties,
+            options=options,
             for_each=_node(own, "for_each"),
             when=_node(own, "when"),
         )

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.topology.instances import Groups, Instance
+from gpuform.stacks.topology.declarations import ConfigVariable
+from gpuform.stacks.topology.instances import Groups, Instance, ModuleInstance, Modules
 
 
 class Source(Protocol):
@@ -13,6 +14,12 @@ class Source(Protocol):
 
     def config(self, name: str) -> Any:
         """The value of a declared configuration variable."""
+
+    def input(self, name: str) -> Any:
+        """The value of an input of a module that no file includes."""
+
+    def secret(self, value: Any) -> Any:
+        """The value as a secret one."""
 
     def property(self, instance: Instance, name: str) -> Any:
         """A property of a resource."""
@@ -33,16 +40,25 @@ class Source(Protocol):
         """What `make` makes of the values once all are known, or what stands for it."""
 
 
-def _no_groups() -> Groups:
+def no_groups() -> Groups:
+    """Those of a file before anything is expanded."""
     return {section: {} for section in SECTIONS}
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What there is. `each` is what it means in the instance at hand, None outside of one."""
+    """What there is. `each` is what it means in the instance at hand, None outside of one.
+
+    `module` is the one whose file is looked at; `inputs` are None outside of modules. `passed`
+    keeps what has gone in and out of modules, each value once for each source.
+    """
 
     source: Source
     config: Sequence[str] = ()
+    inputs: Mapping[str, ConfigVariable] | None = None
     stack_references: Sequence[str] = ()
-    groups: Groups = field(default_factory=_no_groups)
+    groups: Groups = field(default_factory=no_groups)
+    modules: Modules = field(default_factory=dict)
+    module: ModuleInstance | None = None
     each: Mapping[str, Any] | None = None
+    passed: dict[tuple[Any, ...], Any] = field(default_factory=dict)

@@ -23,6 +23,14 @@ def own_topology(folder: Path) -> Path:
     return Path(found.name) if found.parent == folder else found
 
 
+def project_folder(file: Path) -> Path:
+    """The folder of a topology's project, which has its gates and prices; else its own."""
+    try:
+        return find_project(file.parent).directory
+    except ProjectError:
+        return file.parent
+
+
 def surroundings_of(file: Path, stack: str | None) -> Surroundings:
     """Those of a file's project and stack, as far as files tell them.
 

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
-from gpuform.stacks.expressions.errors import ExpressionError
-from gpuform.stacks.topology.instances import Instance
+from gpuform.stacks.document.nodes import Entry, MappingNode, Node, SequenceNode
 from gpuform.stacks.topology.known import known
-from gpuform.stacks.topology.scope import Scope, template_of
+from gpuform.stacks.topology.scope import Scope
 
 LISTS = ("depends_on", "replace_with")
 """Options that name any number of resources."""
@@ -37,7 +35,7 @@ def check_options(
             known(node, f"{address}.{key}", scope, problems, planning=planning)
         found[key] = scope.value(entry.node, problems)
         for node in _parents(key, entry):
-            if resources_of(node, scope) is not None:
+            if scope.named(node) is not None:
                 _check_named("parent", node, scope, problems)
     return found
 
@@ -47,7 +45,7 @@ def _check_named(key: str, node: Node, scope: Scope, problems: Diagnostics) -> N
     scope.value(node, problems)
     if len(problems) > before:
         return
-    named = resources_of(node, scope)
+    named = scope.named(node)
     if named is None or (key not in LISTS and len(named) != 1):
         wanted = "resources" if key in LISTS else "one resource"
         hint = 'write "{{ clusters.NAME }}"'
@@ -71,19 +69,6 @@ def _parents(key: str, entry: Entry) -> Iterator[Node]:
         parent = alias.get("parent") if isinstance(alias, MappingNode) else None
         if parent is not None:
             yield parent
-
-
-def resources_of(node: Node, scope: Scope) -> list[Instance] | None:
-    """The resources that a value is, and nothing else; None when it is another value."""
-    template = template_of(node, Diagnostics()) if isinstance(node, ScalarNode) else None
-    if template is None or template.reference is None:
-        return None
-    try:
-        if scope.references.names_only_resources(template.reference):
-            return scope.references.resources(template.reference)
-    except ExpressionError:
-        return []  # told when the value is evaluated
-    return None
 
 
 def items(entry: Entry | None) -> Iterator[Node]:

@@ -1,17 +1,25 @@
 """From a topology file to the resources that it declares, in their order, all of it checked."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.document.diagnostics import Diagnostics, Place
 from gpuform.stacks.document.nodes import Entry
-from gpuform.stacks.topology.checking import Checked, check_all
-from gpuform.stacks.topology.configuration import StackConfig, Stacked, configured
-from gpuform.stacks.topology.declarations import Topology
+from gpuform.stacks.topology.checking import Checked, check_all, check_given
+from gpuform.stacks.topology.configuration import (
+    EMULATOR_DEFAULT,
+    StackConfig,
+    Stacked,
+    configured,
+)
+from gpuform.stacks.topology.declarations import MODULES, ConfigVariable, Repeatable, Topology
 from gpuform.stacks.topology.expanding import expand
+from gpuform.stacks.topology.files import shown
+from gpuform.stacks.topology.instances import Group, ModuleInstance
 from gpuform.stacks.topology.known import known
 from gpuform.stacks.topology.loading import load
 from gpuform.stacks.topology.names import Names
@@ -20,50 +28,95 @@ from gpuform.stacks.topology.rules import check_rules
 from gpuform.stacks.topology.scope import Scope
 from gpuform.stacks.topology.sources import Checking
 
+NOTHING: Final[Mapping[str, Stacked]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a topology is planned with.
 
     `program` are the names of the `project` and `stack`. Without `lookup`, which asks a platform,
-    it is only checked: then nothing needs to have a value yet.
+    it is only checked: then nothing needs to have a value yet. `emulated` says of platforms whether
+    all of them are emulated.
     """
 
     config: StackConfig
     program: Mapping[str, str]
     lookup: Callable[[str, str], Any] | None = None
+    emulated: Callable[[Iterable[str]], bool] = lambda _platforms: False
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A topology that can be registered; `config` has the values of its variables."""
+    """A topology that can be registered; `config` has the values of its variables.
+
+    `modules` are those that it includes, each after the one that it is in.
+    """
 
     topology: Topology
     names: Names
     config: Mapping[str, Stacked]
+    modules: list[ModuleInstance]
     resources: list[Checked]
+
+    def open_groups(self) -> list[str]:
+        """The addresses of entries and modules whose instances are not known yet."""
+        return [
+            group.declaration.address
+            for scope in Scope(self.names).every()
+            for group in scope.groups_here()
+            if group.open
+        ]
+
+    def group(self, declared: Repeatable) -> Group[Any]:
+        """The instances of an entry or module of the topology's own files."""
+        if declared.section == MODULES:
+            return self.names.modules[declared.name]
+        return self.names.groups[declared.section][declared.name]
 
 
 def plan(path: Path, surroundings: Surroundings, problems: Diagnostics) -> Planned:
     """Checks a topology file with all that it includes; what is wrong goes to `problems`."""
     topology = load(path, problems)
-    config = configured(topology.config.values(), surroundings.config, problems)
+    if topology.inputs is not None and surroundings.lookup is not None:
+        message = f"{path.name} is a module: it has inputs"
+        hint = "include it, with the values of its inputs; a topology of its own has config"
+        problems.add(_first(topology.inputs, path), "module", message, hint)
+    return plan_topology(topology, surroundings, problems)
+
+
+def plan_topology(
+    topology: Topology,
+    surroundings: Surroundings,
+    problems: Diagnostics,
+    given: Mapping[str, Stacked] = NOTHING,
+) -> Planned:
+    """The same of a topology that is loaded; `given` are the values of its own inputs."""
+    emulated = surroundings.emulated(topology.platforms())
+    config = configured(topology.config.values(), surroundings.config, problems, emulated=emulated)
     planning = surroundings.lookup is not None
     if planning and not problems:
         _refuse_unset(topology, config, problems)
         planning = not problems  # else what is not known would be told twice
-    source = Checking(config, surroundings.program, surroundings.lookup)
-    names = Names(source, tuple(topology.config), tuple(topology.stack_references))
-    names = replace(names, groups=expand(topology, names, problems, planning=planning))
+    source = Checking(config, surroundings.program, surroundings.lookup, given)
+    names = Names(source, tuple(topology.config), topology.inputs, tuple(topology.stack_references))
+    names = expand(topology, names, problems, planning=planning)
     scope = Scope(names)
-    checked = check_all(names.groups, scope, problems, planning=planning)
+    check_given(scope, problems)
+    checked = check_all(scope, problems, planning=planning)
     for name, entry in topology.stack_references.items():
         _check_stack(name, entry, scope, problems, planning=planning)
     for entry in topology.outputs.values():
         scope.value(entry.node, problems)
     resources = in_order(checked, problems)
     check_rules(resources, problems)
-    return Planned(topology, names, config, resources)
+    modules = [module for each in scope.every() for module in each.modules_here()]
+    return Planned(topology, names, config, modules, resources)
+
+
+def _first(inputs: Mapping[str, ConfigVariable], path: Path) -> Place:
+    """Where inputs are declared."""
+    return next((each.place for each in inputs.values()), Place(shown(path)))
 
 
 def _check_stack(
@@ -81,4 +134,7 @@ def _refuse_unset(topology: Topology, config: Mapping[str, Stacked], problems: D
         if name not in config:
             secret = " --secret" if variable.secret else ""
             hint = f"set it: gpuform config set{secret} {name} VALUE"
-            problems.add(variable.place, "config", f"config.{name} has no value", hint)
+            message = f"config.{name} has no value"
+            if EMULATOR_DEFAULT in variable.said:
+                message += " here: its emulator_default does not reach a real platform"
+            problems.add(variable.place, "config", message, hint)

@@ -11,10 +11,12 @@ from gpuform.providers.resource import PlatformResource
 from gpuform.schemas.values import contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node
+from gpuform.stacks.engine.urn import MODULE_TYPE
 from gpuform.stacks.topology.checking import Checked
+from gpuform.stacks.topology.declaring import declared_at
 from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.instances import Instance
-from gpuform.stacks.topology.options import LISTS, SINGLE, items, resources_of
+from gpuform.stacks.topology.instances import Instance, ModuleInstance
+from gpuform.stacks.topology.options import LISTS, SINGLE, items
 from gpuform.stacks.topology.planning import Planned
 from gpuform.stacks.topology.scope import Scope
 
@@ -22,17 +24,26 @@ from gpuform.stacks.topology.scope import Scope
 class Program:
     """The source of values in a running program, and what it has registered so far."""
 
-    def __init__(self, planned: Planned) -> None:
-        self._checking = planned.names.source
+    def __init__(self, planned: Planned, given: Mapping[str, Any]) -> None:
+        self._checking, self._given = planned.names.source, given
         self._config = planned.config
         self._references = planned.topology.stack_references
         self.resources: dict[Instance, PlatformResource] = {}
+        self.modules: dict[ModuleInstance, pulumi.ComponentResource] = {}
         self.stacks: dict[str, pulumi.StackReference] = {}
 
     def config(self, name: str) -> Any:
         """A secret as Pulumi's secret output."""
         found = self._config[name]
         return pulumi.Output.secret(found.value) if found.secret else found.value
+
+    def input(self, name: str) -> Any:
+        """What the program gives."""
+        return self._given[name]
+
+    def secret(self, value: Any) -> Any:
+        """Pulumi's secret output."""
+        return pulumi.Output.secret(value)
 
     def property(self, instance: Instance, name: str) -> Any:
         """Pulumi's output of the resource."""
@@ -75,35 +86,63 @@ class Program:
 
 
 def register(planned: Planned) -> None:
-    """Registers stack references, resources in their order, and outputs."""
-    program = Program(planned)
-    scope = Scope(replace(planned.names, source=program))
+    """Registers stack references, modules and resources in their order, and outputs."""
+    program = Program(planned, {})
+    scope = Scope(replace(planned.names, source=program, passed={}))
     for name, entry in planned.topology.stack_references.items():
         stack_name = _value(scope, entry.node)
         program.stacks[name] = pulumi.StackReference(name, stack_name=stack_name)
-    for resource in planned.resources:
-        program.resources[resource.instance] = _registered(resource, scope, program)
+    register_all(planned, scope, program)
     for name, entry in planned.topology.outputs.items():
         pulumi.export(name, _value(scope, entry.node))
 
 
-def _registered(resource: Checked, outer: Scope, program: Program) -> PlatformResource:
+def register_all(planned: Planned, scope: Scope, program: Program) -> None:
+    """Registers modules, each with its outputs, and resources.
+
+    A module whose component the program has made already is not made again.
+    """
+    for module in planned.modules:
+        if module not in program.modules:
+            parent = program.modules[module.module] if module.module else None
+            component = pulumi.ComponentResource(
+                MODULE_TYPE, module.name, None, pulumi.ResourceOptions(parent=parent)
+            )
+            program.modules[module] = component
+    for resource in planned.resources:
+        program.resources[resource.instance] = _registered(resource, scope, program)
+    for module, component in program.modules.items():
+        component.register_outputs(outputs_of(module, scope))
+
+
+def outputs_of(module: ModuleInstance, scope: Scope) -> dict[str, Any]:
+    """What a module gives out; `scope` is the topology's."""
+    inside = scope.of(module)
+    outputs = module.declaration.topology.outputs
+    return {name: _value(inside, entry.node) for name, entry in outputs.items()}
+
+
+def _registered(resource: Checked, topology: Scope, program: Program) -> PlatformResource:
     instance = resource.instance
+    outer = topology.of(instance.module)
     declaration = instance.declaration
     kind = resource_class(declaration.platform, declaration.kind)
     problems = Diagnostics()
     scope = outer.within(instance, problems)
     _raise(problems)
     options = _options(declaration.options, scope, program)
+    if instance.module:
+        options.setdefault("parent", program.modules[instance.module])
     existing = options.pop("id", None)
     opts = pulumi.ResourceOptions(**options)
+    place = declaration.place
     if existing is not None:
-        return kind.get(instance.name, existing, opts)
+        return declared_at(place, lambda: kind.get(instance.name, existing, opts))
     values = {
         name: _value(scope, resource.properties[name].node) if contains_unknown(value) else value
         for name, value in resource.values.items()
     }
-    return kind(instance.name, opts, **values)
+    return declared_at(place, lambda: kind(instance.name, opts, **values))
 
 
 _RENAMED = {"import": "import_", "timeouts": "custom_timeouts"}
@@ -129,7 +168,7 @@ def _options(options: Mapping[str, Entry], scope: Scope, program: Program) -> di
 
 
 def _resources(entry: Entry, scope: Scope, program: Program) -> list[PlatformResource]:
-    named = [each for item in items(entry) for each in resources_of(item, scope) or ()]
+    named = [each for item in items(entry) for each in scope.named(item) or ()]
     return [program.resources[each] for each in named]
 
 
@@ -140,7 +179,7 @@ def _alias(node: Node, scope: Scope, program: Program) -> pulumi.Alias:
     if "type" in given:
         given["type_"] = given.pop("type")
     if "parent" in entries:
-        named = resources_of(entries["parent"].node, scope)
+        named = scope.named(entries["parent"].node)
         parent = program.resources[named[0]] if named else None
         given["parent"] = parent or _value(scope, entries["parent"].node)
     return pulumi.Alias(**given)

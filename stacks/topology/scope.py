@@ -1,6 +1,6 @@
 """Evaluates the values of a file, of which some are not known yet."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,15 +9,26 @@ from jinja2 import nodes
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
+from gpuform.stacks.document.finding import place_in
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars
 from gpuform.stacks.expressions.errors import ExpressionError
 from gpuform.stacks.expressions.needs import Need
 from gpuform.stacks.expressions.template import Template, has_expression, of_step, parse
+from gpuform.stacks.topology.configuration import why_not
+from gpuform.stacks.topology.declarations import MODULES
 from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.instances import Instance
-from gpuform.stacks.topology.names import Names
+from gpuform.stacks.topology.instances import (
+    Group,
+    Groups,
+    Instance,
+    ModuleInstance,
+    Modules,
+    Repetition,
+)
+from gpuform.stacks.topology.names import Names, no_groups
 from gpuform.stacks.topology.references import References
 
+_RUNNING = object()
 _FAILS = "the expression fails with the values that it gets"
 
 
@@ -29,45 +40,109 @@ class ResourceValue(dict[str, Any]):
         return self["id"]
 
 
+class CircleError(ExpressionError):
+    """What goes in or out of a module is made of itself."""
+
+
 class Scope:
-    """The values of expressions for one set of names."""
+    """The values of expressions for one set of names.
 
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.references = References(names, self._step)
+    `outer` is the scope of what a module is given, where the file is one that is included.
+    """
 
-    def within(self, instance: Instance, problems: Diagnostics) -> "Scope":
+    def __init__(self, names: Names, outer: "Scope | None" = None) -> None:
+        self.names, self.outer = names, outer
+        self.references = References(names, self)
+
+    def having(self, groups: Groups, modules: Modules) -> "Scope":
+        """The scope once it is known which instances there are."""
+        return Scope(replace(self.names, groups=groups, modules=modules), self.outer)
+
+    def within(self, instance: Repetition[Any], problems: Diagnostics) -> "Scope":
         """The scope of an instance, with its `each`."""
         if instance.declaration.is_single:
             return self
         value = instance.item
         if isinstance(value, ScalarNode | SequenceNode | MappingNode):
             value = self.value(value, problems)
-        return Scope(replace(self.names, each={"key": instance.key, "value": value}))
+        return Scope(replace(self.names, each={"key": instance.key, "value": value}), self.outer)
 
-    def value(self, node: Node, problems: Diagnostics) -> Any:
-        """The node's value; what is wrong goes to `problems`, and is UNKNOWN in the value."""
+    def inside(self, module: ModuleInstance, problems: Diagnostics) -> "Scope":
+        """The scope of the file of a module that this one's file includes."""
+        topology = module.declaration.topology
+        names = Names(
+            source=self.names.source,
+            inputs=topology.inputs,
+            groups=module.groups or no_groups(),
+            modules=module.modules,
+            module=module,
+            passed=self.names.passed,
+        )
+        return Scope(names, self.within(module, problems))
+
+    def of(self, module: ModuleInstance | None) -> "Scope":
+        """The scope of a module's file, from the topology's own."""
+        if module is None:
+            return self
+        return self.of(module.module).inside(module, Diagnostics())
+
+    def every(self) -> "Iterator[Scope]":
+        """This scope, and those of the modules that it includes, in the order of the files."""
+        yield self
+        for module in self.modules_here():
+            yield from self.inside(module, Diagnostics()).every()
+
+    def groups_here(self) -> Iterator[Group[Any]]:
+        """The entries of this file, and the modules that it includes."""
+        for of_section in self.names.groups.values():
+            yield from of_section.values()
+        yield from self.names.modules.values()
+
+    def resources_here(self) -> Iterator[Instance]:
+        """The resources of this file, without those of modules."""
+        for of_section in self.names.groups.values():
+            for group in of_section.values():
+                yield from group.instances.values()
+
+    def modules_here(self) -> Iterator[ModuleInstance]:
+        """The modules that this file includes."""
+        for group in self.names.modules.values():
+            yield from group.instances.values()
+
+    def value(self, node: Node, problems: Diagnostics | None) -> Any:
+        """The node's value; what is wrong goes to `problems`, and is UNKNOWN in the value.
+
+        Without `problems` it is told elsewhere; then only what is made of itself is raised.
+        """
         if isinstance(node, ScalarNode):
-            template = template_of(node, problems)
+            template = template_of(node, Diagnostics() if problems is None else problems)
             if template is None:
                 return UNKNOWN if has_template(node) else node.value
             try:
-                return self.evaluate(template, node.place)
+                return self.evaluate(template, node.place, node.text)
             except ExpressionError as error:
-                problems.add(node.place, "expression", str(error), error.hint)
+                if problems is not None:
+                    place = place_in(node.place, error.where)
+                    problems.add(place, "expression", str(error), error.hint)
+                elif isinstance(error, CircleError):
+                    raise
                 return UNKNOWN
         if isinstance(node, SequenceNode):
             return [self.value(item, problems) for item in node.items]
         return {key: self.value(entry.node, problems) for key, entry in node.entries.items()}
 
-    def evaluate(self, template: Template, place: Place) -> Any:
+    def evaluate(self, template: Template, place: Place, text: str = "") -> Any:
         """The value of the template at a place, or what stands for it until it is known.
 
         Raises ExpressionError; a failure once the values are known is a TopologyError.
         """
         leaves: dict[tuple[str, ...], Any] = {}
         for need in template.needs:
-            leaves.update(self.references.leaves(need, alone=need is template.reference))
+            try:
+                leaves.update(self.references.leaves(need, alone=need is template.reference))
+            except ExpressionError as error:
+                error.where = error.where or need.found_in(text)
+                raise
         pending = [path for path, leaf in leaves.items() if self.names.source.is_pending(leaf)]
         if not pending:
             return template.evaluate(variables_of(leaves))
@@ -95,7 +170,18 @@ class Scope:
                     continue  # told when the value is evaluated
         return list(found)
 
-    def _step(self, need: Need, at: int) -> str | None:
+    def named(self, node: Node) -> list[Instance] | None:
+        """The resources that a value is, and nothing else; None when it is another value."""
+        template = template_of(node, Diagnostics()) if isinstance(node, ScalarNode) else None
+        if template is None or template.reference is None:
+            return None
+        try:
+            return self.references.named(template.reference)
+        except ExpressionError:
+            return []  # told when the value is evaluated
+
+    def step(self, need: Need, at: int) -> str | None:
+        """A step of a reference as text; None when it is not there, or not known yet."""
         if at >= len(need.steps):
             return None
         step: Any = need.steps[at]
@@ -104,6 +190,104 @@ class Scope:
             if self.names.source.is_pending(step):
                 return None
         return str(step)
+
+    def input(self, name: str) -> Any:
+        """What the module is given, or the input's default."""
+        if self.names.module is None or self.outer is None or self.names.inputs is None:
+            return self.names.source.input(name)
+        return self._passed(("input", self.names.module, name), f"inputs.{name}", self._given)
+
+    def output(self, module: ModuleInstance, name: str) -> Any:
+        """What a module gives out; UNKNOWN before it has been expanded."""
+        if not module.is_expanded:
+            return UNKNOWN
+        node = module.declaration.topology.outputs[name].node
+        return self._passed(
+            ("output", module, name),
+            f"{module.address}.{name}",
+            lambda _: self.inside(module, Diagnostics()).value(node, None),
+        )
+
+    def resources_given(self, name: str) -> list[Instance]:
+        """The resources that an input is made of."""
+        given, outer = self._written(name), self.outer
+        if given is None or outer is None:
+            return []
+        key = ("resources", self.names.module, name)
+        return self._passed(key, "", lambda _: outer.resources(given)) or []
+
+    def resources_out(self, module: ModuleInstance, name: str) -> list[Instance]:
+        """The resources that an output is made of."""
+        node, inside = module.declaration.topology.outputs[name].node, self.inside
+        key = ("resources out", module, name)
+        return self._passed(key, "", lambda _: inside(module, Diagnostics()).resources(node)) or []
+
+    def named_given(self, name: str) -> list[Instance] | None:
+        """The resources that an input is, and nothing else."""
+        given = self._written(name)
+        return self.outer.named(given) if given is not None and self.outer else None
+
+    def named_out(self, module: ModuleInstance, name: str) -> list[Instance] | None:
+        """The resources that an output is, and nothing else."""
+        node = module.declaration.topology.outputs[name].node
+        return self.inside(module, Diagnostics()).named(node)
+
+    def _written(self, name: str) -> Node | None:
+        """What is written where an input is given."""
+        module = self.names.module
+        entry = module.declaration.given.get(name) if module else None
+        return entry.node if entry else None
+
+    def _given(self, key: tuple[Any, ...]) -> Any:
+        """The value of an input, checked once it is known."""
+        _, module, name = key
+        source, variable = self.names.source, module.declaration.topology.inputs[name]
+        entry = module.declaration.given.get(name)
+        if entry is None or self.outer is None:
+            value = variable.said.get("default", UNKNOWN)
+            return source.secret(value) if variable.secret else value
+        value = self.outer.value(entry.node, None)
+
+        def checked(values: Sequence[Any]) -> Any:
+            why = why_not(variable, values[0])
+            if why:
+                about = f"{module.address}.with.{name}: {why}"
+                raise TopologyError([Diagnostic(entry.node.place, "input", about)])
+            return values[0]
+
+        if source.is_pending(value):
+            value = source.join([value], checked)
+        elif why_not(variable, value):
+            return UNKNOWN  # told where it is given
+        return source.secret(value) if variable.secret else value
+
+    def _passed(
+        self, key: tuple[Any, ...], shown: str, make: Callable[[tuple[Any, ...]], Any]
+    ) -> Any:
+        """What goes in or out of a module, made once. What is made of itself is an error."""
+        passed = self.names.passed
+        if key not in passed:
+            passed[key] = _RUNNING
+            try:
+                passed[key] = make(key)
+            finally:
+                if passed[key] is _RUNNING:
+                    del passed[key]
+        elif passed[key] is _RUNNING:
+            if not shown:
+                return None
+            hint = "take out one of the references between these modules"
+            raise CircleError(f"{shown} is made of itself", hint)
+        return passed[key]
+
+
+def named_modules(node: Node) -> Iterator[str]:
+    """The modules that the node's expressions name."""
+    for scalar in scalars(node):
+        template = template_of(scalar, Diagnostics())
+        for need in template.needs if template else ():
+            if need.root == MODULES and need.steps and isinstance(need.steps[0], str):
+                yield need.steps[0]
 
 
 def has_template(node: ScalarNode) -> bool:
@@ -118,7 +302,8 @@ def template_of(node: ScalarNode, problems: Diagnostics) -> Template | None:
     try:
         return parse(node.text)
     except ExpressionError as error:
-        problems.add(node.place, "expression", str(error), error.hint)
+        place = place_in(node.place, error.where)
+        problems.add(place, "expression", str(error), error.hint)
         return None
 
 

@@ -1,7 +1,7 @@
 """Where the values of expressions come from while a topology is checked."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpuform.schemas.values import UNKNOWN, contains_unknown
@@ -19,11 +19,22 @@ class Checking:
     values: Mapping[str, Stacked]
     program: Mapping[str, str]
     lookups: Callable[[str, str], Any] | None = None
+    given: Mapping[str, Stacked] = field(default_factory=dict)
+    """The inputs of a module that no file includes."""
 
     def config(self, name: str) -> Any:
         """UNKNOWN when secret, or not set."""
         found = self.values.get(name)
         return UNKNOWN if found is None or found.secret else found.value
+
+    def input(self, name: str) -> Any:
+        """UNKNOWN when secret, or not given."""
+        found = self.given.get(name)
+        return UNKNOWN if found is None or found.secret else found.value
+
+    def secret(self, _value: Any) -> Any:
+        """UNKNOWN."""
+        return UNKNOWN
 
     def property(self, _instance: Instance, _name: str) -> Any:
         """Never known."""
