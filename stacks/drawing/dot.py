@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
+from gpuform.schemas.visible import visible
 from gpuform.stacks.drawing.arranging import Drawing, Item
 from gpuform.stacks.drawing.labels import COLORS, FILLS, count_of, lines_of, style_of
-from gpuform.stacks.review.visible import visible
 
 _HEAD: Final = """\
   graph [rankdir=LR, compound=true, labeljust=l, style=rounded, fontname="Helvetica"]

@@ -1,12 +1,12 @@
 """What stands in a shape, the same in every format: symbol, name, type and facts; and colours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpuform.schemas.plan import PlanAction
+from gpuform.schemas.visible import shortened, visible
 from gpuform.stacks.drawing.arranging import Arrow, Item
-from gpuform.stacks.review.names import STYLES, SYMBOLS
-from gpuform.stacks.review.visible import shortened, visible
+from gpuform.stacks.review.names import STYLES, SYMBOLS, counted
 
 PLATFORMS: Final = {
     "together": "Together AI",
@@ -14,8 +14,10 @@ PLATFORMS: Final = {
     "tensorone": "TensorOne",
     "aios": "AIOS",
     "lens": "Lens",
+    "modules": "Modules",
 }
 _LONGEST: Final = 40
+_BETWEEN: Final = " \N{MIDDLE DOT} "
 NO_NAME: Final = "(no name)"
 
 COLORS: Final = {"add": "#116329", "change": "#7d4e00", "replace": "#a40e26", "remove": "#a40e26"}
@@ -30,7 +32,7 @@ def style_of(item: Item) -> str:
 
 
 def lines_of(item: Item) -> list[str]:
-    """One to three short lines, in which nothing is hidden."""
+    """A few short lines, in which nothing is hidden and no fact is cut."""
     return [shortened(visible(line), _LONGEST) for line in _lines(item) if line]
 
 
@@ -62,13 +64,26 @@ def _lines(item: Item) -> Iterator[str]:
     if len(item.things) == 1:
         yield f"{symbol}{first.name or NO_NAME}"
         yield first.type
-        yield " \N{MIDDLE DOT} ".join(first.facts)
+        yield from _wrapped(first.facts)
         return
     yield f"{symbol}{len(item.things):,} \N{MULTIPLICATION SIGN} {first.type}"
     yield f"{_short(first.name)} ... {_short(last.name)}"
     gpus = sum(thing.gpus for thing in item.things)
     if gpus:
-        yield f"{gpus:+,} GPUs" if first.action else f"{gpus:,} GPUs"
+        sign = "+" if first.action and gpus > 0 else ""
+        yield f"{sign}{counted(gpus, 'GPU')}"
+
+
+def _wrapped(facts: Sequence[str]) -> Iterator[str]:
+    """The facts side by side, on as many lines as they need."""
+    line = ""
+    for fact in facts:
+        longer = f"{line}{_BETWEEN}{fact}" if line else fact
+        if line and len(longer) > _LONGEST:
+            yield line
+            longer = fact
+        line = longer
+    yield line
 
 
 def _short(name: str) -> str:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from gpuform.schemas.visible import visible
 from gpuform.stacks.drawing.arranging import Drawing, Item
 from gpuform.stacks.drawing.labels import COLORS, FILLS, count_of, lines_of, style_of
-from gpuform.stacks.review.visible import visible
 
 MOST_ARROWS: Final = 500
 """Mermaid refuses more than that, and texts of more than LONGEST characters."""

@@ -4,10 +4,10 @@ from typing import Any, Final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from gpuform.schemas.visible import shortened, visible
 from gpuform.stacks.drawing.arranging import Drawing, Item
 from gpuform.stacks.drawing.labels import count_of, legend, lines_of, style_of
 from gpuform.stacks.drawing.layout import LINE, PAD, curve_of, lay_out
-from gpuform.stacks.review.visible import shortened, visible
 
 _LONGEST: Final = 200
 _MOST_NAMES: Final = 20

@@ -11,8 +11,8 @@ from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.plan import SECRET, Plan, PlanAction, ResourceChange
 from gpuform.stacks.engine.graph import needs
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_urn, name_of
-from gpuform.stacks.review.names import is_noise, short_type
+from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, is_noise, is_urn, name_of
+from gpuform.stacks.review.names import counted, short_type
 from gpuform.stacks.review.outputs_text import shown
 
 _PARTS: Final = ("GpuNode", "NodePool")
@@ -40,6 +40,8 @@ class Thing:
     @property
     def platform(self) -> str:
         """Whose it is, for the outermost boxes."""
+        if self.type == short_type(MODULE_TYPE):
+            return "modules"
         platform, separator, _ = self.type.partition(":")
         return platform if platform and separator and platform != "dynamic" else _OTHERS
 
@@ -87,7 +89,7 @@ def _is_hidden(type_: str) -> bool:
 def _of_entry(entry: ResourceState) -> Thing:
     type_, values = short_type(entry.type), _values(entry)
     summary = _summary(type_, values)
-    size = f"{summary.gpus:,} GPUs" if summary.gpus else ""
+    size = counted(summary.gpus, "GPU") if summary.gpus else ""
     unready = "not ready" if summary.ready is False else ""
     facts = (*_where(values), size, summary.state, unready, "protected" if entry.protect else "")
     return Thing(
@@ -107,8 +109,8 @@ def _of_change(change: ResourceChange, entry: ResourceState | None) -> Thing:
         return replace(_of_entry(entry), action=change.action)
     values = {each.path: each.after for each in change.changes if not each.secret}
     facts = [*_where({**(_values(entry) if entry else {}), **values})]
-    facts += [f"-{change.gpus_removed:,} GPUs"] if change.gpus_removed else []
-    facts += [f"+{change.gpus_added:,} GPUs"] if change.gpus_added else []
+    facts += [f"-{counted(change.gpus_removed, 'GPU')}"] if change.gpus_removed else []
+    facts += [f"+{counted(change.gpus_added, 'GPU')}"] if change.gpus_added else []
     return Thing(
         key=change.urn,
         type=short_type(change.type),

@@ -69,6 +69,17 @@ class PriceBook:
         }
         return expense.model_copy(update=found)
 
+    def prices_of(self, platform: str, gpu_type: str, region: str) -> Mapping[str, Price]:
+        """What an hour of one GPU costs, by how it is paid for; in a region, or in any."""
+        found: dict[str, Price] = {}
+        for key, prices in (self.prices or {}).items():
+            if key[:2] == (platform, gpu_type) and len(key) == 3:
+                by_region = {price.region: price for price in prices}
+                price = by_region.get(region) or by_region.get("")
+                if price is not None:
+                    found[key[2]] = price
+        return found
+
     def _missing(self, expense: Expense) -> str:
         kind = expense.gpu_type if expense.what == "gpus" else f"storage by the {expense.unit}"
         if expense.amount is None:

@@ -1,10 +1,12 @@
 """A plan with what each of its changes takes up, and with what the whole stack costs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gpuform.schemas.changes import Action
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.plan import Plan, PlanCost, ResourceChange
+from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, STACK_TYPE, is_provider, name_of
 from gpuform.stacks.pricing.book import PriceBook
@@ -66,10 +68,23 @@ def _course(step: Step, book: PriceBook) -> _Course:
     return _Course(
         name=name_of(step.urn),
         before=priced(footprint_now(old), book) if old else None,
-        after=priced(then or footprint_then(new, seen), book) if new else None,
+        after=priced(then or footprint_then(_with_defaults(new, step), seen), book)
+        if new
+        else None,
         was_there=old is not None,
         will_be_there=new is not None,
     )
+
+
+def _with_defaults(new: ResourceState, step: Step) -> ResourceState:
+    """With what the change gives to properties that are not declared, such as a start."""
+    given = {
+        each.path: each.after
+        for each in (step.change.changes if step.change else ())
+        if each.action is Action.UPDATE and each.path not in new.inputs
+        if not (each.unknown or each.secret)
+    }
+    return replace(new, inputs={**new.inputs, **given}) if given else new
 
 
 def _with_course(change: ResourceChange, course: _Course | None) -> ResourceChange:

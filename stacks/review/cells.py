@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
+from gpuform.schemas.visible import shortened, visible
 from gpuform.stacks.review.differences import differences, values_of
 from gpuform.stacks.review.rows import note_of
 from gpuform.stacks.review.value_text import multiline
-from gpuform.stacks.review.visible import shortened, visible
 
 _LONGEST_VALUE: Final = 4_000
 

@@ -1,8 +1,9 @@
 """One resource's property changes as lines: `num_gpus: 16 => 24`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from gpuform.schemas.plan import PlanAction, PropertyChange
+from gpuform.schemas.plan import OutputChange, PlanAction, PropertyChange
+from gpuform.stacks.review.facts import as_property
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.rows import Row, change_rows
 
@@ -19,6 +20,15 @@ def change_lines(
     bare = action is PlanAction.CREATE
     for row in change_rows(changes, type_):
         yield paint("" if bare else _STYLES[row.mark], _line(row, bare))
+
+
+def output_changes_lines(changes: Iterable[OutputChange], paint: Paint) -> Iterator[str]:
+    """`Outputs:` with those that change, each marked; nothing when none does."""
+    properties = tuple(map(as_property, changes))
+    if properties:
+        yield paint("bold", "Outputs:")
+        lines = change_lines(properties, PlanAction.UPDATE, "", paint)
+        yield from (f"  {line}" for line in lines)
 
 
 def _line(row: Row, bare: bool) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.plan import Plan, PlanCost, ResourceChange, StackCost
 from gpuform.schemas.prices import HOURS_OF_A_MONTH
+from gpuform.schemas.visible import visible
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.visible import visible
 
 UNKNOWN = "unknown"
 

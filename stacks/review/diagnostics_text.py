@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 
+from gpuform.schemas.visible import visible
 from gpuform.stacks.engine.events import Diagnostic
 from gpuform.stacks.engine.urn import STACK_TYPE, name_of, type_of
 from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.source_text import source_lines
 
 _STYLES = {"error": "error", "warning": "warning", "debug": "dim"}
 
@@ -23,7 +25,7 @@ def diagnostics_lines(diagnostics: Iterable[Diagnostic], *, paint: Paint = PLAIN
         return
     yield paint("bold", "Diagnostics:")
     for subject, found in groups.items():
-        yield f"  {subject}:"
+        yield f"  {visible(subject)}:"
         for diagnostic in found:
             yield from (f"    {line}" for line in _lines(diagnostic, paint))
 
@@ -40,3 +42,7 @@ def _lines(diagnostic: Diagnostic, paint: Paint) -> Iterator[str]:
     first, *rest = diagnostic.message.rstrip().split("\n")
     yield paint(_STYLES.get(severity, ""), prefix) + first
     yield from rest
+    if diagnostic.source is not None:
+        type_ = type_of(diagnostic.urn)
+        for line in source_lines(diagnostic.source, diagnostic.path, type_):
+            yield f"  {line}"

@@ -15,10 +15,10 @@ from gpuform.stacks.review.cost_text import cost_facts, plan_cost_text
 from gpuform.stacks.review.facts import Review, as_property, gates_counted, gpus_text, validity
 from gpuform.stacks.review.fitting import Item, Part, fit, length
 from gpuform.stacks.review.gates_text import gate_text
-from gpuform.stacks.review.names import short_type
+from gpuform.stacks.review.names import counted, short_type
 from gpuform.stacks.review.notices_text import notice_text
 from gpuform.stacks.review.reasons import causes
-from gpuform.stacks.review.summary_text import counts_text
+from gpuform.stacks.review.summary_text import counts_text, unchecked_line
 
 _SPARE: Final = 400
 """Room for the sentences that tell what is in brief."""
@@ -43,8 +43,10 @@ FACTS: Final[Filters] = {
     "causes": causes,
     "counts_text": counts_text,
     "gates_counted": gates_counted,
+    "gpus": lambda number: counted(number, "GPU"),
     "gpus_text": gpus_text,
     "short_type": short_type,
+    "unchecked_line": unchecked_line,
     "validity": validity,
 }
 """What all forms say in the same words."""

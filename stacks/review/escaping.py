@@ -9,7 +9,7 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from gpuform.stacks.review.visible import shortened, visible
+from gpuform.schemas.visible import shortened, visible
 
 LONGEST_NAME: Final = 200
 _LONGEST_LINE: Final = 1_000

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PropertyChange, ResourceChange
+from gpuform.stacks.engine.urn import is_noise
+from gpuform.stacks.review.dangers import Danger, danger_of, rank, ranked
 from gpuform.stacks.review.gates_text import gate_word
-from gpuform.stacks.review.names import is_noise
 from gpuform.stacks.review.reasons import is_shown
-from gpuform.stacks.review.risk import Danger, danger_of, rank, ranked
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +44,28 @@ class Subject:
 
 @dataclass(frozen=True)
 class StackFacts:
-    """One plan. `source` is the file that it was read from."""
+    """One plan. `source` is the file that it was read from, `emulate` the flag of its making."""
 
     plan: Plan
     source: str = ""
+    emulate: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.plan.project}/{self.plan.stack}"
+        name = f"{self.plan.project}/{self.plan.stack}"
+        return f"{name} (emulated)" if self.plan.emulated else name
 
     @cached_property
     def subjects(self) -> Sequence[Subject]:
         """What there is to tell, the most dangerous first."""
         shown = (change for change in ranked(self.plan.changes) if is_shown(change))
         return [Subject(change, danger_of(change)) for change in shown]
+
+    @cached_property
+    def losing_data(self) -> Sequence[str]:
+        """The names of what people have stored something on that is lost."""
+        subjects = (each for each in self.subjects if each.danger and each.danger.loses_data)
+        return [each.change.name for each in subjects]
 
     @property
     def dangers(self) -> int:
@@ -69,6 +77,9 @@ class StackFacts:
         """How many resources by action, without the stack's own entry and providers."""
         changes = (change for change in self.plan.changes if not is_noise(change.type))
         counted = Counter(change.action for change in changes)
+        # Of those that do not change at all, the plan has the number alone.
+        same = self.plan.summary.get(PlanAction.SAME, 0)
+        counted[PlanAction.SAME] = max(counted[PlanAction.SAME], same)
         return {action: counted[action] for action in PlanAction if counted[action]}
 
     @cached_property
@@ -90,6 +101,11 @@ class StackFacts:
         return self.plan.basis is not None and self.source not in ("", "-")
 
     @property
+    def is_drift(self) -> bool:
+        """Whether it tells what was changed outside, and nobody is to apply it."""
+        return self.plan.operation == "refresh" and self.plan.basis is None
+
+    @property
     def command(self) -> str:
         """What applies it; empty when there is nothing to apply."""
         if not (self.plan.has_changes or self.plan.outputs):
@@ -97,6 +113,7 @@ class StackFacts:
         operation = self.plan.operation
         words = ["gpuform", "up" if operation == "update" else operation]
         words += ["--plan", self.source] if self.is_bound else []
+        words += ["--emulate"] if self.emulate else []
         return shlex.join([*words, "--stack", self.plan.stack])
 
 
@@ -128,6 +145,11 @@ class Review:
         return _sum(stack.gpus_added for stack in self.stacks)
 
     @property
+    def unchecked(self) -> int:
+        """How many checks could not be made while planning."""
+        return sum(len(stack.plan.unchecked) for stack in self.stacks)
+
+    @property
     def is_stopped(self) -> bool:
         """Whether a gate stops one of the plans."""
         return any(stack.is_stopped for stack in self.stacks)
@@ -136,6 +158,21 @@ class Review:
     def has_changes(self) -> bool:
         return any(stack.command for stack in self.stacks)
 
+    @property
+    def is_drift(self) -> bool:
+        """Whether all of it is drift."""
+        return all(stack.is_drift for stack in self.stacks)
+
+    @property
+    def kind(self) -> str:
+        """What it calls itself."""
+        return "drift" if self.is_drift else "plan"
+
+    @property
+    def nothing(self) -> str:
+        """What it says when there are no changes."""
+        return "Nothing was changed outside." if self.is_drift else "Nothing is to be done."
+
 
 def _sum(found: Iterable[Gpus]) -> Gpus:
     each = list(found)
@@ -143,8 +180,10 @@ def _sum(found: Iterable[Gpus]) -> Gpus:
 
 
 def gpus_text(facts: StackFacts | Review) -> str:
-    """How many GPUs go and come."""
+    """How many GPUs go and come: `16 destroyed, none added`; of drift `16 gone, none new`."""
     removed, added = facts.gpus_removed, facts.gpus_added
+    if facts.is_drift:
+        return f"{removed or 'none'} gone, {added or 'none'} new"
     return f"{removed or 'none'} destroyed, {added or 'none'} added"
 
 
@@ -157,20 +196,23 @@ def gates_counted(facts: StackFacts | Review) -> str:
 
 def validity(review: Review) -> str:
     """What becomes of the plans when something has changed since they were made."""
-    if all(stack.plan.operation == "refresh" for stack in review.stacks):
+    is_bound = all(stack.is_bound for stack in review.stacks)
+    if review.is_drift:
         return (
             "`gpuform refresh` takes over what was changed outside; `gpuform up --refresh` undoes "
             "what differs from the program."
         )
-    if all(stack.is_bound for stack in review.stacks):
+    if is_bound:
         return (
             "A saved plan is refused before the first change when the state, the configuration or "
             "the program is another one by then."
         )
     what = "Not every plan here was saved" if len(review.stacks) > 1 else "The plan was not saved"
+    is_destroy = all(stack.plan.operation == "destroy" for stack in review.stacks)
     return (
         f"{what}: what is applied is planned anew, from what is there then. "
-        "`gpuform preview --save-plan FILE` makes a plan that binds."
+        f"`gpuform {'destroy' if is_destroy else 'preview'} --save-plan FILE` makes a plan that "
+        "binds."
     )
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from gpuform.schemas.plan import GateLevel, GateResult, Plan
+from gpuform.schemas.visible import visible
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.visible import visible
 
 
 def gate_word(gate: GateResult) -> str:

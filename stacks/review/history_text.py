@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from gpuform.schemas.run_log import LogLine, RunLog
+from gpuform.schemas.visible import visible
 from gpuform.stacks.engine.history import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.steps import Op
 from gpuform.stacks.engine.urn import is_urn, name_of
@@ -11,7 +12,6 @@ from gpuform.stacks.review import step_text
 from gpuform.stacks.review.origin_text import origin_text
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.plan_text import plan_text
-from gpuform.stacks.review.visible import visible
 
 _UNKNOWN_END = "it runs, or was killed before it could say how it ended"
 _STYLES = {"error": "error", "warning": "warning"}

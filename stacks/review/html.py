@@ -6,12 +6,12 @@ from typing import Final
 from markupsafe import Markup, escape
 
 from gpuform.schemas.plan import PropertyChange, ResourceChange
+from gpuform.schemas.visible import shortened, visible
 from gpuform.stacks.review.cells import Cells, change_cells
 from gpuform.stacks.review.document import FACTS, Filters, Form, document
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.leaving_text import leaving_lines
 from gpuform.stacks.review.reasons import shown_properties
-from gpuform.stacks.review.visible import shortened, visible
 
 LIMIT: Final = 1_500_000
 """More than that a browser shows slowly, and nobody reads."""
@@ -46,7 +46,7 @@ def lines(text: str) -> Markup:
 
 def ticked(text: str) -> Markup:
     """Our own text, with what stands between backticks as code."""
-    return Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", escape(text)))  # noqa: S704 - escaped
+    return Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def cells(change: ResourceChange) -> list[Cells]:

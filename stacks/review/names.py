@@ -1,7 +1,7 @@
 """How people are shown operations and resources: Pulumi's symbols, short types."""
 
 from gpuform.schemas.plan import PlanAction
-from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, STACK_TYPE, is_provider
+from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, MODULE_TYPE
 
 PROVIDER_PROPERTY = "__provider"
 """Where the SDK keeps a dynamic resource's code: not a property that anybody declared."""
@@ -32,8 +32,15 @@ STYLES = {
 }
 
 
+def in_world(stack: str, *, emulated: bool) -> str:
+    """A stack as people are shown it: `dev`, or `dev, emulated`."""
+    return f"{stack}, emulated" if emulated else stack
+
+
 def short_type(type_: str) -> str:
-    """`pulumi-python:dynamic/gpuform.together:Cluster` -> `together:Cluster`."""
+    """`pulumi-python:dynamic/gpuform.together:Cluster` -> `together:Cluster`; or `Module`."""
+    if type_ == MODULE_TYPE:
+        return "Module"
     dynamic = f"{DYNAMIC_PACKAGE}:dynamic"
     if not type_.startswith(dynamic):
         return type_.removeprefix("gpuform:")
@@ -41,11 +48,6 @@ def short_type(type_: str) -> str:
     return rest.removeprefix("gpuform.") if "/" in type_ else f"dynamic:{rest}"
 
 
-def is_noise(type_: str) -> bool:
-    """Whether entries of this type are the engine's own, of which nobody wants to read."""
-    return type_ == STACK_TYPE or is_provider(type_)
-
-
 def counted(number: int, noun: str) -> str:
-    """`1 resource`, `2 resources`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """`1 resource`, `2 resources`, `1,024 GPUs`."""
+    return f"{number:,} {noun}" if abs(number) == 1 else f"{number:,} {noun}s"

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from gpuform.schemas.notices import Notice
+from gpuform.schemas.visible import visible
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.visible import visible
 
 
 def notice_text(notice: Notice) -> str:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from gpuform.schemas.visible import visible
 from gpuform.stacks.engine.origin import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER
-from gpuform.stacks.review.visible import visible
 
 _DIGITS = 12
 """Of a digest, as git and people write it."""

@@ -1,44 +1,55 @@
 """What `gpuform orphans` found, for people and for machines."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from gpuform.providers.intents import Intent
+from gpuform.schemas.visible import visible
 from gpuform.stacks.adopting.orphans import Orphan, Orphans
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.visible import visible
 
 _COLUMNS = ("TYPE", "NAME", "ID", "REGION", "STATE", "AGE", "COST")
 _UNKNOWN = "unknown"
 
 
-def orphans_lines(found: Orphans, backend: str, *, paint: Paint = PLAIN) -> Iterator[str]:
+def orphans_lines(
+    found: Orphans, backend: str, *, paint: Paint = PLAIN, redact: Callable[[str], str] = str
+) -> Iterator[str]:
     """A table, what was never settled, and what was not asked; not the failures."""
     if found.objects:
-        rows = [_COLUMNS, *map(_row, found.objects)]
+        rows = [_COLUMNS, *(tuple(map(redact, _row(each))) for each in found.objects)]
         widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         yield paint("bold", lines[0])
         yield from lines[1:]
         yield ""
     for each in found.unsettled:
-        yield paint("warning", f"never settled: {_told(each)}")
+        yield paint("warning", f"never settled: {redact(_told(each))}")
     for platform, reason in found.not_asked.items():
-        yield f"not asked: {platform} ({reason})"
+        yield f"not asked: {platform} ({redact(reason)})"
     yield _sums(found, backend)
 
 
-def orphans_document(found: Orphans) -> dict[str, Any]:
+def orphans_document(found: Orphans, redact: Callable[[str], str] = str) -> dict[str, Any]:
     """The same as JSON: ages in seconds, times in UTC, null for what is unknown."""
-    return {
+    document = {
         "objects": [_object(each) for each in found.objects],
         "unsettled": [_intent(each) for each in found.unsettled],
         "asked": found.asked,
         "not_asked": found.not_asked,
         "failures": found.failures,
     }
+    return {key: _redacted(value, redact) for key, value in document.items()}
+
+
+def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _redacted(item, redact) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_redacted(item, redact) for item in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def _row(orphan: Orphan) -> tuple[str, ...]:

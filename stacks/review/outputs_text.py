@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from gpuform.schemas.visible import visible
 from gpuform.stacks.engine.values import (
     Archive,
     Asset,
@@ -12,7 +13,7 @@ from gpuform.stacks.engine.values import (
     Unknown,
 )
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.value_text import inline, labelled
+from gpuform.stacks.review.value_text import labelled
 
 _RESOURCE_MARK = "@isPulumiResource"  # the SDK's, in previews only
 
@@ -51,28 +52,7 @@ def outputs_lines(
     for name, value in sorted(outputs.items()):
         label = f"{name}:".ljust(width)
         plain = shown(value, show_secrets=show_secrets)
-        yield from (f"    {line}" for line in labelled(label, plain))
-
-
-def outputs_changes_lines(
-    before: PropertyMap, after: PropertyMap, *, paint: Paint = PLAIN
-) -> Iterator[str]:
-    """`Outputs:` with those that change, each marked; nothing when none does."""
-    changed = [name for name in sorted({*before, *after}) if differs(name, before, after)]
-    if not changed:
-        return
-    width = max(map(len, changed)) + 1
-    yield paint("bold", "Outputs:")
-    for name in changed:
-        label = f"{name}:".ljust(width)
-        if name not in before:
-            lines, style = labelled(f"+ {label}", shown(after[name])), "add"
-        elif name not in after:
-            lines, style = labelled(f"- {label}", shown(before[name])), "remove"
-        else:
-            change = f"{inline(shown(before[name]))} => {inline(shown(after[name]))}"
-            lines, style = iter([f"~ {label} {change}"]), "change"
-        yield from (paint(style, f"  {line}") for line in lines)
+        yield from (f"    {visible(line)}" for line in labelled(label, plain))
 
 
 def differs(name: str, before: PropertyMap, after: PropertyMap) -> bool:

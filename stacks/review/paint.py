@@ -1,6 +1,8 @@
 """Colour, where the reader wants it."""
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 _CODES = {
     "add": "32",
@@ -12,6 +14,10 @@ _CODES = {
     "dim": "2",
     "bold": "1",
 }
+
+
+STYLED: Final = re.compile(f"(\x1b\\[(?:0|{'|'.join(sorted(set(_CODES.values())))})m)")
+"""What a Paint puts around a text."""
 
 
 @dataclass(frozen=True, slots=True)

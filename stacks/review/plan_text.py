@@ -3,38 +3,40 @@
 from collections.abc import Iterator
 
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
-from gpuform.stacks.review.change_text import change_lines
+from gpuform.schemas.visible import visible
+from gpuform.stacks.review.change_text import change_lines, output_changes_lines
 from gpuform.stacks.review.cost_text import change_cost_text, plan_cost_lines
+from gpuform.stacks.review.dangers import ranked
+from gpuform.stacks.review.dangers_text import dangers_lines
+from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.gates_text import gates_lines
 from gpuform.stacks.review.leaving_text import leaving_lines
 from gpuform.stacks.review.names import STYLES, SYMBOLS, short_type
 from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.reasons import gpus_note, is_shown, shown_properties, why
-from gpuform.stacks.review.risk import ranked
-from gpuform.stacks.review.summary_text import gpus_line, resources_lines
-from gpuform.stacks.review.visible import visible
+from gpuform.stacks.review.summary_text import gpus_line, resources_lines, unchecked_line
 
 
 def plan_text(
-    plan: Plan, *, unchanged: int = 0, details: bool = False, paint: Paint = PLAIN
+    plan: Plan, *, details: bool = False, sames: bool = False, paint: Paint = PLAIN
 ) -> str:
-    """The whole plan: `changes_text`, then the counts, the GPUs and what was not checked.
+    """The whole plan: changes, outputs, dangers, counts, cost, gates, and what was not checked.
 
-    `unchanged` counts resources that the plan does not list; with `details` each one listed has its
-    URN.
+    With `details` each resource that is listed has its URN; with `sames` those that do not change
+    are listed, too.
     """
-    changes = changes_text(plan, details=details, paint=paint)
-    changed = ranked(plan.changes)
-    counts = {
-        str(action): sum(change.action is action for change in changed)
-        for action in PlanAction
-        if action is not PlanAction.SAME
-    }
-    counts["same"] = unchanged
+    facts = StackFacts(plan)
+    counts = {str(action): count for action, count in facts.counts.items()}
     ending = [*resources_lines(counts, preview=True, paint=paint)]
     gpus = gpus_line(plan, paint)
-    blocks = [changes, "\n".join([*ending, gpus] if gpus else ending)]
+    blocks = [
+        unchecked_line(len(plan.unchecked), paint),
+        changes_text(plan, details=details, sames=sames, paint=paint),
+        "\n".join(output_changes_lines(plan.outputs, paint)),
+        "\n".join(dangers_lines(Review([facts]), paint)),
+        "\n".join([*ending, gpus] if gpus else ending),
+    ]
     blocks.append("\n".join(plan_cost_lines(plan, paint)))
     blocks.append("\n".join(notices_lines(plan.notices, paint)))
     blocks.append("\n".join(gates_lines(plan, paint)))
@@ -43,9 +45,11 @@ def plan_text(
     return "\n\n".join(block for block in blocks if block)
 
 
-def changes_text(plan: Plan, *, details: bool = False, paint: Paint = PLAIN) -> str:
+def changes_text(
+    plan: Plan, *, details: bool = False, sames: bool = False, paint: Paint = PLAIN
+) -> str:
     """A block for every resource that changes, what destroys capacity first."""
-    shown = [change for change in ranked(plan.changes) if is_shown(change)]
+    shown = [change for change in ranked(plan.changes) if sames or is_shown(change)]
     return "\n\n".join("\n".join(_resource_lines(change, details, paint)) for change in shown)
 
 

@@ -12,7 +12,7 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.properties import plain
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.checking import ABOUT_KEYS, check
-from gpuform.schemas.plan import Plan, ResourceChange
+from gpuform.schemas.plan import Plan, PlanReason, ResourceChange
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.errors import EngineError
@@ -21,11 +21,11 @@ from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.provider_values import to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op
-from gpuform.stacks.engine.urn import is_urn, name_of
+from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, type_of
 from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.pricing.footprints import footprint_now, footprint_then
 from gpuform.stacks.review.masking import masked_resource, secrets_of
-from gpuform.stacks.review.names import PROVIDER_PROPERTY, is_noise
+from gpuform.stacks.review.names import PROVIDER_PROPERTY
 
 _OPS: Final = {
     **{str(op): op for op in (Op.SAME, Op.CREATE, Op.UPDATE, Op.DELETE, Op.READ, Op.IMPORT)},
@@ -92,6 +92,11 @@ def plan_of(name: str, document: Mapping[str, Any]) -> Plan:
     notes += [note for urn, step in found.items() for note in _notes(name_of(urn), step)]
     notes += [*_diagnostics(document), _NOT_TOLD]
     changes = [_change(step) for step in found.values() if step.old or step.new]
+    # No update deletes the stack's own entry.
+    if any(type_of(urn) == STACK_TYPE and step.op is Op.DELETE for urn, step in steps.items()):
+        changes = [each.model_copy(update={"reason": PlanReason.DESTROYED}) for each in changes]
+        plan = Plan.of(project, stack, changes, unchecked=notes)
+        return plan.model_copy(update={"operation": "destroy"})
     return Plan.of(project, stack, changes, unchecked=notes)
 
 
@@ -190,11 +195,8 @@ def _notes(name: str, step: _Step) -> Iterator[str]:
         if unseen:
             listed = ", ".join(unseen)
             yield f"{name}: whether {listed} changes cannot be seen: the document masks secrets"
-    if step.op in (Op.DELETE, Op.REPLACE) and step.old:
-        if step.old.protect:
-            yield f"{name} is protected: Pulumi will refuse to delete it"
-        if step.old.retain_on_delete:
-            yield f"{name} is retained: its object stays when the stack gives it up"
+    if step.op in (Op.DELETE, Op.REPLACE) and step.old and step.old.protect:
+        yield f"{name} is protected: Pulumi will refuse to delete it"
 
 
 def _diagnostics(document: Mapping[str, Any]) -> Iterator[str]:

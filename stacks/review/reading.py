@@ -13,7 +13,7 @@ _TO_REVIEW = (
     "give what `gpuform preview --save-plan FILE` saves, or what `gpuform preview --json` or "
     "`pulumi preview --json` prints"
 )
-_TO_APPLY = "`gpuform preview --save-plan FILE` makes one"
+_TO_APPLY = "`gpuform preview --save-plan FILE` makes one; so do `gpuform destroy` and `refresh`"
 _CLI_PLAN = "resourcePlans"
 
 _DEEPEST = 100

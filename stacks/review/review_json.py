@@ -14,6 +14,7 @@ def review_document(review: Review) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         **_totals(review),
+        "unchecked": review.unchecked,
         "stacks": [_stack(stack) for stack in review.stacks],
     }
 

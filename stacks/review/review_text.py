@@ -2,27 +2,28 @@
 
 from collections.abc import Iterator
 
-from gpuform.schemas.plan import PlanAction
-from gpuform.stacks.review.change_text import change_lines
+from gpuform.schemas.visible import visible
+from gpuform.stacks.review.change_text import output_changes_lines
 from gpuform.stacks.review.cost_text import plan_cost_lines
-from gpuform.stacks.review.facts import Review, StackFacts, as_property, gpus_text, validity
+from gpuform.stacks.review.dangers_text import dangers_lines
+from gpuform.stacks.review.facts import Review, gpus_text, validity
 from gpuform.stacks.review.gates_text import gates_lines
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.plan_text import changes_text, unchecked_lines
-from gpuform.stacks.review.summary_text import counts_text
-from gpuform.stacks.review.visible import visible
+from gpuform.stacks.review.summary_text import counts_text, unchecked_line
 
 
 def review_text(review: Review, paint: Paint = PLAIN) -> str:
     """The text, without an end of its own; nothing is left out."""
-    blocks = ["\n".join(_heading(review, paint)), "\n".join(_dangers(review, paint))]
+    blocks = [unchecked_line(review.unchecked, paint)]
+    blocks += ["\n".join(_heading(review, paint)), "\n".join(dangers_lines(review, paint))]
     for stack in review.stacks:
         title = paint("bold", f"{visible(stack.name)}:")
         blocks += [title] if len(review.stacks) > 1 else []
         blocks.append(changes_text(stack.plan, paint=paint))
-        blocks.append("\n".join(_outputs(stack, paint)))
+        blocks.append("\n".join(output_changes_lines(stack.plan.outputs, paint)))
         blocks.append("\n".join(plan_cost_lines(stack.plan, paint)))
         blocks.append("\n".join(notices_lines(stack.plan.notices, paint)))
         blocks.append("\n".join(gates_lines(stack.plan, paint)))
@@ -36,10 +37,13 @@ def _heading(review: Review, paint: Paint) -> Iterator[str]:
     if len(review.stacks) == 1:
         (stack,) = review.stacks
         made = [visible(text) for text in (stack.plan.made_at, stack.plan.made_by) if text]
-        ending = f" (made {', '.join(made)})" if made else ""
-        yield paint("bold", f"Plan of {visible(stack.name)}: {stack.plan.operation}{ending}")
+        title = f"{review.kind.capitalize()} of {visible(stack.name)}"
+        title += "" if stack.is_drift else f": {stack.plan.operation}"
+        title += f", made {' by '.join(made)}" if made else ""
+        yield paint("bold", title)
     else:
-        yield paint("bold", f"Plans of {len(review.stacks)} stacks")
+        what = "Drift" if review.is_drift else "Plans"
+        yield paint("bold", f"{what} of {len(review.stacks)} stacks")
     removed = bool(review.gpus_removed)
     yield counts_text(review.counts)
     yield paint("remove" if removed else "", f"GPUs: {gpus_text(review)}")
@@ -48,36 +52,17 @@ def _heading(review: Review, paint: Paint) -> Iterator[str]:
         yield from _table(review)
 
 
-def _dangers(review: Review, paint: Paint) -> Iterator[str]:
-    found = [(stack, subject) for stack, subject in review.subjects if subject.danger]
-    if found:
-        yield paint("bold", "Dangerous changes:")
-    for stack, subject in found:
-        change, danger = subject.change, subject.danger
-        where = f" in {stack.name}" if len(review.stacks) > 1 else ""
-        text = f"{change.action} {change.name}{where}: {danger.text if danger else ''}"
-        yield "    " + paint("remove", visible(text))
-
-
 def _table(review: Review) -> Iterator[str]:
     width = max(len(visible(stack.name)) for stack in review.stacks)
     for stack in review.stacks:
         dangers = f"; {counted(stack.dangers, 'dangerous change')}" if stack.dangers else ""
-        gpus = f"; {gpus_text(stack)} GPUs" if stack.gpus_removed or stack.gpus_added else ""
+        gpus = f"; GPUs: {gpus_text(stack)}" if stack.gpus_removed or stack.gpus_added else ""
         yield f"{visible(stack.name):<{width}}  {counts_text(stack.counts)}{gpus}{dangers}"
-
-
-def _outputs(stack: StackFacts, paint: Paint) -> Iterator[str]:
-    changes = tuple(map(as_property, stack.plan.outputs))
-    if changes:
-        yield paint("bold", "Outputs:")
-        lines = change_lines(changes, PlanAction.UPDATE, "", paint)
-        yield from (f"  {line}" for line in lines)
 
 
 def _next(review: Review, paint: Paint) -> Iterator[str]:
     commands = [stack.command for stack in review.stacks if stack.command]
-    yield paint("bold", "Next:") if commands else "Nothing is to be done."
+    yield paint("bold", "Next:") if commands else review.nothing
     yield from (f"    {visible(command)}" for command in commands)
     if commands:
         yield validity(review)

@@ -6,9 +6,9 @@ from typing import Any
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
+from gpuform.schemas.visible import visible
 from gpuform.stacks.review.differences import Difference, differences, values_of
 from gpuform.stacks.review.value_text import inline, labelled
-from gpuform.stacks.review.visible import visible
 
 FORCES = "# forces replacement"
 

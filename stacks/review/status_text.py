@@ -9,6 +9,7 @@ from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.plan import Amount, StackCost
+from gpuform.schemas.visible import visible
 from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.cost_text import cost_text, money
 from gpuform.stacks.review.names import counted
@@ -23,7 +24,8 @@ _COLUMNS = ("NAME", "TYPE", "STATE", "READY", "GPUS", "COST")
 
 @dataclass(frozen=True, slots=True)
 class ResourceStatus:
-    """One resource. `problem` says why it could not be read, if it was asked for.
+    """One resource. `problem` says why it could not be read, if it was asked for, or that it
+    `is_gone`.
 
     `footprint` is what it takes up, priced; None where nothing is told of it.
     """
@@ -34,6 +36,7 @@ class ResourceStatus:
     summary: Summary
     problem: str = ""
     footprint: Footprint | None = None
+    is_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,9 @@ class Monitoring:
 class Status:
     """`monitoring` is None where Lens is not configured, `cost` where nobody tells any.
 
-    `notices` are what there is to know of the resources and of the whole stack.
+    `notices` are what there is to know of the resources and of the whole stack. What the state
+    says is `age` seconds old; with `is_live` the platforms were asked. `at_work` says who changes
+    the stack now.
     """
 
     stack: str
@@ -64,16 +69,34 @@ class Status:
     monitoring: Monitoring | None = None
     cost: StackCost | None = None
     notices: Sequence[Notice] = ()
+    age: float = 0.0
+    is_live: bool = False
+    at_work: str = ""
+    emulated: bool = False
+
+    @property
+    def unseen(self) -> Sequence[str]:
+        """What could not be looked at, though it was asked for."""
+        names = [each.name for each in self.resources if each.problem and not each.is_gone]
+        is_silent = self.monitoring is not None and bool(self.monitoring.problem)
+        return [*names, *(["Lens"] if is_silent else [])]
 
 
 def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
-    """A table of the resources, their sums, and Lens's part."""
+    """Whence and how old it is, a table of the resources, their sums, and Lens's part."""
+    if status.emulated:
+        text = f"Stack {status.stack} lives on the emulator: nothing of it is real."
+        yield paint("warning", text)
+    if status.at_work:
+        yield paint("warning", visible(f"{status.at_work}."))
+    yield f"{_source(status)}:"
+    yield ""
     if status.resources:
         yield from _table(status.resources, paint)
         yield ""
         yield _sums(status)
         for text in status.cost.unknown if status.cost else ():
-            yield paint("warning", f"    cost unknown: {text}")
+            yield paint("warning", f"    cost unknown: {visible(text)}")
     else:
         yield f"Stack {status.stack} has no resources."
     if status.notices:
@@ -88,11 +111,34 @@ def status_document(status: Status) -> dict[str, Any]:
     """The same as JSON; Lens's part has Lens's own names and units."""
     return {
         "stack": status.stack,
+        "emulated": status.emulated,
+        "source": "platforms" if status.is_live else "state",
+        "age_seconds": status.age,
+        "at_work": status.at_work,
         "resources": [_resource_document(each) for each in status.resources],
         "notices": [notice.model_dump(mode="json") for notice in status.notices],
         "cost": None if status.cost is None else status.cost.model_dump(mode="json"),
         "lens": None if status.monitoring is None else _monitoring_document(status.monitoring),
     }
+
+
+def _source(status: Status) -> str:
+    """`As of 3 h ago, from the state`."""
+    stored = f"as of {_ago(status.age)}, from the state"
+    if not status.is_live:
+        return f"A{stored[1:]}"
+    unseen = [visible(each.name) for each in status.resources if each.problem and not each.is_gone]
+    if not unseen:
+        return "As of now, from the platforms"
+    more = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""
+    return f"As of now, from the platforms; {', '.join(unseen[:SHOWN])}{more} {stored}"
+
+
+def _ago(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return "less than a minute ago"
 
 
 def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
@@ -103,18 +149,20 @@ def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
     for line, resource in zip(lines[1:], resources, strict=True):
         summary = resource.summary
         yield paint("warning", line) if summary.ready is False else line
-        notes = [f"not ready: {summary.reason}"] if summary.ready is False else []
-        notes += [f"alert: {alert}" for alert in summary.alerts]
-        notes += [f"could not be read: {resource.problem}"] if resource.problem else []
+        notes = [f"not ready: {visible(summary.reason)}"] if summary.ready is False else []
+        notes += [f"alert: {visible(alert)}" for alert in summary.alerts]
+        because = "" if resource.is_gone else "could not be read: "
+        notes += [f"{because}{resource.problem}"] if resource.problem else []
         for note in notes:
-            yield paint("warning", "    " + note.replace("\n", "\n    "))
+            yield from (paint("warning", f"    {visible(line)}") for line in note.split("\n"))
 
 
 def _row(resource: ResourceStatus) -> tuple[str, ...]:
     summary = resource.summary
     ready = {True: "yes", False: "no", None: "-"}[summary.ready]
     gpus = str(summary.gpus) if summary.gpus else "-"
-    return resource.name, resource.type, summary.state or "-", ready, gpus, _cost(resource)
+    name, state = visible(resource.name), visible(summary.state or "-")
+    return name, visible(resource.type), state, ready, gpus, _cost(resource)
 
 
 def _cost(resource: ResourceStatus) -> str:
@@ -138,7 +186,7 @@ def _sums(status: Status) -> str:
     parts = [counted(len(status.resources), "resource")]
     gpus = sum(each.summary.gpus for each in status.resources)
     parts += [counted(gpus, "GPU")] if gpus else []
-    parts += [cost_text(status.cost)] if status.cost else []
+    parts += [visible(cost_text(status.cost))] if status.cost else []
     waiting = sum(each.summary.ready is False for each in status.resources)
     parts += [f"{waiting} not ready"] if waiting else []
     return ", ".join(parts)
@@ -147,7 +195,8 @@ def _sums(status: Status) -> str:
 def _monitoring_lines(seen: Monitoring, paint: Paint) -> Iterator[str]:
     yield paint("bold", "Lens:")
     if seen.problem:
-        yield paint("warning", "    could not be read: " + seen.problem.replace("\n", "\n    "))
+        for line in f"could not be read: {seen.problem}".split("\n"):
+            yield paint("warning", f"    {visible(line)}")
     if seen.overview is not None:
         yield from _overview_lines(seen.overview)
     if seen.heatmap is not None and seen.heatmap.temperature.data:
@@ -155,13 +204,13 @@ def _monitoring_lines(seen: Monitoring, paint: Paint) -> Iterator[str]:
         yield "    hottest GPUs:"
         for point in heat.data[:SHOWN]:
             where = f"{point.node_name} {point.device_id}"
-            yield f"        {where}  {point.gpu_model}  {point.value:g} {heat.unit}"
+            yield visible(f"        {where}  {point.gpu_model}  {point.value:g} {heat.unit}")
     if seen.consumers:
         yield "    top consumers:"
         for each in seen.top_consumers:
             use = f"{each.stat.gpu_utilization:.0%} used"
             gpus = counted(each.stat.gpu_request, "GPU")
-            yield f"        {each.namespace}/{each.name}  {each.kind}  {gpus}, {use}"
+            yield visible(f"        {each.namespace}/{each.name}  {each.kind}  {gpus}, {use}")
 
 
 def _overview_lines(overview: Overview) -> Iterator[str]:

@@ -50,6 +50,14 @@ def counts_text(counts: Mapping[PlanAction, int]) -> str:
     return ", ".join(found) or "nothing to do"
 
 
+def unchecked_line(count: int, paint: Paint = PLAIN) -> str:
+    """What a plan begins with when checks could not be made; empty when all were."""
+    if not count:
+        return ""
+    text = f"Not all was checked: {counted(count, 'check')} could not be made (see Not checked)."
+    return paint("warning", text)
+
+
 def gpus_line(plan: Plan, paint: Paint = PLAIN) -> str:
     """How many GPUs come and go, or nothing when none does."""
     added = _total("+", (change.gpus_added for change in plan.changes))
@@ -57,11 +65,6 @@ def gpus_line(plan: Plan, paint: Paint = PLAIN) -> str:
     parts = [paint("add", f"{added} to add")] if added else []
     parts += [paint("remove", f"{removed} to remove")] if removed else []
     return f"GPUs: {', '.join(parts)}" if parts else ""
-
-
-def gpus_removed(plan: Plan) -> int:
-    """How many GPUs the plan takes away, as far as it is known."""
-    return sum(change.gpus_removed or 0 for change in plan.changes)
 
 
 def _total(sign: str, found: Iterable[int | None]) -> str:
