@@ -8,6 +8,7 @@ from gpuform.providers import permissions
 from gpuform.schemas.plan import GateResult, Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.gates.busy import Monitoring
+from gpuform.stacks.gates.cost import unpriced_growth
 from gpuform.stacks.gates.file import Gate
 from gpuform.stacks.gates.python_rules import python_findings
 from gpuform.stacks.gates.rules import OVER_PLANS, is_named
@@ -45,7 +46,11 @@ class Keeper:
         """
         if not self.gates or plan.operation == "refresh":
             return plan
-        return plan.model_copy(update={"gates": tuple(self._result(g, plan) for g in self.gates)})
+        gates = tuple(self._result(gate, plan) for gate in self.gates)
+        unpriced = unpriced_growth(plan) if any(map(_is_about_cost, self.gates)) else []
+        told = (f"what it costs, for the gates on cost: {text}" for text in unpriced)
+        unchecked = tuple(dict.fromkeys((*plan.unchecked, *told)))
+        return plan.model_copy(update={"gates": gates, "unchecked": unchecked})
 
     def _result(self, gate: Gate, plan: Plan) -> GateResult:
         findings = tuple(dict.fromkeys(self._findings(gate, plan)))
@@ -71,6 +76,10 @@ class Keeper:
                 return _told_before(gate, plan)
             return self.monitoring.findings(changes, gate.value)
         return OVER_PLANS[gate.rule](plan, changes, gate.value)
+
+
+def _is_about_cost(gate: Gate) -> bool:
+    return gate.rule == "max_hourly_cost"
 
 
 def stopped_by(plan: Plan) -> list[GateResult]:

@@ -8,11 +8,13 @@ from typing import Any, Final
 from gpuform.providers import permissions
 from gpuform.schemas.gates import GateInputs, GatesInputs
 from gpuform.schemas.plan import GateLevel
+from gpuform.schemas.prices import PriceBookInputs
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import find_key
+from gpuform.stacks.document.nodes import MappingNode, find, find_key
 from gpuform.stacks.document.reports import text
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.pricing import book as prices
 
 FILE: Final = "gates.yaml"
 
@@ -44,13 +46,65 @@ def project_gates(directory: Path) -> Sequence[Gate]:
 def read_gates(path: Path, shown: str) -> Sequence[Gate]:
     """The gates of a file. Raises EngineError with every problem and its place."""
     problems = Diagnostics()
-    root, values = read_checked(path, shown, GatesInputs, problems)
+    root, values = _checked(path, shown, problems)
     if problems:
         raise EngineError(f"the gates are wrong:\n{text(list(problems))}")
     return [
         _gate(name, entry, str(find_key(root, ("gates", name))))
         for name, entry in values["gates"].items()
     ]
+
+
+def check_gates(directory: Path, problems: Diagnostics) -> None:
+    """Notes what is wrong with a project's gates and prices, where it has such files."""
+    if (directory / prices.FILE).exists():
+        read_checked(directory / prices.FILE, prices.FILE, PriceBookInputs, problems)
+    if (directory / FILE).exists():
+        _checked(directory / FILE, FILE, problems)
+
+
+def _checked(
+    path: Path, shown: str, problems: Diagnostics
+) -> tuple[MappingNode, Mapping[str, Any]]:
+    own = Diagnostics()
+    root, values = read_checked(path, shown, GatesInputs, own)
+    if not own:
+        _refuse_mixed_currencies(path, root, values["gates"], own)
+    problems.extend(own)
+    return root, values
+
+
+def _refuse_mixed_currencies(
+    path: Path, root: MappingNode, gates: Mapping[str, Any], problems: Diagnostics
+) -> None:
+    """All costs of a project are in one currency: that of its prices, else of its first gate."""
+    known = _currency_of_prices(path.with_name(prices.FILE))
+    for name, entry in gates.items():
+        if entry.get("max_hourly_cost") is None:
+            continue
+        steps = ("gates", name, "max_hourly_cost", "currency")
+        place, currency = find(root, steps).place, entry["max_hourly_cost"]["currency"]
+        if known is None:
+            known = currency, f"the limit at {place} is"
+        elif currency != known[0]:
+            problems.add(
+                place,
+                "currency",
+                f"{'.'.join(steps)}: is {currency}, and {known[1]} in {known[0]}: costs in two "
+                f"currencies cannot be compared",
+                f"write the limit in {known[0]}",
+            )
+
+
+def _currency_of_prices(path: Path) -> tuple[str, str] | None:
+    """The currency, and who says so; None where there is no price book, or one with mistakes."""
+    if not path.exists():
+        return None
+    problems = Diagnostics()
+    root, values = read_checked(path, prices.FILE, PriceBookInputs, problems)
+    if problems:
+        return None
+    return values["currency"], f"the prices at {find(root, ('currency',)).place} are"
 
 
 def _gate(name: str, entry: Mapping[str, Any], source: str) -> Gate:

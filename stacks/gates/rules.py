@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.stacks.gates.cost import max_hourly_cost
 from gpuform.stacks.review.names import counted
 
 DESTROYING: Final = (PlanAction.REPLACE, PlanAction.DELETE)
@@ -72,28 +73,6 @@ def allowed_gpu_types(
         for type_ in after.gpu_types:
             if type_ not in allowed:
                 yield f"{name} would have {type_}: allowed are {', '.join(allowed)}"
-
-
-def max_hourly_cost(
-    plan: Plan, changes: Sequence[ResourceChange], most: Mapping[str, Any]
-) -> Iterator[str]:
-    del changes
-    if plan.cost is None:
-        yield "the plan does not tell the cost: there is no prices.yaml, or it is a preview's JSON"
-        return
-    before, after = plan.cost.before, plan.cost.after
-    currency, limit = most["currency"], most["amount"]
-    now, then = before.hourly(), after.hourly()
-    is_more = any(then[each] > now.get(each, 0) for each in then)
-    for text in after.unknown:
-        if is_more or text not in before.unknown:
-            yield f"the cost is not known: {text}"
-    for other in then:
-        if other != currency and then[other] > now.get(other, 0):
-            yield f"{then[other]:,.2f} {other}/h cannot be compared with {currency}"
-    cost = then.get(currency, 0)
-    if cost > limit and cost > now.get(currency, 0):
-        yield f"an hour would cost {cost:,.2f} {currency}: at most {limit:,.2f} may"
 
 
 def required_tags(
