@@ -1,14 +1,15 @@
 """Which objects are to be imported: one by its id, or what an account holds."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.inventory import Held
+from gpuform.schemas.reasons import nearest
 from gpuform.schemas.topology import NAME, SECTIONS
 from gpuform.stacks.engine.errors import EngineError
 
@@ -72,6 +73,29 @@ class Filter:
             and all(_has(held.tags or {}, tag) for tag in self.tags)
         )
 
+    def refuse_what_fits_nothing(self, held: Sequence[Held]) -> None:
+        """Raises EngineError for something given that no object has, with the nearest one."""
+        tags = {tag for each in held for tag in each.tags or {}}
+        for flag, given, known, fits in (
+            ("--type", self.types, (), lambda each, text: f"{each.platform}:{each.kind}" == text),
+            (
+                "--name",
+                self.names,
+                {e.name for e in held},
+                lambda e, text: fnmatchcase(e.name, text),
+            ),
+            ("--region", self.regions, {e.region for e in held}, lambda e, text: e.region == text),
+            ("--tag", self.tags, tags, lambda e, text: _has(e.tags or {}, text)),
+        ):
+            for text in given:
+                if not any(fits(each, text) for each in held):
+                    near = nearest(text.partition("=")[0], tuple(known))
+                    meant = f"did you mean {near}?" if near and near != text else _LOOK
+                    raise EngineError(f"{flag} {text} fits nothing that the account holds", meant)
+
+
+_LOOK: Final = "the command without it and with --preview-only shows all that there is"
+
 
 def is_grouping(held: Held) -> bool:
     """Whether it is one way of several to group its parts."""
@@ -93,12 +117,14 @@ def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "")
     return Wanted(platform, kind, id_, name, found.name, found.region or region, found.told)
 
 
-def all_of(held: Iterable[Held], wanted: Filter) -> Iterator[Wanted]:
-    """What an account holds and the filter takes."""
-    for each in held:
-        if wanted.takes(each):
-            place = (each.platform, each.kind, each.id)
-            yield Wanted(*place, called=each.name, region=each.region, told=each.told)
+def all_of(held: Sequence[Held], wanted: Filter) -> list[Wanted]:
+    """What an account holds and the filter takes. Raises EngineError where that cannot be told."""
+    taken = [each for each in held if wanted.takes(each)]
+    wanted.refuse_what_fits_nothing(held)
+    return [
+        Wanted(each.platform, each.kind, each.id, "", each.name, each.region, each.told)
+        for each in taken
+    ]
 
 
 def kind_of(type_: str) -> tuple[str, str]:
@@ -106,11 +132,11 @@ def kind_of(type_: str) -> tuple[str, str]:
     platform, _, kind = type_.rpartition("gpuform.")[2].removeprefix("gpuform:").partition(":")
     try:
         lifecycle_class(platform, kind)
-    except UnsupportedKind as error:
-        known = (f"{each}:{kind}" for each, kinds in LIFECYCLES.items() for kind in kinds)
-        raise EngineError(
-            f"there is no type '{type_}': {error.message}", hint=f"there is {', '.join(known)}"
-        ) from None
+    except UnsupportedKind:
+        known = tuple(f"{each}:{kind}" for each, kinds in LIFECYCLES.items() for kind in kinds)
+        near = nearest(f"{platform}:{kind}", known)
+        hint = f"did you mean {near}?" if near else f"there is {', '.join(known)}"
+        raise EngineError(f"there is no type '{type_}'", hint) from None
     return platform, kind
 
 

@@ -154,7 +154,7 @@ class _Work:
         """Secrets that the platform tells become configuration of the stack."""
         made = dict(values)
         for key, value in values.items():
-            if isinstance(value, ConfigValue) or not rules_of(model)[key].secret:
+            if isinstance(value, ConfigValue) or not rules_of(model)[key].holds_secret:
                 continue
             type_ = _TYPES.get(type(value), "string")
             said = {"secret": True} if type_ == "string" else {"type": type_, "secret": True}

@@ -8,18 +8,19 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.clock import clock_from
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.providers.intents import Intent, Intents
+from gpuform.providers.intents import Intent
 from gpuform.providers.inventory import Held, held_by
 from gpuform.stacks.adopting.owned import owners_of
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.owners import owners
+from gpuform.stacks.engine.records.kept import all_intents
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
     """An object without an owner. `age` is in seconds, None where the platform does not tell.
 
-    `intent` is the create that made it, where a record of this project names it.
+    `intent` is the create that made it, where a record names it.
     """
 
     held: Held
@@ -31,7 +32,7 @@ class Orphan:
 class Orphans:
     """What was found, and how far that can be relied on.
 
-    `unsettled` are creates whose outcome this project does not know; `asked` the platforms that
+    `unsettled` are creates of these stacks whose outcome is not known; `asked` the platforms that
     answered, `not_asked` those without credentials, with the reason. With `failures` the rest is
     not all that there is.
     """
@@ -47,15 +48,16 @@ class Orphans:
 class Question:
     """Where to look: no `platforms` are all that there are credentials for.
 
-    Objects younger than `older_than` seconds are left out, those of unknown age are not.
+    Objects younger than `older_than` seconds are left out, those of unknown age are not. No answer
+    may say one of the `secrets`.
     """
 
     backend: Backend
-    intents: Intents
     settings: Settings
     platforms: Sequence[str] = ()
     regions: Sequence[str] = ()
     older_than: float = 0.0
+    secrets: Sequence[str] = field(default=(), repr=False)
 
 
 def find(question: Question) -> Orphans:
@@ -64,7 +66,8 @@ def find(question: Question) -> Orphans:
     # The lists come first: what a run makes meanwhile is in its state by the time that is read.
     held = [each for platform in _platforms(question) for each in _held(platform, question, found)]
     owned = _owned(question.backend, found)
-    intents = [each for each in question.intents.all() if each.platform in _platforms(question)]
+    platforms = _platforms(question)
+    intents = [each for each in all_intents(question.backend) if each.platform in platforms]
     made_by = {id_: each for each in intents for id_ in (each.id, *each.ids) if id_}
     owned_ids = {id_ for _, _, id_ in owned}
     found.unsettled = [each for each in intents if not _is_settled(each, owned_ids)]
@@ -126,5 +129,4 @@ def _owned(backend: Backend, found: Orphans) -> set[tuple[str, str, str]]:
 
 def _is_settled(intent: Intent, owned_ids: set[str]) -> bool:
     """Whether a state has what it made."""
-    made = intent.ids if intent.names else ((intent.id,) if intent.id else ())
-    return bool(made) and set(made) <= owned_ids
+    return bool(intent.made) and set(intent.made) <= owned_ids

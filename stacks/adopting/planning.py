@@ -7,7 +7,6 @@ from itertools import islice
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.forms import FORM_CONFIG, form_of
-from gpuform.providers.intents import Intents
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.adopting.chosen import Key, Wanted
 from gpuform.stacks.adopting.declaring import Choices, Declaration, Names, declaration
@@ -110,10 +109,8 @@ def _owners(request: Request) -> tuple[_Owners, _Owners]:
 
 
 def _begun(stack: Stack) -> Mapping[str, str]:
-    own = f"urn:pulumi:{stack.name}::{stack.project.name}::"
-    intents = Intents(stack.project.directory / ".gpuform" / "intents").all()
-    mine = [(each, each.urn) for each in intents if each.urn and each.urn.startswith(own)]
-    return {id_: name_of(urn) for each, urn in mine for id_ in (each.id, *each.ids) if id_}
+    begun = ((each, each.urn) for each in stack.intents().all() if each.urn)
+    return {id_: name_of(urn) for each, urn in begun for id_ in (each.id, *each.ids) if id_}
 
 
 @dataclass(slots=True)

@@ -1,13 +1,11 @@
 """Asks the platforms what the objects are: all of them by the same few lists."""
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from gpuform.providers.actions import Settings
@@ -16,6 +14,7 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.clock import clock_from
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import Intents
+from gpuform.providers.records import Unkept
 from gpuform.stacks.adopting.chosen import Wanted
 from gpuform.stacks.engine.errors import EngineError
 
@@ -37,12 +36,9 @@ class Found:
 
 def read(wanted: Sequence[Wanted], settings: Settings) -> list[Found]:
     """Each object. Raises EngineError with what is wrong with all of them."""
-    with (
-        tempfile.TemporaryDirectory() as empty,
-        ThreadPoolExecutor(READERS, thread_name_prefix="import") as pool,
-    ):
+    with ThreadPoolExecutor(READERS, thread_name_prefix="import") as pool:
         # The record of creates under way belongs to the runs that make them.
-        intents, began = Intents(Path(empty)), time.monotonic()
+        intents, began = Intents(Unkept()), time.monotonic()
 
         def call() -> Call:
             return Call(clock=clock_from(os.environ), intents=intents, as_of=began)

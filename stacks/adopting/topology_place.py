@@ -41,13 +41,15 @@ class TopologyPlace:
         if target.resolve() not in _files(topology):
             raise EngineError(
                 f"{shown(target)} is no part of {shown(topology)}",
-                hint=f"make it, and add it there: include: [{target.name}]",
+                hint=f"make it, and add it there: include: [{target.name}]; modules take "
+                "no entries, all their instances would have them",
             )
 
     @property
     def names(self) -> Names:
         """Of entries, and of their instances."""
-        own = {(each.declaration.section, each.declaration.name) for each in self._instances}
+        outside = (each for each in self._instances if not each.module)
+        own = {(each.declaration.section, each.declaration.name) for each in outside}
         return own | {(each.declaration.section, each.name) for each in self._instances}
 
     @cached_property
@@ -67,9 +69,9 @@ class TopologyPlace:
         return topology_text(declared)
 
     def reference(self, platform: str, kind: str, name: str) -> Reference | None:
-        """An instance of a `for_each` by its key."""
+        """An instance of a `for_each` by its key; what is in a module only has outputs."""
         each = self._by_name.get((platform, kind, name))
-        if each is None or "id" in each.declaration.options:
+        if each is None or each.module or "id" in each.declaration.options:
             return None
         key = None if each.declaration.is_single else each.key
         return Reference(each.declaration.section, each.declaration.name, key=key)
@@ -80,11 +82,11 @@ class TopologyPlace:
         return Edit(self._target, text, with_entries(text or "", declared, shown(self._target)))
 
     def finished(self, imported: Iterable[tuple[str, str, str]]) -> list[Edit]:
-        """In each file the entries that are there."""
+        """In each file the entries that are there; a module's are of all its instances."""
         by_file: dict[str, list[tuple[str, str]]] = {}
         for key in imported:
             each = self._by_name.get(key)
-            if each is not None:
+            if each is not None and not each.module:
                 own = each.declaration
                 by_file.setdefault(own.place.file, []).append((own.section, own.name))
         return [
@@ -101,5 +103,7 @@ class TopologyPlace:
 
 
 def _files(topology: Path) -> set[Path]:
-    roots = read_all(topology, Diagnostics())
-    return {topology.resolve(), *(Path(root.place.file).resolve() for root in roots)}
+    return {
+        topology.resolve(),
+        *(each.path.resolve() for each in read_all(topology, Diagnostics())),
+    }

@@ -97,10 +97,14 @@ def setting(each: Variable, names: PythonNames) -> str:
     secret = "_secret" if said.get("secret") is True else ""
     getter = f"{secret}{_GETTERS[str(said.get('type') or 'string')]}"
     name = names.give("config", each.name)
+    required = f"config.require{getter}({text(each.name)})"
+    default = said.get("default", said.get("emulator_default"))
+    if default is None:
+        return f"{name} = {required}"
+    usual = f"config.get{getter}({text(each.name)}, {literal(default, names)})"
     if said.get("default") is None:
-        return f"{name} = config.require{getter}({text(each.name)})"
-    default = literal(said["default"], names)
-    return f"{name} = config.get{getter}({text(each.name)}, {default})"
+        return f"{name} = {usual} if is_emulated() else {required}"
+    return f"{name} = {usual}"
 
 
 def _resource(entry: Entry, names: PythonNames) -> Iterator[str]:

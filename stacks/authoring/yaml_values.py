@@ -10,6 +10,7 @@ from typing import Any, Final
 from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
 
+from gpuform.schemas.visible import visible
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
 from gpuform.stacks.document.scalars import value_of
 from gpuform.stacks.expressions.template import has_expression
@@ -24,9 +25,6 @@ _PLAIN: Final = re.compile(
     r"[A-Za-z0-9_./][A-Za-z0-9_./@+-]*(?: [A-Za-z0-9_./(][A-Za-z0-9_./@+()-]*)*"
 )
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_UNPRINTABLE: Final = re.compile(
-    "[^\t -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
-)
 
 
 def expression_of(value: Reference | ConfigValue) -> str:
@@ -136,9 +134,4 @@ def _is_text_anywhere(text: str) -> bool:
 
 def _quoted(text: str) -> str:
     """In double quotes, with escapes that both JSON and YAML have, and YAML's own."""
-    return _UNPRINTABLE.sub(_escaped, json.dumps(text, ensure_ascii=False))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return visible(json.dumps(text, ensure_ascii=False))

@@ -4,64 +4,82 @@ from collections.abc import Sequence
 
 from gpuform.stacks.converting.errors import NotConverted
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
-from gpuform.stacks.document.nodes import Node, scalars
-from gpuform.stacks.topology.declarations import Declaration
+from gpuform.stacks.document.nodes import Entry, Node, scalars
+from gpuform.stacks.topology.declarations import MODULES, Declaration, Inclusion, Repeatable
+from gpuform.stacks.topology.instances import Instance
 from gpuform.stacks.topology.planning import Planned
 from gpuform.stacks.topology.scope import template_of
 
 
-def ordered(planned: Planned) -> list[Declaration]:
-    """The entries of a topology. Raises NotConverted for those that need each other."""
-    every = [
-        each
-        for of_section in planned.topology.declarations.values()
-        for each in of_section.values()
+def ordered(planned: Planned) -> list[Repeatable]:
+    """The entries and modules of a topology. Raises NotConverted for those that need each other."""
+    every: list[Repeatable] = [
+        *planned.topology.modules.values(),
+        *(e for found in planned.topology.declarations.values() for e in found.values()),
     ]
-    needs: dict[str, dict[str, Declaration]] = {each.address: {} for each in every}
+    needs: dict[str, dict[str, Repeatable]] = {each.address: {} for each in every}
     for resource in planned.resources:
-        own = resource.instance.declaration
-        for needed in resource.needs():
-            if needed.declaration is not own:
-                needs[own.address][needed.declaration.address] = needed.declaration
+        own = _outermost(resource.instance)
+        for needed in map(_outermost, resource.needs()):
+            if needed is not own:
+                needs[own.address][needed.address] = needed
     for each in every:
-        if planned.names.groups[each.section][each.name].open:
-            needs[each.address].update(_named_in(each, planned))
+        named = _named_in(each, planned)
+        modules = {key: other for key, other in named.items() if other.section == MODULES}
+        is_known = each.section != MODULES and not planned.group(each).open
+        needs[each.address].update(modules if is_known else named)
     for each in every:
         if each.for_each is not None and each in _named_by([each.for_each], planned):
             message = f"the for_each of {each.address} refers to its own instances"
             hint = "write them as entries of their own"
             raise NotConverted([Diagnostic(each.for_each.place, "order", message, hint)])
-    done: dict[str, Declaration] = {}
+    done: dict[str, Repeatable] = {}
     for first in every:
         _visit(first, needs, done)
     return list(done.values())
 
 
-def _named_in(declaration: Declaration, planned: Planned) -> dict[str, Declaration]:
-    """What an entry whose instances are not known here refers to by name."""
-    entries = (*declaration.properties.values(), *declaration.options.values())
-    named = _named_by([entry.node for entry in entries], planned)
-    return {other.address: other for other in named if other is not declaration}
+def _outermost(instance: Instance) -> Repeatable:
+    """What declares it in the topology's own files: an entry, or the module that it is in."""
+    module = instance.module
+    while module is not None and module.module is not None:
+        module = module.module
+    return module.declaration if module is not None else instance.declaration
 
 
-def _named_by(nodes: Sequence[Node], planned: Planned) -> list[Declaration]:
-    found = []
+def _named_in(declared: Repeatable, planned: Planned) -> dict[str, Repeatable]:
+    """What is referred to by name in an entry, or in what a module is given."""
+    entries: list[Entry] = []
+    if isinstance(declared, Declaration):
+        entries = [*declared.properties.values(), *declared.options.values()]
+    elif isinstance(declared, Inclusion):
+        entries = list(declared.given.values())
+    nodes = [entry.node for entry in entries]
+    nodes += [node for node in (declared.for_each, declared.when) if node is not None]
+    named = _named_by(nodes, planned)
+    return {other.address: other for other in named if other is not declared}
+
+
+def _named_by(nodes: Sequence[Node], planned: Planned) -> list[Repeatable]:
+    found: list[Repeatable] = []
     for scalar in (scalar for node in nodes for scalar in scalars(node)):
         template = template_of(scalar, Diagnostics())
         for need in template.needs if template else ():
-            of_section = planned.topology.declarations.get(need.root, {})
-            other = of_section.get(str(need.steps[0])) if need.steps else None
+            name = str(need.steps[0]) if need.steps else ""
+            other: Repeatable | None = planned.topology.declarations.get(need.root, {}).get(name)
+            if need.root == MODULES:
+                other = planned.topology.modules.get(name)
             found += [other] if other is not None else []
     return found
 
 
 def _visit(
-    first: Declaration,
-    needs: dict[str, dict[str, Declaration]],
-    done: dict[str, Declaration],
+    first: Repeatable,
+    needs: dict[str, dict[str, Repeatable]],
+    done: dict[str, Repeatable],
 ) -> None:
     """Not recursive: a chain may be as long as the topology."""
-    path: dict[str, Declaration] = {}
+    path: dict[str, Repeatable] = {}
     rest = [(first, False)]
     while rest:
         each, is_end = rest.pop()

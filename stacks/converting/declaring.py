@@ -9,16 +9,31 @@ from pydantic import BaseModel
 
 from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.topology import NAME, SECTIONS
-from gpuform.stacks.authoring.declared import Declared, Entry, Reference, Value, references
+from gpuform.schemas.visible import visible
+from gpuform.stacks.authoring.declared import (
+    ConfigValue,
+    Declared,
+    Entry,
+    Mixed,
+    Reference,
+    Value,
+    references,
+    variables_in,
+)
 from gpuform.stacks.converting.errors import NOWHERE
 from gpuform.stacks.converting.matching import Computed, Index, match, same_path
 from gpuform.stacks.converting.registered_options import options_of
-from gpuform.stacks.converting.secret_values import SecretValues
+from gpuform.stacks.converting.secret_values import Disclosed, SecretValues
 from gpuform.stacks.document.diagnostics import Diagnostic, Place
 from gpuform.stacks.engine.registration import Read, Registration
-from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, STACK_TYPE, name_of
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
-from gpuform.stacks.lifecycles import kind_of
+from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
+from gpuform.stacks.engine.values import (
+    PropertyMap,
+    PropertyValue,
+    Secret,
+    unwrap_secrets,
+)
+from gpuform.stacks.lifecycles import is_secret_property, kind_of
 from gpuform.stacks.review.identity import inputs_of
 from gpuform.stacks.review.names import PROVIDER_PROPERTY, short_type
 from gpuform.stacks.review.outputs_text import shown
@@ -49,6 +64,11 @@ def references_to(resources: Sequence[Asked], problems: list[Diagnostic]) -> dic
         if asked.type == STACK_REFERENCE_TYPE:
             what = f"{asked.name} reads another stack"
             hint = "take it out, convert, and write it by hand under stack_references"
+            problems.append(problem_of(asked, "kind", what, hint))
+            continue
+        if asked.type == MODULE_TYPE:
+            what = f"{asked.name} is an instance of a module, whose file is not told here"
+            hint = "convert the topology that includes it: `gpuform convert`"
             problems.append(problem_of(asked, "kind", what, hint))
             continue
         if kind is None:
@@ -101,7 +121,11 @@ class Declaring:
         else:
             rules = rules_of(inputs_of(first.type) or BaseModel)
             for key in first.inputs:
-                if key != PROVIDER_PROPERTY and first.inputs[key] is not None:
+                if key not in rules and key != PROVIDER_PROPERTY:
+                    what = f"{visible(first.name)} has no property {visible(key)!r}"
+                    hint = "take it out of the state, with `gpuform stack export` and `import`"
+                    self.problems.append(problem_of(first, "property", what, hint))
+                elif key != PROVIDER_PROPERTY and first.inputs[key] is not None:
                     needed = (first.property_dependencies or {}).get(key, ())
                     values = [each.inputs.get(key) for each in asked]
                     found = self.value(asked, key, values, needed)
@@ -132,10 +156,17 @@ class Declaring:
     ) -> Value:
         """A property or an option; one that was computed goes to `problems`."""
         indexes = self.indexes(needed)
+        marked = is_secret_property(asked[0].type, key)
         try:
-            found = self.said(values, indexes, (asked[0].name, key))
+            found = self.said(values, indexes, (asked[0].name, key), marked=marked)
         except Computed:
             return self.refuse(asked[0], key, "is computed from outputs")
+        except Disclosed:
+            told = _disclosed(f"{asked[0].name}.{key}")
+            self.problems.append(problem_of(asked[0], "secret", *told))
+            return None
+        if len(values) == 1 and isinstance(values[0], Secret) and any(variables_in(found)):
+            return found  # what it was made of stays among the dependencies
         mentioned = {self.address(each) for each in references(found)}
         missing = [
             name_of(urn)
@@ -162,6 +193,10 @@ class Declaring:
             hint = "export the output itself or inside a text"
             self.problems.append(Diagnostic(Place("outputs", NOWHERE), "computed", message, hint))
             return None
+        except Disclosed:
+            place = Place("outputs", NOWHERE)
+            self.problems.append(Diagnostic(place, "secret", *_disclosed(f"the output {name}")))
+            return None
 
     def said(
         self,
@@ -169,25 +204,71 @@ class Declaring:
         indexes: Sequence[Index],
         name: tuple[str, ...],
         *,
-        secret: bool = False,
+        marked: bool = False,
     ) -> Value:
-        """The value with its references; secret parts are configuration. Raises Computed."""
+        """The value with its references; secret parts are configuration.
+
+        What is `marked` stays secret whatever it refers to. Raises Computed and Disclosed.
+        """
         if any(isinstance(value, Secret) for value in values):
-            inner = [value.value if isinstance(value, Secret) else value for value in values]
-            return self.said(inner, indexes, name, secret=True)
+            inner = [unwrap_secrets(value) for value in values]
+            return self._hidden(inner, indexes, name, marked)
         plain = [shown(value, show_secrets=True) for value in values]
         path = same_path(plain, indexes)
         if path is not None:
             return path
         members = _members(values)
         if members is None:
-            found = match(plain, indexes)
-            is_literal = found is not None and type(found) is type(plain[0])
-            return self.secrets.value(name, found) if secret and is_literal else found
+            return self.secrets.kept(name, match(plain, indexes))
+        if any(self.secrets.is_in(str(key)) for key, _ in members):
+            raise Disclosed
         made = {
-            key: self.said(each, indexes, (*name, str(key)), secret=secret) for key, each in members
+            key: self.said(each, indexes, (*name, str(key)), marked=marked) for key, each in members
         }
         return made if isinstance(values[0], dict) else list(made.values())
+
+    def _hidden(
+        self,
+        values: Sequence[PropertyValue],
+        indexes: Sequence[Index],
+        name: tuple[str, ...],
+        marked: bool,
+    ) -> Value:
+        """A secret: one that the topology refers to, or configuration.
+
+        The keys of an object are as secret as its values: it is one configuration value, unless
+        outputs are in it, which only a program puts there, with keys that its own text has.
+        """
+        plain = [shown(value, show_secrets=True) for value in values]
+        found = match(plain, indexes, secret=True)
+        is_whole = len(values) == 1
+        if isinstance(found, Mixed):
+            found = self.secrets.text(name, found)
+        has_parts = any(references(found)) or any(variables_in(found))
+        if isinstance(found, dict | list) and not is_whole and has_parts:
+            members = _members(values) or []
+            if any(self.secrets.is_in(str(key)) for key, _ in members):
+                raise Disclosed
+            # What is secret only because of what is beside it needs no more than that.
+            parts = [*references(found), *variables_in(found)]
+            marked = marked or any(map(indexes[0].hides, parts))
+            made = {
+                key: self._hidden(each, indexes, (*name, str(key)), marked) for key, each in members
+            }
+            return made if isinstance(found, dict) else list(made.values())
+        if isinstance(found, Mixed | Reference | ConfigValue):
+            if marked or indexes[0].hides(found):
+                return found
+            if not is_whole:
+                raise Disclosed
+        return self.secrets.value(name, plain[0])
+
+
+def _disclosed(where: str) -> tuple[str, str]:
+    return (
+        f"{where} has a secret that a topology could not keep secret",
+        "make it of secret configuration: `gpuform config set --secret`; or leave it out",
+    )
 
 
 def in_order_of(rules: FieldRules | None, value: Value) -> Value:

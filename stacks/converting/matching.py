@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
+from gpuform.stacks.engine.values import PropertyValue, Secret, contains_secret, unwrap
+from gpuform.stacks.review.outputs_text import shown
 
 Path = Reference | ConfigValue
 
@@ -25,31 +27,45 @@ class Index:
     """What outputs are where, in one run.
 
     `marks` finds outputs inside texts; numbers and texts that are shorter than `shortest` are left
-    out. What was added first is found first.
+    out. What was added first is found first. `hidden` are those that are secret or have a secret
+    part.
     """
 
     marks: re.Pattern[str] | None = None
     shortest: int = 0
     paths: dict[str, Path] = field(default_factory=dict)
+    hidden: dict[str, Path] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
 
-    def add(self, path: Path, value: Any, steps: tuple[str | int, ...] = ()) -> None:
+    def add(
+        self,
+        path: Path,
+        given: PropertyValue,
+        steps: tuple[str | int, ...] = (),
+        *,
+        is_secret: bool = False,
+    ) -> None:
         """Adds a value with all its parts; the first one with a value keeps it."""
+        is_secret = is_secret or isinstance(given, Secret)
+        inner = unwrap(given)
+        value = shown(inner, show_secrets=True)
         if not self._tells(value):
             return
         whole = path
         if isinstance(path, Reference):
             whole = Reference(path.section, path.name, (*path.steps, *steps), path.key)
         if value not in ({}, []):
-            self.paths.setdefault(_canonical(value), whole)
+            paths = self.hidden if is_secret or contains_secret(inner) else self.paths
+            paths.setdefault(_canonical(value), whole)
         if isinstance(value, str):
             self.texts.append(value)
-        if isinstance(value, Mapping):
-            for name, item in value.items():
-                self.add(path, item, (*steps, name))
-        elif isinstance(value, list):
-            for at, item in enumerate(value):
-                self.add(path, item, (*steps, at))
+        if isinstance(inner, Mapping) and (self.marks or not is_secret):
+            # The keys of a secret object are secret too, but for those that a model has.
+            for name, item in inner.items():
+                self.add(path, item, (*steps, name), is_secret=is_secret)
+        elif isinstance(inner, list):
+            for at, item in enumerate(inner):
+                self.add(path, item, (*steps, at), is_secret=is_secret)
 
     def _tells(self, value: Any) -> bool:
         """Whether the value says where it is from: true, null and an empty text do not."""
@@ -61,30 +77,42 @@ class Index:
 
     def before(self, other: "Index") -> "Index":
         """Both, the other one's outputs where this one has none of a value."""
-        paths = {**other.paths, **self.paths}
-        return Index(self.marks, self.shortest, paths, [*self.texts, *other.texts])
+        paths, hidden = {**other.paths, **self.paths}, {**other.hidden, **self.hidden}
+        return Index(self.marks, self.shortest, paths, hidden, [*self.texts, *other.texts])
 
-    def find(self, value: Any) -> Path | None:
-        """The output that has a value."""
+    def find(self, value: Any, *, secret: bool = False) -> Path | None:
+        """The output that has a value: one that is as secret as the value, if there is one."""
         if value is None or isinstance(value, bool):
             return None
-        return self.paths.get(_canonical(value))
+        key = _canonical(value)
+        if secret:
+            return self.hidden.get(key) or self.paths.get(key)
+        return self.paths.get(key) or (self.hidden.get(key) if len(key) >= _TELLING else None)
 
-    def parts(self, text: str) -> list[str | Path]:
+    def hides(self, value: Value) -> bool:
+        """Whether a value is secret because something secret is in it."""
+        parts = value.parts if isinstance(value, Mixed) else (value,)
+        return any(
+            isinstance(part, ConfigValue) or part in self.hidden.values()
+            for part in parts
+            if not isinstance(part, str)
+        )
+
+    def parts(self, text: str, *, secret: bool = False) -> list[str | Path]:
         """A text as what is between outputs, and the outputs."""
         found: list[str | Path] = []
         at = 0
-        for begin, end, path in self._inside(text):
+        for begin, end, path in self._inside(text, secret):
             found += [text[at:begin]] if begin > at else []
             found.append(_inside_text(path))
             at = end
         return [*found, text[at:]] if at < len(text) else found
 
-    def _inside(self, text: str) -> Iterator[tuple[int, int, Path]]:
+    def _inside(self, text: str, secret: bool) -> Iterator[tuple[int, int, Path]]:
         pattern = self.marks or self._any_text()
         for match in pattern.finditer(text) if pattern else ():
             found = match[0]
-            path = self.paths.get(_canonical(float(found) if found.endswith(".0") else found))
+            path = self.find(float(found) if found.endswith(".0") else found, secret=secret)
             if path is not None:
                 yield match.start(), match.end(), path
 
@@ -96,11 +124,13 @@ class Index:
 
 _SHORTEST: Final = 3
 """Shorter texts are in others by chance."""
+_TELLING: Final = 8
+"""What is not secret is a secret's when its JSON is as long as this; shorter values repeat."""
 
 
-def match(values: Sequence[Any], indexes: Sequence[Index]) -> Value:
+def match(values: Sequence[Any], indexes: Sequence[Index], *, secret: bool = False) -> Value:
     """What a value is, that every run has; `indexes` are those of the runs. Raises Computed."""
-    path = same_path(values, indexes)
+    path = same_path(values, indexes, secret=secret)
     if path is not None:
         return path
     first = values[0]
@@ -109,26 +139,32 @@ def match(values: Sequence[Any], indexes: Sequence[Index]) -> Value:
     if isinstance(first, Mapping):
         if any(set(value) != set(first) for value in values):
             raise Computed
-        return {key: match([value[key] for value in values], indexes) for key in first}
+        return {
+            key: match([value[key] for value in values], indexes, secret=secret) for key in first
+        }
     if isinstance(first, list):
         if any(len(value) != len(first) for value in values):
             raise Computed
-        return [match(items, indexes) for items in zip(*values, strict=True)]
+        return [match(items, indexes, secret=secret) for items in zip(*values, strict=True)]
     if isinstance(first, str):
-        return _text(values, indexes)
+        return _text(values, indexes, secret)
     if any(value != first for value in values):
         raise Computed
     return first
 
 
-def same_path(values: Sequence[Any], indexes: Sequence[Index]) -> Path | None:
+def same_path(
+    values: Sequence[Any], indexes: Sequence[Index], *, secret: bool = False
+) -> Path | None:
     """The output that has the value in every run."""
-    paths = [index.find(value) for index, value in zip(indexes, values, strict=True)]
+    paths = [index.find(value, secret=secret) for index, value in zip(indexes, values, strict=True)]
     return paths[0] if all(path == paths[0] for path in paths) else None
 
 
-def _text(values: Sequence[str], indexes: Sequence[Index]) -> Value:
-    every = [index.parts(value) for index, value in zip(indexes, values, strict=True)]
+def _text(values: Sequence[str], indexes: Sequence[Index], secret: bool) -> Value:
+    every = [
+        index.parts(value, secret=secret) for index, value in zip(indexes, values, strict=True)
+    ]
     if any(parts != every[0] for parts in every):
         raise Computed
     parts = every[0]

@@ -46,7 +46,7 @@ def topology_of_program(
     problems: list[Diagnostic] = []
     pairs = _paired(recorded, problems)
     named = references_to([each[0] for each in pairs], problems)
-    secrets = SecretValues()
+    secrets = SecretValues(runs[0].typed)
     indexes = [run.index(named) for run in runs]
     declaring = Declaring(named, lambda _: indexes, lambda _: indexes, secrets, problems)
     declared = declaring.declared(Registered(pairs, [each.outputs for each in recorded]))
@@ -64,14 +64,19 @@ class _Run:
     marks: Marks
     answers: dict[str, tuple[str, PropertyMap]] = field(default_factory=dict)
     config: dict[str, str] = field(default_factory=dict)
+    typed: dict[str, str] = field(default_factory=dict)
+    """Secrets of the configuration that stay as they are: by value, the key."""
 
     def go(self) -> Recorded:
         prefix = f"{self.program.project}:"
         own = (key for key in self.program.secret_keys if key.startswith(prefix))
         # A number has to stay one, for the program reads it as such.
-        self.config = {
-            key: self.marks.text() for key in own if not _is_typed(self.program.config[key])
-        }
+        for key in own:
+            text = self.program.config[key]
+            if _is_typed(text):
+                self.typed[text] = key.partition(":")[2]
+            else:
+                self.config[key] = self.marks.text()
         return record(self.program, self.answer, {**self.program.config, **self.config})
 
     def answer(self, asked: Asked) -> tuple[str, PropertyMap]:
@@ -101,12 +106,12 @@ class _Run:
     def index(self, named: Mapping[str, Reference]) -> Index:
         index = Index(self.marks.pattern)
         for key, mark in self.config.items():
-            index.add(ConfigValue(key.partition(":")[2]), mark)
+            index.add(ConfigValue(key.partition(":")[2]), mark, is_secret=True)
         for urn, reference in named.items():
             id_, outputs = self.answers.get(urn, ("", {}))
             index.add(reference, id_)
             index.add(Reference(reference.section, reference.name, ("urn",)), urn)
-            for name, value in shown(outputs, show_secrets=True).items():
+            for name, value in outputs.items():
                 index.add(Reference(reference.section, reference.name, (name,)), value)
         return index
 

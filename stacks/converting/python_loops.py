@@ -11,14 +11,14 @@ from gpuform.stacks.converting.python_operations import no_names
 from gpuform.stacks.converting.python_references import Loop
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars
-from gpuform.stacks.topology.declarations import Declaration
+from gpuform.stacks.topology.declarations import MODULES, Repeatable
 from gpuform.stacks.topology.planning import Planned
 from gpuform.stacks.topology.scope import has_template, template_of
 
 _KINDS: Final[Mapping[type, str]] = {
     str: "string", int: "integer", float: "number", bool: "boolean",
 }  # fmt: skip
-_LATE: Final = frozenset({*SECTIONS, "stack_references"})
+_LATE: Final = frozenset({*SECTIONS, MODULES, "stack_references"})
 
 Kinds = Mapping[tuple[str, ...], str]
 
@@ -31,7 +31,7 @@ class Header:
     loop: Loop
 
 
-def header_of(declaration: Declaration, planned: Planned, outside: Expressions) -> Header | None:
+def header_of(declaration: Repeatable, planned: Planned, outside: Expressions) -> Header | None:
     """The loop of an entry; None for one resource."""
     node = declaration.for_each
     if node is None:
@@ -44,10 +44,11 @@ def header_of(declaration: Declaration, planned: Planned, outside: Expressions) 
 
 
 def _of_map(
-    declaration: Declaration, node: MappingNode, planned: Planned, outside: Expressions
+    declaration: Repeatable, node: MappingNode, planned: Planned, outside: Expressions
 ) -> Header:
     """In an order in which instances can refer to others of the same entry."""
-    mine = (r.instance.key for r in planned.resources if r.instance.declaration is declaration)
+    made = (each.instance for each in planned.resources)
+    mine = (each.key for each in made if each.declaration is declaration)
     keys = dict.fromkeys([*mine, *node.entries])
     values = {key: outside.value(node.entries[key].node) for key in keys if key in node.entries}
     lines = statement("for key, value in ", values, ".items():", outside.references.names)
@@ -76,13 +77,13 @@ def _of_list(node: SequenceNode) -> Header:
 
 
 def _of_expression(
-    declaration: Declaration, node: Node, planned: Planned, outside: Expressions
+    declaration: Repeatable, node: Node, planned: Planned, outside: Expressions
 ) -> Header:
     value = outside.value(node)
     code = literal(value, no_names)
     if code.startswith("range("):
         return Header((f"for value in {code}:",), Loop("str(value)", "value", {(): "integer"}))
-    group = planned.names.groups[declaration.section][declaration.name]
+    group = planned.group(declaration)
     items = [instance.item for instance in group.instances.values()]
     is_list = [str(each) for each in items] == list(group.instances)
     if items and not group.open and is_list:

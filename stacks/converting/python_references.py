@@ -13,7 +13,7 @@ from gpuform.stacks.authoring.declared import ConfigValue, Reference
 from gpuform.stacks.authoring.python_text import PythonNames
 from gpuform.stacks.authoring.python_values import Code, literal, text
 from gpuform.stacks.expressions.needs import Need
-from gpuform.stacks.topology.declarations import Declaration, Topology
+from gpuform.stacks.topology.declarations import MODULES, Declaration, Repeatable, Topology
 
 ABOUT: Final = {"project": "pulumi.get_project()", "stack": "pulumi.get_stack()"}
 
@@ -62,6 +62,8 @@ class References:
         """The reference; None for one that is not written as one."""
         if root in SECTIONS:
             return self._of_resource(root, steps)
+        if root == MODULES:
+            return self._of_module(steps)
         if root == "each" and self.loop and steps:
             return self._of_each(self.loop, steps)
         if root == "config" and steps and isinstance(steps[0], str):
@@ -84,8 +86,8 @@ class References:
             return f"*{name}.values()"
         return f"{name}[{_subscript(steps[1])}]" if len(steps) == 2 else None
 
-    def variable(self, declaration: Declaration) -> str:
-        """The variable of an entry's resource, or of its instances by key."""
+    def variable(self, declaration: Repeatable) -> str:
+        """The variable of an entry's resource or module, or of its instances by key."""
         self.used.add(declaration.address)
         return self.names(Reference(declaration.section, declaration.name))
 
@@ -110,8 +112,8 @@ class References:
     def _given(self, need: Need) -> Iterator[tuple[tuple[str, ...], str]]:
         root, first = need.root, need.steps[0] if need.steps else None
         known = str(first) if first is not None and not isinstance(first, nodes.Expr) else None
-        if root in SECTIONS:
-            for name, declaration in self.topology.declarations[root].items():
+        if root in SECTIONS or root == MODULES:
+            for name, declaration in self._declared(root).items():
                 if known in (None, name):
                     yield (root, name), self.variable(declaration)
         elif root == "config":
@@ -134,14 +136,19 @@ class References:
         elif (found := self.lookup(need)) is not None:
             yield (root, name), found.code
 
-    def _declaration(self, root: str, steps: Steps) -> Declaration | None:
+    def _declaration(self, root: str, steps: Steps) -> Repeatable | None:
         if not steps or not isinstance(steps[0], str):
             return None
-        return self.topology.declarations.get(root, {}).get(steps[0])
+        return self._declared(root).get(steps[0])
+
+    def _declared(self, root: str) -> Mapping[str, Repeatable]:
+        if root == MODULES:
+            return self.topology.modules
+        return self.topology.declarations.get(root, {})
 
     def _of_resource(self, root: str, steps: Steps) -> Found | None:
         declaration = self._declaration(root, steps)
-        if declaration is None:
+        if not isinstance(declaration, Declaration):
             return None
         own = 1 if declaration.is_single else 2
         resource = self.resource(root, steps[:own])
@@ -152,6 +159,14 @@ class References:
             return None
         kind = "string" if name in ("id", "urn") else _kind_of(declaration, name)
         return _inside(Found(f"{resource}.{name}", kind, is_output=True), rest)
+
+    def _of_module(self, steps: Steps) -> Found | None:
+        module = self._declaration(MODULES, steps)
+        own = 1 if module is None or module.is_single else 2
+        found = self.resource(MODULES, steps[:own]) if len(steps) > own else None
+        if found is None or not isinstance(steps[own], str):
+            return None
+        return _inside(Found(f"{found}.outputs", is_output=True), steps[own:])
 
     def _of_each(self, loop: Loop, steps: Steps) -> Found | None:
         if steps[0] == "key" and len(steps) == 1:

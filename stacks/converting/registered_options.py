@@ -7,7 +7,7 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.forms import Form
 from gpuform.stacks.authoring.declared import Reference, Value
 from gpuform.stacks.engine.registration import Read, Registration
-from gpuform.stacks.engine.urn import STACK_TYPE, type_of
+from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_TYPE, type_of
 from gpuform.stacks.lifecycles import kind_of
 
 _FLAGS: Final = ("protect", "retain_on_delete", "delete_before_replace")
@@ -15,6 +15,10 @@ _LISTS: Final = ("ignore_changes", "replace_on_changes")
 _PER_HOUR, _PER_MINUTE = 3600, 60
 
 Asked = Registration | Read
+
+
+_VERBS: Final = ("create", "update", "delete")
+"""Those that the option has."""
 
 
 class Sayer(Protocol):
@@ -36,7 +40,7 @@ def options_of(asked: Sequence[Asked], sayer: Sayer) -> dict[str, Value]:
 
 def _options(asked: Sequence[Asked], sayer: Sayer) -> Iterator[tuple[str, Value]]:
     first = asked[0]
-    if first.parent and type_of(first.parent) != STACK_TYPE:
+    if first.parent and type_of(first.parent) not in (STACK_TYPE, MODULE_TYPE):  # modules are told
         yield "parent", _resource(first, "parent", first.parent, sayer)
     yield from _secret_outputs(first)
     if isinstance(first, Registration):
@@ -61,8 +65,8 @@ def _plain_options(first: Registration) -> Iterator[tuple[str, Value]]:
     for name in _LISTS:
         if getattr(first, name):
             yield name, list(getattr(first, name))
-    spans = {verb: _span(seconds) for verb, seconds in (first.custom_timeouts or {}).items()}
-    spans.pop("read", None)
+    timeouts = first.custom_timeouts or {}
+    spans = {verb: _span(seconds) for verb, seconds in timeouts.items() if verb in _VERBS}
     if spans:
         yield "timeouts", spans
     if first.import_id:

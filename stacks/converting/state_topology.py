@@ -6,13 +6,13 @@ from gpuform.stacks.authoring.declared import Declared, Reference
 from gpuform.stacks.converting.declaring import Declaring, Registered, references_to
 from gpuform.stacks.converting.errors import NOWHERE, NotConverted
 from gpuform.stacks.converting.matching import Index
-from gpuform.stacks.converting.secret_values import SecretValues
+from gpuform.stacks.converting.secret_values import SecretValues, texts_in
 from gpuform.stacks.document.diagnostics import Diagnostic, Place
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
-from gpuform.stacks.review.names import PROVIDER_PROPERTY
-from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.lifecycles import lifecycle_of
 
 _TELLING: int = 8
 """A text of an output is another resource's when it is as long as this; shorter ones repeat."""
@@ -32,7 +32,7 @@ def topology_of_state(
     asked = [_asked(entry) for entry in live]
     named = references_to(asked, problems)
     by_urn = {entry.urn: entry for entry in live}
-    secrets = SecretValues(secret_config)
+    secrets = SecretValues(secret_config, _only_secret(live))
 
     def indexes(needed: Sequence[str]) -> list[Index]:
         return [_index([(named[u], by_urn[u]) for u in needed if u in named and u in by_urn])]
@@ -42,8 +42,8 @@ def topology_of_state(
     def output_indexes(name: str) -> list[Index]:
         own = Index()
         for urn, reference in named.items():
-            value = shown(by_urn[urn].outputs.get(name), show_secrets=True)
-            own.add(Reference(reference.section, reference.name, (name,)), value)
+            path = Reference(reference.section, reference.name, (name,))
+            own.add(path, by_urn[urn].outputs.get(name))
         return [own.before(every)]
 
     declaring = Declaring(named, indexes, output_indexes, secrets, problems)
@@ -74,11 +74,19 @@ def _telling(entries: Sequence[tuple[Reference, ResourceState]]) -> Index:
     return index
 
 
-def _outputs(entry: ResourceState) -> dict[str, object]:
+def _outputs(entry: ResourceState) -> PropertyMap:
     """What the platform says first, then what was declared."""
-    plain: dict[str, object] = shown(entry.outputs, show_secrets=True)
-    plain.pop(PROVIDER_PROPERTY, None)
-    return dict(sorted(plain.items(), key=lambda each: each[0] in entry.inputs))
+    lifecycle = lifecycle_of(entry.type)
+    names = lifecycle.property_names() if lifecycle else ()
+    told = {key: value for key, value in entry.outputs.items() if key in names}
+    return dict(sorted(told.items(), key=lambda each: each[0] in entry.inputs))
+
+
+def _only_secret(entries: Sequence[ResourceState]) -> set[str]:
+    """The texts that are secrets, and nowhere in the clear as they are."""
+    values = [part for entry in entries for part in (entry.inputs, entry.outputs)]
+    hidden = {text for value in values for text in texts_in(value, secret=True)}
+    return hidden - {text for value in values for text in texts_in(value, secret=False)}
 
 
 def _asked(entry: ResourceState) -> Registration | Read:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gpuform.stacks.document.diagnostics import Place
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.installed import requirement
 
 STATE: Final = "terraform.tfstate"
 _VERSION: Final = 4
@@ -36,13 +37,17 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One object of a state; `key` is that of `count` or `for_each`, None for the only one."""
+    """One object of a state; `key` is that of `count` or `for_each`, None for the only one.
+
+    `sensitive` are the names of attributes that Terraform keeps out of what it shows.
+    """
 
     type: str
     name: str
     key: str | int | None
     attributes: Mapping[str, Any]
     module: str = ""
+    sensitive: frozenset[str] = frozenset()
 
     @property
     def address(self) -> str:
@@ -85,7 +90,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     except ImportError:
         raise EngineError(
             "reading Terraform's files needs python-hcl2",
-            "pip install 'gpuform[terraform]'",
+            f"pip install '{requirement('terraform')}'",
         ) from None
     from lark.exceptions import UnexpectedInput  # noqa: PLC0415 - as above
 
@@ -165,6 +170,15 @@ def _instances(path: Path) -> Iterator[Instance]:
                         instance.get("index_key"),
                         instance.get("attributes") or {},
                         resource.get("module", ""),
+                        frozenset(_sensitive(instance)),
                     )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EngineError(f"{path} is no state of Terraform: {error!r}") from None
+
+
+def _sensitive(instance: Mapping[str, Any]) -> Iterator[str]:
+    """Paths lead to parts of attributes; every name on the way counts."""
+    for path in instance.get("sensitive_attributes") or ():
+        for step in path:
+            if step.get("type") == "get_attr":
+                yield str(step["value"])

@@ -16,6 +16,7 @@ from gpuform.stacks.authoring.declared import (
     ConfigValue,
     Declared,
     Entry,
+    Mixed,
     Reference,
     Value,
     references,
@@ -102,13 +103,14 @@ class _Taking:
             if name not in rules:
                 self._leave(block.place_of(name), f"{instance.address}: {name} has no like here")
                 continue
-            value = self._value(raw, name, rules[name], (block, instance, resolver, attributes))
+            about = (block, instance, resolver, attributes)
+            value = self._value(raw, name, rules[name], about)
             if value is not None:
                 properties[name] = value
         properties |= kind.more(instance.attributes)
         for name, model_field in lifecycle.inputs.model_fields.items():
             if model_field.is_required() and name not in properties:
-                properties[name] = self._missing(name, rules[name], attributes)
+                properties[name] = self._missing(name, rules[name], instance, attributes)
         id_ = kind.id(properties, instance.attributes)
         if id_ is None:
             raise _Left("the state does not tell its id")
@@ -142,6 +144,7 @@ class _Taking:
         about: tuple[Block, Instance, Resolver, Mapping[str, Any]],
     ) -> Value:
         block, instance, resolver, attributes = about
+        is_secret = rules.holds_secret or name in instance.sensitive
         try:
             value = resolver.value(raw)
         except Unsaid as code:
@@ -150,21 +153,35 @@ class _Taking:
                 if rules.secret:
                     return self._secret(name)
                 raise _Left(f"{name} is {code}, and the state does not tell its value") from None
-            said = "what is written" if rules.holds_secret else code
+            said = "what is written" if is_secret else code
             message = f"{instance.address}: {name} is as it is in the state, not {said}"
             self._leave(block.place_of(name), message)
             value = known
-        if rules.secret and isinstance(value, str):
-            return self.secrets.value((instance.name, name), value)
-        if rules.holds_secret:
-            for each in variables_in(value):
-                self.variables.hide(each.name)
-        return value
+        return self._hidden((instance.name, name), value) if is_secret else value
 
-    def _missing(self, name: str, rules: FieldRules, attributes: Mapping[str, Any]) -> Value:
+    def _hidden(self, name: tuple[str, str], value: Value) -> Value:
+        """A secret: configuration, but for what it refers to."""
+        for each in variables_in(value):
+            self.variables.hide(each.name)
+        if isinstance(value, Mixed):
+            return self.secrets.text(name, value)
+        if isinstance(value, ConfigValue | Reference):
+            return value
+        if any(references(value)) or any(variables_in(value)):
+            if isinstance(value, Mapping):
+                return {
+                    key: self._hidden((name[0], f"{name[1]}_{key}"), value[key]) for key in value
+                }
+            return [self._hidden(name, item) for item in value]
+        return self.secrets.value(name, value)
+
+    def _missing(
+        self, name: str, rules: FieldRules, instance: Instance, attributes: Mapping[str, Any]
+    ) -> Value:
         value = attributes.get(name)
         if value is not None:
-            return value
+            is_secret = rules.holds_secret or name in instance.sensitive
+            return self._hidden((instance.name, name), value) if is_secret else value
         if rules.secret:
             return self._secret(name)
         raise _Left(f"neither the files nor the state tell its {name}")
@@ -229,7 +246,25 @@ class _Taking:
             except Unsaid as code:
                 self._leave(block.place, f"output {name} is {code}")
                 continue
-            if all(f"{each.section}.{each.name}" in kept for each in references(value)):
-                yield name, value
-            else:
+            if not all(f"{each.section}.{each.name}" in kept for each in references(value)):
                 self._leave(block.place, f"output {name} is of something that is not taken over")
+                continue
+            if block.body.get("sensitive") is True:
+                value = self._hidden(("output", name), value)
+                if not self._is_secret(value):
+                    why = "is sensitive, and what it is made of is not"
+                    self._leave(block.place, f"output {name} {why}: a topology cannot keep it so")
+                    continue
+            yield name, value
+
+    def _is_secret(self, value: Value) -> bool:
+        """Whether it is secret by what it refers to; a literal has become configuration."""
+        if any(variables_in(value)):
+            return True
+        sections = {kind.section: kind.platform for kind in KINDS.values()}
+        return any(
+            each.steps
+            and each.steps[0]
+            in lifecycle_class(sections[each.section], SECTIONS[each.section]).secret_names()
+            for each in references(value)
+        )

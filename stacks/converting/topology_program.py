@@ -1,5 +1,6 @@
 """A topology as a Python program: loops stay loops, references references, options options."""
 
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,19 +17,32 @@ from gpuform.stacks.converting.python_operations import formatted
 from gpuform.stacks.converting.python_options import options_code
 from gpuform.stacks.converting.python_references import Found, References
 from gpuform.stacks.document.shapes import is_null
-from gpuform.stacks.topology.declarations import Declaration
+from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable
 from gpuform.stacks.topology.planning import Planned
 
-_RESERVED: Final = ("expression", "key", "value", "each", "re", "Fraction", "range", "len", "str")
+_RESERVED: Final = (
+    "expression",
+    "is_emulated",
+    "key",
+    "value",
+    "each",
+    "re",
+    "Fraction",
+    "Module",
+    "range",
+    "len",
+    "str",
+)
 
 
-def program_of(planned: Planned, file: Path, secret: Collection[str]) -> str:
-    """The program that declares what a checked topology does.
+def program_of(planned: Planned, file: Path, secret: Collection[str], folder: Path) -> str:
+    """The program that declares what a checked topology does, for a folder to run it in.
 
-    `secret` are the configuration values that a stack of the project keeps encrypted. Raises
-    NotConverted, with the place, for entries whose instances need each other back and forth.
+    Modules stay files. `secret` are the configuration values that a stack of the project keeps
+    encrypted. Raises NotConverted, with the place, for entries whose instances need each other back
+    and forth.
     """
-    return _Writer(planned, file, frozenset(secret)).text()
+    return _Writer(planned, file, frozenset(secret), folder).text()
 
 
 @dataclass(slots=True)
@@ -36,6 +50,7 @@ class _Writer:
     planned: Planned
     file: Path
     secret: frozenset[str]
+    folder: Path
     names: PythonNames = field(default_factory=lambda: PythonNames(set(_RESERVED)))
     used: set[str] = field(default_factory=set)
 
@@ -97,28 +112,45 @@ class _Writer:
         if platforms:
             yield ""
             yield f"from gpuform.providers import {', '.join(sorted(platforms))}"
-        if "expression" in self.used:
+        own = ["Module"] if self.planned.topology.modules else []
+        own += ["expression"] if "expression" in self.used else []
+        own += ["is_emulated"] if " if is_emulated() " in written else []
+        if own:
             yield from [] if platforms else [""]
-            yield "from gpuform.stacks import expression"
+            yield f"from gpuform.stacks import {', '.join(own)}"
 
     def written(self, value: Any) -> str:
         return literal(value, self.names)
 
-    def entry(self, declaration: Declaration, references: References) -> "_Body":
+    def entry(self, declaration: Repeatable, references: References) -> "_Body":
         header = header_of(declaration, self.planned, Expressions(references))
         inside = Expressions(replace(references, loop=header.loop) if header else references)
         name = text(declaration.name)
         if header:
             name = formatted([f"{declaration.name}-", Found(header.loop.key, "string")])
         condition = inside.condition(declaration.when) if declaration.when is not None else ""
+        variable = self.names.give(declaration.section, declaration.name)
+        if isinstance(declaration, Inclusion):
+            arguments = tuple(self.given(declaration, name, inside))
+            return _Body(variable, "Module", arguments, header, condition, is_read=False)
+        assert isinstance(declaration, Declaration)  # noqa: S101 - there is no third
         return _Body(
-            self.names.give(declaration.section, declaration.name),
+            variable,
             f"{declaration.platform}.{declaration.kind}",
             tuple(self.arguments(declaration, name, inside)),
             header,
             condition,
             declaration.options.get("id") is not None,
         )
+
+    def given(self, module: Inclusion, name: str, inside: Expressions) -> Iterator[str]:
+        """The arguments of a module."""
+        path = os.path.relpath(module.file.resolve(), self.folder.resolve())
+        yield f"{' ' * STEP}{name},"
+        yield f"{' ' * STEP}{text(Path(path).as_posix())},"
+        values = {key: inside.value(entry.node) for key, entry in module.given.items()}
+        if values:
+            yield from argument("", values, STEP, self.names)
 
     def arguments(self, declaration: Declaration, name: str, inside: Expressions) -> Iterator[str]:
         options = dict(declaration.options)

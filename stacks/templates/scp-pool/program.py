@@ -3,12 +3,17 @@
 import pulumi
 
 from gpuform.providers.scp import NodePool, images, products
+from gpuform.stacks import is_emulated
 
 REGION = "kr-west1"
 
 config = pulumi.Config()
-# The default is for the emulator. Yours: gpuform config set --secret password ...
-password = config.get_secret("password") or pulumi.Output.secret("Only4Tests!")
+# A real platform gets yours: gpuform config set --secret password
+password = (
+    config.get_secret("password", "Only4Tests!")
+    if is_emulated()
+    else config.require_secret("password")
+)
 
 image = next(each for each in images(REGION) if each.os_distro == "UBUNTU")
 server = next(each for each in products("SCALE", region=REGION) if each.state == "AVAILABLE")
