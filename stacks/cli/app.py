@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from gpuform.stacks.cli.aliases import ALIASES
 from gpuform.stacks.cli.failures import explain
 from gpuform.stacks.cli.session import common_flags
 
@@ -58,6 +59,14 @@ _COMMANDS = {
         "orphans_command",
         "Show what the platforms hold and no stack of this backend owns.",
     ),
+    "offers": (
+        "offers_command",
+        "Show what the platforms offer: regions, GPU types, drivers, images, server types.",
+    ),
+    "console": (
+        "console_command",
+        "Evaluate expressions as a topology has them, against the stack.",
+    ),
     "graph": (
         "graph_command",
         "Draw the stack: clusters with what is in them, volumes and fabrics beside.",
@@ -80,6 +89,14 @@ _COMMANDS = {
     "login": ("login_commands", "Choose where stacks live: a folder or a bucket."),
     "logout": ("login_commands", "Forget the backend that `login` chose."),
     "config": ("config_commands", "List, read and change a stack's configuration."),
+    "about": (
+        "about_command",
+        "Show versions, the machine, the project, its backend and its stack.",
+    ),
+    "whoami": (
+        "about_command",
+        "Show as whom runs are recorded; with --verbose, in which backend.",
+    ),
     "schema": ("schema_command", "Print the JSON Schema of topology files, for editors."),
     "fmt": (
         "fmt_command",
@@ -102,6 +119,7 @@ class App(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
+        cmd_name = _named(cmd_name)
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(f"gpuform.stacks.cli.{_COMMANDS[cmd_name][0]}")
@@ -113,7 +131,7 @@ class App(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         near = get_close_matches(args[0], _COMMANDS, n=1)
-        if near and args[0] not in _COMMANDS and not ctx.resilient_parsing:
+        if near and _named(args[0]) not in _COMMANDS and not ctx.resilient_parsing:
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
         return super().resolve_command(ctx, args)
 
@@ -133,15 +151,27 @@ class App(click.Group):
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told here, once
             code, lines = explain(error, verbose=_is_verbose(args, kwargs))
             for line in lines:
-                click.echo(line, err=True)
+                click.echo(_shown(line), err=True)
             sys.exit(code)
         sys.exit(result if isinstance(result, int) else 0)
+
+
+def _named(given: str) -> str:
+    """The command of a name, or of Pulumi's other name for it."""
+    return given if given in _COMMANDS else next(iter(ALIASES.get(given, [given])))
 
 
 def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """The command's context is gone by now."""
     given = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
     return "--verbose" in given or "-v" in given
+
+
+def _shown(line: str) -> str:
+    from gpuform.stacks.cli.harmless import harmless  # noqa: PLC0415 - for errors alone
+    from gpuform.stacks.engine.ci import ci_job  # noqa: PLC0415 - as above
+
+    return harmless(line, color=False, in_ci=ci_job(os.environ) is not None)
 
 
 def _drop_output() -> None:

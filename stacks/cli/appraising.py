@@ -12,11 +12,13 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.steps import Step
 from gpuform.stacks.engine.values import unwrap_secrets
 from gpuform.stacks.expiry.noticing import notices_of_steps
-from gpuform.stacks.gates.busy import Monitoring
+from gpuform.stacks.gates.busy import Monitoring, with_usage
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import project_gates
+from gpuform.stacks.gates.reached import with_unreached
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.planned import with_costs
+from gpuform.stacks.review.renames import renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +55,14 @@ class Appraiser:
     def appraised(self, plan: Plan, steps: Iterable[Step]) -> Plan:
         """The plan with costs, notices and gates; `steps` are all those of the run that made it."""
         steps = list(steps)
-        notices = notices_of_steps(steps, self.clock.now())
+        noticed = notices_of_steps(steps, self.clock.now())
+        notices = (*plan.notices, *noticed, *renamed(steps))
         plan = with_costs(plan, steps, self.book).model_copy(update={"notices": notices})
-        return self.keeper.judged(plan)
+        plan = self.keeper.judged(plan)
+        monitoring = self.keeper.monitoring
+        if monitoring is None:
+            return plan
+        return with_unreached(with_usage(plan, monitoring), steps, monitoring.settings)
 
 
 def config_of(stack: Stack) -> dict[str, str]:

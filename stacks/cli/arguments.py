@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from gpuform.stacks.cli.showing import Showing
 from gpuform.stacks.engine.targeting import Selection, UrnPatterns
 
 
@@ -15,7 +16,11 @@ class RunArguments:
     `target`, `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is
     both a target and replaced. `profile` is the file that a trace goes to, `save_plan` the one
     that a preview's plan goes to, `plan` the one whose plan is a bound. `message` is for the
-    history.
+    history. `adopt` holds ids of objects that an interrupted create is said to have made; with
+    `create_anew` none is. `config` is set in the stack's file before the run, by paths with
+    `config_path`. `exclude_protected` adds what is protected to what is excluded. With `remove` a
+    destroyed stack is removed, too. With `require_checks` a plan fails whose checks could not be
+    made.
     """
 
     operation: Literal["update", "refresh", "destroy", "expire"]
@@ -40,6 +45,30 @@ class RunArguments:
     save_plan: Path | None = None
     plan: Path | None = None
     message: str = ""
+    adopt: tuple[str, ...] = ()
+    create_anew: bool = False
+    require_checks: bool = False
+    config: tuple[tuple[str, str], ...] = ()
+    config_path: bool = False
+    exclude_protected: bool = False
+    remove: bool = False
+    show_sames: bool = False
+    show_secrets: bool = False
+    urns: bool = False
+    suppress_outputs: bool = False
+    suppress_progress: bool = False
+
+    @property
+    def showing(self) -> Showing:
+        """What of it is shown."""
+        return Showing(
+            sames=self.show_sames,
+            secrets=self.show_secrets,
+            urns=self.urns,
+            outputs=not self.suppress_outputs,
+            progress=not self.suppress_progress,
+            removes=self.remove,
+        )
 
     @property
     def selection(self) -> Selection:

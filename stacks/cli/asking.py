@@ -9,11 +9,16 @@ from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.engine.deployment import Operation
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.review.dangers_text import loss_text
+from gpuform.stacks.review.facts import StackFacts
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.plan_text import plan_text
-from gpuform.stacks.review.summary_text import gpus_removed
 
-_LOOKING: Final = {"expire": "expire --dry-run"}
+_LOOKING: Final = {
+    "expire": "expire --dry-run",
+    "destroy": "destroy --preview-only",
+    "refresh": "refresh --preview-only",
+}
 """What only looks, for the operations that `preview` does not show."""
 
 
@@ -38,17 +43,21 @@ def refuse_what_nobody_can_answer(arguments: RunArguments, screen: Screen) -> No
 
 
 def confirmed(screen: Screen, plan: Plan, operation: Operation) -> bool:
-    """Asks until the answer is clear; no answer is a no. A destroy wants the stack's name."""
-    wanted = plan.stack if operation == "destroy" else "yes"
-    question = f"{_what(plan, operation)} [{wanted}/no/details] "
+    """Asks until the answer is clear; no answer is a no.
+
+    To destroy the stack or to lose data, its name has to be typed.
+    """
+    by_name = operation == "destroy" or bool(StackFacts(plan).losing_data)
+    wanted = plan.stack if by_name else "yes"
+    question = f"{_what(plan, operation, by_name=by_name)} [{wanted}/no/details] "
     screen.print()
     while True:
         answer = screen.ask(screen.paint("bold", question))
-        if answer == wanted:
+        if answer == wanted or (not by_name and is_yes(answer)):
             return True
         if answer == "details":
             screen.print("\n" + plan_text(plan, details=True, paint=screen.paint) + "\n")
-        elif answer in ("", "no", "n"):
+        elif answer.lower() in ("", "no", "n"):
             return False
         else:
             screen.print(f"Answer {wanted}, no or details.")
@@ -65,19 +74,23 @@ def agreed(screen: Screen, question: str, *, yes: bool) -> bool:
         raise EngineError(
             "this wants a confirmation, and nobody is here to give it", hint="add --yes"
         )
-    if screen.ask(screen.paint("bold", f"{question} [yes/no] ")) == "yes":
+    if is_yes(screen.ask(screen.paint("bold", f"{question} [yes/no] "))):
         return True
     screen.print("Nothing was changed.")
     return False
 
 
-def _what(plan: Plan, operation: Operation) -> str:
-    gone = gpus_removed(plan)
-    gpus = f" {counted(gone, 'GPU')} will be gone." if gone else ""
+def is_yes(answer: str) -> bool:
+    """Whether somebody has said so."""
+    return answer.lower() in ("yes", "y")
+
+
+def _what(plan: Plan, operation: Operation, *, by_name: bool) -> str:
+    parts = [loss_text(plan), "Type the stack's name to go on." if by_name else ""]
     if operation == "destroy":
         deleted = plan.summary.get(PlanAction.DELETE, 0)
-        return (
-            f"This deletes {counted(deleted, 'resource')} of stack {plan.stack} and what is on "
-            f"them.{gpus} Type the stack's name to go on."
-        )
-    return f"Perform this {operation}?{gpus}"
+        what = f"This deletes {counted(deleted, 'resource')} of stack {plan.stack} and what is on "
+        parts.insert(0, f"{what}{'it' if deleted == 1 else 'them'}.")
+    else:
+        parts.insert(0, f"Perform this {operation}?")
+    return " ".join(filter(None, parts))

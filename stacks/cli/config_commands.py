@@ -1,21 +1,27 @@
 """`gpuform config`: a stack's configuration, kept in Pulumi.<stack>.yaml."""
 
 import getpass
-import json
 from pathlib import Path
 
 import click
 
+from gpuform.schemas.json_text import json_text
+from gpuform.stacks.cli.aliases import AliasedGroup
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.engine.config_paths import get_in, remove_in, split
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.stack import Stack, Workspace
-from gpuform.stacks.engine.stack_settings import SECURE, StackSettings, is_secure, to_text
+from gpuform.stacks.engine.stack_settings import StackSettings, is_secure, to_text
 from gpuform.stacks.engine.value_json import Json
 
+_path_flag = click.option(
+    "--path", is_flag=True, help="KEY is a path into an object or list: servers[0].name."
+)
 
-@click.group(invoke_without_command=True)
+
+@click.group(cls=AliasedGroup, invoke_without_command=True)
 @click.option("--show-secrets", is_flag=True, help="Show secret values in the clear.")
 @click.option("--json", "-j", "as_json", is_flag=True, help="A JSON object instead of a table.")
 @stack_flags
@@ -29,7 +35,7 @@ def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
     Examples:
       gpuform config
       gpuform config set gpus 24
-      gpuform config set --secret together:apiKey
+      gpuform config set together:apiKey
     """
     if context.invoked_subcommand is None:
         with session() as current:
@@ -39,63 +45,78 @@ def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
 @config.command("set")
 @click.argument("key")
 @click.argument("value", required=False)
-@click.option("--secret", is_flag=True, help="Encrypt the value with the stack's passphrase.")
+@click.option("--secret", is_flag=True, help="Encrypt the value as the stack's secrets are.")
 @click.option(
-    "--plaintext", is_flag=True, help="Keep the value in the clear, which is also the default."
+    "--plaintext",
+    is_flag=True,
+    help="Keep the value in the clear, as without a flag. Refused for what is declared secret.",
 )
+@_path_flag
 @stack_flags
-def set_value(key: str, value: str | None, secret: bool, plaintext: bool) -> None:
+def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: bool) -> None:
     """Set a key to a value.
 
-    Without VALUE it is read from stdin, so that a secret need not stand on the command line.
+    Without VALUE it is read from stdin, so that a secret need not stand on the command line. What
+    the topology, Pulumi.yaml or a platform declares secret is encrypted, also without --secret. A
+    key that nothing reads is refused, and so is a value of another type than the declared one.
+    With --path, true, false and whole numbers inside of an object or list are kept as such.
 
     \b
     Examples:
       gpuform config set gpus 24
-      gpuform config set --secret together:apiKey < key.txt
+      gpuform config set together:apiKey < key.txt
+      gpuform config set --path 'limits.gpus[0]' 16
     """
+    from gpuform.stacks.cli.config_setting import ConfigSetting  # noqa: PLC0415 - not for help
+
     if secret and plaintext:
         raise click.UsageError("--secret and --plaintext exclude each other")
     with session() as current:
-        workspace, settings = _settings(current)
-        text = _read_value(current, key, secret=secret) if value is None else value
-        if not secret:
-            settings.set(key, text)
-            settings.save()
-            return
-        # Opening the stack finds its encryption, and writes the salt to the file if it was lost.
-        opened = _open(workspace, current)
-        opened.settings.set(key, {SECURE: opened.crypter.encrypt(text)})
-        opened.settings.save()
+        workspace, name = _place(current)
+        setting = ConfigSetting.of(
+            workspace, name, key, by_path=path, secret=secret, plaintext=plaintext
+        )
+        if value is None:
+            value = _read_value(current, key, secret=setting.is_secret)
+        setting.set(value, current)
+        if setting.is_secret and not secret:
+            known = setting.known
+            current.screen.print(f"{known.name} is a secret ({known.declared}): it is encrypted.")
 
 
 @config.command("get")
 @click.argument("key")
+@_path_flag
 @stack_flags
-def get_value(key: str) -> None:
+def get_value(key: str, path: bool) -> None:
     """Print the value of a key, a secret one in the clear.
 
     \b
-    Example:
+    Examples:
       gpuform config get gpus
+      gpuform config get --path 'limits.gpus[0]'
     """
     with session() as current:
-        workspace = Workspace.find(Path.cwd(), current.environ)
-        full = workspace.project.qualified_key(key)
-        value = _values(workspace.project, _settings(current)[1]).get(full)
+        workspace, settings = _settings(current)
+        root, steps = split(key) if path else (key, ())
+        full = workspace.project.qualified_key(root)
+        value = get_in(_values(workspace.project, settings).get(full), steps)
+        if path:
+            full = workspace.project.qualified_key(key)
         if value is None:
             raise EngineError(
                 f"the configuration key {full} has no value",
                 hint=f"give it one: gpuform config set {key} VALUE",
             )
         crypter = _open(workspace, current).crypter if is_secure(value) else None
-        current.screen.print(to_text(value, crypter))
+        current.screen.write(f"{to_text(value, crypter)}\n")
 
 
 @config.command("rm")
 @click.argument("key")
+@_path_flag
 @stack_flags
-def remove_value(key: str) -> None:
+def remove_value(key: str, path: bool) -> None:
     """Remove a key from the stack's configuration.
 
     \b
@@ -104,15 +125,25 @@ def remove_value(key: str) -> None:
     """
     with session() as current:
         _, settings = _settings(current)
-        if not settings.remove(key):
+        root, steps = split(key) if path else (key, ())
+        if get_in(settings.get(root), steps) is None:
             raise EngineError(f"the configuration key {key} is not set in {settings.path.name}")
+        if steps:
+            settings.set(root, remove_in(settings.get(root), steps, root))
+        else:
+            settings.remove(root)
         settings.save()
 
 
-def _settings(current: Session) -> tuple[Workspace, StackSettings]:
+def _place(current: Session) -> tuple[Workspace, str]:
     workspace = Workspace.find(Path.cwd(), current.environ)
     name = workspace.resolve(current.stack)
-    workspace.finish_change_of_passphrase(name, exclusive=False)
+    workspace.finish_secrets_change(name, exclusive=False)
+    return workspace, name
+
+
+def _settings(current: Session) -> tuple[Workspace, StackSettings]:
+    workspace, name = _place(current)
     return workspace, StackSettings.load(workspace.project, name)
 
 
@@ -135,19 +166,31 @@ def _list(current: Session, *, show_secrets: bool, as_json: bool) -> None:
     values = _values(project, settings)
     hidden = {project.qualified_key(key) for key, given in project.config.items() if given.secret}
     hidden = (hidden - settings.config.keys()) | {k for k, v in values.items() if is_secure(v)}
+    hidden |= _declared_secret(project, settings)
     crypter = _open(workspace, current).crypter if show_secrets and hidden else None
     shown = {
         key: "[secret]" if key in hidden and not show_secrets else to_text(value, crypter)
         for key, value in sorted(values.items())
     }
     if as_json:
-        current.screen.print(json.dumps(_json(shown, hidden, show_secrets), indent=2))
+        current.screen.print(json_text(_json(shown, hidden, show_secrets), indent=2))
         return
     names = {key: key.removeprefix(f"{project.name}:") for key in shown}
     width = max([len(name) for name in names.values()] + [3])
     current.screen.print(f"{'KEY':<{width}}  VALUE")
     for key, text in shown.items():
         current.screen.print(f"{names[key]:<{width}}  {text}")
+
+
+def _declared_secret(project: Project, settings: StackSettings) -> set[str]:
+    """The keys whose values stand in the clear in the stack's file, and should not be shown."""
+    from gpuform.stacks.config_keys import ConfigKeys  # noqa: PLC0415 - not for help
+
+    try:
+        keys = ConfigKeys.of(project)
+    except EngineError:  # of the topology, which `gpuform validate` tells
+        keys = ConfigKeys.without_topology(project)
+    return {each.key for each in keys.in_the_clear(settings)}
 
 
 def _json(shown: dict[str, str], hidden: set[str], show_secrets: bool) -> dict[str, Json]:

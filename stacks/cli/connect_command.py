@@ -67,6 +67,6 @@ def connect(  # noqa: PLR0913 - a flag each
         contexts = KubeconfigFiles.of(None, current.environ).contexts()
         words = command_for(found, Wish(via, node, user, command), contexts)
         if to_stdout:
-            current.screen.print(quoted(words))
+            current.screen.write(f"{quoted(words)}\n")
             return 0
         return run(words)

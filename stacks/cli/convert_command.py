@@ -69,7 +69,8 @@ def convert(
     form = form or ("python" if kind == "topology" else "yaml")
     with session() as current:
         target = _target(out, form, force=given["force"])
-        result = converted(Request(source, kind, form, emulate=given["emulate"]), current)
+        folder = target.parent if target else Path()
+        result = converted(Request(source, kind, form, folder, emulate=given["emulate"]), current)
         _write(result.text, target, current)
         for line in result.notes:
             current.screen.warn(line)

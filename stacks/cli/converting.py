@@ -9,11 +9,11 @@ import click
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.authoring.python_text import program_text
 from gpuform.stacks.authoring.yaml_text import topology_text
-from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
+from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.converting.errors import NotConverted
 from gpuform.stacks.converting.program_topology import topology_of_program
 from gpuform.stacks.converting.state_topology import topology_of_state
@@ -36,6 +36,8 @@ class Request:
     source: Path | None
     kind: str
     form: str
+    folder: Path
+    """Where the new file will be."""
     emulate: bool = False
 
 
@@ -58,7 +60,7 @@ def converted(request: Request, session: Session) -> Result:
         if request.form == "yaml":
             raise click.UsageError("a topology is YAML already: `gpuform fmt` formats it")
         file = request.source or own_topology(Path.cwd())
-        return Result(topology_as_python(file, session.stack))
+        return Result(topology_as_python(file, session.stack, request.folder))
     if request.kind == "terraform":
         return _from_terraform(request)
     if request.source is not None:
@@ -84,7 +86,7 @@ def _from_state(_request: Request, session: Session) -> tuple[Declared, Mapping[
 
 def _from_program(request: Request, session: Session) -> tuple[Declared, Mapping[str, str]]:
     stack = _stack(session)
-    with emulator_for(stack.project.directory, wanted=request.emulate):
+    with world_for(stack, emulate=request.emulate):
         return topology_of_program(stack.subject().program, stack.snapshot.resources)
 
 
@@ -106,13 +108,16 @@ def _stack(session: Session) -> Stack:
     return workspace.open(session.stack, passphrase_of(workspace, session.screen))
 
 
-def topology_as_python(file: Path, stack: str | None) -> str:
-    """The program of a topology file. Raises NotConverted, with all that is wrong in it."""
+def topology_as_python(file: Path, stack: str | None, folder: Path) -> str:
+    """The program of a topology file, for a folder to run it in.
+
+    Raises NotConverted, with all that is wrong in the file.
+    """
     problems = Diagnostics()
     planned = plan(file, surroundings_of(file, stack), problems)
     if problems:
         raise NotConverted(list(problems))
-    return program_of(planned, file, _kept_secret(file))
+    return program_of(planned, file, _kept_secret(file), folder)
 
 
 def _kept_secret(file: Path) -> set[str]:

@@ -65,7 +65,7 @@ def drift(
         if found is None:
             return SUCCESS
         plan, problems = found
-        review = Review([StackFacts(plan)])
+        review = Review([StackFacts(plan, emulate=emulate)])
         write_review(review, form, output, current)
         if save_plan is not None:
             write_plan(save_plan, plan)

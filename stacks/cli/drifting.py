@@ -6,7 +6,6 @@ from pathlib import Path
 
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.cli.appraising import Appraiser
-from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.plan_masking import masked
@@ -14,6 +13,7 @@ from gpuform.stacks.cli.record import Record
 from gpuform.stacks.cli.saved_plans import made_now
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
+from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.events import EventBus
 from gpuform.stacks.engine.stack import Workspace
@@ -34,11 +34,12 @@ def find_drift(
     name = workspace.resolve(session.stack)
     with contextlib.ExitStack() as held:
         held.enter_context(unwinding())
-        held.enter_context(emulator_for(workspace.project.directory, wanted=emulate))
         stack = workspace.open(name, passphrase_of(workspace, session.screen))
+        emulated = held.enter_context(world_for(stack, emulate=emulate))
         appraiser = Appraiser.of(stack, session.environ, ())
         record = Record()
         selection = Selection(targets=UrnPatterns(targets))
+        selection.require(entry.urn for entry in stack.snapshot.resources)
         options = Options(operation="refresh", preview=True, selection=selection)
         subject = stack.subject()
         deployment = Deployment(subject, options, EventBus([record], session.verbose))
@@ -49,10 +50,10 @@ def find_drift(
 
         with stopping(cancel, lambda: None):
             outcome = deployment.run()
+        made = made_now()  # by the emulator's clock, while it runs
     plan = record.plan(stack.project.name, stack.name, outcome)
-    plan = appraiser.appraised(plan, record.steps).model_copy(update=made_now())
-    secrets = [subject.program.config[key] for key in subject.program.secret_keys]
+    plan = appraiser.appraised(plan, record.steps).model_copy(update={**made, "emulated": emulated})
     problems = list(diagnostics_lines(record.diagnostics))
     if not outcome.succeeded:
         problems += ["error: not every resource could be read"]
-    return masked(plan, secrets), problems if not outcome.succeeded else []
+    return masked(plan, subject.program.secrets()), problems if not outcome.succeeded else []

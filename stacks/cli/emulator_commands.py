@@ -1,6 +1,7 @@
 """`gpuform emulator`: the platforms' APIs for any client on this machine."""
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -25,16 +26,27 @@ _PORT = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep the objects in this file; in memory when not given.",
 )
+@click.option(
+    "--speed",
+    type=click.FloatRange(0, 1_000_000),
+    default=0.0,
+    metavar="N",
+    help="Let the clock run, N of its seconds in a real one. Otherwise it stands still, and "
+    "gpuform moves it when it waits.",
+)
 @common_flags
 @click.pass_context
-def emulator(context: click.Context, port: int, store: Path | None) -> None:
+def emulator(context: click.Context, port: int, store: Path | None, speed: float) -> None:
     """Serve the platforms' APIs on this machine.
 
-    Runs until Ctrl-C. Nothing outside of this machine is touched, and no account is needed.
+    Runs until Ctrl-C. Nothing outside of this machine is touched, and no account is needed. Clients
+    that wait in real time, and cannot move the clock, need one that runs: with --speed 60 a create
+    of 20 minutes takes them 20 seconds.
 
     \b
     Examples:
       gpuform emulator --store emulator.db
+      gpuform emulator --speed 60
       eval "$(gpuform emulator env)"
     """
     if context.invoked_subcommand is not None:
@@ -43,14 +55,18 @@ def emulator(context: click.Context, port: int, store: Path | None) -> None:
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - loads Flask
 
     try:
-        server = serve(port, store if store is None else Path(flag("cwd") or ".") / store)
+        file = store if store is None else Path(flag("cwd") or ".") / store
+        server = serve(port, file, speed=speed)
     except OSError as error:
         raise click.ClickException(
             f"port {port} cannot be used: {error.strerror}; choose another with --port"
         ) from error
-    click.echo(f"The emulator is at {server.url}; Ctrl-C stops it.")
-    click.echo(f'Point clients at it: eval "$(gpuform emulator env --port {_port(server.url)})"')
-    server.run_forever()
+    with server, suppress(KeyboardInterrupt):  # Ctrl-C may come as soon as it is told
+        runs = f" Its clock runs {speed:g} times as fast as the real one." if speed else ""
+        click.echo(f"The emulator is at {server.url}; Ctrl-C stops it.{runs}")
+        there = _port(server.url)
+        click.echo(f'Point clients at it: eval "$(gpuform emulator env --port {there})"')
+        server.run_forever()
 
 
 @emulator.command("env")
@@ -70,6 +86,24 @@ def env(context: click.Context, port: int) -> None:
     chosen = port if given else context.meta.get("gpuform.emulator.port", port)
     for name, value in environment(f"http://127.0.0.1:{chosen}").items():
         click.echo(f"export {name}={shlex.quote(value)}")
+
+
+@emulator.command("share")
+@click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@common_flags
+def share_store(folder: Path) -> None:
+    """Let all projects in a folder share their emulated objects.
+
+    What their commands do with --emulate is kept in FOLDER/.gpuform/emulator.db from now on, as if
+    all used one account. A project that has emulated objects already goes on with those.
+
+    \b
+    Example:
+      gpuform emulator share .
+    """
+    from gpuform.stacks.cli.emulating import share  # noqa: PLC0415 - loads Flask
+
+    click.echo(f"Projects in {folder} share their emulated objects, in {share(folder)}.")
 
 
 def _port(url: str) -> str:

@@ -5,7 +5,14 @@ from typing import Any
 import click
 
 from gpuform.stacks.cli.arguments import RunArguments
-from gpuform.stacks.cli.flags import emulate_flag, parallel_flag, yes_flag
+from gpuform.stacks.cli.flags import (
+    adopt_flag,
+    anew_flag,
+    emulate_flag,
+    parallel_flag,
+    require_checks_flag,
+    yes_flag,
+)
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
@@ -37,6 +44,9 @@ from gpuform.stacks.cli.session import session, stack_flags
     help="What it is for, kept in the history; the commit's title when not given.",
 )
 @click.option("--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there.")
+@require_checks_flag
+@adopt_flag
+@anew_flag
 @parallel_flag
 @lock_flag
 @emulate_flag
@@ -48,7 +58,7 @@ def expire(**flags: Any) -> int:
     schedule, and does what is due by them, no more. What is protected, needs a permission or is
     needed by something else is refused as in `destroy`. For a scheduled job: exits with 0 when all
     that was due is done or nothing is, 1 when something failed or was refused, 4 when an end could
-    not be told; with --dry-run with 3 when something is due.
+    not be told, or --require-checks misses a check; with --dry-run with 3 when something is due.
 
     \b
     Examples:

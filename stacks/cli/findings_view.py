@@ -1,8 +1,8 @@
 """What an examination has found, on the screen."""
 
-import json
 from collections.abc import Sequence
 
+from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.doctor.findings import Finding, Level
@@ -23,7 +23,7 @@ def show_findings(found: Sequence[Finding], screen: Screen, *, as_json: bool) ->
             for each in found
         ]
         document = {"ok": not failed, "findings": rows}
-        screen.print(json.dumps(document, indent=2, ensure_ascii=False))
+        screen.print(json_text(document, indent=2))
     else:
         screen.print("\n".join(findings_lines(found, screen.paint)))
     return FAILED if failed else SUCCESS

@@ -17,6 +17,22 @@ emulate_flag = click.option(
     is_flag=True,
     help="Run an emulator of the platforms meanwhile; its objects stay in .gpuform/.",
 )
+adopt_flag = click.option(
+    "--adopt",
+    multiple=True,
+    metavar="ID",
+    help="Take this object for the one that an interrupted create of the stack has made.",
+)
+anew_flag = click.option(
+    "--create-anew",
+    is_flag=True,
+    help="Nothing that is there was made by an interrupted create of the stack: make it anew.",
+)
+require_checks_flag = click.option(
+    "--require-checks",
+    is_flag=True,
+    help="Fail when a check could not be made: no key, no answer, stock or a price not told.",
+)
 offline_flag = click.option(
     "--offline",
     is_flag=True,

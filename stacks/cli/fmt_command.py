@@ -25,8 +25,8 @@ _STDIN: Final = "-"
 def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
     """Format topology files in place, and print the names of those that changed.
 
-    Without FILE: topology.yaml of the current folder and the files that it includes. `-` formats
-    stdin to stdout.
+    Without FILE: topology.yaml of the current folder, else of the project around it, and the files
+    that it includes. `-` formats stdin to stdout.
 
     Indentation becomes two spaces, also of lists; spaces at the ends of lines and empty lines in a
     row go; braces that are too long for 100 columns are broken. Comments, the order of keys,
@@ -70,16 +70,18 @@ class _Run:
                 self.screen.write(made.decode())
 
     def topology(self) -> None:
-        """The current folder's topology and what it includes."""
+        """The topology of the current folder, or of the project around it; what that includes."""
         from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
         from gpuform.stacks.engine.project import topology_in  # noqa: PLC0415 - as above
+        from gpuform.stacks.topology.offline import own_topology  # noqa: PLC0415 - as above
 
-        found = topology_in(Path())
-        if found is None:
+        try:
+            found = topology_in(Path()) or own_topology(Path.cwd())
+        except EngineError as error:
             raise EngineError(
-                f"there is no topology.yaml in {Path.cwd()}",
+                f"there is no topology.yaml in {Path.cwd()} or the project around it",
                 hint="name the files: gpuform fmt FILE...",
-            )
+            ) from error
         seen: set[Path] = set()
         waiting = [found]
         while waiting:

@@ -71,7 +71,7 @@ def _wanted(arguments: ImportArguments, settings: Settings) -> list[Wanted]:
         raise EngineError(f"{platform} is not a platform", hint=meant)
     types = [":".join(chosen.kind_of(each)) for each in arguments.types]
     wanted = Filter(types, arguments.names, arguments.regions, arguments.tags)
-    return list(chosen.all_of(held_by(platform, settings, arguments.regions), wanted))
+    return chosen.all_of(held_by(platform, settings, arguments.regions), wanted)
 
 
 def _value(name: str, text: str) -> Value:

@@ -16,7 +16,6 @@ from gpuform.stacks.adopting.places import Edit
 from gpuform.stacks.adopting.planning import Adoption, Target, adoption_of
 from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import ImportArguments, RunArguments
-from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.expiring import Expiry
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.import_choices import request_of
@@ -27,7 +26,9 @@ from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.rights import Rights
 from gpuform.stacks.cli.running import Run, view_of
 from gpuform.stacks.cli.session import Session
+from gpuform.stacks.cli.settling import settled
 from gpuform.stacks.cli.stopping import unwinding
+from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.lock import StackLock
@@ -53,7 +54,6 @@ def run_import(arguments: ImportArguments, session: Session) -> int:
     name = workspace.resolve(session.stack)
     with contextlib.ExitStack() as held:
         held.enter_context(unwinding())
-        held.enter_context(emulator_for(workspace.project.directory, wanted=arguments.emulate))
         lock = None
         if not arguments.preview_only:
             waiting = patience(session.screen)
@@ -61,6 +61,8 @@ def run_import(arguments: ImportArguments, session: Session) -> int:
         work = _Import(arguments, session, workspace, name, lock)
         stack = work.open()
         warn_of_recovery(session.screen, stack.recovered)
+        work.emulated = held.enter_context(world_for(stack, emulate=arguments.emulate))
+        stack = settled(workspace, stack, session, lock, makes=True)
         adoption = adoption_of(request_of(arguments, stack, session.environ))
         return work.go(stack, adoption)
 
@@ -73,6 +75,7 @@ class _Import:
     name: str
     lock: StackLock | None
     edits: list[Edit] = field(default_factory=list)
+    emulated: bool = False
 
     def open(self) -> Stack:
         passphrase = passphrase_of(self.workspace, self.session.screen)
@@ -147,6 +150,7 @@ class _Import:
             expiry=Expiry.of(stack, appraiser.clock),
             rights=Rights.of(stack, self.session.environ),
             judge=judge,
+            emulated=self.emulated,
         )
 
     def _finish(self, adoption: Adoption, names: Sequence[Target]) -> None:

@@ -18,6 +18,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from gpuform.stacks.engine import yaml_text
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.installed import requirement
 from gpuform.stacks.engine.project import Project, read_text
 
 _MOVED = "GPUFORM_MOVED"
@@ -101,20 +102,20 @@ class _Environment:
         option = "virtualenv" if self.toolchain == "pip" else "toolchain"
         hint = f"remove the option `{option}` to run the program with gpuform's own Python"
         if how:
-            hint = f"{how[self.toolchain].format(self.folder)}; or {hint}"
+            hint = f"{how[self.toolchain].format(self.folder, requirement())}; or {hint}"
         return yaml_text.located(self.where, self.node, message, hint)
 
 
 _HOW_TO_MAKE = {
-    "pip": "make it: `python3 -m venv {0} && {0}/bin/pip install gpuform`, "
+    "pip": "make it: `python3 -m venv {0} && {0}/bin/pip install '{1}'`, "
     "and the program's requirements",
     "uv": "make it: `uv sync`",
     "poetry": "make it: `poetry install`",
 }
 _HOW_TO_INSTALL = {
-    "pip": "install it there: `{0}/bin/pip install gpuform` (it needs Python 3.11)",
-    "uv": "install it there: `uv add gpuform` (it needs Python 3.11)",
-    "poetry": "install it there: `poetry add gpuform` (it needs Python 3.11)",
+    "pip": "install it there: `{0}/bin/pip install '{1}'` (it needs Python 3.11)",
+    "uv": "install it there: `uv add '{1}'` (it needs Python 3.11)",
+    "poetry": "install it there: `poetry add '{1}'` (it needs Python 3.11)",
 }
 
 

@@ -1,12 +1,12 @@
 """`gpuform kubeconfig`: the clusters' credentials in the user's kubeconfig."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
@@ -154,7 +154,7 @@ def _tell(place: "Place", done: "list[Written]", where: str, *, as_json: bool) -
             {"context": each.context, "file": str(each.path), "changed": each.changed}
             for each in done
         ]
-        screen.print(json.dumps(told, indent=2, ensure_ascii=False))
+        screen.print(json_text(told, indent=2))
         return
     for each in done:
         unchanged = "" if each.changed else ", as it was already"

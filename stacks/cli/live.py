@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from gpuform.stacks.cli.harmless import harmless
 from gpuform.stacks.cli.progress import ended, is_news, is_work
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.stopwatch import Stopwatch
@@ -57,10 +58,13 @@ class LiveProgress:
             self._end(event)
 
     def print(self, text: str) -> None:
-        self._console.print(Text.from_ansi(text), soft_wrap=True)
+        self._console.print(self._styled(text), soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()
+
+    def _styled(self, text: str) -> Text:
+        return Text.from_ansi(harmless(text, color=self._screen.paint.color, in_ci=False))
 
     def table(self) -> Table:
         """The rows as they are now."""
@@ -70,8 +74,8 @@ class LiveProgress:
         for row in rows[:_MOST_ROWS]:
             step = row.step
             grid.add_row(
-                Text.from_ansi(step_text.subject(step.op, step.urn, self._screen.paint)),
-                step_text.running(step.op, row.phase),
+                self._styled(step_text.subject(step.op, step.urn, self._screen.paint)),
+                Text(step_text.running(step.op, row.phase)),
                 duration(self._watch.elapsed(step.urn)),
             )
         if len(rows) > _MOST_ROWS:

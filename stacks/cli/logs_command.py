@@ -4,6 +4,7 @@ import json
 
 import click
 
+from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.session import session, stack_flags
 
 
@@ -34,7 +35,7 @@ def logs(number: int | None, as_json: bool) -> None:
             document = run.log.model_dump(mode="json") if run.log else None
             found = {"number": run.number, "run": json.loads(run.entry.to_json()), "log": document}
             found["run"].pop("config")
-            current.screen.print(json.dumps(found, indent=2, ensure_ascii=False))
+            current.screen.print(json_text(found, indent=2))
             return
         paint = current.screen.paint
         current.screen.print("\n".join(run_lines(run.entry, run.number, stack, paint=paint)))

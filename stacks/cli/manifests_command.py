@@ -29,6 +29,6 @@ def manifests(clusters: tuple[str, ...]) -> None:
         found = claims_of(stack.subject().program, stack.snapshot.resources)
         kept = chosen(found, clusters)
         if kept:
-            current.screen.print(as_yaml(kept).rstrip("\n"))
+            current.screen.write(as_yaml(kept))
         else:
             current.screen.warn("The stack declares no volume claims.")

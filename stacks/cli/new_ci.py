@@ -1,42 +1,57 @@
 """`gpuform new ci`: the workflows of a repository, written where its forge looks for them."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from gpuform.stacks.cli.session import Session
+from gpuform.stacks.engine.backend import backend_url
+from gpuform.stacks.engine.project import find_project
+from gpuform.stacks.engine.stack_settings import StackSettings
 from gpuform.stacks.forges.asked import ForgeName
 from gpuform.stacks.projects import write_files
+from gpuform.stacks.requirements import require_here
+from gpuform.stacks.workflow_clouds import Clouds
 from gpuform.stacks.workflow_files import Repository, workflow_files
 
 _NEXT = {
-    "github": "Its first lines say which variables, secrets and rules to set.",
-    "gitlab": "Its first lines say which variables and which schedule to set.",
+    "github": "which variables, secrets and rules to set",
+    "gitlab": "which variables and which schedule to set",
 }
 
 
-def new_ci(
-    session: Session,
-    directory: Path,
-    *,
-    forge: ForgeName | None,
-    stack: str,
-    branch: str,
-    force: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the workflows are for. The forge and the backend's URL may be left to be found."""
+
+    stack: str
+    branch: str
+    forge: ForgeName | None = None
+    backend: str | None = None
+
+
+def new_ci(session: Session, directory: Path, wanted: Wanted, *, force: bool) -> None:
     """Writes them and says what is left to do. Raises EngineError before anything is written."""
     repository = Repository.around(directory)
-    if forge is None:
-        forge = _forge_of(repository.root)
-    files = workflow_files(forge, repository, stack=stack, branch=branch)
+    forge = wanted.forge or _forge_of(repository.root)
+    project = find_project(repository.project)
+    backend = wanted.backend or backend_url(session.environ, project)
+    provider = StackSettings.load(project, wanted.stack).secrets_provider
+    clouds = Clouds.of((backend, provider))
+    files = workflow_files(
+        forge, repository, stack=wanted.stack, branch=wanted.branch, clouds=clouds
+    )
     write_files(repository.root, files, force=force)
     for name in files:
         session.screen.print(f"Written in {repository.root}: {name}")
-    session.screen.print(_NEXT[forge])
-    if not (repository.project / "requirements.txt").is_file():
+    for file in require_here(repository.project, clouds.extras):
+        session.screen.print(f"Written in {repository.root}: {file.relative_to(repository.root)}")
+    session.screen.print(f"The first lines of {next(iter(files))} say {_NEXT[forge]}.")
+    if backend.startswith("file:"):
         session.screen.warn(
-            "warning: the jobs install requirements.txt, which is not there: "
-            "write `gpuform` into one"
+            f"warning: the state is in {backend}, which no job reaches: keep it in a bucket, and "
+            "run this again with --force --backend URL (s3://, gs:// or azblob://)"
         )
 
 

@@ -28,6 +28,11 @@ from gpuform.stacks.forges.asked import FORGES, ForgeName
     "--forge", type=click.Choice(FORGES), help="For ci: whose workflows; the git remote's if not."
 )
 @click.option("--branch", default="main", show_default=True, help="For ci: the default branch.")
+@click.option(
+    "--backend",
+    metavar="URL",
+    help="For ci: where the state is; as Pulumi.yaml says if not. The jobs sign in to its cloud.",
+)
 @stack_flags
 def new(  # noqa: PLR0913, PLR0917 - the flags
     template: str | None,
@@ -38,11 +43,14 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     force: bool,
     forge: ForgeName | None,
     branch: str,
+    backend: str | None,
 ) -> None:
     """Make a project that runs at once from a template, or list the templates.
 
     `gpuform new ci` writes workflows for the repository around a project: plan and comment on a
     pull request, a check before the merge, apply of the reviewed plan, scheduled drift and orphans.
+    The jobs install the gpuform that wrote them, from a wheel in the project, and sign in to the
+    cloud of the state and of its secrets without a stored key.
 
     The folder has to be empty, hidden files apart, or --force given. What is made runs against the
     emulator as it is; `pulumi up` works in it, too.
@@ -51,17 +59,17 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
     Examples:
       gpuform new
       gpuform new together-training --dir training
-      gpuform new ci --forge github --stack prod
+      gpuform new ci --forge github --stack prod --backend s3://team-state
     """
     with session() as current:
         if template is None:
             _list(current)
             return
         if template == "ci":
-            from gpuform.stacks.cli.new_ci import new_ci  # noqa: PLC0415 - not for help
+            from gpuform.stacks.cli.new_ci import Wanted, new_ci  # noqa: PLC0415 - not for help
 
-            stack = current.stack or "prod"
-            new_ci(current, directory, forge=forge, stack=stack, branch=branch, force=force)
+            wanted = Wanted(current.stack or "prod", branch, forge, backend)
+            new_ci(current, directory, wanted, force=force)
             return
         from gpuform.stacks.projects import (  # noqa: PLC0415 - the engine, not for help
             project_files,
@@ -76,8 +84,12 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
         current.screen.print("\nNext:")
         if directory.resolve() != Path.cwd():
             current.screen.print(f"  cd {directory}")
-        current.screen.print("  gpuform stack init dev")
+        current.screen.print("  gpuform stack init dev --emulate")
         current.screen.print("  gpuform up --emulate")
+        current.screen.print("\nOn the real platform:")
+        current.screen.print("  gpuform stack init prod")
+        current.screen.print("  gpuform doctor  # says which keys are missing")
+        current.screen.print("  gpuform up")
 
 
 def _list(current: Session) -> None:

@@ -52,6 +52,11 @@ def sealed_snapshot(session: Session, workspace: Workspace | None = None) -> Sna
         return read_sealed(workspace.backend, workspace.project.name, name).snapshot
 
 
+def at_work_on(workspace: Workspace, name: str) -> str:
+    """Who has the stack's lock, and since when; empty where nobody has."""
+    return workspace.backend.lock(workspace.project.name, name).worker()
+
+
 def warn_of_recovery(screen: Screen, changes: int) -> None:
     """Tells that an interrupted run's changes were found, if there were any."""
     if changes:

@@ -1,9 +1,8 @@
 """`gpuform orphans`: what costs money and belongs to no stack, without a lock and a change."""
 
-import json
-
 import click
 
+from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, in_seconds
@@ -58,6 +57,7 @@ def orphans(
       gpuform orphans
       gpuform orphans --platform tensorone --older-than 12h --json
     """
+    from gpuform.providers.redaction import Redactor  # noqa: PLC0415 - as below
     from gpuform.stacks.adopting.orphans import find  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.orphans_question import question_of  # noqa: PLC0415 - as above
     from gpuform.stacks.review.orphans_text import (  # noqa: PLC0415 - as above
@@ -69,14 +69,15 @@ def orphans(
         question, directory = question_of(current, platforms, regions, older_than)
         with emulator_for(directory, wanted=emulate):
             found = find(question)
-        screen = current.screen
+        screen, redact = current.screen, Redactor(question.secrets).redact
         if as_json:
-            screen.print(json.dumps(orphans_document(found), indent=2, ensure_ascii=False))
+            screen.print(json_text(orphans_document(found, redact), indent=2))
         else:
-            for line in orphans_lines(found, question.backend.url, paint=screen.paint):
+            url = question.backend.url
+            for line in orphans_lines(found, url, paint=screen.paint, redact=redact):
                 screen.print(line)
         for failure in found.failures:
-            screen.warn(f"error: {failure}")
+            screen.warn(f"error: {redact(failure)}")
         if found.failures or not found.asked:
             return INCOMPLETE
         return FOUND if found.objects or found.unsettled else SUCCESS

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import LIFECYCLES
-from gpuform.providers.intents import Intents
 from gpuform.schemas.reasons import nearest
 from gpuform.stacks.adopting.orphans import Question
 from gpuform.stacks.cli.opening import workspace_of
@@ -26,21 +25,25 @@ def question_of(
             raise EngineError(f"{each} is not a platform", hint=meant)
     workspace = workspace_of(session)
     directory = workspace.project.directory
-    config = _config(session, workspace)
+    config, secret_keys = config_of(session, workspace)
+    settings = Settings(config=config.get, environ=session.environ)
     question = Question(
         backend=workspace.backend,
-        intents=Intents(directory / ".gpuform" / "intents"),
-        settings=Settings(config=config.get, environ=session.environ),
+        settings=settings,
         platforms=platforms,
         regions=regions,
         older_than=older_than,
+        secrets=[*settings.secrets(), *(config[key] for key in secret_keys)],
     )
     return question, directory
 
 
-def _config(session: Session, workspace: Workspace) -> Mapping[str, str]:
-    """The configuration of the stack that is named or selected; none where there is no such."""
+def config_of(session: Session, workspace: Workspace) -> tuple[Mapping[str, str], Sequence[str]]:
+    """The configuration of the stack that is named or selected, and which keys of it are secret.
+
+    None where there is no such stack.
+    """
     if session.stack is None and workspace.selected() not in workspace.stacks():
-        return {}
+        return {}, []
     stack = workspace.open(session.stack, passphrase_of(workspace, session.screen))
-    return stack.settings.program_config(stack.crypter)[0]
+    return stack.settings.program_config(stack.crypter)

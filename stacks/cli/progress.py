@@ -10,9 +10,8 @@ from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.events import Event, Progress, StepDone, StepFailed, StepStarted
 from gpuform.stacks.engine.steps import Op, Step
-from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.review import step_text
-from gpuform.stacks.review.names import is_noise
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import duration
 
@@ -68,6 +67,31 @@ class _Running:
     @property
     def doing(self) -> str:
         return step_text.running(self.step.op, self.phase)
+
+
+class EndedProgress:
+    """What has ended, and nothing of what is under way."""
+
+    def __init__(self, screen: Screen, watch: Stopwatch) -> None:
+        self._screen = screen
+        self._watch = watch
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            if isinstance(event, StepStarted):
+                self._watch.start(event.step.urn)
+            elif isinstance(event, StepDone | StepFailed):
+                planning = isinstance(event, StepDone) and event.planning
+                if is_work(event.step, planning=planning) and is_news(event):
+                    seconds = self._watch.elapsed(event.step.urn)
+                    self._screen.print(ended(event, seconds, self._screen.paint))
+
+    def print(self, text: str) -> None:
+        self._screen.print(text)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class LineProgress:

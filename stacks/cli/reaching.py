@@ -1,16 +1,17 @@
 """What `kubeconfig`, `ssh-config` and `connect` begin with: the stack's clusters as they are."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from gpuform.stacks.access.reading import Cluster, clusters_of, state_of
 from gpuform.stacks.cli.appraising import config_of
-from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
+from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.engine.stack import Workspace
 
 
@@ -42,7 +43,7 @@ class Place:
         """Those named, else all. What the platform could not tell now is warned of."""
         screen = self.session.screen
         opened = self.workspace.open(self.stack, passphrase_of(self.workspace, screen))
-        with emulator_for(self.directory, wanted=emulate):
+        with nullcontext() if offline else world_for(opened, emulate=emulate):
             found = clusters_of(opened, config_of(opened), names, offline=offline)
         for each in found:
             if each.stale:

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from gpuform.schemas.notices import Notice, NoticeKind
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.events import Diagnostic, Event, Prelude, StepDone, Unchecked
 from gpuform.stacks.engine.presentation import place_of
 from gpuform.stacks.engine.steps import Op, Step
-from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.review.names import is_noise
+from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.review.output_changes import output_changes
 
 _REASONS = {
@@ -82,10 +82,18 @@ class Record:
         if self._operation == "expire":
             changes = [_expired(change) for change in changes]
         plan = Plan.of(project, stack, changes, unchecked=self.unchecked)
+        notices = tuple(Notice(kind=NoticeKind.SELECTION, text=text) for text in outcome.scope)
         outputs: tuple[OutputChange, ...] = ()
         if self._operation == "update":
             outputs = tuple(output_changes(outcome.outputs_before, outcome.outputs))
-        return plan.model_copy(update={"operation": self._operation, "outputs": outputs})
+        told: dict[str, object] = {
+            "operation": self._operation,
+            "outputs": outputs,
+            "notices": notices,
+        }
+        if same := self.counts.get(str(Op.SAME)):
+            told["summary"] = {**plan.summary, PlanAction.SAME: same}
+        return plan.model_copy(update=told)
 
     def _deletions(self) -> list[ResourceChange]:
         return [s.change for (_, op), s in self._done.items() if op is Op.DELETE and s.change]

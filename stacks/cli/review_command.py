@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from gpuform.stacks.cli.failures import FOUND, POLICY_VIOLATION, SUCCESS
+from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, POLICY_VIOLATION, SUCCESS
 from gpuform.stacks.cli.files import content_of
-from gpuform.stacks.cli.flags import output_flag
+from gpuform.stacks.cli.flags import output_flag, require_checks_flag
 from gpuform.stacks.cli.forge_flags import forge_flags
 from gpuform.stacks.cli.review_output import CHANGES, FORMATS, write_review
 from gpuform.stacks.cli.session import common_flags, session
@@ -47,6 +47,7 @@ from gpuform.stacks.forges.asked import Asked
     is_flag=True,
     help="Exit with 3 if a plan destroys, replaces or takes capacity away.",
 )
+@require_checks_flag
 @click.option(
     "--post",
     "to_post",
@@ -69,6 +70,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     gates: Path | None,
     allow: tuple[str, ...],
     fail_on_danger: bool,
+    require_checks: bool,
     to_post: bool,
     label: bool,
     asked: Asked,
@@ -107,8 +109,10 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
             from gpuform.stacks.cli.review_posting import post_review  # noqa: PLC0415 - as above
 
             post_review(found, current, asked, label=label)
-    if (detailed_exitcode or fail_on_danger) and found.is_stopped:
+    if (detailed_exitcode or fail_on_danger or require_checks) and found.is_stopped:
         return POLICY_VIOLATION
+    if require_checks and found.unchecked:
+        return INCOMPLETE
     if fail_on_danger and any(stack.dangers for stack in found.stacks):
         return FOUND
     return CHANGES if detailed_exitcode and found.has_changes else SUCCESS

@@ -1,9 +1,9 @@
 """A review in the form that was asked for; what `review` and `drift` have in common."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.files import deliver
 from gpuform.stacks.cli.session import Session
 
@@ -30,7 +30,7 @@ def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> 
     if form == "json":
         from gpuform.stacks.review.review_json import review_document  # noqa: PLC0415 - as above
 
-        return json.dumps(review_document(found), indent=2, ensure_ascii=True) + "\n"
+        return json_text(review_document(found), indent=2) + "\n"
     if form == "html":
         from gpuform.stacks.review.html import html  # noqa: PLC0415 - as above
 

@@ -1,10 +1,11 @@
 """Keeps what happens in a run, for `gpuform logs`: as much as was changed, and no secret."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable
 from typing import Final
 
-from gpuform.schemas.plan import SECRET, Plan, PlanAction
+from gpuform.providers.redaction import Redactor
+from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.run_log import LogLine, RunLog
 from gpuform.stacks.cli.plan_masking import masked
 from gpuform.stacks.cli.progress import is_news, is_work
@@ -22,13 +23,10 @@ from gpuform.stacks.engine.events import (
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.steps import Op, Step
-from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
+from gpuform.stacks.engine.values import PropertyMap, secret_texts
 
 MOST_PRINTED: Final = 1000
 """Lines that a program prints and that are kept: the others are counted."""
-
-_SHORTEST_LINE: Final = 4
-"""Characters of a line of a secret, below which it may be found anywhere and tells nothing."""
 
 
 class LogKeeper:
@@ -60,13 +58,13 @@ class LogKeeper:
         the outputs mark: of those there may be as many as resources, and who prints them says so
         in messages.
         """
-        program = stack.subject().program
-        configured = {program.config[key] for key in program.secret_keys}
-        known = configured | secrets_of(outcome.snapshot, outcome.outputs)
+        configured = stack.subject().program.secrets()
         if self._printed > MOST_PRINTED:
             more = self._printed - MOST_PRINTED
             self._keep(event="message", severity="info", text=f"... and {more} lines more")
-        few, many = _longest_first(configured), _longest_first(known)
+        messages = [line.text for line in self._lines if line.event == "message"]
+        known = {*configured, *secrets_of(outcome.snapshot, outcome.outputs)} if messages else ()
+        few, many = Redactor(configured), Redactor(known, within=messages)
         lines = tuple(
             _without(line, many if line.event == "message" else few) for line in self._lines
         )
@@ -106,39 +104,12 @@ class LogKeeper:
 
 def secrets_of(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:
     """The texts that a state and the outputs of a run mark as secret."""
-    found = {*_secret_texts(outputs, hidden=False)}
+    found = {*secret_texts(outputs)}
     for entry in snapshot.resources:
-        found.update(_secret_texts(entry.inputs, hidden=False))
-        found.update(_secret_texts(entry.outputs, hidden=False))
+        found.update(secret_texts(entry.inputs))
+        found.update(secret_texts(entry.outputs))
     return found
 
 
-def _secret_texts(value: PropertyValue, *, hidden: bool) -> Iterator[str]:
-    if isinstance(value, Secret):
-        yield from _secret_texts(value.value, hidden=True)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _secret_texts(item, hidden=hidden)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _secret_texts(item, hidden=hidden)
-    elif hidden and isinstance(value, str):
-        yield value
-
-
-def _longest_first(secrets: Iterable[str]) -> list[str]:
-    """What to look for: each secret, unless it is very short, and its lines, for prints."""
-    found = set()
-    for secret in secrets:
-        if len(secret) > 2:
-            found.add(secret)
-        lines = (line.strip() for line in secret.splitlines())
-        found.update(line for line in lines if len(line) >= _SHORTEST_LINE)
-    return sorted(found, key=len, reverse=True)
-
-
-def _without(line: LogLine, hidden: Collection[str]) -> LogLine:
-    text = line.text
-    for secret in hidden:
-        text = text.replace(secret, SECRET)
-    return line if text == line.text else line.model_copy(update={"text": text})
+def _without(line: LogLine, redactor: Redactor) -> LogLine:
+    return line.model_copy(update={"text": redactor.redact(line.text)}) if line.text else line

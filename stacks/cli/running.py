@@ -3,20 +3,22 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
 from gpuform.providers import permissions
 from gpuform.providers.clock import clock_from
 from gpuform.providers.tracing import tracing
+from gpuform.schemas.visible import visible
 from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
-from gpuform.stacks.cli.emulating import emulator_for
+from gpuform.stacks.cli.config_setting import set_all
 from gpuform.stacks.cli.expiring import Expiry, untold
 from gpuform.stacks.cli.failures import (
     FAILED,
+    INCOMPLETE,
     OUT_OF_CREDIT,
     POLICY_VIOLATION,
     SUCCESS,
@@ -25,16 +27,20 @@ from gpuform.stacks.cli.failures import (
 from gpuform.stacks.cli.forgetting import forget_deleted
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
-from gpuform.stacks.cli.opening import warn_of_recovery
+from gpuform.stacks.cli.opening import at_work_on, warn_of_recovery
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.rights import Rights
 from gpuform.stacks.cli.run_log import LogKeeper
 from gpuform.stacks.cli.saved_plans import SavedPlan, bound_of, origin_of, save
+from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import Session
+from gpuform.stacks.cli.settling import answers, settled
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.cli.variables import set_variables
 from gpuform.stacks.cli.views import EventLines, HumanView, PreviewJson, Title, View
+from gpuform.stacks.cli.worlds import world_for
+from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.engine.bound import Bound
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Deployment, Options, Outcome
 from gpuform.stacks.engine.errors import EngineError
@@ -42,11 +48,11 @@ from gpuform.stacks.engine.event_json import EventLog
 from gpuform.stacks.engine.events import EventBus, Listener
 from gpuform.stacks.engine.lock import StackLock
 from gpuform.stacks.engine.stack import Stack, Workspace
+from gpuform.stacks.engine.stack_settings import StackSettings
 from gpuform.stacks.expiry.noticing import is_out_of_credit, notices_of_entries
 from gpuform.stacks.gates.evaluating import stopped_by
-from gpuform.stacks.resource_rules import RULES
+from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
 from gpuform.stacks.review.gates_text import gate_text
-from gpuform.stacks.review.visible import visible
 
 
 def run(arguments: RunArguments, session: Session) -> int:
@@ -58,12 +64,14 @@ def run(arguments: RunArguments, session: Session) -> int:
     name = workspace.resolve(session.stack)
     saved = None
     if arguments.plan is not None:
-        saved = SavedPlan.read(arguments.plan, workspace.project.name, name)
+        project = workspace.project.name
+        saved = SavedPlan.read(arguments.plan, project, name, arguments.operation)
         arguments = saved.taken_over(arguments)
     with contextlib.ExitStack() as held:
         held.enter_context(unwinding())
         held.enter_context(set_variables(_permissions(arguments)))
-        held.enter_context(emulator_for(workspace.project.directory, wanted=arguments.emulate))
+        given = answers(arguments.adopt, create_anew=arguments.create_anew)
+        held.enter_context(set_variables(given))
         lock = None
         if not arguments.preview_only:
             waiting = patience(session.screen)
@@ -71,15 +79,83 @@ def run(arguments: RunArguments, session: Session) -> int:
         stack = workspace.open(
             name, passphrase_of(workspace, session.screen), exclusive=lock is not None
         )
-        warn_of_recovery(session.screen, stack.recovered)
+        at_work = "" if lock else at_work_on(workspace, name)
+        _warn_of_runs(session.screen, at_work, stack.recovered)
+        emulated = held.enter_context(world_for(stack, emulate=arguments.emulate))
+        stack = _prepared(arguments, workspace, stack, session, lock, is_planned=saved is not None)
+        if arguments.exclude_protected:
+            kept = (each.urn for each in stack.snapshot.resources if each.protect)
+            arguments = replace(arguments, exclude=(*arguments.exclude, *kept))
         log = held.enter_context(_event_log(arguments.event_log))
         held.enter_context(_profile(arguments.profile))
         appraiser = Appraiser.of(stack, session.environ, _given(arguments))
         view = view_of(arguments, session, appraiser)
         ends, rights = Expiry.of(stack, appraiser.clock), Rights.of(stack, session.environ)
         gated = appraiser.has_gates
-        run = Run(arguments, session, stack, lock, log, view, ends, rights, saved, has_gates=gated)
-        return run.go()
+        run = Run(
+            arguments,
+            session,
+            stack,
+            lock,
+            log,
+            view,
+            ends,
+            rights,
+            saved,
+            has_gates=gated,
+            emulated=emulated,
+            at_work=at_work,
+        )
+        code = run.go()
+    if arguments.remove and not arguments.preview_only and code == SUCCESS:
+        workspace.remove(name, force=False, patience=patience(session.screen))
+        _teller(arguments, session)(f"Stack {name} is removed.")
+    return code
+
+
+def _prepared(
+    arguments: RunArguments,
+    workspace: Workspace,
+    stack: Stack,
+    session: Session,
+    lock: StackLock | None,
+    *,
+    is_planned: bool,
+) -> Stack:
+    """The stack as the run finds it: with its configuration set, and nothing left of other runs.
+
+    Raises EngineError where something is selected that it does not have.
+    """
+    if arguments.config:
+        tell, by_path = _teller(arguments, session), arguments.config_path
+        set_all(workspace, stack.name, arguments.config, session, by_path=by_path, tell=tell)
+        stack.settings = StackSettings.load(workspace.project, stack.name)
+    makes = arguments.operation == "update"
+    if makes:
+        _warn_of_clear_secrets(stack, session)
+    stack = settled(workspace, stack, session, lock, makes=makes)
+    if not makes and not is_planned:  # a plan says better what moved
+        arguments.selection.require(entry.urn for entry in stack.snapshot.resources)
+    return stack
+
+
+def _teller(arguments: RunArguments, session: Session) -> Callable[[str], None]:
+    """Where to tell what is none of the results."""
+    return session.screen.warn if arguments.json else session.screen.print
+
+
+def _warn_of_runs(screen: Screen, at_work: str, recovered: int) -> None:
+    """Tells of the run that goes on now, else of one that was interrupted."""
+    if at_work:
+        screen.warn(f"{at_work}: what is shown may be overtaken")
+    else:
+        warn_of_recovery(screen, recovered)
+
+
+def _warn_of_clear_secrets(stack: Stack, session: Session) -> None:
+    """A topology tells of those that it declares itself, also under the Pulumi CLI."""
+    for each in ConfigKeys.without_topology(stack.project).in_the_clear(stack.settings):
+        session.screen.warn(f"warning: {each.text}\n  {each.remedy}")
 
 
 def _permissions(arguments: RunArguments) -> dict[str, str]:
@@ -97,7 +173,7 @@ def view_of(arguments: RunArguments, session: Session, appraiser: Appraiser) -> 
         kind = PreviewJson if arguments.preview_only else EventLines
         return kind(session.screen, appraiser)
     watch = Stopwatch(clock_from(os.environ))
-    return HumanView(session.screen, appraiser, watch)
+    return HumanView(session.screen, appraiser, watch, arguments.showing)
 
 
 @contextlib.contextmanager
@@ -106,7 +182,7 @@ def _event_log(path: Path | None) -> Iterator[list[Listener]]:
     if path is None:
         yield []
         return
-    with _opened(path, "event log") as file:
+    with _opened_file(path, "event log") as file:
         yield [EventLog(file.write)]
 
 
@@ -116,11 +192,11 @@ def _profile(path: Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    with _opened(path, "profile") as file, tracing(file):
+    with _opened_file(path, "profile") as file, tracing(file):
         yield
 
 
-def _opened(path: Path, what: str) -> TextIO:
+def _opened_file(path: Path, what: str) -> TextIO:
     try:
         return path.open("w", encoding="utf-8")
     except OSError as error:
@@ -145,6 +221,8 @@ class Run:
     saved: SavedPlan | None = None
     judge: Callable[[Outcome], None] = lambda _outcome: None
     has_gates: bool = False
+    emulated: bool = False
+    at_work: str = ""
 
     def go(self) -> int:
         """The exit code."""
@@ -159,9 +237,9 @@ class Run:
                 saved.refuse_more(bound, self.view.plan(outcome), outcome)
             if arguments.preview_only:
                 self._save_plan(outcome)
-                return POLICY_VIOLATION if self._is_stopped(outcome) else self._judged(outcome)
-            if self._is_stopped(outcome):
-                return POLICY_VIOLATION
+                return self._stopped(outcome) or self._judged(outcome)
+            if stopped := self._stopped(outcome):
+                return stopped
             if self._must_be_judged and bound is None and arguments.operation == "update":
                 # What is only known later must not be more than what the gates have seen.
                 bound = bound_of(self.view.plan(outcome), arguments, self.stack, outcome)
@@ -185,24 +263,36 @@ class Run:
     @property
     def _must_be_planned(self) -> bool:
         """Whether something has to look at the plan, whatever the flags say."""
-        is_refresh = self.arguments.operation == "refresh"
-        return self._must_be_judged or (not is_refresh and self.rights.are_limited)
+        if self.arguments.operation == "refresh":
+            return False
+        urns = [entry.urn for entry in self.stack.snapshot.resources]
+        is_open = self.arguments.operation == "update" and any(
+            self.arguments.selection.unmatched(urns)
+        )
+        is_wanted = self._must_be_judged or self.arguments.require_checks
+        return is_open or is_wanted or self.rights.are_limited
 
     @property
     def _must_be_judged(self) -> bool:
         """Whether there are gates, which no flag goes round."""
         return self.has_gates and self.arguments.operation != "refresh"
 
-    def _is_stopped(self, outcome: Outcome) -> bool:
-        """Tells which gates the plan does not pass, if there are any."""
+    def _stopped(self, outcome: Outcome) -> int:
+        """Tells what stops the plan: its exit code, or 0 where nothing does."""
         if self.arguments.operation == "refresh":
-            return False
-        stopping = stopped_by(self.view.plan(outcome))
+            return SUCCESS
+        plan, screen = self.view.plan(outcome), self.session.screen
+        stopping = stopped_by(plan)
+        unchecked = plan.unchecked if self.arguments.require_checks else ()
         for gate in stopping:
-            self.session.screen.warn(visible(f"error: {gate.source}: gate {gate_text(gate)}"))
-        if stopping and not self.arguments.preview_only:
-            self.session.screen.warn("Nothing was changed.")
-        return bool(stopping)
+            screen.warn(visible(f"error: {gate.source}: gate {gate_text(gate)}"))
+        for text in unchecked:
+            screen.warn(visible(f"error: not checked: {text}"))
+        if (stopping or unchecked) and not self.arguments.preview_only:
+            screen.warn("Nothing was changed.")
+        if stopping:
+            return POLICY_VIOLATION
+        return INCOMPLETE if unchecked else SUCCESS
 
     def _may_go_on(self, outcome: Outcome) -> bool:
         """Without changes nothing is asked: only the state learns what the program says now."""
@@ -221,7 +311,8 @@ class Run:
         if path is not None:
             save(path, self.view.plan(outcome), self.arguments, self.stack, outcome)
             tell = screen.warn if self.arguments.json else screen.print
-            tell(f"Plan saved to {path}: `gpuform up --plan {path}` applies it.")
+            command = "up" if self.arguments.operation == "update" else self.arguments.operation
+            tell(f"Plan saved to {path}: `gpuform {command} --plan {path}` applies it.")
 
     def _judged(self, outcome: Outcome) -> int:
         if self._is_out_of_credit(outcome):
@@ -261,16 +352,21 @@ class Run:
     ) -> Outcome:
         arguments, stack = self.arguments, self.stack
         subject = stack.subject(arguments.parallel or DEFAULT_PARALLEL)
-        title = Title(arguments.operation, preview, stack.project.name, stack.name)
+        title = Title(
+            arguments.operation, preview, stack.project.name, stack.name, emulated=self.emulated
+        )
         options = Options(
             operation=arguments.operation,
             preview=preview,
             refresh=arguments.refresh,
             parallel=arguments.parallel or DEFAULT_PARALLEL,
             rules=(*RULES, self.expiry.expired.refused),
+            deletion_rules=DELETION_RULES,
+            deletes_first=deletes_first,
             selection=arguments.selection,
             continue_on_error=arguments.continue_on_error,
             bound=bound,
+            at_work=self.at_work,
         )
         if arguments.operation == "expire":
             options = self.expiry.options(options)

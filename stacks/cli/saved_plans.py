@@ -1,4 +1,4 @@
-"""`preview --save-plan` and `up --plan`: what a plan is bound to, and when it is overtaken."""
+"""`--save-plan` and `--plan`: what a plan is bound to, and when it is overtaken."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from gpuform.stacks.cli.plan_file import read_plan, write_plan
 from gpuform.stacks.cli.plan_masking import masked
 from gpuform.stacks.engine.basis import basis_after, basis_before, is_sealed, sealed
 from gpuform.stacks.engine.bound import MAKE_A_NEW_ONE, Bound
-from gpuform.stacks.engine.deployment import Outcome
+from gpuform.stacks.engine.deployment import Operation, Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.origin import Origin
 from gpuform.stacks.engine.stack import Stack
@@ -31,8 +31,8 @@ def save(path: Path, plan: Plan, arguments: RunArguments, stack: Stack, preview:
     """Writes what a preview has planned, with all that it was made from."""
     digest, subject = stack.crypter.digest, stack.subject()
     made = {**made_now(), "basis": _basis(arguments, stack, preview)}
-    secrets = [subject.program.config[key] for key in subject.program.secret_keys]
-    write_plan(path, sealed(masked(plan.model_copy(update=made), secrets), digest))
+    told = masked(plan.model_copy(update=made), subject.program.secrets())
+    write_plan(path, sealed(told, digest))
 
 
 def origin_of(
@@ -72,8 +72,11 @@ class SavedPlan:
     plan: Plan
 
     @classmethod
-    def read(cls, path: Path, project: str, stack: str) -> Self:
-        """The plan of this stack. Raises EngineError for another stack's."""
+    def read(cls, path: Path, project: str, stack: str, operation: Operation) -> Self:
+        """The plan of this stack. Raises EngineError for another stack's, and another operation's.
+
+        An update (`up`) applies plans of every operation.
+        """
         plan = read_plan(path)
         if (plan.project, plan.stack) != (project, stack):
             raise EngineError(
@@ -81,8 +84,13 @@ class SavedPlan:
                 f"and this is stack {stack} of project {project}",
                 hint=f"apply it with --stack {plan.stack} in its project, or {MAKE_A_NEW_ONE}",
             )
-        if plan.operation != "update":
-            raise EngineError(f"{path} is a plan of a {plan.operation}; `up` applies updates")
+        if operation not in ("update", plan.operation) or plan.operation == "expire":
+            raise EngineError(
+                f"{path} is a plan of another operation: {plan.operation}",
+                hint="`gpuform expire` plans for itself"
+                if plan.operation == "expire"
+                else f"apply it with `gpuform up --plan {path}`",
+            )
         return cls(path, plan)
 
     @property
@@ -92,7 +100,10 @@ class SavedPlan:
         return self.plan.basis
 
     def taken_over(self, arguments: RunArguments) -> RunArguments:
-        """The arguments with the plan's options. Raises EngineError for one given otherwise."""
+        """The arguments with the plan's operation and options.
+
+        Raises EngineError for an option given otherwise.
+        """
         planned = {**_DEFAULTS, **{k: _plain(v) for k, v in self.basis.options.items()}}
         for name, given in _options(arguments).items():
             flag = f"--{name.replace('_', '-')}"
@@ -105,7 +116,7 @@ class SavedPlan:
                 )
         if planned.keys() != set(_OPTIONS):
             raise EngineError(f"{self.path} was made with options that this gpuform does not know")
-        return replace(arguments, **planned)
+        return replace(arguments, operation=self.plan.operation, **planned)
 
     def bound(self, arguments: RunArguments, stack: Stack) -> Bound:
         """What the plan allows, if its state and its configuration are still the stack's."""

@@ -110,6 +110,17 @@ def session() -> Iterator[Session]:
         yield Session(screen, flag("stack"), verbose, os.environ)
 
 
+class _Harmless(logging.Formatter):
+    """As the screen shows the rest."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._screen = screen
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._screen.harmless(super().format(record))
+
+
 @contextlib.contextmanager
 def _logging(screen: Screen, *, verbose: bool) -> Iterator[None]:
     """gpuform's own log on stderr. Other libraries' logs may hold headers and bodies."""
@@ -118,7 +129,7 @@ def _logging(screen: Screen, *, verbose: bool) -> Iterator[None]:
         yield
         return
     handler = logging.StreamHandler(screen.err)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_Harmless(screen))
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

@@ -1,11 +1,11 @@
 """`gpuform ssh-config`: the stack's machines as hosts of OpenSSH."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
@@ -96,7 +96,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
         changed = files.own.update(lambda _: text)
         installed = install and files.install()
         if as_json:
-            current.screen.print(json.dumps(_document(files, hosts), indent=2, ensure_ascii=False))
+            current.screen.print(json_text(_document(files, hosts), indent=2))
             return
         _tell(files, hosts, current.screen, changed=changed, installed=installed)
 

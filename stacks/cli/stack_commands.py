@@ -1,25 +1,42 @@
 """`gpuform stack`: make, list, select, rename and remove stacks."""
 
-import json
 from typing import Any
 
 import click
 
+from gpuform.providers.world import World, record_world
+from gpuform.schemas.json_text import json_text
+from gpuform.stacks.cli.aliases import AliasedGroup
+from gpuform.stacks.cli.flags import adopt_flag, anew_flag, emulate_flag
 from gpuform.stacks.cli.locking import lock_flag, patience
 from gpuform.stacks.cli.opening import opened_for_change, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
+from gpuform.stacks.cli.settling import answers, settle_left
 from gpuform.stacks.cli.stack_history_command import history
 from gpuform.stacks.cli.stack_output_command import output
-from gpuform.stacks.cli.stack_secrets_command import change_secrets_provider
+from gpuform.stacks.cli.stack_secrets_command import change_secrets_provider, checked_provider
 from gpuform.stacks.cli.stack_transfer_commands import export, import_state
+from gpuform.stacks.cli.variables import set_variables
+from gpuform.stacks.engine.backend import full_name
+from gpuform.stacks.engine.backups import naming_the_last_good
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.records.kept import errors_of_engine, intents_of
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.stack_rename import rename_stack
 from gpuform.stacks.engine.state import load_checkpoint
+from gpuform.stacks.engine.urn import is_listed
+
+_PROVIDER = click.option(
+    "--secrets-provider",
+    metavar="PROVIDER",
+    callback=checked_provider,
+    help="What protects the new stack's secrets: passphrase, which is the default, or the URL of a "
+    "key (awskms://, azurekeyvault://, gcpkms://, hashivault://).",
+)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=AliasedGroup, invoke_without_command=True)
 @stack_flags
 @click.pass_context
 def stack(context: click.Context) -> None:
@@ -30,6 +47,7 @@ def stack(context: click.Context) -> None:
     \b
     Examples:
       gpuform stack init dev
+      gpuform stack init trial --emulate
       gpuform stack output --json
     """
     if context.invoked_subcommand is None:
@@ -42,37 +60,53 @@ for _command in (output, export, import_state, history, change_secrets_provider)
 
 @stack.command()
 @click.argument("name")
+@_PROVIDER
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="It lives on the emulator: every command on it wants --emulate.",
+)
 @common_flags
-def init(name: str) -> None:
+def init(name: str, secrets_provider: str | None, emulate: bool) -> None:
     """Make an empty stack and select it.
 
-    Writes Pulumi.NAME.yaml with the salt of its secrets, and an empty state. The passphrase comes
-    from PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE, or is asked.
+    A stack lives on real platforms or on the emulator, from its first run on. Writes
+    Pulumi.NAME.yaml, which says how its secrets are encrypted, and an empty state. A passphrase
+    comes from PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE, or is asked.
 
     \b
-    Example:
+    Examples:
       gpuform stack init dev
+      gpuform stack init prod --secrets-provider "awskms://alias/team?region=eu-central-1"
     """
     with session() as current:
-        _init(workspace_of(current), name, current)
+        _init(workspace_of(current), name, current, secrets_provider, emulate=emulate)
 
 
 @stack.command("ls")
+@click.option("--all", "-a", "everything", is_flag=True, help="Those of all projects.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON list instead of a table.")
 @common_flags
-def list_stacks(as_json: bool) -> None:
-    """List the project's stacks.
+def list_stacks(everything: bool, as_json: bool) -> None:
+    """List the project's stacks, or all of the backend's.
 
     \b
-    Example:
+    Examples:
       gpuform stack ls --json
+      gpuform stack ls --all
     """
     with session() as current:
         workspace = workspace_of(current)
-        selected = workspace.selected()
-        rows = [_row(workspace, name, selected) for name in workspace.stacks()]
+        project, selected = workspace.project.name, workspace.selected()
+        if everything:
+            own = None if selected is None else full_name(project, selected)
+            found = [(each, each.split("/")) for each in workspace.backend.stacks()]
+            rows = [_row(workspace, parts[1], parts[2], each, own) for each, parts in found]
+        else:
+            names = workspace.stacks()
+            rows = [_row(workspace, project, name, name, selected) for name in names]
         if as_json:
-            current.screen.print(json.dumps(rows, indent=2))
+            current.screen.print(json_text(rows, indent=2))
             return
         width = max([len(row["name"]) for row in rows] + [4]) + 1
         current.screen.print(f"{'NAME':<{width}}  RESOURCES  LAST UPDATE")
@@ -84,8 +118,9 @@ def list_stacks(as_json: bool) -> None:
 @stack.command()
 @click.argument("name")
 @click.option("--create", "-c", is_flag=True, help="Make the stack if there is none.")
+@_PROVIDER
 @common_flags
-def select(name: str, create: bool) -> None:
+def select(name: str, create: bool, secrets_provider: str | None) -> None:
     """Select the stack that other commands work on.
 
     The choice is kept where the Pulumi CLI keeps it, so both agree.
@@ -97,7 +132,7 @@ def select(name: str, create: bool) -> None:
     with session() as current:
         workspace = workspace_of(current)
         if create and name.rsplit("/", 1)[-1] not in workspace.stacks():
-            _init(workspace, name, current)
+            _init(workspace, name, current, secrets_provider)
             return
         workspace.select(name)
 
@@ -111,12 +146,23 @@ def select(name: str, create: bool) -> None:
     is_flag=True,
     help="Forget its resources too; they go on existing, and costing.",
 )
+@adopt_flag
+@anew_flag
+@emulate_flag
 @lock_flag
 @stack_flags
-def remove(name: str | None, yes: bool, force: bool) -> int:
+def remove(
+    name: str | None,
+    yes: bool,
+    force: bool,
+    adopt: tuple[str, ...],
+    create_anew: bool,
+    emulate: bool,
+) -> int:
     """Remove a stack with its settings and history.
 
-    Refused while the stack has resources: `gpuform destroy` deletes those.
+    Refused while the stack has resources, those that interrupted runs have made among them:
+    `gpuform destroy` deletes them.
 
     \b
     Example:
@@ -136,7 +182,13 @@ def remove(name: str | None, yes: bool, force: bool) -> int:
             if answer != name:
                 screen.print("Nothing was changed.")
                 return 1
-        workspace.remove(name, force=force, patience=patience(screen))
+        with set_variables(answers(adopt, create_anew=create_anew)):
+            workspace.remove(
+                name,
+                force=force,
+                patience=patience(screen),
+                settle=lambda lock: settle_left(workspace, name, current, lock, emulate=emulate),
+            )
         screen.print(f"Stack {name} is removed.")
         return 0
 
@@ -163,19 +215,34 @@ def rename(name: str) -> None:
         current.screen.print(f"Stack {opened.name} is now {new}, and selected.")
 
 
-def _init(workspace: Workspace, name: str, current: Session) -> None:
+def _init(
+    workspace: Workspace,
+    name: str,
+    current: Session,
+    provider: str | None,
+    *,
+    emulate: bool = False,
+) -> None:
     name = name.rsplit("/", 1)[-1]
-    workspace.init(name, passphrase_of(workspace, current.screen, twice=True))
-    current.screen.print(f"Stack {name} is made and selected.")
+    workspace.init(name, passphrase_of(workspace, current.screen, twice=True), provider or "")
+    if emulate:
+        with errors_of_engine():
+            records = intents_of(workspace.backend, workspace.project.name, name).records
+            record_world(records, World(emulated=True))
+    where = " on the emulator" if emulate else ""
+    current.screen.print(f"Stack {name} is made{where} and selected.")
 
 
-def _row(workspace: Workspace, name: str, selected: str | None) -> dict[str, Any]:
-    data = workspace.backend.read(workspace.project.name, name)
-    latest = load_checkpoint(data).latest if data is not None else {}
+def _row(
+    workspace: Workspace, project: str, name: str, shown: str, selected: str | None
+) -> dict[str, Any]:
+    data = workspace.backend.read(project, name)
+    with naming_the_last_good(workspace.backend, project, name):
+        latest = load_checkpoint(data).latest if data is not None else {}
     resources = latest.get("resources") or []
     return {
-        "name": name,
-        "current": name == selected,
+        "name": shown,
+        "current": shown == selected,
         "lastUpdate": (latest.get("manifest") or {}).get("time", "") if resources else "",
-        "resourceCount": len(resources),
+        "resourceCount": sum(map(is_listed, resources)),
     }

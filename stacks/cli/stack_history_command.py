@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
@@ -67,7 +68,7 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
         if as_json:
             crypter = _crypter(workspace, current) if show_secrets else None
             rows = [_document(entry, latest - n, crypter) for n, entry in enumerate(found)]
-            current.screen.print(json.dumps(rows, indent=2, ensure_ascii=False))
+            current.screen.print(json_text(rows, indent=2))
             return
         if not found:
             here = f"on page {page}" if page > 1 else "yet"

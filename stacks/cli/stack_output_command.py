@@ -1,9 +1,8 @@
 """`gpuform stack output`: what the stack's program exported."""
 
-import json
-
 import click
 
+from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
@@ -42,7 +41,7 @@ def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
             raise EngineError(f"stack '{opened.name}' has no output '{name}'", hint=known)
         value = shown(outputs[name], show_secrets=show_secrets)
         is_text = isinstance(value, str) and not as_json
-        current.screen.print(value if is_text else json.dumps(value, ensure_ascii=False))
+        current.screen.write(f"{value if is_text else json_text(value)}\n")
 
 
 def _print_outputs(
@@ -50,7 +49,7 @@ def _print_outputs(
 ) -> None:
     if as_json:
         plain = {key: shown(v, show_secrets=show_secrets) for key, v in sorted(outputs.items())}
-        current.screen.print(json.dumps(plain, indent=2, ensure_ascii=False))
+        current.screen.print(json_text(plain, indent=2))
         return
     lines = list(outputs_lines(outputs, show_secrets=show_secrets, paint=current.screen.paint))
     current.screen.print("\n".join(lines) if lines else "The stack has no outputs.")

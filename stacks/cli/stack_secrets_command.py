@@ -1,4 +1,6 @@
-"""`gpuform stack change-secrets-provider`: a new passphrase."""
+"""`gpuform stack change-secrets-provider`: a new key for a stack's secrets."""
+
+from typing import Any
 
 import click
 
@@ -6,49 +8,52 @@ from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import opened_for_change
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.passphrase_change import PassphraseChange
-from gpuform.stacks.engine.secrets import PASSPHRASE_PROVIDER
+from gpuform.stacks.engine.secrets_change import SecretsChange
+from gpuform.stacks.engine.stack_secrets import is_passphrase, new_crypter, refuse_unknown
 
 NEW_PASSPHRASE = "GPUFORM_NEW_PASSPHRASE"  # noqa: S105 - the name of a variable
 
-_MEANT = (PASSPHRASE_PROVIDER, "default")  # which in this kind of backend is the same
+
+def checked_provider(
+    _context: click.Context, _parameter: click.Parameter, given: str | None
+) -> Any:
+    """A callback of click: raises EngineError for what is no secrets provider."""
+    refuse_unknown(given or "")
+    return given
 
 
 @click.command("change-secrets-provider")
-@click.argument("provider")
+@click.argument("provider", callback=checked_provider)
 @lock_flag
 @stack_flags
 def change_secrets_provider(provider: str) -> None:
-    """Protect the stack's secrets by a new passphrase.
+    """Protect the stack's secrets by a new passphrase, or by a key of a key management service.
 
-    PROVIDER is `passphrase`. The settings and the state are encrypted anew, both or neither. The
-    new passphrase comes from GPUFORM_NEW_PASSPHRASE, or is asked, or is the first line of stdin;
-    the present one from where it always comes.
+    PROVIDER is `passphrase` or the URL of a key, as the Pulumi CLI has them: awskms://,
+    azurekeyvault://, gcpkms://, hashivault://. The settings and the state are encrypted anew, both
+    or neither, also when the provider is the present one. A new passphrase comes from
+    GPUFORM_NEW_PASSPHRASE, or is asked, or is the first line of stdin.
 
     \b
-    Example:
+    Examples:
       gpuform stack change-secrets-provider passphrase
+      gpuform stack change-secrets-provider "awskms://alias/team?region=eu-central-1"
     """
-    if provider not in _MEANT:
-        raise EngineError(
-            f"gpuform protects secrets by a passphrase only, not by {_kind(provider)}",
-            hint="Use the Pulumi CLI for this stack: `pulumi stack change-secrets-provider`. "
-            "gpuform cannot run it afterwards.",
-        )
     with session() as current, opened_for_change(current) as stack:
-        change = PassphraseChange(stack.backend, stack.project, stack.name)
-        change.make(stack.settings, stack.snapshot, stack.crypter, _new_passphrase(current))
+        new = new_crypter(provider, lambda: _new_passphrase(current))
+        SecretsChange(stack.backend, stack.project, stack.name).make(
+            stack.settings, stack.snapshot, stack.crypter, new
+        )
         current.screen.print(
-            f"The secrets of stack {stack.name} have a new passphrase: set "
-            "PULUMI_CONFIG_PASSPHRASE to it.\n"
-            "Earlier states, in the .bak file and in .pulumi/backups, still have the old one."
+            f"The secrets of stack {stack.name} {_now(provider)}.\n"
+            "Earlier states, in the .bak file and in .pulumi/backups, are encrypted as before."
         )
 
 
-def _kind(provider: str) -> str:
-    """The provider without what may be private in its URL."""
-    scheme, separator, _ = provider.partition("://")
-    return f"{scheme}{separator}..." if separator else repr(provider)
+def _now(provider: str) -> str:
+    if is_passphrase(provider):
+        return "have a new passphrase: set PULUMI_CONFIG_PASSPHRASE to it"
+    return f"are under a new key, which {provider.partition('?')[0]} protects"
 
 
 def _new_passphrase(current: Session) -> str:

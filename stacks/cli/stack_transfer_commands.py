@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import locked, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
@@ -40,7 +41,7 @@ def export(file: Path | None, show_secrets: bool) -> None:
     with session() as current:
         workspace = workspace_of(current)
         document = _deployment(workspace, current, show_secrets=show_secrets)
-        text = json.dumps(document, indent=4, ensure_ascii=False)
+        text = json_text(document, indent=4)
         if file is None:
             current.screen.print(text)
             return
@@ -83,12 +84,12 @@ def import_state(file: Path | None, force: bool) -> None:
 def _deployment(workspace: Workspace, current: Session, *, show_secrets: bool) -> dict[str, Any]:
     """With what the journal of an interrupted run tells."""
     name = workspace.resolve(current.stack)
-    if show_secrets:
+    with naming_the_last_good(workspace.backend, workspace.project.name, name):
+        found = read_sealed(workspace.backend, workspace.project.name, name)
+    if show_secrets or found.snapshot.has_plain_secrets():
         opened = workspace.open(name, passphrase_of(workspace, current.screen))
-        data = opened.snapshot.to_json(opened.crypter, show_secrets=True)
+        data = opened.snapshot.to_json(opened.crypter, show_secrets=show_secrets)
     else:
-        with naming_the_last_good(workspace.backend, workspace.project.name, name):
-            found = read_sealed(workspace.backend, workspace.project.name, name)
         data = found.snapshot.to_json(SEALED) if found.recovered else found.data
     document = json.loads(data)
     made = {"version": document["version"], "deployment": load_checkpoint(data).latest}

@@ -1,9 +1,9 @@
 """`gpuform state`: look at a stack's state, and edit it where nothing else helps."""
 
-import json
-
 import click
 
+from gpuform.schemas.json_text import json_text
+from gpuform.stacks.cli.aliases import AliasedGroup
 from gpuform.stacks.cli.opening import sealed_snapshot, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
@@ -24,7 +24,7 @@ from gpuform.stacks.engine.state_lookup import locate
 from gpuform.stacks.review.state_text import entry_document, state_lines, state_rows
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=AliasedGroup, invoke_without_command=True)
 @stack_flags
 @click.pass_context
 def state(context: click.Context) -> None:
@@ -76,7 +76,7 @@ def list_entries(as_json: bool) -> None:
             return
         pending = [{"urn": o.resource.urn, "type": o.type} for o in snapshot.pending_operations]
         document = {"resources": state_rows(snapshot.resources), "pendingOperations": pending}
-        current.screen.print(json.dumps(document, indent=2, ensure_ascii=False))
+        current.screen.print(json_text(document, indent=2))
 
 
 @state.command()
@@ -99,7 +99,7 @@ def show(resource: str, as_json: bool, show_secrets: bool) -> None:
         found = [entry_document(entry, show_secrets=show_secrets) for entry in entries]
         if as_json:
             document = found[0] if len(found) == 1 else found
-            current.screen.print(json.dumps(document, indent=2, ensure_ascii=False))
+            current.screen.print(json_text(document, indent=2))
         else:
             current.screen.write("---\n".join(map(yaml_text.dump, found)))
 

@@ -11,7 +11,7 @@ from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import opened_for_change
 from gpuform.stacks.cli.session import session, stack_flags
 from gpuform.stacks.engine import state_edits
-from gpuform.stacks.engine.intents_renamed import intents_follow
+from gpuform.stacks.engine.records.following import intents_follow
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.state_lookup import locate_live, locate_object
 from gpuform.stacks.review.names import counted
@@ -175,7 +175,7 @@ def rename(resource: str, name: str, yes: bool) -> int:
         current.screen.print(f"{entry.urn} becomes {new}")
         if not agreed(current.screen, _ASK, yes=yes):
             return FAILED
-        with intents_follow(stack.project.directory, {entry.urn: new}):
+        with intents_follow(stack.intents(), stack.intents(), {entry.urn: new}):
             stack.save(after)
         current.screen.print("Resource renamed.")
         return SUCCESS

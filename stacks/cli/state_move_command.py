@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import click
 
+from gpuform.providers.intents import Intents
 from gpuform.stacks.cli.asking import agreed
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.locking import lock_flag, patience
@@ -16,7 +17,8 @@ from gpuform.stacks.cli.stopping import unwinding
 from gpuform.stacks.engine.backend import full_name
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.foreign_stack import ForeignStack
-from gpuform.stacks.engine.intents_renamed import intents_follow
+from gpuform.stacks.engine.records.following import intents_follow
+from gpuform.stacks.engine.records.kept import intents_of
 from gpuform.stacks.engine.references import Dropped
 from gpuform.stacks.engine.secrets import WrongPassphrase
 from gpuform.stacks.engine.stack import Stack, Workspace
@@ -149,20 +151,18 @@ def _tell_dropped(screen: Screen, title: str, dropped: Sequence[Dropped]) -> Non
 
 def _save(done: Move, here: _Open, there: _Open) -> None:
     """The destination first: nothing is ever in neither."""
-    same_project = isinstance(here, Stack) and isinstance(there, Stack)
-    following = (
-        intents_follow(here.project.directory, done.urns)
-        if isinstance(here, Stack) and same_project
-        else contextlib.nullcontext()
-    )
     before = there.snapshot
-    with following:
+    with intents_follow(_intents(here), _intents(there), done.urns):
         there.save(done.dest)
         try:
             here.save(done.source)
         except EngineError as error:
             _take_back(there, before, error)
             raise
+
+
+def _intents(stack: _Open) -> Intents:
+    return intents_of(stack.backend, _project_of(stack), stack.name)
 
 
 def _take_back(there: _Open, before: Snapshot, error: EngineError) -> None:

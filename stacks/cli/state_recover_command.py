@@ -30,7 +30,7 @@ def recover() -> int:
         name = workspace.resolve(current.stack)
         path = unsaved_path(workspace.project, name)
         with locked(current, workspace, name):
-            workspace.finish_change_of_passphrase(name, exclusive=True)
+            workspace.finish_secrets_change(name, exclusive=True)
             count = recovered(workspace.backend, workspace.project.name, name, path)
         if count:
             changes = counted(count, "change")

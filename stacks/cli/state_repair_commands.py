@@ -56,7 +56,7 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
         workspace = workspace_of(current)
         name = workspace.resolve(current.stack)
         with locked(current, workspace, name):
-            workspace.finish_change_of_passphrase(name, exclusive=True)
+            workspace.finish_secrets_change(name, exclusive=True)
             if discard_journal:
                 return _discard_journal(current.screen, workspace, name, yes=yes)
             if from_backup is not None:

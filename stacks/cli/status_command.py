@@ -1,11 +1,9 @@
 """`gpuform status`: the stack at a glance, without a lock and without a change."""
 
-import json
-
 import click
 
-from gpuform.stacks.cli.emulating import emulator_for
-from gpuform.stacks.cli.failures import OUT_OF_CREDIT, SUCCESS
+from gpuform.schemas.json_text import json_text
+from gpuform.stacks.cli.failures import FAILED, OUT_OF_CREDIT, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
@@ -25,17 +23,22 @@ def status(as_json: bool, refresh: bool, emulate: bool) -> int:
 
     It shows what the state says, or with --refresh what the platforms say now. Where Lens is
     configured (LENS_URL or lens:url), idle and busy nodes, the hottest GPUs and the top consumers
-    are shown, too. Nothing is locked and nothing is changed. Exits with 9 when something has
-    stopped because no credit is left.
+    are shown, too. Nothing is locked and nothing is changed. Exits with 1 when --refresh could not
+    look at something, and with 9 when something has stopped because no credit is left.
 
     \b
     Examples:
       gpuform status --stack dev
       gpuform status --refresh --json
     """
-    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.providers.clock import CLOCK_VARIABLE  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - as above
+        at_work_on,
+        workspace_of,
+    )
     from gpuform.stacks.cli.passphrase import passphrase_of  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.status_reading import status_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.worlds import lives_emulated, world_for  # noqa: PLC0415 - as above
     from gpuform.stacks.expiry.noticing import is_out_of_credit  # noqa: PLC0415 - as above
     from gpuform.stacks.review.status_text import (  # noqa: PLC0415 - as above
         status_document,
@@ -45,12 +48,22 @@ def status(as_json: bool, refresh: bool, emulate: bool) -> int:
     with session() as current:
         workspace = workspace_of(current)
         opened = workspace.open(current.stack, passphrase_of(workspace, current.screen))
-        with emulator_for(workspace.project.directory, wanted=emulate):
-            found = status_of(opened, current.environ, refresh=refresh)
+        # The state alone can be shown without a word about its world.
+        is_implied = not refresh and CLOCK_VARIABLE not in current.environ
+        is_wanted = emulate or (is_implied and lives_emulated(opened))
+        with world_for(opened, emulate=is_wanted) as emulated:
+            at_work = at_work_on(workspace, opened.name)
+            found = status_of(
+                opened, current.environ, refresh=refresh, emulated=emulated, at_work=at_work
+            )
         if as_json:
             document = status_document(found)
-            current.screen.print(json.dumps(document, indent=2, ensure_ascii=False))
+            current.screen.print(json_text(document, indent=2))
         else:
             lines = status_lines(found, paint=current.screen.paint)
             current.screen.print("\n".join(lines))
+        unseen = found.unseen if refresh else ()
+        if unseen:
+            current.screen.warn(f"error: could not look at {', '.join(unseen)}")
+            return FAILED
     return OUT_OF_CREDIT if is_out_of_credit(found.notices) else SUCCESS

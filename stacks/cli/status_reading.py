@@ -1,7 +1,9 @@
 """What `gpuform status` shows, gathered from the state, the platforms and Lens; nothing changes."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.clock import clock_from, synchronised
@@ -13,7 +15,7 @@ from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.engine.live_reading import read_now
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
+from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.expiry.noticing import notices_of_entries
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
@@ -23,13 +25,21 @@ from gpuform.stacks.review.outputs_text import shown
 from gpuform.stacks.review.status_text import Monitoring, ResourceStatus, Status
 
 
-def status_of(stack: Stack, environ: Mapping[str, str], *, refresh: bool) -> Status:
+def status_of(
+    stack: Stack,
+    environ: Mapping[str, str],
+    *,
+    refresh: bool,
+    emulated: bool,
+    at_work: str,
+    now: Callable[[], float] = time.time,
+) -> Status:
     """The stack as its state has it, or with `refresh` as the platforms show it now."""
     config = config_of(stack)
     entries = [
         entry
         for entry in stack.snapshot.resources
-        if entry.custom and entry.type != STACK_TYPE and not is_provider(entry.type)
+        if not is_noise(entry.type)
         # An old object that waits for its deletion shows in a plan, not here.
         if not (entry.delete or entry.pending_replacement)
     ]
@@ -42,7 +52,27 @@ def status_of(stack: Stack, environ: Mapping[str, str], *, refresh: bool) -> Sta
     settings = Settings(config=config.get, environ=environ)
     monitoring = _monitoring(settings) if is_configured(settings) else None
     is_told = book.prices is not None or cost.amounts
-    return Status(stack.name, found, monitoring, cost if is_told else None, notices)
+    age = max(0.0, now() - _moment(stack.snapshot.manifest.time))
+    told = cost if is_told else None
+    return Status(
+        stack.name,
+        found,
+        monitoring,
+        told,
+        notices,
+        age,
+        is_live=refresh,
+        at_work=at_work,
+        emulated=emulated,
+    )
+
+
+def _moment(text: str) -> float:
+    """When a checkpoint was made, in Unix seconds; of what nobody can read, long ago."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +81,25 @@ class _Seen:
 
     entry: ResourceState
     problem: str = ""
+    is_gone: bool = False
 
 
 def _read(stack: Stack, config: Mapping[str, str], entries: list[ResourceState]) -> list[_Seen]:
     """Each resource as its platform shows it; as stored, and why, where that cannot be had."""
     found = []
-    for entry, seen in zip(entries, read_now(stack, config, entries), strict=True):
+    objects = [entry for entry in entries if entry.custom]
+    answers = iter(read_now(stack, config, objects))
+    for entry in entries:
+        if not entry.custom:  # a component, of which no platform knows
+            found.append(_Seen(entry))
+            continue
+        seen = next(answers)
         if seen.problem:
             found.append(_Seen(entry, seen.problem))
         elif seen.outputs is None:
-            found.append(_Seen(replace(entry, outputs={}), "it is gone from the platform"))
+            found.append(
+                _Seen(replace(entry, outputs={}), "it is gone from the platform", is_gone=True)
+            )
         else:
             found.append(_Seen(replace(entry, outputs=seen.outputs)))
     return found
@@ -71,9 +110,12 @@ def _status(seen: _Seen, book: PriceBook) -> ResourceStatus:
     type_ = short_type(entry.type)
     platform, _, kind = type_.partition(":")
     summary = summary_of(platform, kind, shown(outputs)) if outputs else Summary()
-    footprint = footprint_now(entry) if outputs and not entry.external else Footprint()
+    is_own = entry.custom and not entry.external
+    footprint = footprint_now(entry) if outputs and is_own else Footprint()
     name, priced_ = name_of(entry.urn), priced(footprint, book)
-    return ResourceStatus(name, type_, entry.id, summary, seen.problem, priced_)
+    return ResourceStatus(
+        name, type_, entry.id, summary, seen.problem, priced_, is_gone=seen.is_gone
+    )
 
 
 def _monitoring(settings: Settings) -> Monitoring:

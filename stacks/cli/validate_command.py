@@ -1,6 +1,7 @@
 """`gpuform validate`: all that is wrong with topology files, without credentials or network."""
 
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING
 
 import click
@@ -29,9 +30,11 @@ _FORMATS = ("text", "json", "sarif", "github")
 def validate(files: tuple[Path, ...], form: str) -> int:
     """Check topology files: every problem at once, with file, line and column.
 
-    Without FILE it checks the project's topology.yaml. Nothing is asked of a platform and no
-    passphrase is needed; values that the stack named by --stack sets in the clear are used, any
-    others count as not known yet. Exits 1 when there are problems.
+    Without FILE it checks the project's topology.yaml. The project's gates.yaml and prices.yaml
+    are checked with it. Nothing is asked of a platform and no passphrase is needed; values that
+    the stack named by --stack sets in the clear are used, any others count as not known yet.
+    Exits 1 when there are problems. A warning is none: it tells a value that no platform offered
+    when `gpuform offers` asked lately, and that looks like one that was.
 
     \b
     Examples:
@@ -40,20 +43,30 @@ def validate(files: tuple[Path, ...], form: str) -> int:
     """
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.reports import FORMATS  # noqa: PLC0415 - as above
+    from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
+    from gpuform.stacks.offering.seen import misspelt, seen_lately  # noqa: PLC0415 - as above
     from gpuform.stacks.review.names import counted  # noqa: PLC0415 - as above
-    from gpuform.stacks.topology.offline import own_topology, surroundings_of  # noqa: PLC0415
+    from gpuform.stacks.topology.offline import (  # noqa: PLC0415 - as above
+        own_topology,
+        project_folder,
+        surroundings_of,
+    )
     from gpuform.stacks.topology.planning import plan  # noqa: PLC0415 - as above
 
     with session() as current:
-        problems, valid = Diagnostics(), []
+        problems, warnings, valid = Diagnostics(), Diagnostics(), []
         for file in files or (own_topology(Path.cwd()),):
             found = Diagnostics()
             planned = plan(file, surroundings_of(file, current.stack), found)
             problems.extend(found)
+            folder = project_folder(file)
+            warnings.extend(misspelt(planned, seen_lately(folder, time())))
             if not found:
                 valid.append(_summary(file, planned))
-        if problems or form != "text":
-            current.screen.print(FORMATS[form](list(problems)))
+            check_gates(folder, problems)
+        told = [*problems, *warnings]
+        if told or form != "text":
+            current.screen.print(FORMATS[form](told))
         if problems:
             current.screen.warn(f"error: {counted(len(problems), 'problem')}")
         elif form == "text":
@@ -65,6 +78,5 @@ def _summary(file: Path, planned: "Planned") -> str:
     from gpuform.stacks.review.names import counted  # noqa: PLC0415 - the engine, not for help
 
     summary = f"{file} is valid: {counted(len(planned.resources), 'resource')}"
-    groups = (group for section in planned.names.groups.values() for group in section.values())
-    later = [group.declaration.address for group in groups if group.open]
+    later = planned.open_groups()
     return f"{summary}, and those of {', '.join(later)}, not known here" if later else summary

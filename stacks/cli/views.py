@@ -1,22 +1,27 @@
 """How a command shows its runs: for people, or as Pulumi's JSON."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from gpuform.schemas.json_text import json_text
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.cli.appraising import Appraiser
-from gpuform.stacks.cli.progress import LineProgress, ProgressView
+from gpuform.stacks.cli.progress import EndedProgress, LineProgress, ProgressView
 from gpuform.stacks.cli.record import Record
 from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.showing import Showing
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.deployment import Operation, Outcome
 from gpuform.stacks.engine.event_json import EventLog, PreviewDigest
-from gpuform.stacks.engine.events import Event, Listener
+from gpuform.stacks.engine.events import Diagnostic, Event, Listener, Summary, Unchecked
 from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.review.dangers_text import danger_texts
 from gpuform.stacks.review.diagnostics_text import diagnostics_lines
-from gpuform.stacks.review.outputs_text import outputs_changes_lines, outputs_lines
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.names import in_world
+from gpuform.stacks.review.notices_text import notice_text
+from gpuform.stacks.review.outputs_text import outputs_lines
 from gpuform.stacks.review.plan_text import changes_text, plan_text, unchecked_lines
 from gpuform.stacks.review.summary_text import duration, resources_lines
 
@@ -29,6 +34,7 @@ class Title:
     preview: bool
     project: str
     stack: str
+    emulated: bool = False
 
 
 class View(Protocol):
@@ -64,6 +70,7 @@ class _Recording:
         """Made once: its gates may have to ask others."""
         if self._plan is None or self._plan[0] is not outcome:
             plan = self.record.plan(self.title.project, self.title.stack, outcome)
+            plan = plan.model_copy(update={"emulated": self.title.emulated})
             if self.title.preview:
                 plan = self._appraiser.appraised(plan, self.record.steps)
             self._plan = outcome, plan
@@ -75,6 +82,15 @@ class _Recording:
     def close(self) -> None:
         """Nothing is open."""
 
+    def _warnings(self, outcome: Outcome) -> Iterator[Diagnostic | Unchecked]:
+        """What the plan of a preview has that no event of the run has told."""
+        if not (self.title.preview and outcome.succeeded):
+            return
+        plan = self.plan(outcome)
+        told = [*danger_texts(Review([StackFacts(plan)])), *map(notice_text, plan.notices)]
+        yield from (Diagnostic("warning", text) for text in told)
+        yield from (Unchecked(text) for text in plan.unchecked if text not in self.record.unchecked)
+
 
 class PreviewJson(_Recording):
     """`preview --json`: one object on stdout, at the end."""
@@ -84,8 +100,9 @@ class PreviewJson(_Recording):
         return _both(self.record, self._digest)
 
     def end(self, outcome: Outcome) -> None:
-        del outcome
-        self.screen.print(json.dumps(self._digest.to_json(), indent=4, ensure_ascii=False))
+        for event in self._warnings(outcome):
+            self._digest(event)
+        self.screen.print(json_text(self._digest.to_json(), indent=4))
 
 
 class EventLines(_Recording):
@@ -94,13 +111,25 @@ class EventLines(_Recording):
     def __init__(self, screen: Screen, appraiser: Appraiser) -> None:
         super().__init__(screen, appraiser)
         self._log = EventLog(screen.write)
+        self._summary: Summary | None = None
 
     def begin(self, title: Title) -> Listener:
         self.title, self.record = title, Record()
-        return _both(self.record, self._log)
+        return _both(self.record, self._tell)
 
     def end(self, outcome: Outcome) -> None:
-        """Everything has been told."""
+        """The summary of a preview comes after what is dangerous, which it ends."""
+        for event in self._warnings(outcome):
+            self._log(event)
+        if self._summary is not None:
+            self._log(self._summary)
+            self._summary = None
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, Summary) and event.preview:
+            self._summary = event
+        else:
+            self._log(event)
 
 
 _BEAT = 1.0
@@ -117,9 +146,12 @@ _DOING = {
 class HumanView(_Recording):
     """Plan, progress, outputs and summary as text on stdout."""
 
-    def __init__(self, screen: Screen, appraiser: Appraiser, watch: Stopwatch) -> None:
+    def __init__(
+        self, screen: Screen, appraiser: Appraiser, watch: Stopwatch, showing: Showing
+    ) -> None:
         super().__init__(screen, appraiser)
         self._watch = watch
+        self._showing = showing
         self._progress: ProgressView | None = None
         self._told_plan = False
 
@@ -128,7 +160,7 @@ class HumanView(_Recording):
             self.screen.print()
         self.title, self.record = title, Record()
         doing = f"Previewing {title.operation}" if title.preview else _DOING[title.operation]
-        self._print_title(f"{doing} ({title.stack})")
+        self._print_title(f"{doing} ({in_world(title.stack, emulated=title.emulated)})")
         self._watch.synchronise()
         self._watch.start(self)
         self._progress = self._new_progress()
@@ -145,7 +177,7 @@ class HumanView(_Recording):
             self._progress.close()
             self._progress = None
             if self.screen.folds is not None and not self.title.preview:
-                self.screen.print(self.screen.folds.end())
+                self.screen.mark(self.screen.folds.end())
 
     def end(self, outcome: Outcome) -> None:
         self.close()
@@ -159,9 +191,11 @@ class HumanView(_Recording):
         if folds is None:
             self.screen.print(self.screen.paint("bold", f"{text}:"))
         else:
-            self.screen.print(folds.begin(text))
+            self.screen.mark(folds.begin(text))
 
     def _new_progress(self) -> ProgressView:
+        if not self._showing.progress:
+            return EndedProgress(self.screen, self._watch)
         if not self.screen.interactive:
             return LineProgress(self.screen, self._watch, beat=_BEAT)
         from gpuform.stacks.cli.live import LiveProgress  # noqa: PLC0415 - rich, for terminals
@@ -172,12 +206,12 @@ class HumanView(_Recording):
         paint = self.screen.paint
         plan = self.plan(outcome)
         if outcome.succeeded:
-            unchanged = self.record.counts.get("same", 0)
-            yield [plan_text(plan, unchanged=unchanged, paint=paint)]
+            showing = self._showing
+            shown = plan if showing.outputs else plan.model_copy(update={"outputs": ()})
+            yield [plan_text(shown, details=showing.urns, sames=showing.sames, paint=paint)]
             self._told_plan = True
-            if self.title.operation == "update":
-                before, after = outcome.outputs_before, outcome.outputs
-                yield list(outputs_changes_lines(before, after, paint=paint))
+            if self.title.operation == "update" and showing.outputs and showing.secrets:
+                yield list(outputs_lines(outcome.outputs, show_secrets=True, paint=paint))
         yield list(diagnostics_lines(self.record.diagnostics, paint=paint))
         if not outcome.succeeded:
             how = "was interrupted" if outcome.cancelled else "failed"
@@ -186,17 +220,24 @@ class HumanView(_Recording):
     def _result(self, outcome: Outcome) -> Iterator[list[str]]:
         paint, record = self.screen.paint, self.record
         yield list(diagnostics_lines(record.diagnostics, paint=paint))
-        if self.title.operation == "update" and outcome.succeeded:
-            yield list(outputs_lines(outcome.outputs, paint=paint))
+        showing = self._showing
+        if self.title.operation == "update" and outcome.succeeded and showing.outputs:
+            shown = showing.secrets
+            yield list(outputs_lines(outcome.outputs, show_secrets=shown, paint=paint))
         if self.title.operation == "refresh" and not self._told_plan:
-            yield [changes_text(self.plan(outcome), paint=paint)]
+            plan = self.plan(outcome)
+            yield [changes_text(plan, details=showing.urns, sames=showing.sames, paint=paint)]
         if record.unchecked and not self._told_plan:
             yield list(unchecked_lines(tuple(record.unchecked), paint))
         lines = resources_lines(record.counts, preview=False, errored=record.errored, paint=paint)
         yield [*lines, self._duration(outcome)]
         if not outcome.succeeded:
             yield list(self._what_next(outcome))
-        elif self.title.operation == "destroy" and not outcome.snapshot.resources:
+        elif (
+            self.title.operation == "destroy"
+            and not outcome.snapshot.resources
+            and not showing.removes
+        ):
             forget = f"gpuform stack rm {self.title.stack}"
             yield [f"The stack is empty. `{forget}` forgets it and its settings."]
 

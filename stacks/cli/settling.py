@@ -1,0 +1,67 @@
+"""What every command does first that works on a stack's objects: settle what earlier runs left."""
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from gpuform.providers import permissions
+from gpuform.stacks.cli.passphrase import passphrase_of
+from gpuform.stacks.cli.session import Session
+from gpuform.stacks.cli.stopping import stopping
+from gpuform.stacks.cli.worlds import world_for
+from gpuform.stacks.engine.lock import StackLock
+from gpuform.stacks.engine.records.kept import intents_of
+from gpuform.stacks.engine.records.moving import is_anything_beside, take_in
+from gpuform.stacks.engine.records.settling import settle
+from gpuform.stacks.engine.stack import Stack, Workspace
+
+
+def answers(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:
+    """The variables by which both engines take the user's answers to an AdoptionQuestion."""
+    given = {permissions.ADOPT_VARIABLE: ",".join(adopt)} if adopt else {}
+    return {**given, permissions.ANEW_VARIABLE: "1"} if create_anew else given
+
+
+def settled(
+    workspace: Workspace,
+    stack: Stack,
+    session: Session,
+    lock: StackLock | None,
+    *,
+    makes: bool = False,
+) -> Stack:
+    """The stack with what interrupted runs have made, under its lock or as it would be.
+
+    What `makes` objects afterwards may have to make some of them anew. Raises Unsettled.
+    """
+    if lock is not None:
+        take_in(stack)
+    if not stack.intents().all() or (lock is None and _is_in_use(workspace, stack)):
+        return stack
+    cancelled = threading.Event()
+    leave = lock.release if lock is not None else cancelled.set
+    with stopping(cancelled.set, leave):
+        save = None if lock is None else stack.save
+        found = settle(stack.subject(), save, session.screen.warn, cancelled, makes=makes)
+    if found is not None and lock is not None:
+        return workspace.open(stack.name, passphrase_of(workspace, session.screen), exclusive=True)
+    if found is not None:
+        stack.snapshot = found
+    return stack
+
+
+def settle_left(
+    workspace: Workspace, name: str, session: Session, lock: StackLock, *, emulate: bool
+) -> None:
+    """Settles what is left of a stack under its lock; opens it only if there is anything."""
+    left = intents_of(workspace.backend, workspace.project.name, name).all()
+    if left or is_anything_beside(workspace.project):
+        passphrase = passphrase_of(workspace, session.screen)
+        stack = workspace.open(name, passphrase, exclusive=True)
+        with world_for(stack, emulate=emulate):
+            settled(workspace, stack, session, lock)
+
+
+def _is_in_use(workspace: Workspace, stack: Stack) -> bool:
+    """Whether somebody is making what the records tell of."""
+    holders = workspace.backend.lock(workspace.project.name, stack.name).holders()
+    return any(not holder.has_ended for holder in holders)

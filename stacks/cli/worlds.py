@@ -1,0 +1,76 @@
+"""The world that a command works in: the platforms that the environment names, or the emulator."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.catalog import LIFECYCLES
+from gpuform.providers.clock import CLOCK_VARIABLE
+from gpuform.providers.emulated import are_emulated
+from gpuform.providers.world import (
+    OtherWorld,
+    World,
+    address_of,
+    agreed,
+    refusal,
+    world_of,
+)
+from gpuform.stacks.cli.appraising import config_of
+from gpuform.stacks.cli.emulating import emulator_for
+from gpuform.stacks.engine.records.kept import errors_of_engine
+from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.lifecycles import lifecycle_of
+
+
+@contextmanager
+def world_for(stack: Stack, *, emulate: bool) -> Iterator[bool]:
+    """Around whatever asks the platforms about a stack; whether that is on the emulator.
+
+    Raises EngineError, before anything is asked, when the stack lives in the other world.
+    """
+    with errors_of_engine():
+        known = world_of(stack.intents().records)
+        if emulate:
+            _require_emulated(stack, known)
+    with emulator_for(stack.project.directory, wanted=emulate):
+        with errors_of_engine():
+            emulated = emulate or _entered(stack, known)
+        yield emulated
+
+
+def lives_emulated(stack: Stack) -> bool:
+    """Whether the stack is recorded to live on the emulator."""
+    with errors_of_engine():
+        known = world_of(stack.intents().records)
+    return known is not None and known.emulated
+
+
+def _require_emulated(stack: Stack, known: World | None) -> None:
+    """A state that does not say where its objects are may be that of real ones."""
+    if known is not None and not known.emulated:
+        raise refusal(known, "this run would be on the emulator")
+    if known is None and any(lifecycle_of(each.type) for each in stack.snapshot.resources):
+        raise OtherWorld(
+            f"nothing says that the resources of stack {stack.name} are on the emulator, and this "
+            "run would be on it",
+            hint="if they are there: `gpuform stack export` them, and `gpuform stack import` them "
+            "into a stack that `gpuform stack init NAME --emulate` has made",
+        )
+
+
+def _entered(stack: Stack, known: World | None) -> bool:
+    """Whether the environment leads to an emulator. Raises OtherWorld."""
+    settings = Settings(config=lambda key: config_of(stack).get(key))
+    follows_emulator = bool(os.environ.get(CLOCK_VARIABLE))
+    if known is not None and known.emulated and not follows_emulator:
+        raise refusal(known, "this run would ask real platforms")
+    for platform in known.addresses if known else ():
+        if (address := address_of(platform, settings)) is not None:
+            agreed(known, platform, address, settings)
+    if known is not None or not follows_emulator:
+        return known is not None and known.emulated
+    is_found = any(are_emulated([platform]) for platform in LIFECYCLES)
+    if is_found:
+        _require_emulated(stack, known)
+    return is_found

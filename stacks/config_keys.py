@@ -1,0 +1,183 @@
+"""What is known of a configuration key: where it is declared, of which type, whether it is secret.
+
+A topology, Pulumi.yaml and the platforms declare keys. A Python program may read any others.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from gpuform.providers.plugin.configuration import SETTINGS, plugin_key
+from gpuform.schemas.reasons import nearest
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import ConfigDefault, Project
+from gpuform.stacks.engine.stack_settings import StackSettings, is_of_type, is_secure
+from gpuform.stacks.topology.configuration import configured, encrypting
+from gpuform.stacks.topology.declarations import ConfigVariable
+from gpuform.stacks.topology.program_file import topology_of
+
+_SETTINGS = {
+    **{each.config: each for each in SETTINGS},
+    **{plugin_key(each.config): each for each in SETTINGS},
+}
+_FORM = "gpuform:form"
+_NAMESPACES = {key.partition(":")[0] for key in (*_SETTINGS, _FORM)}
+_PULUMIS = "pulumi"
+"""The namespace that the Pulumi CLI keeps its own settings of a stack in."""
+
+
+class UnknownKey(EngineError):
+    """Nothing reads the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """A configuration key. `declared` says by what; empty for what only a program can know.
+
+    `check` raises EngineError for a text that cannot be its value.
+    """
+
+    name: str
+    declared: str = ""
+    secret: bool = False
+    check: Callable[[str], None] = lambda _text: None
+
+
+@dataclass(frozen=True, slots=True)
+class InTheClear:
+    """A secret that everybody can read who sees the stack's file, and what to do about it."""
+
+    key: str
+    text: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKeys:
+    """The keys of a project. `complete`: nothing reads what is not declared here."""
+
+    project: Project
+    variables: Mapping[str, ConfigVariable]
+    complete: bool
+
+    @classmethod
+    def of(cls, project: Project) -> "ConfigKeys":
+        """Those of a project's files. Raises EngineError when its topology cannot be read."""
+        topology = topology_of(project)
+        if topology is None or not topology.file.exists():
+            return cls.without_topology(project)
+        from gpuform.stacks.topology.config_section import read_config  # noqa: PLC0415 - Jinja
+
+        problems = Diagnostics()
+        variables = read_config(topology.file, problems)
+        if problems:
+            raise EngineError(
+                "the configuration that the topology declares cannot be read:\n  "
+                + "\n  ".join(str(each).replace("\n", "\n  ") for each in problems),
+                hint="Correct the file: `gpuform validate` tells all that is wrong with it.",
+            )
+        return cls(project, variables, topology.alone)
+
+    @classmethod
+    def without_topology(cls, project: Project) -> "ConfigKeys":
+        """Those of Pulumi.yaml and of the platforms: a run tells of its topology's itself."""
+        return cls(project, {}, complete=False)
+
+    def find(self, key: str) -> ConfigKey:
+        """What is known of a key. Raises UnknownKey, with the nearest one, for what none reads."""
+        full = self.project.qualified_key(key)
+        found = self._declared(full)
+        if found is not None:
+            return found
+        namespace = full.partition(":")[0]
+        if namespace == self.project.name and self.complete:
+            raise self._unknown(full, "neither the topology nor Pulumi.yaml declares it")
+        if namespace != self.project.name and namespace in _NAMESPACES:
+            raise self._unknown(full, f"{namespace} has no such setting")
+        if namespace not in (self.project.name, _PULUMIS) and self.complete:
+            raise self._unknown(full, f"nothing in this project is called {namespace}")
+        return ConfigKey(self._shown(full))
+
+    def in_the_clear(self, settings: StackSettings) -> Iterator[InTheClear]:
+        """What is declared secret and stands in the clear in a stack's file."""
+        for full, value in settings.config.items():
+            key = self._declared(full)
+            if key is not None and key.secret and value and not is_secure(value):
+                told = f"{settings.where(full)}: {key.name} is a secret ({key.declared}) and "
+                yield InTheClear(full, f"{told}stands there in the clear", encrypting(key.name))
+
+    def _declared(self, full: str) -> ConfigKey | None:
+        namespace, _, name = full.partition(":")
+        shown = self._shown(full)
+        defaults = {self.project.qualified_key(k): d for k, d in self.project.config.items()}
+        default, setting = defaults.get(full), _SETTINGS.get(full)
+        secret = (default is not None and default.secret) or (
+            setting is not None and setting.secret
+        )
+        if namespace == self.project.name and name in self.variables:
+            variable = self.variables[name]
+            where = f"declared at {variable.place}"
+            return ConfigKey(shown, where, secret or variable.secret, partial(_check, variable))
+        if default is not None:
+            where = f"declared in {self.project.path.name}"
+            return ConfigKey(shown, where, secret, partial(_check_default, shown, default))
+        if setting is not None:
+            return ConfigKey(shown, setting.description.removesuffix("."), secret)
+        if full == _FORM:
+            return ConfigKey(shown, "how resources reach their platform", check=_check_form)
+        return None
+
+    def _unknown(self, full: str, why: str) -> UnknownKey:
+        namespace, _, name = full.partition(":")
+        declared = [*self.variables, *map(self.project.qualified_key, self.project.config)]
+        known = tuple(map(self._shown, (*declared, *_SETTINGS, _FORM)))
+        is_own = namespace == self.project.name
+        near = nearest(self._shown(full), known)
+        meant = [near] if near else [each for each in _SETTINGS if each.endswith(f":{name}")]
+        there = [each for each in known if (":" not in each) == is_own]
+        if namespace in _NAMESPACES and not is_own:
+            there = [each for each in there if each.startswith(f"{namespace}:")]
+        listed = f"there is {', '.join(there)}" if there else "none is declared"
+        return UnknownKey(
+            f"nothing reads the configuration key {self._shown(full)}: {why}",
+            hint=f"did you mean {' or '.join(meant)}?" if meant else listed,
+        )
+
+    def _shown(self, full: str) -> str:
+        return full.removeprefix(f"{self.project.name}:")
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The one text that a stack is about to set."""
+
+    text: str
+
+    def get(self, _name: str) -> str:
+        return self.text
+
+    def is_secret(self, _name: str) -> bool:
+        return False
+
+
+def _check(variable: ConfigVariable, text: str) -> None:
+    problems = Diagnostics()
+    configured([variable], _Given(text), problems)
+    if problems:
+        raise EngineError("\n".join(map(str, problems)))
+
+
+def _check_default(name: str, default: ConfigDefault, text: str) -> None:
+    if not is_of_type(text, default):
+        raise EngineError(
+            f"the value of {name} is not of the type {default.type}, which Pulumi.yaml asks for",
+            hint=f"Set another one: gpuform config set {name} VALUE",
+        )
+
+
+def _check_form(text: str) -> None:
+    from gpuform.providers.forms import Form  # noqa: PLC0415 - loads Pulumi
+
+    if text not in tuple(Form):
+        raise EngineError(f"{_FORM} is {' or '.join(Form)}, not {text!r}")

@@ -1,0 +1,1 @@
+"""Expressions of topologies, evaluated against what a stack's state has."""
