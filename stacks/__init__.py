@@ -1,8 +1,20 @@
 """Whole stacks. A topology's `__main__.py` is `run("topology.yaml")`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["expression", "run"]
+if TYPE_CHECKING:
+    from gpuform.stacks.module import Module
+
+__all__ = ["Module", "expression", "is_emulated", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Module`, only when a program asks for it: every command imports this package."""
+    if name == "Module":
+        from gpuform.stacks.module import Module  # noqa: PLC0415 - as said
+
+        return Module
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def expression(text: str, /, **variables: Any) -> Any:
@@ -17,6 +29,20 @@ def expression(text: str, /, **variables: Any) -> Any:
     from gpuform.stacks.topology.calling import value_of  # noqa: PLC0415 - as below
 
     return value_of(text, variables)
+
+
+def is_emulated() -> bool:
+    """Whether every platform of this run is the emulator: for what must not reach a real one.
+
+    password = (
+        config.get_secret("password", "Only4Tests!")
+        if is_emulated()
+        else config.require_secret("password")
+    )
+    """
+    from gpuform.providers.emulated import are_emulated  # noqa: PLC0415 - as above
+
+    return are_emulated()
 
 
 def run(path: str = "topology.yaml") -> None:

@@ -13,6 +13,12 @@ def kind_of(type_: str) -> tuple[str, str] | None:
     return (platform, kind) if kind in LIFECYCLES.get(platform, {}) else None
 
 
+def is_secret_property(type_: str, name: str) -> bool:
+    """Whether a property of a gpuform resource is secret by its model, whatever it is made of."""
+    kind = kind_of(type_)
+    return kind is not None and name in lifecycle_class(*kind).secret_names()
+
+
 def lifecycle_of(type_: str) -> type[Lifecycle[Any, Any]] | None:
     """The lifecycle of a gpuform resource's type, imported now; None for any other type."""
     kind = kind_of(type_)

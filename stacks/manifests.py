@@ -12,6 +12,7 @@ from gpuform.providers.properties import PROVIDER_KEY
 from gpuform.schemas.checking import check
 from gpuform.schemas.together.volume_claims import VolumeClaimInputs, manifest
 from gpuform.schemas.values import contains_unknown
+from gpuform.schemas.visible import visible
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.recording import record
@@ -80,7 +81,8 @@ def chosen(found: Sequence[Claims], names: Collection[str]) -> list[Claims]:
 def as_yaml(found: Sequence[Claims]) -> str:
     """One document for each claim, in the form of the platform's reference."""
     texts = [
-        f"# cluster {each.cluster}\n" + yaml.dump(document, Dumper=_Dumper, sort_keys=False)
+        f"# cluster {visible(each.cluster)}\n"
+        + yaml.dump(document, Dumper=_Dumper, sort_keys=False)
         for each in found
         for document in each.documents
     ]

@@ -3,16 +3,21 @@
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pulumi
 from pulumi.runtime import config as pulumi_config
 
 from gpuform.providers.catalog import lookup
+from gpuform.providers.emulated import are_emulated
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.expressions.sandbox import Function
+from gpuform.stacks.offering.seen import misspelt, seen_lately
 from gpuform.stacks.topology.answers import plain_answer
+from gpuform.stacks.topology.configuration import in_the_clear
 from gpuform.stacks.topology.errors import TopologyError
+from gpuform.stacks.topology.offline import project_folder
 from gpuform.stacks.topology.planning import Surroundings, plan
 from gpuform.stacks.topology.registering import register
 
@@ -24,9 +29,14 @@ def run_topology(path: Path) -> None:
     """
     problems = Diagnostics()
     program = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
-    planned = plan(path, Surroundings(_Config(), program, _lookups()), problems)
+    planned = plan(path, Surroundings(_Config(), program, lookups(), are_emulated), problems)
     if problems:
         raise TopologyError(problems)
+    for each in misspelt(planned, seen_lately(project_folder(path), time())):
+        pulumi.log.warn(f"{each.place}: {each.message}\n{each.hint}")
+    file = f"Pulumi.{pulumi.get_stack()}.yaml or Pulumi.yaml"
+    for text in in_the_clear(planned.topology.config.values(), _Config(), file):
+        pulumi.log.warn(text)
     register(planned)
 
 
@@ -40,7 +50,7 @@ class _Config:
         return pulumi_config.is_config_secret(pulumi.Config().full_key(name))
 
 
-def _lookups() -> Callable[[str, str], Any]:
+def lookups() -> Callable[[str, str], Any]:
     """Finds lookups; what was asked once in a run is not asked again."""
 
     @cache

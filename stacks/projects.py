@@ -1,17 +1,20 @@
 """New projects from the templates in `templates/`, of which each is a topology and a program."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
+from gpuform import schemas
+from gpuform.stacks import requirements
 from gpuform.stacks.engine import yaml_text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import NAME
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
-_SCHEMA: Final = "topology.schema.json"
+_SCHEMA: Final = ".gpuform/topology.schema.json"
 _SCHEMA_LINE: Final = f"# yaml-language-server: $schema={_SCHEMA}\n"
 _MAIN: Final = """\
 \"\"\"Hands the topology to gpuform, so that `pulumi up` works here as well.\"\"\"
@@ -63,7 +66,7 @@ def project_files(template: str, name: str, description: str, *, python: bool) -
     return {
         "Pulumi.yaml": _settings(name, description or _description(folder)),
         **(_program(folder) if python else _topology(folder)),
-        "requirements.txt": "gpuform\n",
+        requirements.FILE: requirements.EMPTY,
         ".gitignore": _IGNORED,
     }
 
@@ -139,11 +142,17 @@ def _topology(folder: Path) -> dict[str, str]:
     return {
         "topology.yaml": _SCHEMA_LINE + text,
         "__main__.py": _MAIN,
-        _SCHEMA: _schema_text(),
+        _SCHEMA: _schema_reference(),
     }
 
 
-def _schema_text() -> str:
-    from gpuform.stacks.language.json_schema import schema_text  # noqa: PLC0415 - all platforms
+def link_schema(directory: Path) -> Path:
+    """Writes the file by which editors find the schema of topologies; returns its path."""
+    write_files(directory, {_SCHEMA: _schema_reference()}, force=True)
+    return directory / _SCHEMA
 
-    return schema_text()
+
+def _schema_reference() -> str:
+    """A schema that is the one installed here, of this release."""
+    installed = Path(schemas.__path__[0], "topology.schema.json").resolve()
+    return json.dumps({"$ref": installed.as_uri()}) + "\n"

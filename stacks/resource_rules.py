@@ -4,14 +4,18 @@ A rule looks at one registration with those before it, while planning; the value
 yet are the platform's to check.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from gpuform.providers.forms import Form
 from gpuform.schemas.models import Problem
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import Registration
-from gpuform.stacks.engine.rules import Registered, Rule
+from gpuform.stacks.engine.rules import DeletionRule, Registered, Rule
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import unwrap_secrets
+from gpuform.stacks.lifecycles import kind_of
 
 
 def _types(platform: str, kind: str) -> tuple[str, ...]:
@@ -38,6 +42,20 @@ def volume_in_region(cluster: Registration, others: Registered) -> Iterator[Prob
                 f"shared volume '{volume.name}' is in {theirs}, the cluster in {ours}; a cluster "
                 f"can only use a volume of its own region: declare both in one region, or a volume "
                 f"of its own for {ours}",
+            )
+
+
+def volume_in_use(volume: ResourceState, staying: Sequence[ResourceState]) -> Iterator[EngineError]:
+    """A Together volume goes only with the clusters that mount it: until then it is in use."""
+    if volume.type not in _VOLUME or not volume.id:
+        return
+    for cluster in staying:
+        mounted = cluster.outputs.get("volume_id", cluster.inputs.get("volume_id"))
+        if cluster.type in _CLUSTER and unwrap_secrets(mounted) == volume.id:
+            yield EngineError(
+                f"shared volume '{name_of(volume.urn)}' ({volume.id}) cannot be deleted or "
+                f"replaced: cluster '{name_of(cluster.urn)}' mounts it, and stays",
+                hint="keep the volume as it is, or delete the cluster before it or in the same run",
             )
 
 
@@ -81,5 +99,13 @@ def _two_owners(node: Registration, cluster: Registration) -> str:
     )
 
 
+DELETION_RULES: tuple[DeletionRule, ...] = (volume_in_use,)
+"""Every rule over what is deleted and what stays."""
+
 RULES: tuple[Rule, ...] = (volume_in_region, one_owner_of_nodes)
 """Every rule over several resources."""
+
+
+def deletes_first(type_: str) -> bool:
+    """Whether a new object of this type takes the name or the capacity of the old one."""
+    return kind_of(type_) is not None

@@ -1,15 +1,16 @@
 """The workflows of `gpuform new ci`: a repository's way from a plan to its apply."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.forges.asked import ForgeName
+from gpuform.stacks.workflow_clouds import Clouds
 
 _FOLDER: Final = Path(__file__).parent / "workflows"
 _TARGETS: Final[Mapping[ForgeName, Mapping[str, str]]] = {
@@ -56,7 +57,7 @@ class Repository:
 
 
 def workflow_files(
-    forge: ForgeName, repository: Repository, *, stack: str, branch: str
+    forge: ForgeName, repository: Repository, *, stack: str, branch: str, clouds: Clouds
 ) -> dict[str, str]:
     """File name, from the repository's root -> text. EngineError for what YAML would misread."""
     directory = repository.directory
@@ -71,9 +72,7 @@ def workflow_files(
         "branch": branch,
         "directory": directory,
         "prefix": "" if directory == "." else f"{directory}/",
-        "setup": (_FOLDER / "github/setup.yml").read_text(encoding="utf-8").rstrip(),
-        "credentials": "\n".join(f"          {n}: ${{{{ secrets.{n} }}}}" for n in _CREDENTIALS),
-        "variables": ", ".join(_CREDENTIALS[1:]),
+        **_OF_FORGE[forge](clouds),
     }
     environment = Environment(  # noqa: S701 - YAML; what goes in is checked above
         loader=FileSystemLoader(_FOLDER / forge),
@@ -84,3 +83,43 @@ def workflow_files(
     )
     targets = _TARGETS[forge]
     return {path: environment.get_template(name).render(values) for path, name in targets.items()}
+
+
+def _of_github(clouds: Clouds) -> dict[str, Any]:
+    names = (*_CREDENTIALS, *clouds.credentials)
+    parts = ["setup.yml", *(f"sign-in-{each}.yml" for each in clouds.names)]
+    told = f"\n#   variables {', '.join(clouds.variables)}\n#             {_WHY}"
+
+    def identity(indent: int) -> str:
+        return f"\n{' ' * indent}id-token: write # to sign in" if clouds.names else ""
+
+    return {
+        "setup": "\n".join(_part("github", name) for name in parts),
+        "credentials": "\n".join(f"          {n}: ${{{{ secrets.{n} }}}}" for n in names),
+        "environment": "".join(f"\n  {n}: ${{{{ vars.{n} }}}}" for n in clouds.environment()),
+        "identity": identity,
+        "sign_in": told if clouds.names else "",
+    }
+
+
+def _of_gitlab(clouds: Clouds) -> dict[str, Any]:
+    needed = (*clouds.variables, *clouds.credentials)
+    told = f"\n#   {', '.join(needed)}\n#                              {_WHY}"
+    identity = "\n  id_tokens:\n    GITLAB_OIDC_TOKEN:\n      aud: $CI_SERVER_URL"
+    return {
+        "variables": ", ".join(_CREDENTIALS[1:]),
+        "identity": identity if clouds.names else "",
+        "signing": "".join("\n" + _part("gitlab", f"sign-in-{each}.yml") for each in clouds.names),
+        "sign_in": told if needed else "",
+    }
+
+
+_WHY: Final = "by which the jobs sign in to the cloud of the state and of its secrets"
+_OF_FORGE: Final[Mapping[ForgeName, Callable[[Clouds], dict[str, Any]]]] = {
+    "github": _of_github,
+    "gitlab": _of_gitlab,
+}
+
+
+def _part(forge: ForgeName, name: str) -> str:
+    return (_FOLDER / forge / name).read_text(encoding="utf-8").rstrip()

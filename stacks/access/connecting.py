@@ -45,6 +45,11 @@ def port_url(cluster: Cluster, number: int) -> str:
             f"mapped are: {known}" if urls else "declare it in port_mappings, if it is TensorOne's"
         )
         raise EngineError(f"port {number} of {cluster.name} is not reached from outside", hint=hint)
+    if not urls[number]:
+        raise EngineError(
+            f"what the platform tells of port {number} of {cluster.name} is no address of a page",
+            hint="look at the cluster on the platform's own pages",
+        )
     return urls[number]
 
 

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import yaml
 from pydantic import SecretStr
 
+from gpuform.providers.errors import MissingCredentials
+from gpuform.providers.kubernetes.kubeconfig import parts_of
+from gpuform.schemas.ids import checked_id
+from gpuform.schemas.visible import shortened, visible
 from gpuform.stacks.access.marks import Mark
 from gpuform.stacks.engine.errors import EngineError
 
@@ -23,27 +26,23 @@ class Credential:
     def read(cls, name: str, mark: Mark, text: SecretStr) -> Self:
         """The current context of a platform's kubeconfig, else its first one.
 
-        Raises EngineError, without a word of the text, when it has none.
+        Raises EngineError, without a word of the text, when it has none, when it asks for more than
+        to be signed in, and when the name cannot be that of a context.
         """
         try:
-            document = yaml.safe_load(text.get_secret_value())
-            contexts = _entries(document, "contexts", "context")
-            context = contexts.get(document.get("current-context")) or next(iter(contexts.values()))
-            cluster = _entries(document, "clusters", "cluster")[context["cluster"]]
-            user = _entries(document, "users", "user")[context["user"]]
-        except (yaml.YAMLError, AttributeError, KeyError, TypeError, StopIteration):
+            checked_id(name)
+        except ValueError as error:
             raise EngineError(
-                f"what the platform gave out for {name} is no kubeconfig",
-                hint="`gpuform refresh` asks for it again",
+                f"{shortened(visible(name), 80)!r} cannot be the name of a context: it {error}",
+                hint="Nothing was written. Give it another one with --context NAME.",
             ) from None
+        try:
+            parts = parts_of(text.get_secret_value(), name)
+        except MissingCredentials as error:
+            raise EngineError(error.message, hint=f"Nothing was written. {error.hint}") from None
         held = {
-            "clusters": cluster,
-            "users": user,
-            "contexts": {**context, "cluster": name, "user": name},
+            "clusters": parts.cluster.said(),
+            "users": parts.user.said(),
+            "contexts": {**parts.context.said(), "cluster": name, "user": name},
         }
         return cls(name, mark, held)
-
-
-def _entries(document: Any, section: str, part: str) -> dict[str, dict[str, Any]]:
-    """By name; raises KeyError, TypeError or AttributeError when it is none of that."""
-    return {each["name"]: dict(each[part]) for each in document[section]}

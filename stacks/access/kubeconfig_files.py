@@ -1,6 +1,7 @@
 """The user's kubeconfig, of one file or of several, as kubectl finds it."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,7 @@ class KubeconfigFiles:
                     f"{other.path} has the current context {document.current!r} of your files in "
                     "KUBECONFIG",
                     hint="Nothing was changed. Run it without --use, and then `kubectl config "
-                    f"use-context {credential.name}`.",
+                    f"use-context {shlex.quote(credential.name)}`.",
                 )
             has_current = has_current or bool(document.current)
         return has_current

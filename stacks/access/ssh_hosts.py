@@ -3,9 +3,12 @@
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
+from urllib.parse import quote
 
 from gpuform.schemas.access import Host
+from gpuform.schemas.visible import visible
 from gpuform.stacks.access.reading import Cluster
 
 _PART: Final = re.compile(r"^(?=# Cluster )", re.MULTILINE)
@@ -30,12 +33,13 @@ def ssh_hosts(
 ) -> list[SshHost]:
     """Every host of these clusters, as NODE.STACK.PROJECT; `user` logs in where none is told."""
     found: list[SshHost] = []
-    taken: dict[str, int] = {}
+    taken: set[str] = set()
     for cluster in clusters:
         for host in cluster.access.hosts:
-            alias = ".".join(map(_plain, (_label(cluster, host), stack, project)))
-            number = taken[alias] = taken.get(alias, 0) + 1
-            alias = alias if number == 1 else f"{number}.{alias}"
+            name = ".".join(map(_plain, (_label(cluster, host), stack, project)))
+            named = (name if number == 1 else f"{number}.{name}" for number in count(1))
+            alias = next(each for each in named if each.lower() not in taken)
+            taken.add(alias.lower())
             known = host if host.user else host.model_copy(update={"user": user})
             found.append(SshHost(alias, cluster.name, cluster.mark.id, known))
     return found
@@ -43,14 +47,17 @@ def ssh_hosts(
 
 def config_text(hosts: Sequence[SshHost], project: str, stack: str) -> str:
     """The file, whole."""
-    lines = [f"# Stack {stack} of {project}: `gpuform ssh-config` writes this file anew."]
+    which = visible(f"{stack} of {project}")
+    lines = [f"# Stack {which}: `gpuform ssh-config` writes this file anew."]
     before = ""
     for each in hosts:
         host = each.host
-        lines += [] if each.id == before else ["", f"# Cluster {_one_line(each.cluster)} {each.id}"]
+        lines += (
+            [] if each.id == before else ["", f"# Cluster {visible(each.cluster)} {_word(each.id)}"]
+        )
         before = each.id
         if host.because:
-            lines.append(f"# {_one_line(f'{each.alias}: {host.because}')}")
+            lines.append(f"# {each.alias}: {visible(host.because)}")
             continue
         lines += [f"Host {each.alias}", f"    HostName {host.address}"]
         lines += [f"    Port {host.port}"] if host.port != 22 else []
@@ -61,7 +68,8 @@ def config_text(hosts: Sequence[SshHost], project: str, stack: str) -> str:
 def without_clusters(text: str, gone: Collection[str]) -> str:
     """The file without the hosts of these clusters; empty when it has no others."""
     head, *parts = _PART.split(text)
-    kept = [part for part in parts if part.splitlines()[0].rpartition(" ")[2] not in gone]
+    words = set(map(_word, gone))
+    kept = [part for part in parts if part.partition("\n")[0].rpartition(" ")[2] not in words]
     return "".join([head, *kept]) if kept else ""
 
 
@@ -77,5 +85,6 @@ def _plain(name: str) -> str:
     return _NOT_IN_NAMES.sub("-", name).strip("-.") or "unnamed"
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _word(id_: str) -> str:
+    """An id as the last word of its line, whatever it holds."""
+    return quote(id_, safe="/:@+=,", errors="surrogatepass")

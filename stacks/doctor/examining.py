@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from gpuform.providers.actions import Settings
 from gpuform.stacks.doctor import stack as stacks
 from gpuform.stacks.doctor.environment import environment
 from gpuform.stacks.doctor.findings import Examination, Finding, Level, failure
@@ -41,7 +42,8 @@ def examine(
     if project is not None and backend is not None:
         config = _stack(exam, project, backend, stack, environ, used)
     exam.look(PLATFORMS, lambda: platforms(config, environ, used))
-    return exam.findings
+    exam.secrets += Settings(config=config.get, environ=environ).secrets()
+    return exam.told()
 
 
 def _project(exam: Examination, directory: Path) -> Project | None:
@@ -98,12 +100,16 @@ def _stack(
     settings = exam.get(area, lambda: stacks.settings(subject))
     if settings is None:
         return {}
+    exam.look(area, lambda: stacks.in_the_clear(subject, settings))
     crypter = exam.get(area, lambda: stacks.crypter(subject, settings))
-    read = exam.get(area, lambda: settings.program_config(crypter)) if crypter else None
+    if crypter is None:
+        return {}
+    read = exam.get(area, lambda: settings.program_config(crypter))
     if read is None:
         return {}
     values, secret = read
-    exam.look(area, lambda: stacks.configuration(subject, values, len(secret)))
+    exam.secrets += (values[key] for key in secret)
+    exam.look(area, lambda: stacks.configuration(subject, crypter, values, len(secret)))
     return values
 
 

@@ -2,11 +2,12 @@
 
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.redaction import Redactor
 from gpuform.stacks.engine.errors import EngineError
 
 T = TypeVar("T")
@@ -35,9 +36,13 @@ class Finding:
 
 @dataclass(slots=True)
 class Examination:
-    """Collects findings. What a check raises is one: nothing ends an examination early."""
+    """Collects findings. What a check raises is one: nothing ends an examination early.
+
+    `secrets` are what no finding may say.
+    """
 
     findings: list[Finding] = field(default_factory=list)
+    secrets: list[str] = field(default_factory=list)
 
     def look(self, area: str, check: Callable[[], Iterable[Finding]]) -> None:
         """Adds what a check finds, and what stops it."""
@@ -54,6 +59,14 @@ class Examination:
         except Exception as error:  # noqa: BLE001 - as above
             self.findings.append(failure(area, error))
             return None
+
+    def told(self) -> list[Finding]:
+        """The findings without secrets."""
+        redact = Redactor(self.secrets).redact
+        return [
+            replace(each, text=redact(each.text), remedy=redact(each.remedy))
+            for each in self.findings
+        ]
 
 
 def failure(area: str, error: Exception, level: Level = Level.PROBLEM) -> Finding:

@@ -22,9 +22,9 @@ from gpuform.providers.plugin.places import (
     plugin_folder,
     plugin_version,
 )
+from gpuform.schemas.visible import visible
 from gpuform.stacks.doctor.findings import Examination, Finding, Level
 from gpuform.stacks.doctor.plugin_answer import version_of
-from gpuform.stacks.review.visible import visible
 
 AREA: Final = "plugin"
 _INSTALL: Final = "run `gpuform plugin install`"

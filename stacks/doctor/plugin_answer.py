@@ -13,7 +13,7 @@ from google.protobuf.empty_pb2 import Empty as Nothing
 from pulumi.runtime.proto import provider_pb2_grpc
 
 from gpuform.providers.errors import GpuformError
-from gpuform.stacks.review.visible import visible
+from gpuform.schemas.visible import visible
 
 LIMIT_SECONDS: Final = 30.0
 _INSTALL: Final = "gpuform plugin install"

@@ -44,8 +44,7 @@ def program(
 def _topology(file: Path, platforms: set[str]) -> Finding:
     problems = Diagnostics()
     planned = plan(file, surroundings_of(file, None), problems)
-    for section in planned.topology.declarations.values():
-        platforms.update(declaration.platform for declaration in section.values())
+    platforms.update(planned.topology.platforms())
     if problems:
         return Finding(
             AREA,

@@ -4,20 +4,18 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuform.providers.intents import Intents
+from gpuform.providers.intents import Intent
+from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.engine import integrity
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.backups import last_good, naming_the_last_good
-from gpuform.stacks.engine.passphrase_change import PassphraseChange
 from gpuform.stacks.engine.project import Project
+from gpuform.stacks.engine.records.kept import intents_of
 from gpuform.stacks.engine.sealed import SealedState, read_sealed
-from gpuform.stacks.engine.secrets import (
-    PASSPHRASE_PROVIDER,
-    PassphraseCrypter,
-    crypter_for,
-    find_passphrase,
-)
+from gpuform.stacks.engine.secrets import PASSPHRASE_PROVIDER, SecretsManager, find_passphrase
+from gpuform.stacks.engine.secrets_change import SecretsChange
+from gpuform.stacks.engine.stack_secrets import crypter_for, declared_crypter
 from gpuform.stacks.engine.stack_settings import StackSettings
 from gpuform.stacks.engine.state import SecretsProvider, load_checkpoint
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
@@ -46,29 +44,37 @@ def settings(subject: Subject) -> StackSettings:
     return StackSettings.load(subject.project, subject.name)
 
 
-def crypter(subject: Subject, found: StackSettings) -> PassphraseCrypter:
+def crypter(subject: Subject, found: StackSettings) -> SecretsManager:
     """What opens the stack's secrets, checked. Raises EngineError with the way out.
 
     Nothing is written, not even a salt that the stack's file lacks.
     """
-    provider = SecretsProvider(found.secrets_provider or PASSPHRASE_PROVIDER)
-    if found.encryption_salt:
-        provider = SecretsProvider(provider.type, {"salt": found.encryption_salt})
-    elif provider.type == PASSPHRASE_PROVIDER:
-        data = subject.backend.read(subject.project.name, subject.name)
-        stored = load_checkpoint(data).secrets_provider if data else None
-        provider = stored or provider
-    made = crypter_for(
-        provider, lambda: find_passphrase(subject.environ, subject.project.directory, None)
-    )
+    data = subject.backend.read(subject.project.name, subject.name)
+    stored = load_checkpoint(data).secrets_provider if data else None
+
+    def passphrase() -> str:
+        return find_passphrase(subject.environ, subject.project.directory, None)
+
+    made = declared_crypter(found, stored, passphrase)
+    made = made or crypter_for(stored or SecretsProvider(PASSPHRASE_PROVIDER), passphrase)
     made.check()
     return made
 
 
-def configuration(subject: Subject, values: Collection[str], secret: int) -> Iterator[Finding]:
-    """What was opened by the right passphrase."""
+def configuration(
+    subject: Subject, opened: SecretsManager, values: Collection[str], secret: int
+) -> Iterator[Finding]:
+    """What was opened by the right key."""
     told = f"{counted(len(values), 'configuration value')}, {secret} of them secret"
-    yield Finding(subject.area, Level.OK, f"the passphrase is right; {told}")
+    by_passphrase = opened.provider.type == PASSPHRASE_PROVIDER
+    right = "the passphrase is right" if by_passphrase else "the secrets provider opens the stack"
+    yield Finding(subject.area, Level.OK, f"{right}; {told}")
+
+
+def in_the_clear(subject: Subject, found: StackSettings) -> Iterator[Finding]:
+    """The secrets that everybody can read who sees the stack's file."""
+    for each in ConfigKeys.of(subject.project).in_the_clear(found):
+        yield _warning(subject, each.text, each.remedy)
 
 
 def state(subject: Subject) -> SealedState:
@@ -93,8 +99,8 @@ def health(subject: Subject, found: SealedState) -> Iterator[Finding]:
     if found.recovered:
         yield _warning(
             subject,
-            f"a run was interrupted: {found.recovered} changes of it are in its journal",
-            "the next `gpuform up` takes them over",
+            f"a run was interrupted; its journal has {counted(found.recovered, 'change')} of it",
+            "the next `gpuform up` takes over what the journal has",
         )
     pending = [f"{o.type} {name_of(o.resource.urn)}" for o in found.snapshot.pending_operations]
     if pending:
@@ -136,22 +142,30 @@ def locks(subject: Subject) -> Iterator[Finding]:
 
 def undone(subject: Subject) -> Iterator[Finding]:
     """What interrupted commands left."""
-    if PassphraseChange(subject.backend, subject.project, subject.name).is_pending:
+    if SecretsChange(subject.backend, subject.project, subject.name).is_pending:
         yield _warning(
             subject,
-            "a change of the passphrase was interrupted",
+            "a change of the secrets provider was interrupted",
             "the next command that opens the stack finishes it",
         )
-    intents = Intents(subject.project.directory / ".gpuform" / "intents").all()
-    for intent in intents:
+    for intent in _unsettled(subject):
         age = max(0.0, time.time() - intent.started_at)
         when = f"{age / _DAY:.0f} days ago" if age > _DAY else "lately"
         yield _warning(
             subject,
             f"a create was begun {when}, and its outcome is not known: {intent.kind} "
             f"{intent.name!r} on {intent.platform}",
-            "gpuform up looks for the object and takes it over",
+            "gpuform up, refresh or destroy looks for the object and takes it over",
         )
+
+
+def _unsettled(subject: Subject) -> Iterator[Intent]:
+    """The creates whose object the state does not have."""
+    backend, project = subject.backend, subject.project.name
+    intents = intents_of(backend, project, subject.name).all()
+    if intents:
+        known = {each.id for each in read_sealed(backend, project, subject.name).snapshot.resources}
+        yield from (each for each in intents if each.id not in known)
 
 
 def used_platforms(found: SealedState) -> Iterator[str]:

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from gpuform.schemas.visible import visible
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.visible import visible
 
 _STYLES = {Level.OK: "add", Level.NOTE: "dim", Level.WARNING: "warning", Level.PROBLEM: "error"}
 

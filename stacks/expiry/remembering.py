@@ -42,9 +42,9 @@ class Expired:
         if Permission.RENEW_EXPIRED not in permissions.given():
             yield Problem(
                 "ttl",
-                f"{ttl} were over at {ended.get('at')}, and `gpuform expire` has destroyed it: "
-                f"remove the resource, declare another ttl, or make it again for {ttl} with "
-                f"--allow {Permission.RENEW_EXPIRED}",
+                f"`gpuform expire` destroyed it at {ended.get('at')}, when its ttl of {ttl} was "
+                "over: remove the resource, declare another ttl, or make it again for "
+                f"{ttl} with --allow {Permission.RENEW_EXPIRED}",
             )
 
     def add(self, entries: Iterable[ResourceState], now: float) -> None:

@@ -23,6 +23,8 @@ from gpuform.providers.errors import (
     RateLimited,
     ServerError,
 )
+from gpuform.providers.redaction import Redactor
+from gpuform.schemas.visible import visible
 from gpuform.stacks.review.summary_text import duration
 
 if TYPE_CHECKING:
@@ -119,7 +121,8 @@ def _said(response: "httpx.Response", token: str) -> str:
         return ""
     found = body if isinstance(body, dict) else {}
     texts = [text for name in ("message", "error", "errors") for text in _texts(found.get(name))]
-    line = " ".join(": ".join(dict.fromkeys(texts)).replace(token, "[secret]").split())
+    told = Redactor([token]).redact(": ".join(dict.fromkeys(texts)))
+    line = visible(" ".join(told.split()))
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}..."
 
 

@@ -10,12 +10,21 @@ import json
 from typing import Any, Final
 
 from gpuform.providers.catalog import lifecycle_class, platforms_with
-from gpuform.schemas.topology import NAME, SECTIONS, EntryInputs, TopologyInputs
+from gpuform.schemas.topology import NAME, SECTIONS, EntryInputs, ModuleInputs, TopologyInputs
 from gpuform.stacks.language.model_schema import Schema, model_schema
 
 _OWN: Final = tuple(name for name in EntryInputs.model_fields if name != "platform")
-_NAMED: Final = ("config", "stack_references", "outputs")
+_NAMED: Final = ("config", "inputs", "stack_references", "outputs")
 _NAMES: Final = {"pattern": f"^{NAME}$", "patternErrorMessage": "a name has letters, digits, _ . -"}
+
+_MODULE: Final = {"$ref": "#/definitions/module"}
+_INCLUDE: Final[dict[str, Any]] = {
+    "type": ["array", "object", "null"],
+    "items": {"if": {"type": "object"}, "then": _MODULE, "else": {"type": "string"}},
+    "if": {"type": "object"},
+    "then": _MODULE,
+}
+"""A list of paths and modules, or one module: each is told what is wrong with it as what it is."""
 
 
 def topology_schema() -> dict[str, Any]:
@@ -37,6 +46,8 @@ def topology_schema() -> dict[str, Any]:
     properties = file["properties"]
     for name in _NAMED:
         properties[name]["propertyNames"] = _NAMES
+    definitions["module"] = _module(entry)
+    properties["include"] |= _INCLUDE
     properties["defaults"] |= {"properties": defaults, "additionalProperties": False}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -53,6 +64,18 @@ def topology_schema() -> dict[str, Any]:
 def schema_text() -> str:
     """The schema as it is written."""
     return json.dumps(topology_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _module(entry: Schema) -> Schema:
+    """A module in `include`."""
+    found = model_schema(ModuleInputs, expressions=False)
+    properties = found["properties"]
+    for name in ("file", "name"):
+        properties[name]["type"] = "string"
+    properties["name"] |= _NAMES
+    properties["with"]["propertyNames"] = _NAMES
+    own = {name: {**entry[name], **properties[name]} for name in ("for_each", "when")}
+    return {**found, "required": ["file", "name"], "properties": {**properties, **own}}
 
 
 def _section(section: str, kind: str, platforms: list[str]) -> Schema:

@@ -10,7 +10,13 @@ from gpuform.providers.catalog import (
     lookup_names,
     platforms_with,
 )
-from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, TopologyInputs
+from gpuform.schemas.topology import (
+    SECTIONS,
+    ConfigInputs,
+    EntryInputs,
+    ModuleInputs,
+    TopologyInputs,
+)
 from gpuform.stacks.expressions.filters import FILTERS
 from gpuform.stacks.language.tables import (
     input_tables,
@@ -59,6 +65,34 @@ An entry is one resource, or with `for_each` several. Beside the keys below it h
 its kind on its platform, and what it does not say is as `defaults` have it. A property of the entry
 takes the place of the whole default, options are put together one by one, and null undoes either.
 """
+_MODULES: Final = """\
+A module is a topology file that is included with a name and the values of its inputs:
+
+```yaml
+include:
+  - file: pool.yaml
+    name: team
+    for_each: {nlp: us-central-8, vision: us-central-4}
+    with: {region: "{{ each.value }}", gpus: "{{ config.gpus }}"}
+outputs:
+  kubeconfig: "{{ modules.team.nlp.kubeconfig }}"
+```
+
+`inputs` of the file declare what it is given, with the fields of `config`; `{{ inputs.region }}` is
+the value, and null, or nothing, is the default. It sees its inputs and what it declares itself,
+neither `config` nor `stack_references`; the topology sees its `outputs` alone. A module can include
+others. An output that is a resource means its id, and a dependency. `depends_on` takes
+`{{ modules.NAME }}`: all that is in it.
+
+The resource `data` of the instance `nlp` of `team` is called `team-nlp-data`. Its parent is the
+component `team-nlp` of the type `gpuform:stacks:Module`, or that of a module inside another one, so
+that its URN is `urn:pulumi:STACK::PROJECT::gpuform:stacks:Module$TYPE::team-nlp-data` whatever else
+the topology includes. To bring an entry into a module without making it anew, let the module's
+entry say what it was: `options: {aliases: [{name: data, parent: null}]}`.
+
+In Python it is `gpuform.stacks.Module("team", "pool.yaml", {"region": "us-central-8", "gpus": 16})`
+with `outputs`, of the same names and URNs.
+"""
 _EXPRESSIONS: Final = """\
 A value may be an expression of Jinja2, or a text with expressions in it:
 `"{{ config.gpus // 8 }}"`, `"train-{{ each.key }}"`. YAML needs the quotes. `platform`, `options`
@@ -76,6 +110,11 @@ resource that uses it depends on where it comes from. What is made of a secret s
 """
 _ROOTS: Final = (
     ("config.NAME", "A value of the stack's configuration."),
+    ("inputs.NAME", "In a module: what it is given."),
+    (
+        "modules.NAME.OUTPUT, modules.NAME.KEY.OUTPUT",
+        "What a module gives out, with `for_each` one of its instances.",
+    ),
     ("each.key, each.value", "The key of the instance, and what `for_each` has under it."),
     (
         "SECTION.NAME, SECTION.NAME.KEY",
@@ -105,6 +144,7 @@ def _parts() -> Iterator[str]:
     yield f"## Keys of the file\n\n{_keys()}"
     yield f"## Configuration\n\n{_CONFIG}\n{part_tables(ConfigInputs, 'config')}"
     yield f"## Entries\n\n{_ENTRIES}\n{part_tables(EntryInputs, 'an entry')}"
+    yield f"## Modules\n\n{_MODULES}\n{part_tables(ModuleInputs, 'a module in include')}"
     yield f"## Expressions\n\n{_EXPRESSIONS}\n{_roots()}"
     yield _AFTER_ROOTS
     yield f"Lookups: {_listed(_lookups())}.\n"
