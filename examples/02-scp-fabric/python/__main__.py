@@ -3,6 +3,7 @@
 import pulumi
 
 from gpuform.providers.scp import NodePool, images, products
+from gpuform.stacks import is_emulated
 
 REGION = "kr-west1"
 VENDOR_POOL = "POOL001-krw1a"
@@ -13,7 +14,11 @@ NETWORK = {
 }
 
 config = pulumi.Config()
-password = config.get_secret("password") or pulumi.Output.secret("Only4Tests!")  # for the emulator
+password = (
+    config.get_secret("password", "Only4Tests!")
+    if is_emulated()
+    else config.require_secret("password")
+)
 
 image = next(each for each in images(REGION) if each.os_distro == "UBUNTU")
 server = next(

@@ -3,10 +3,15 @@
 import pulumi
 
 from gpuform.providers.tensorone import Cluster
+from gpuform.stacks import is_emulated
 
 config = pulumi.Config()
-# Your own key: gpuform config set --secret wandb_key ...
-wandb_key = config.get_secret("wandb_key") or pulumi.Output.secret("no-key-for-the-emulator")
+# A real platform gets yours: gpuform config set --secret wandb_key
+wandb_key = (
+    config.get_secret("wandb_key", "no-key-for-the-emulator")
+    if is_emulated()
+    else config.require_secret("wandb_key")
+)
 
 workbench = Cluster(
     "workbench",
