@@ -1,0 +1,259 @@
+"""A colleague with another key of the same account, who makes objects of the same names."""
+
+import json
+import random
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import httpx
+from hostile.fakes.answers import Call
+from hostile.fakes.world import COLLEAGUE, Thing, World
+from hostile.planted import COLLEAGUES_KEY, CONFIG_SECRET, OTHER_SECRET
+from hostile.signing import sign
+
+Json = dict[str, Any]
+
+
+class Colleague:
+    """Works over HTTP, as everybody does."""
+
+    def __init__(self, url: str, world: World, requests: "Requests") -> None:
+        self._world = world
+        self._requests = requests
+        self._http = httpx.Client(
+            base_url=url, headers={"User-Agent": COLLEAGUE}, trust_env=False, timeout=30
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def make(self, kind: str, like: str) -> None:
+        """An object as our stack declares it, with `equal` or `other` properties."""
+        self._send(*self._requests.create(kind, like))
+
+    def race(self, like: str, call: Call) -> None:
+        """The same as a request of ours that is on its way."""
+        body = json.loads(json.dumps(call.body).replace(CONFIG_SECRET, OTHER_SECRET))
+        if like == "other":
+            body = self._requests.altered(body)
+        address = f"/{self._requests.platform}/{'/'.join(call.path)}"
+        self._send(call.method, address, body)
+
+    def change(self, chance: random.Random) -> None:
+        thing = self._one_of_its_own(chance)
+        if thing is not None:
+            self._send(*self._requests.change(thing))
+
+    def delete(self, chance: random.Random) -> None:
+        thing = self._one_of_its_own(chance)
+        if thing is not None:
+            self._send(*self._requests.delete(thing))
+
+    def own(self) -> list[Thing]:
+        return [
+            each
+            for each in self._world.things
+            if each.maker == COLLEAGUE and each.lives(self._world.now)
+        ]
+
+    def _one_of_its_own(self, chance: random.Random) -> Thing | None:
+        own = self.own()
+        return chance.choice(own) if own else None
+
+    def _send(self, method: str, address: str, body: Any) -> None:
+        """What the platform refuses is refused: the colleague does not insist."""
+        headers = self._requests.headers(method, f"{self._http.base_url}".rstrip("/") + address)
+        self._http.request(method, address, json=body, headers=headers)
+
+
+@dataclass
+class Requests(ABC):
+    """What the colleague sends to one platform."""
+
+    world: World
+
+    platform: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def create(self, kind: str, like: str) -> tuple[str, str, Any]: ...
+
+    @abstractmethod
+    def altered(self, body: Json) -> Json: ...
+
+    @abstractmethod
+    def change(self, thing: Thing) -> tuple[str, str, Any]: ...
+
+    @abstractmethod
+    def delete(self, thing: Thing) -> tuple[str, str, Any]: ...
+
+    def headers(self, method: str, url: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {COLLEAGUES_KEY}"}
+
+
+class TogetherRequests(Requests):
+    platform = "together"
+    kinds = ("cluster", "volume")
+    _ADDRESSES: ClassVar[dict[str, str]] = {
+        "cluster": "/together/v1/compute/clusters",
+        "volume": "/together/v1/compute/clusters/storage/volumes",
+    }
+    _BODIES: ClassVar[dict[str, Json]] = {
+        "cluster": {
+            "cluster_name": "training",
+            "region": "us-central-8",
+            "gpu_type": "H100_SXM",
+            "num_gpus": 16,
+            "cuda_version": "12.6",
+            "nvidia_driver_version": "560",
+            "billing_type": "ON_DEMAND",
+        },
+        "volume": {"volume_name": "training-data", "region": "us-central-8", "size_tib": 5},
+    }
+
+    def create(self, kind: str, like: str) -> tuple[str, str, Any]:
+        body = self._BODIES[kind]
+        return "POST", self._ADDRESSES[kind], body if like == "equal" else self.altered(body)
+
+    def altered(self, body: Json) -> Json:
+        return {**body, **({"num_gpus": 64} if "num_gpus" in body else {"size_tib": 77})}
+
+    def change(self, thing: Thing) -> tuple[str, str, Any]:
+        if thing.kind == "cluster":
+            gpus = thing.data["num_gpus"] + 8
+            return (
+                "PUT",
+                f"{self._ADDRESSES['cluster']}/{quote(thing.id, safe='')}",
+                {"num_gpus": gpus},
+            )
+        size = thing.data["size_tib"] + 1
+        return "PUT", self._ADDRESSES["volume"], {"volume_id": thing.id, "size_tib": size}
+
+    def delete(self, thing: Thing) -> tuple[str, str, Any]:
+        return "DELETE", f"{self._ADDRESSES[thing.kind]}/{quote(thing.id, safe='')}", None
+
+
+class ScpRequests(Requests):
+    platform = "scp"
+    kinds = ("node",)
+
+    def create(self, kind: str, like: str) -> tuple[str, str, Any]:
+        body: Json = {
+            "cluster_fabric_details": {
+                "cluster_fabric_id": None,
+                "cluster_fabric_name": "train-a",
+                "node_pool_id": "POOL001-krw1a",
+            },
+            "image_id": "IMAGE-7XFMaJpLsapKvskFMjCtmm",
+            "os_user_id": "root",
+            "os_user_password": OTHER_SECRET,
+            "region_id": "kr-west1",
+            "server_details": [
+                {
+                    "gpu_node_name": f"train-00{number}",
+                    "nat_enabled": False,
+                    "server_type_id": "f90e8ef54cc2451b825608e9f95f7bcb",
+                }
+                for number in (1, 2)
+            ],
+            "subnet_id": "ab313c43291e4b678f4bacffe10768ae",
+            "vpc_id": "e58348b1bc9148e5af86500fd4ef99ca",
+        }
+        return "POST", "/scp/v1/gpu-nodes", body if like == "equal" else self.altered(body)
+
+    def altered(self, body: Json) -> Json:
+        return {**body, "subnet_id": "00000000000000000000000000000077"}
+
+    def change(self, thing: Thing) -> tuple[str, str, Any]:
+        lock = "unlock" if thing.data["lock_enabled"] else "lock"
+        return "PUT", f"/scp/v1/gpu-nodes/{quote(thing.id, safe='')}/{lock}", None
+
+    def delete(self, thing: Thing) -> tuple[str, str, Any]:
+        return "DELETE", "/scp/v1/gpu-nodes", {"gpu_node_ids": [thing.id]}
+
+    def headers(self, method: str, url: str) -> dict[str, str]:
+        moment = str(int(self.world.now * 1000))
+        return {
+            "Scp-Accesskey": COLLEAGUES_KEY,
+            "Scp-Timestamp": moment,
+            "Scp-ClientType": "Openapi",
+            "Scp-Signature": sign(COLLEAGUES_KEY, method, url, moment, COLLEAGUES_KEY),
+        }
+
+
+class TensorOneRequests(Requests):
+    platform = "tensorone"
+    kinds = ("cluster",)
+    _BODY: ClassVar[Json] = {
+        "name": "workbench",
+        "gpu_type": "A100",
+        "gpu_count": 2,
+        "storage_gb": 500,
+        "region": "us-west-2",
+        "project_id": "proj_456",
+        "environment_variables": {"TOKEN": OTHER_SECRET},
+        "tags": {"team": "research"},
+    }
+
+    def create(self, kind: str, like: str) -> tuple[str, str, Any]:
+        body = self._BODY if like == "equal" else self.altered(self._BODY)
+        return "POST", "/tensorone/v1/clusters", body
+
+    def altered(self, body: Json) -> Json:
+        return {**body, "gpu_count": 8}
+
+    def change(self, thing: Thing) -> tuple[str, str, Any]:
+        return "PUT", self._address(thing), {"description": "Mine"}
+
+    def delete(self, thing: Thing) -> tuple[str, str, Any]:
+        return "DELETE", self._address(thing), {"confirm_deletion": "DELETE", "force": True}
+
+    def _address(self, thing: Thing) -> str:
+        return f"/tensorone/v1/clusters/{quote(thing.id, safe='')}"
+
+
+class AiosRequests(Requests):
+    platform = "aios"
+    kinds = ("cluster",)
+
+    def create(self, kind: str, like: str) -> tuple[str, str, Any]:
+        totals = {"count": 0, "memory": 0}
+        body: Json = {
+            "id": "east-001",
+            "regionId": "us-east-1",
+            "nodes": {"count": 0, "nodeData": []},
+            "gpus": totals,
+            "vcpus": {"count": 0},
+            "memory": 0,
+            "swap": 0,
+            "storage": {"disks": 0, "size": 0},
+            "network": {"interfaces": 0, "txBandwidth": 0, "rxBandwidth": 0},
+            "config": {"publicHostname": "east-001.example.net"},
+            "tags": ["gpu", "training"],
+            "clusterMetadata": {
+                "name": "east",
+                "description": "Trains.",
+                "owner": "AI Infrastructure",
+            },
+        }
+        return "POST", "/aios/clusters", body if like == "equal" else self.altered(body)
+
+    def altered(self, body: Json) -> Json:
+        if "header" in body:
+            changed = {**body["body"]["spec"]["values"], "tags": ["mine"]}
+            return {**body, "body": {"spec": {"values": changed}}}
+        return {**body, "tags": ["mine"]}
+
+    def change(self, thing: Thing) -> tuple[str, str, Any]:
+        cluster = thing.data.get("cluster", thing.id)
+        return "PUT", f"/aios/clusters/{quote(cluster, safe='')}", {"$set": {"tags": ["changed"]}}
+
+    def delete(self, thing: Thing) -> tuple[str, str, Any]:
+        return "DELETE", f"/aios/clusters/{quote(thing.data.get('cluster', thing.id))}", None
+
+
+REQUESTS: dict[str, type[Requests]] = {
+    each.platform: each for each in (TogetherRequests, ScpRequests, TensorOneRequests, AiosRequests)
+}

@@ -1,0 +1,203 @@
+"""The fake platforms over real HTTP, and the clock that all share.
+
+The standard library's server, because an answer may also be a closed connection.
+"""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from hostile.fakes.aios import Aios
+from hostile.fakes.answers import Answer, Call
+from hostile.fakes.faults import CREATE, Plan, answer_under
+from hostile.fakes.lens import Lens
+from hostile.fakes.scp import Scp
+from hostile.fakes.tensorone import TensorOne
+from hostile.fakes.together import Together
+from hostile.fakes.world import COLLEAGUE, OURS, Asked, Json, World
+from hostile.planted import OUR_KEY, OUR_SECRET_KEY
+
+
+class Platform(Protocol):
+    def kind(self, call: Call) -> str: ...
+
+    def serve(self, call: Call) -> Answer: ...
+
+
+class Fakes:
+    """A server of all platforms. Each course gives it a new world."""
+
+    def __init__(self) -> None:
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.fakes = self
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.begin(World())
+
+    def begin(self, world: World) -> None:
+        self.world = world
+        self.plan = Plan()
+        self.signal: Callable[[str], None] = lambda _: None
+        self.race: Callable[[str, Call], None] = lambda _, __: None
+        self.hostile: set[str] = set()
+        """The platforms on which the plan's faults happen."""
+        self.requests: list[str] = []
+        self._platforms: dict[str, Platform] = {
+            "together": Together(world),
+            "scp": Scp(world),
+            "tensorone": TensorOne(world),
+            "aios": Aios(world),
+            "lens": Lens(),
+        }
+
+    @contextmanager
+    def serving(self) -> Iterator["Fakes"]:
+        thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+    def environ(self) -> dict[str, str]:
+        """The variables that point gpuform here, with our keys."""
+        return {
+            "GPUFORM_CLOCK": self.url,
+            "TOGETHER_BASE_URL": f"{self.url}/together/v1",
+            "TOGETHER_API_KEY": OUR_KEY,
+            "SCP_TF_ENDPOINT_OVERRIDE": f"{self.url}/scp",
+            "SCP_TF_ACCESS_KEY": OUR_KEY,
+            "SCP_TF_SECRET_KEY": OUR_SECRET_KEY,
+            "TENSORONE_BASE_URL": f"{self.url}/tensorone/v1",
+            "TENSORONE_API_KEY": OUR_KEY,
+            "AIOS_REGISTRY_URL": f"{self.url}/aios",
+            "AIOS_PARSER_URL": f"{self.url}/aios",
+            "LENS_URL": f"{self.url}/lens",
+        }
+
+    def answer(self, handler: "_Handler", body: bytes) -> Answer | None:
+        url = urlsplit(handler.path)
+        platform, *path = [unquote(part) for part in url.path.strip("/").split("/")]
+        if platform == "_emulator":
+            return self._tell_time(handler.command, body)
+        actor = COLLEAGUE if handler.headers.get("User-Agent") == COLLEAGUE else OURS
+        if platform not in self._platforms:
+            return Answer(404, None, raw=b"no such server", content_type="text/plain")
+        try:
+            parsed: Any = json.loads(body) if body else None
+        except ValueError:
+            return Answer(400, {"error": "the body is no JSON"})
+        call = Call(
+            actor,
+            handler.command,
+            tuple(path),
+            dict(parse_qsl(url.query, keep_blank_values=True)),
+            parsed,
+            handler.headers,
+            f"http://{handler.headers.get('Host')}{handler.path}",
+        )
+        return self._served(platform, call)
+
+    def _served(self, name: str, call: Call) -> Answer | None:
+        platform = self._platforms[name]
+        kind = platform.kind(call)
+        is_hostile = call.actor == OURS and name in self.hostile
+        fault = self.plan.choose(kind) if is_hostile else None
+
+        made = 0
+
+        def serve(call: Call) -> Answer:
+            nonlocal made
+            with self.world.lock:
+                before = len(self.world.things)
+                answer = platform.serve(call)
+                made += len(self.world.things) - before
+            return answer
+
+        if fault is not None and fault.race and kind == CREATE:
+            before = len(self.world.things)
+            self.race(fault.race, call)
+            for thing in self.world.things[before:]:
+                thing.raced = True
+        moment = self.world.now
+        answer = answer_under(fault, call, serve, self.signal)
+        if call.actor == OURS:
+            if kind == CREATE:
+                asked = Asked(moment, _wanted(call.body), self.world.list_lag, had_effect=made > 0)
+                self.world.asked.append(asked)
+            told = "closed" if answer is None else answer.status
+            self.requests.append(f"{kind} {call.method} {'/'.join(call.path)}: {told}")
+        return answer
+
+    def _tell_time(self, method: str, body: bytes) -> Answer:
+        with self.world.lock:
+            if method == "POST":
+                self.world.now = max(self.world.now, json.loads(body)["until"])
+            return Answer(200, {"now": self.world.now})
+
+
+def _wanted(body: Any) -> Json:
+    """What is to be made: the parser of AIOS gets it in an envelope."""
+    if not isinstance(body, dict):
+        return {}
+    return body["body"]["spec"]["values"] if "header" in body else body
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    fakes: Fakes
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that are killed leave broken connections."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # an answer is one packet
+    server: _Server
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
+        pass
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        answer = self.server.fakes.answer(self, body)
+        if answer is None:
+            self._close()
+        else:
+            self._send(answer)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = _handle  # noqa: N815 - their names
+
+    def _send(self, answer: Answer) -> None:
+        data = answer.data()
+        self.send_response_only(answer.status)
+        self.send_header("Date", formatdate(self.server.fakes.world.now, usegmt=True))
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if answer.delivery == "truncated":
+            self.wfile.write(data[: len(data) // 2])
+            self.wfile.flush()
+            self._close()
+            return
+        step = 7 if answer.delivery == "drip" else max(1, len(data))
+        for begin in range(0, len(data), step):
+            self.wfile.write(data[begin : begin + step])
+            self.wfile.flush()
+
+    def _close(self) -> None:
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)

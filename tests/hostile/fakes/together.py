@@ -1,0 +1,211 @@
+"""Together's GPU clusters, from its reference: clusters, shared volumes, regions."""
+
+import base64
+from typing import Any
+
+from hostile.fakes.answers import Answer, Call
+from hostile.fakes.faults import CHANGE, CREATE, DELETE, GET, LIST
+from hostile.fakes.world import NEVER, Json, Thing, World, written
+from hostile.planted import COLLEAGUES_KEY, KUBECONFIG, OUR_KEY
+
+_KEYS = (OUR_KEY, COLLEAGUES_KEY)
+_CLUSTER_STAGES = [
+    (0.0, "Scheduled"),
+    (1.0, "WaitingForControlPlaneNodes"),
+    (2.0, "WaitingForDataPlaneNodes"),
+    (4.0, "InstallingDrivers"),
+    (6.0, "RunningAcceptanceTests"),
+    (8.0, "Ready"),
+]
+_VOLUME_STAGES = [(0.0, "scheduled"), (1.0, "provisioning"), (3.0, "available")]
+_CLUSTER_LEAVES, _VOLUME_LEAVES, _LATE = 4.0, 3.0, 120.0
+_REGIONS = [
+    {
+        "name": name,
+        "supported_instance_types": ["H100_SXM", "H200_SXM"],
+        "driver_versions": [{"cuda_version": "12.6", "nvidia_driver_version": "560"}],
+    }
+    for name in ("us-central-8", "us-central-4")
+]
+
+
+def _error(status: int, message: str) -> Answer:
+    return Answer(status, {"error": {"message": message, "type": "invalid_request_error"}})
+
+
+class Together:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def kind(self, call: Call) -> str:
+        is_volume = call.path[2:5] == ("clusters", "storage", "volumes")
+        if call.method == "POST":
+            return CREATE
+        if call.method == "PUT":
+            # gpuform asks for its rights by changing nothing of a cluster that cannot exist.
+            return GET if call.path[-1].startswith("00000000-") else CHANGE
+        if call.method == "DELETE":
+            return DELETE
+        is_list = (is_volume and len(call.path) == 5) or call.path[2:] == ("clusters",)
+        return LIST if is_list else GET
+
+    def serve(self, call: Call) -> Answer:
+        if call.headers.get("Authorization") not in [f"Bearer {key}" for key in _KEYS]:
+            return _error(401, "Invalid API key provided")
+        match (call.method, *call.path):
+            case ("GET", "v1", "compute", "regions"):
+                return Answer(200, {"regions": _REGIONS})
+            case (method, "v1", "compute", "clusters", "storage", "volumes", *rest):
+                return self._volumes(call, method, rest)
+            case (method, "v1", "compute", "clusters", *rest) if len(rest) < 2:
+                return self._clusters(call, method, rest)
+        return _error(404, f"no route {call.method} /{'/'.join(call.path)}")
+
+    def _clusters(self, call: Call, method: str, rest: list[str]) -> Answer:
+        if not rest:
+            if method == "POST":
+                return self._make_cluster(call)
+            things = self._world.listed("together", "cluster")
+            return Answer(200, {"clusters": [self._cluster(each) for each in things]})
+        thing = self._world.find("together", "cluster", rest[0])
+        if thing is None:
+            return _error(404, f"cluster {rest[0]} not found")
+        if method == "PUT":
+            return self._change_cluster(call, thing)
+        if method == "DELETE":
+            if not call.ignored:
+                within = _LATE if call.late else _CLUSTER_LEAVES
+                self._world.remove(call.actor, thing, within)
+            return Answer(200, {"cluster_id": thing.id})
+        return Answer(200, self._cluster(thing))
+
+    def _make_cluster(self, call: Call) -> Answer:
+        sent = call.body if isinstance(call.body, dict) else {}
+        for name in ("cluster_name", "region", "gpu_type", "num_gpus", "billing_type"):
+            if not sent.get(name):
+                return _error(400, f"{name} is required")
+        if not isinstance(sent["num_gpus"], int) or sent["num_gpus"] % 8:
+            return _error(400, "num_gpus must be a multiple of 8")
+        if not ("cuda_version" in sent and "nvidia_driver_version" in sent):
+            return _error(400, "cuda version and nvidia driver version are required")
+        if sent.get("volume_id"):
+            volume = self._world.find("together", "volume", sent["volume_id"])
+            if volume is None or self._volume_status(volume) != "available":
+                return _error(400, "Shared volume does not exist in the datacenter")
+        id_ = self._world.new_id()
+        thing = self._world.add(
+            call.actor, "together", "cluster", id_, sent["cluster_name"], dict(sent)
+        )
+        return Answer(200, self._cluster(thing))
+
+    def _change_cluster(self, call: Call, thing: Thing) -> Answer:
+        sent = {name: call.body[name] for name in call.body or {} if name != "cluster_id"}
+        if thing.leaves != NEVER:
+            return _error(409, "the cluster is being deleted")
+        if not call.ignored:
+            if sent.get("num_gpus", thing.data["num_gpus"]) != thing.data["num_gpus"]:
+                thing.busy_since = self._world.now - 2.0  # new workers are waited for
+            self._world.change(call.actor, thing, **sent)
+        return Answer(200, self._cluster(thing))
+
+    def _cluster(self, thing: Thing) -> Json:
+        status = self._world.stage(thing, _CLUSTER_STAGES)
+        if self._world.now >= thing.leaves:
+            status = "Deleting"
+        ready = status == "Ready"
+        data = thing.data
+        volume = self._world.find("together", "volume", data.get("volume_id") or "")
+        return {
+            "cluster_id": thing.id,
+            "cluster_name": thing.name,
+            "cluster_type": data.get("cluster_type") or "KUBERNETES",
+            "region": data["region"],
+            "gpu_type": data["gpu_type"],
+            "num_gpus": data["num_gpus"],
+            "billing_type": data["billing_type"],
+            "cuda_version": data["cuda_version"],
+            "nvidia_driver_version": data["nvidia_driver_version"],
+            "status": status,
+            "project_id": "proj-1",
+            "kube_config": base64.b64encode(KUBECONFIG.encode()).decode() if ready else "",
+            "control_plane_nodes": [],
+            "gpu_worker_nodes": self._workers(thing) if ready else [],
+            "volumes": [self._volume(volume)] if volume else [],
+            "add_ons": [],
+            "phase_transitions": [],
+            "num_cpu_workers": 0,
+            "num_reserved_gpus": 0,
+            "num_capacity_pool_gpus": 0,
+            "desired_preemptible_gpus": 0,
+            "allocated_preemptible_gpus": 0,
+            "control_plane_ready": ready,
+            "created_at": written(thing.made),
+        }
+
+    def _workers(self, thing: Thing) -> list[Json]:
+        return [
+            {
+                "node_id": f"{thing.id}-{number}",
+                "host_name": f"{thing.name}-worker-{number}",
+                "status": "NODE_PHASE_RUNNING",
+                "num_gpus": 8,
+                "num_cpu_cores": 192,
+                "memory_gib": 2048,
+                "networks": [],
+                "phase_transitions": [],
+                "instance_id": f"i-{thing.id}-{number}",
+                "marked_for_deletion": False,
+            }
+            for number in range(thing.data["num_gpus"] // 8)
+        ]
+
+    def _volumes(self, call: Call, method: str, rest: list[str]) -> Answer:
+        sent: Json = call.body if isinstance(call.body, dict) else {}
+        if not rest and method == "POST":
+            for name in ("volume_name", "size_tib", "region"):
+                if not sent.get(name):
+                    return _error(400, f"{name} is required")
+            id_ = self._world.new_id()
+            thing = self._world.add(
+                call.actor, "together", "volume", id_, sent["volume_name"], dict(sent)
+            )
+            return Answer(200, self._volume(thing))
+        if not rest and method == "GET":
+            things = self._world.listed("together", "volume")
+            return Answer(200, {"volumes": [self._volume(each) for each in things]})
+        id_ = rest[0] if rest else str(sent.get("volume_id"))
+        found = self._world.find("together", "volume", id_)
+        if found is None:
+            return _error(404, f"volume {id_} not found")
+        return self._one_volume(call, method, found, sent)
+
+    def _one_volume(self, call: Call, method: str, thing: Thing, sent: Json) -> Answer:
+        if method == "PUT":
+            if sent.get("size_tib", 0) < thing.data["size_tib"]:
+                return _error(400, "a volume only grows")
+            if not call.ignored:
+                self._world.change(call.actor, thing, size_tib=sent["size_tib"])
+        if method == "DELETE":
+            if self._volume_status(thing) == "bound":
+                return _error(409, "the volume is attached to a cluster")
+            if not call.ignored:
+                within = _LATE if call.late else _VOLUME_LEAVES
+                self._world.remove(call.actor, thing, within)
+            return Answer(200, {"success": True})
+        return Answer(200, self._volume(thing))
+
+    def _volume_status(self, thing: Thing) -> str:
+        if self._world.now >= thing.leaves:
+            return "deleting"
+        clusters = self._world.all_of("together", "cluster")
+        if any(each.data.get("volume_id") == thing.id for each in clusters):
+            return "bound"
+        return self._world.stage(thing, _VOLUME_STAGES)
+
+    def _volume(self, thing: Thing) -> dict[str, Any]:
+        return {
+            "volume_id": thing.id,
+            "volume_name": thing.name,
+            "size_tib": thing.data["size_tib"],
+            "status": self._volume_status(thing),
+        }

@@ -1,0 +1,156 @@
+"""What exists on the platforms, their clock, and a ledger of who did what.
+
+Shares nothing with gpuform or its emulator: two readings of the same documents.
+"""
+
+import itertools
+import random
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+Json = dict[str, Any]
+
+OURS = "ours"
+COLLEAGUE = "colleague"
+PLATFORM = "the platform"
+"""It makes what nobody asks for by itself, and ends it."""
+START = 1_767_225_600.0  # the first of January 2026
+NEVER = float("inf")
+
+
+@dataclass
+class Thing:
+    """One object of a platform. `busy_since` is when it last began to become ready."""
+
+    platform: str
+    kind: str
+    id: str
+    name: str
+    maker: str
+    made: float
+    data: Json
+    busy_since: float
+    leaves: float = NEVER
+    gone: float = NEVER
+    sent: Json = field(default_factory=dict)
+    """What the maker asked for."""
+    raced: bool = False
+    """It was made while a request of ours for the same was on its way."""
+
+    def exists(self, moment: float) -> bool:
+        return self.made <= moment < self.gone
+
+    def lives(self, moment: float) -> bool:
+        """It exists, and nobody has asked for its end."""
+        return self.exists(moment) and moment < self.leaves
+
+    def __str__(self) -> str:
+        return f"{self.platform} {self.kind} {self.name} ({self.id}), made by {self.maker}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A create of ours: what it asked for, when, how old lists were, and whether it took effect."""
+
+    moment: float
+    body: Json
+    list_lag: float
+    had_effect: bool
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the ledger: `step` is the command or act during which it happened."""
+
+    step: int
+    moment: float
+    actor: str
+    action: str
+    thing: Thing
+
+    def __str__(self) -> str:
+        when = self.moment - START
+        return f"step {self.step}, +{when:.0f}s: {self.actor} {self.action} {self.thing}"
+
+
+@dataclass
+class World:
+    """All objects of all platforms. Whoever reads or changes it holds `lock`."""
+
+    seed: int = 0
+    odd_ids: bool = False
+    now: float = START
+    step: int = 0
+    list_lag: float = 0.0
+    """How many seconds old what lists say is."""
+    things: list[Thing] = field(default_factory=list)
+    ledger: list[Entry] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._numbers = itertools.count(1)
+
+    def move(self, seconds: float) -> None:
+        with self.lock:
+            self.now += seconds
+
+    def new_id(self, prefix: str = "") -> str:
+        """32 hexadecimal digits after the prefix, or what nobody expects of an id."""
+        plain = f"{prefix}{self._random.getrandbits(128):032x}"
+        return f"{plain[:12]} ü%2F&?{plain[12:18]}" if self.odd_ids else plain
+
+    def number(self) -> int:
+        return next(self._numbers)
+
+    def add(self, actor: str, platform: str, kind: str, id_: str, name: str, data: Json) -> Thing:
+        thing = Thing(platform, kind, id_, name, actor, self.now, data, self.now, sent=dict(data))
+        self.things.append(thing)
+        self.record(actor, "made", thing)
+        return thing
+
+    def record(self, actor: str, action: str, thing: Thing) -> None:
+        self.ledger.append(Entry(self.step, self.now, actor, action, thing))
+
+    def change(self, actor: str, thing: Thing, **data: Any) -> None:
+        thing.data.update(data)
+        self.record(actor, f"changed {', '.join(data)} of", thing)
+
+    def remove(self, actor: str, thing: Thing, within: float) -> None:
+        """The platform has accepted to delete it, and needs so long."""
+        if thing.leaves == NEVER:
+            thing.leaves, thing.gone = self.now, self.now + within
+            self.record(actor, "deleted", thing)
+
+    def find(self, platform: str, kind: str, id_: str) -> Thing | None:
+        found = (each for each in self.all_of(platform, kind) if each.id == id_)
+        return next(found, None)
+
+    def all_of(self, platform: str, kind: str) -> list[Thing]:
+        return [
+            each
+            for each in self.things
+            if each.platform == platform and each.kind == kind and each.exists(self.now)
+        ]
+
+    def listed(self, platform: str, kind: str) -> list[Thing]:
+        """What a list shows, which may be old news."""
+        moment = self.now - self.list_lag
+        return [
+            each
+            for each in self.things
+            if each.platform == platform and each.kind == kind and each.exists(moment)
+        ]
+
+    def stage(self, thing: Thing, stages: list[tuple[float, str]]) -> str:
+        """The last stage that began so many seconds after the object became busy."""
+        passed = self.now - thing.busy_since
+        return next(name for begins, name in reversed(stages) if passed >= begins)
+
+
+def written(moment: float) -> str:
+    """The moment as the platforms write it."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,64 @@
+"""Plays courses by hand: `python tests/hostile/play.py together 17 [--shrink] [--honest]`.
+
+A range of seeds, `0-99`, tells which of them fail, by what, and how long they took.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bucket_server import serving
+from hostile.courses import draw, draw_honest
+from hostile.fakes.serving import Fakes
+from hostile.machines import warm_process
+from hostile.playing import Stage, shrink
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("platform")
+    parser.add_argument("seeds", help="17, or 0-99")
+    parser.add_argument("--shrink", action="store_true")
+    parser.add_argument("--honest", action="store_true")
+    given = parser.parse_args()
+    first, _, last = given.seeds.partition("-")
+    drawn = draw_honest if given.honest else draw
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        servers: list[object] = []
+
+        def bucket_server():
+            if not servers:
+                servers.append(stack.enter_context(serving()))
+            return servers[0]
+
+        stage = Stage(
+            stack.enter_context(warm_process()),
+            stack.enter_context(Fakes().serving()),
+            place,
+            bucket_server,
+        )
+        counts: Counter[str] = Counter()
+        began = time.monotonic()
+        commands = 0
+        for seed in range(int(first), int(last or first) + 1):
+            played = stage.play(drawn(given.platform, seed))
+            commands += len(played.codes)
+            for each in {it.invariant for it in played.violations}:
+                counts[each] += 1
+            if played.violations and given.shrink:
+                played = shrink(stage, played)
+            if played.violations or not last:
+                print(played if given.shrink or not last else f"{seed}: {played.violations[0]}")  # noqa: T201 - its purpose
+        took = time.monotonic() - began
+        print(f"{dict(counts)}; {took:.1f} s, {commands} commands, {took / commands:.3f} s each")  # noqa: T201 - its purpose
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+"""Plays a course: machines, faults, the colleague; and the model after each step."""
+
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import yaml
+from bucket_server import BucketServer
+from hostile.backends import Backend, Bucket, Folder
+from hostile.colleague import REQUESTS, Colleague
+from hostile.courses import Act, Course, Step
+from hostile.fakes.faults import Plan
+from hostile.fakes.serving import Fakes
+from hostile.fakes.world import World
+from hostile.machines import Machine, Warm
+from hostile.model import Known, Model, Violation, read
+from hostile.planted import CONFIG_SECRET
+from hostile.projects import PROJECTS, SECRET
+from processes.commands import Result
+
+_STACK = ("--stack", "dev")
+_ORDERED = ("--yes", "--parallel", "1", *_STACK)
+"""One resource at a time, so that a fault always meets the same request."""
+_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "up": ("up", "--skip-preview", *_ORDERED),
+    "preview": ("preview", *_STACK),
+    "refresh": ("refresh", "--skip-preview", *_ORDERED),
+    "destroy": ("destroy", "--skip-preview", *_ORDERED),
+    "expire": ("expire", *_ORDERED),
+    "stack rm": ("stack", "rm", "--yes", *_STACK),
+    "status": ("status", "--refresh", *_STACK),
+    "orphans": ("orphans", *_STACK),
+    "init": ("stack", "init", "dev"),
+    "export": ("stack", "export", *_STACK),
+}
+
+
+@dataclass
+class Stage:
+    """What all courses of a process share."""
+
+    warm: Warm
+    fakes: Fakes
+    place: Path
+    bucket_server: Callable[[], BucketServer]
+    sealed: str = ""
+    """The planted secret as the stacks' passphrase encrypts it."""
+    learned: set[tuple[str, ...]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        environ = {"PULUMI_BACKEND_URL": Folder(self.place / "sealing" / "backend").url}
+        machine = Machine(self.warm, self.place / "sealing" / "machine", environ)
+        machine.set_up(PROJECTS["together"], "dynamic", "")
+        for arguments in (
+            _ARGUMENTS["init"],
+            ("config", "set", "--secret", SECRET, CONFIG_SECRET, *_STACK),
+        ):
+            told = machine.run(*arguments)
+            assert told.code == 0, told.stderr
+        text = (machine.project / "Pulumi.dev.yaml").read_text()
+        self.sealed = str(yaml.safe_load(text)["config"][f"together:{SECRET}"]["secure"])
+
+    def play(self, course: Course) -> "Played":
+        shutil.rmtree(self.place / "course", ignore_errors=True)
+        return _Playing(self, course, self.place / "course").play()
+
+
+@dataclass
+class Played:
+    course: Course
+    violations: list[Violation] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [str(self.course), *self.trace, *(str(each) for each in self.violations)]
+        return "\n".join(lines)
+
+
+class _Playing:
+    def __init__(self, stage: Stage, course: Course, place: Path) -> None:
+        self.stage, self.course = stage, course
+        self.project = PROJECTS[course.platform]
+        self.world = World(course.seed, odd_ids=course.odd_ids)
+        self.model = Model(self.world)
+        self.played = Played(course)
+        self.chance = random.Random(course.seed)
+        self.backend: Backend = (
+            Folder(place / "backend")
+            if course.backend == "folder"
+            else Bucket(stage.bucket_server())
+        )
+        stage.fakes.begin(self.world)
+        stage.fakes.hostile = {self.project.name, self.project.platform}
+        requests = REQUESTS[self.project.platform](self.world)
+        self.colleague = Colleague(stage.fakes.url, self.world, requests)
+        environ = {
+            **stage.fakes.environ(),
+            **self.backend.environ,
+            "PULUMI_BACKEND_URL": self.backend.url,
+        }
+        self.machines = [Machine(stage.warm, place / "machine-0", environ)]
+        self.place, self.environ = place, environ
+
+    @property
+    def machine(self) -> Machine:
+        return self.machines[-1]
+
+    def play(self) -> Played:
+        try:
+            self._set_up()
+            for number, step in enumerate(self.course.steps, start=1):
+                self.world.step = number
+                if self._take(step):
+                    return self.played
+            self.world.step += 1
+            self._settle()
+            return self.played
+        finally:
+            self.colleague.close()
+
+    def _set_up(self) -> None:
+        self.machine.set_up(self.project, self.course.form, self.stage.sealed)
+        self._declare("base")
+        self._command("init")
+
+    def _declare(self, variant: str) -> None:
+        self.machine.declare(self.project.topologies[variant])
+
+    def _take(self, step: Step) -> bool:
+        """Whether something is wrong now."""
+        self._move_to(step)
+        self._pass_time(step)
+        arguments = _ARGUMENTS.get(step.command) or self._import()
+        fakes = self.stage.fakes
+        fakes.plan = Plan(step.faults)
+        fakes.signal = self.machine.signal
+        fakes.race = self.colleague.race
+        self.world.list_lag = step.lag
+        result = self._run(step.command, arguments)
+        hit = ", ".join(str(each) for each in fakes.plan.hit)
+        fakes.plan = Plan()
+        self.world.list_lag = 0
+        self._note(f"{step.command}: exit {result.code}" + (f" under {hit}" if hit else ""))
+        found = self.model.check(result, self._known(result), is_settled=False)
+        if step.command == "stack rm" and result.code == 0:
+            found += self._begin_anew()
+        return self._is_wrong(found, result)
+
+    def _move_to(self, step: Step) -> None:
+        if step.fresh:
+            place = self.place / f"machine-{len(self.machines)}"
+            self.machines.append(Machine(self.stage.warm, place, self.environ))
+            self.machine.set_up(self.project, self.course.form, self.stage.sealed)
+        self._declare(step.variant)
+
+    def _pass_time(self, step: Step) -> None:
+        self.world.move(step.passes)
+        for act in step.acts:
+            self._act(act)
+
+    def _act(self, act: Act) -> None:
+        requests = REQUESTS[self.project.platform]
+        if act.what == "make":
+            self.colleague.make(requests.kinds[act.kind % len(requests.kinds)], act.like)
+        elif act.what == "change":
+            self.colleague.change(self.chance)
+        else:
+            self.colleague.delete(self.chance)
+
+    def _import(self) -> tuple[str, ...]:
+        """Takes one of the colleague's objects over, which the flags allow from here on."""
+        things = self.project.importable(self.colleague.own())
+        if not things:
+            return _ARGUMENTS["preview"]
+        thing = self.chance.choice(things)
+        self.model.permitted.add(thing.id)
+        return (
+            "import",
+            self.project.token,
+            f"taken-{self.world.number()}",
+            thing.id,
+            "--yes",
+            *_STACK,
+        )
+
+    def _run(self, name: str, arguments: tuple[str, ...]) -> Result:
+        """The first command of each kind teaches the warm process what it needs."""
+        lesson = (name, self.course.platform, self.course.form, self.course.backend)
+        result = self.machine.run(*arguments, learn=lesson not in self.stage.learned)
+        if result.code >= 0:
+            self.stage.learned.add(lesson)
+        self.played.codes.append(result.code)
+        if result.code < 0:
+            self.backend.end_locks()
+        return result
+
+    def _command(self, name: str) -> Result:
+        result = self._run(name, _ARGUMENTS[name])
+        self._note(f"{name}: exit {result.code}")
+        return result
+
+    def _known(self, result: Result) -> Known:
+        exported = None
+        if result.code != 0:  # what was killed, or was refused after that, is in the journal only
+            told = self.machine.run(*_ARGUMENTS["export"])
+            exported = told.stdout if told.code == 0 else None
+        return read(self.backend.files(), self.course.platform, exported)
+
+    def _begin_anew(self) -> list[Violation]:
+        """The stack is forgotten, so nothing of it may be left; then there is a new one."""
+        found = [Violation("lost", f"{each} outlives `stack rm`") for each in self.model.ours()]
+        self.machine.configure(self.project, self.course.form, self.stage.sealed)
+        self._command("init")
+        return found
+
+    def _settle(self) -> None:
+        """On an honest platform, with a little more time for what was late, everything is known."""
+        self.world.move(600)
+        self._declare("base")
+        result = self._command(self.course.end)
+        found = self.model.check(result, self._known(result), is_settled=True)
+        for machine in self.machines:
+            own = Folder.__new__(Folder)
+            own.place = machine.place
+            found += self.model.check_files(own.files())
+        found += self.model.check_files(self.backend.files())
+        if self.course.end == "destroy" and result.code == 0:
+            found += [Violation("lost", f"{it} outlives `destroy`") for it in self.model.ours()]
+        self._is_wrong(found, result)
+
+    def _is_wrong(self, found: list[Violation], result: Result) -> bool:
+        self.played.violations += found
+        if found:
+            done = self.course.steps[: self.world.step]
+            self.played.course = replace(self.course, steps=done)
+            self._note(f"stdout:\n{result.stdout[-1500:]}\nstderr:\n{result.stderr[-1500:]}")
+            self.played.trace += ["requests:", *(f"  {each}" for each in self.stage.fakes.requests)]
+            self.played.trace += ["ledger:", *(f"  {each}" for each in self.world.ledger)]
+        return bool(found)
+
+    def _note(self, text: str) -> None:
+        self.played.trace.append(f"step {self.world.step}: {text}")
+
+
+def shrink(stage: Stage, played: Played, attempts: int = 30) -> Played:
+    """The same violation with fewer steps, faults and other circumstances."""
+    best = played
+    while attempts > 0:
+        for candidate in _simpler(best.course):
+            tried = stage.play(candidate)
+            attempts -= 1
+            if _first(tried) == _first(played):
+                best = tried
+                break
+            if attempts <= 0:
+                return best
+        else:
+            return best
+    return best
+
+
+def _first(played: Played) -> str | None:
+    return played.violations[0].invariant if played.violations else None
+
+
+def _simpler(course: Course) -> list[Course]:
+    steps = course.steps
+    half = len(steps) // 2
+    found = [replace(course, steps=each) for each in (steps[:half], steps[half:]) if half]
+    found += [replace(course, steps=steps[:i] + steps[i + 1 :]) for i in range(len(steps))]
+    for number, step in enumerate(steps):
+        plainer = [
+            *(
+                replace(step, faults=step.faults[:i] + step.faults[i + 1 :])
+                for i in range(len(step.faults))
+            ),
+            *(
+                replace(step, acts=step.acts[:i] + step.acts[i + 1 :])
+                for i in range(len(step.acts))
+            ),
+            replace(step, variant="base"),
+            replace(step, fresh=False),
+            replace(step, passes=0),
+            replace(step, lag=0),
+        ]
+        found += [
+            replace(course, steps=(*steps[:number], each, *steps[number + 1 :]))
+            for each in plainer
+            if each != step
+        ]
+    plainer_courses = [
+        replace(course, form="dynamic"),
+        replace(course, backend="folder"),
+        replace(course, odd_ids=False),
+    ]
+    return found + [each for each in plainer_courses if each != course]

@@ -1,0 +1,246 @@
+"""The stacks that courses play with: what each platform's topology declares, by variant."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from textwrap import dedent
+
+from hostile.fakes.world import Thing
+
+BASE, GROWN, RENAMED, LESS = "base", "grown", "renamed", "less"
+VARIANTS = (BASE, GROWN, RENAMED, LESS)
+SECRET = "password"
+
+
+@dataclass(frozen=True)
+class Project:
+    """One stack: what it declares in each variant, and what `import` can take over."""
+
+    name: str
+    platform: str
+    topologies: Mapping[str, str]
+    token: str
+    kind: str
+    """The type that `gpuform import` is given, and what the platform calls such an object."""
+
+    def importable(self, things: list[Thing]) -> list[Thing]:
+        return [each for each in things if each.kind == self.kind]
+
+
+def _together(gpus: int = 16, size: int = 5, name: str = "training", *, full: bool = True) -> str:
+    volume = f"""\
+        shared_volumes:
+          data:
+            platform: together
+            volume_name: {name}-data
+            region: us-central-8
+            size_tib: {size}
+        """
+    cluster = f"""\
+        clusters:
+          train:
+            platform: together
+            cluster_name: {name}
+            region: us-central-8
+            gpu_type: H100_SXM
+            num_gpus: {gpus}
+            driver_version: CUDA_12_6_560
+            billing_type: ON_DEMAND
+            volume: "{{{{ shared_volumes.data }}}}"
+            expires: 2026-01-03
+        outputs:
+          kubeconfig: "{{{{ clusters.train.kube_config }}}}"
+        """
+    return dedent(volume) + (dedent(cluster) if full else "")
+
+
+_HARDWARE = """\
+            image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+            server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
+            region_id: kr-west1
+            vpc_id: e58348b1bc9148e5af86500fd4ef99ca
+            subnet_id: ab313c43291e4b678f4bacffe10768ae
+            os_user_password: "{{ config.password }}"
+"""
+
+
+def _scp(count: int = 2, name: str = "train", *, full: bool = True) -> str:
+    pool = f"""\
+        config:
+          password: {{secret: true}}
+        node_pools:
+          train:
+            platform: scp
+            node_pool_id: POOL001-krw1a
+            cluster_fabric_name: train-a
+            gpu_node_name_prefix: {name}
+            count: {count}
+            expires: 2026-01-03
+        """
+    node = """\
+        gpu_nodes:
+          extra:
+            platform: scp
+            cluster_fabric_id: "{{ node_pools.train.cluster_fabric_id }}"
+            gpu_node_name: extra-001
+        """
+    hardware = dedent(_HARDWARE).replace("\n", "\n    ").rstrip()
+    pool = f"{dedent(pool)}    {hardware}\n"
+    return pool + (f"{dedent(node)}    {hardware}\n" if full else "")
+
+
+def _tensorone(gpus: int = 2, name: str = "workbench", *, full: bool = True) -> str:
+    config = """\
+        config:
+          password: {secret: true}
+        """
+    entries = {"workbench": name, "second": "second"} if full else {"second": "second"}
+    clusters = "".join(
+        f"""\
+  {key}:
+    platform: tensorone
+    name: {each}
+    gpu_type: A100
+    gpu_count: {gpus}
+    storage_gb: 500
+    region: us-west-2
+    project_id: proj_456
+    environment_variables:
+      TOKEN: "{{{{ config.password }}}}"
+    tags: {{team: research}}
+    expires: 2026-01-03
+"""
+        for key, each in entries.items()
+    )
+    return f"{dedent(config)}clusters:\n{clusters}"
+
+
+_AIOS_NODE = """\
+  east-{id}:
+    platform: aios
+    cluster_id: "{{{{ clusters.east.cluster_id }}}}"
+    node_id: {id}
+    gpus:
+      gpus: [{{model_name: NVIDIA A100, memory: 16384}}]
+      features: [fp16]
+    vcpus: {{count: 32}}
+    memory: 131072
+    swap: 8192
+    storage: {{disks: 2, size: 1048576}}
+    network: {{interfaces: 2, tx_bandwidth: 10000, rx_bandwidth: 10000}}
+"""
+
+
+def _aios_cluster(name: str, cluster_id: str, what: str) -> str:
+    return f"""\
+  {name}:
+    platform: aios
+    cluster_id: {cluster_id}
+    region_id: us-east-1
+    config: {{public_hostname: {cluster_id}.example.net}}
+    tags: [gpu, training]
+    cluster_metadata:
+      name: {name}
+      description: {what}
+      owner: AI Infrastructure
+      additional_info: {{join: "{{{{ config.password }}}}"}}
+"""
+
+
+def _aios(what: str = "Trains.", cluster_id: str = "east-001", nodes: int = 1) -> str:
+    config = "config:\n  password: {secret: true}\n"
+    text = f"{config}clusters:\n{_aios_cluster('east', cluster_id, what)}"
+    if nodes:
+        added = (_AIOS_NODE.format(id=f"node-{number}") for number in range(1, nodes + 1))
+        text += "gpu_nodes:\n" + "".join(added)
+    return text
+
+
+def _lens(what: str = "Trains.", cluster_id: str = "east-001", at_least: int = 2) -> str:
+    gate = f"""\
+        health_gates:
+          healthy:
+            platform: lens
+            condition: {{healthy_nodes: {{at_least: {at_least}}}}}
+            wait_minutes: 20
+        """
+    needs = '    options: {depends_on: "{{ health_gates.healthy }}"}\n'
+    return _aios(what, cluster_id, nodes=0) + needs + dedent(gate)
+
+
+PROJECTS = {
+    each.name: each
+    for each in (
+        Project(
+            "together",
+            "together",
+            {
+                BASE: _together(),
+                GROWN: _together(gpus=24, size=8),
+                RENAMED: _together(name="renamed"),
+                LESS: _together(full=False),
+            },
+            "together:SharedVolume",
+            "volume",
+        ),
+        Project(
+            "scp",
+            "scp",
+            {
+                BASE: _scp(),
+                GROWN: _scp(count=3),
+                RENAMED: _scp(name="renamed"),
+                LESS: _scp(full=False),
+            },
+            "scp:GpuNode",
+            "node",
+        ),
+        Project(
+            "tensorone",
+            "tensorone",
+            {
+                BASE: _tensorone(),
+                GROWN: _tensorone(gpus=4),
+                RENAMED: _tensorone(name="renamed"),
+                LESS: _tensorone(full=False),
+            },
+            "tensorone:Cluster",
+            "cluster",
+        ),
+        Project(
+            "aios",
+            "aios",
+            {
+                BASE: _aios(),
+                GROWN: _aios(what="Trains more.", nodes=2),
+                RENAMED: _aios(cluster_id="east-002"),
+                LESS: _aios(nodes=0),
+            },
+            "aios:Cluster",
+            "cluster",
+        ),
+        Project(
+            "lens",
+            "aios",
+            {
+                BASE: _lens(),
+                GROWN: _lens(what="Trains more.", at_least=3),
+                RENAMED: _lens(cluster_id="east-002"),
+                LESS: _lens(at_least=1),
+            },
+            "aios:Cluster",
+            "cluster",
+        ),
+    )
+}
+
+
+def stack_file(project: Project, form: str, salt: str, sealed: str) -> str:
+    """`Pulumi.dev.yaml`, with the secret as `gpuform config set --secret` has encrypted it."""
+    lines = [f"encryptionsalt: {salt}", "config:", f"  gpuform:form: {form}"]
+    if sealed and SECRET in project.topologies[BASE]:
+        lines += [f"  {project.name}:{SECRET}:", f"    secure: {sealed}"]
+    return "\n".join(lines) + "\n"
+
+
+def project_file(project: Project) -> str:
+    return f"name: {project.name}\nruntime: python\n"

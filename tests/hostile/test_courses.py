@@ -1,0 +1,45 @@
+"""Random courses on hostile platforms: nothing is lost, touched, doubled or leaked.
+
+A failure prints its course, which `python tests/hostile/play.py PLATFORM SEED` plays again.
+"""
+
+import pytest
+from hostile.courses import draw, draw_honest
+from hostile.playing import Stage, shrink
+from hostile.projects import PROJECTS
+
+FAST = 2
+"""Courses of each platform that always run; then come `SLOW` in so many parts."""
+SLOW, PARTS = 400, 40
+
+SUCCESS, NO_CHANGE, NO_STACK = 0, 7, 6
+
+
+def play(stage: Stage, platform: str, seeds: range) -> None:
+    """Plays them all, and tells each that failed; the first by its shortest course."""
+    failed = [played for seed in seeds if (played := stage.play(draw(platform, seed))).violations]
+    if failed:
+        others = [f"{each.course.seed}: {each.violations[0]}" for each in failed]
+        pytest.fail("\n".join([str(shrink(stage, failed[0])), "", *others]), pytrace=False)
+
+
+@pytest.mark.parametrize("platform", PROJECTS)
+def test_few_courses(stage: Stage, platform: str) -> None:
+    play(stage, platform, range(FAST))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("platform", PROJECTS)
+def test_many_courses(stage: Stage, platform: str, part: int) -> None:
+    play(stage, platform, range(FAST + part, FAST + SLOW, PARTS))
+
+
+@pytest.mark.parametrize("platform", PROJECTS)
+@pytest.mark.parametrize("seed", range(2))
+def test_honest_courses_succeed(stage: Stage, platform: str, seed: int) -> None:
+    """The stand-ins alone make nobody fail: what fails in the others is what went wrong there."""
+    played = stage.play(draw_honest(platform, seed))
+    assert not played.violations, str(played)
+    assert set(played.codes) == {SUCCESS}, str(played)

@@ -1,0 +1,102 @@
+"""The model finds what it looks for: each invariant is broken once, and kept once."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hostile import model, planted
+from hostile.fakes.world import COLLEAGUE, OURS, Asked, Thing, World
+from hostile.model import Known, Model
+from processes.commands import Result
+
+DONE = Result(0, "", "")
+BODY = {"volume_name": "data", "size_tib": 5}
+
+
+def made(world: World, by: str, id_: str = "v-1", **body: Any) -> Thing:
+    return world.add(by, "together", "volume", id_, "data", BODY | body)
+
+
+def found(world: World, result: Result = DONE, *held: str, is_settled: bool = False) -> list[str]:
+    violations = Model(world).check(result, Known(set(held)), is_settled=is_settled)
+    return [each.invariant for each in violations]
+
+
+def test_what_the_state_does_not_hold_is_lost() -> None:
+    world = World()
+    made(world, OURS)
+    assert found(world) == [model.LOST]
+    assert found(world, DONE, "v-1") == []
+
+
+def test_a_record_holds_it_until_everything_is_settled() -> None:
+    world = World()
+    made(world, OURS)
+    known = Known(records=[{"id": None, "name": "data"}])
+    checked = Model(world).check(DONE, known, is_settled=False)
+    assert checked == []
+    checked = Model(world).check(DONE, known, is_settled=True)
+    assert [each.invariant for each in checked] == [model.LOST]
+
+
+def test_in_the_end_a_failing_command_may_name_it() -> None:
+    world = World()
+    made(world, OURS)
+    assert found(world, Result(1, "", "is v-1 ours?"), is_settled=True) == []
+    assert found(world, Result(0, "", "is v-1 ours?"), is_settled=True) == [model.LOST]
+
+
+@pytest.mark.parametrize("act", ["change", "remove", "hold"])
+def test_the_colleagues_are_not_touched(act: str) -> None:
+    world = World()
+    thing = made(world, COLLEAGUE)
+    assert found(world) == []
+    if act == "change":
+        world.change(OURS, thing, size_tib=9)
+    elif act == "remove":
+        world.remove(OURS, thing, 0)
+    held = ["v-1"] if act == "hold" else []
+    assert found(world, DONE, *held) == [model.TOUCHED]
+
+
+@pytest.mark.parametrize(
+    ("size", "had_effect", "later", "may"),
+    [(5, False, 0, True), (5, True, 0, False), (9, False, 0, False), (5, False, 61, False)],
+)
+def test_only_what_nobody_can_tell_apart_may_be_adopted(
+    size: int, had_effect: bool, later: float, may: bool
+) -> None:
+    world = World()
+    asked = Asked(world.now, BODY, 0, had_effect)
+    world.asked.append(asked)
+    world.move(later)
+    made(world, COLLEAGUE, size_tib=size).raced = True
+    assert found(world, DONE, "v-1") == ([] if may else [model.TOUCHED])
+
+
+def test_two_of_one_are_doubled_unless_one_leaves() -> None:
+    world = World()
+    first = made(world, OURS)
+    made(world, OURS, "v-2")
+    assert found(world, DONE, "v-1", "v-2") == [model.DOUBLED]
+    world.remove(OURS, first, 10)
+    assert found(world, DONE, "v-2") == []
+
+
+@pytest.mark.parametrize("result", [Result(255, "", ""), Result(1, "", "Traceback (most recent")])
+def test_faults_of_gpuform_are_seen(result: Result) -> None:
+    assert found(World(), result) == [model.EXIT]
+    assert found(World(), Result(-9, "", "")) == []
+
+
+@pytest.mark.parametrize("secret", planted.ALL)
+def test_secrets_are_seen_in_files(secret: str) -> None:
+    encoded = base64.b64encode(secret.encode())
+    files = {"clear": json.dumps({"a": secret}).encode(), "encoded": encoded, "none": b"x"}
+    if "\n" in secret:
+        files["clear"] = secret.encode()
+    assert {each.text.split()[-1] for each in Model(World()).check_files(files)} == {
+        "clear",
+        "encoded",
+    }
