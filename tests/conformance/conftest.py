@@ -18,6 +18,7 @@ from gpuform.providers.clock import clock_from
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import Intents
+from gpuform.providers.records import FolderRecords
 from gpuform.providers.scp import offers
 from gpuform.providers.together import regions
 from gpuform.stacks.engine.secrets import PassphraseCrypter
@@ -79,7 +80,7 @@ def host_process(
 @pytest.fixture
 def stock_host(platform: Platform, host_process: StockHost) -> StockHost:
     """The host, with nothing on record of earlier tests."""
-    for intent in (host_process.directory / ".gpuform" / "intents").glob("*.json"):
+    for intent in (host_process.directory / ".gpuform" / "records").glob("*.json"):
         intent.unlink()
     return host_process
 
@@ -104,7 +105,7 @@ def _look_up(verbs: Callable[[Described], Verbs]) -> None:
 @pytest.fixture
 def plugin(platform: Platform, plugin_process: PluginHost) -> PluginHost:
     """The plugin, with nothing on record of earlier tests."""
-    for intent in (plugin_process.directory / ".gpuform" / "intents").glob("*.json"):
+    for intent in (plugin_process.directory / ".gpuform" / "records").glob("*.json"):
         intent.unlink()
     return plugin_process
 
@@ -114,7 +115,7 @@ def new_call(platform: Platform, tmp_path: Path) -> Callable[[str, float | None]
     """How an engine over the emulator makes the context of a call."""
 
     def new(urn: str, timeout: float | None) -> Call:
-        intents = Intents(tmp_path / ".gpuform" / "intents")
+        intents = Intents(FolderRecords(tmp_path / ".gpuform" / "records"))
         return Call(urn=urn, timeout=timeout, clock=clock_from(os.environ), intents=intents)
 
     return new

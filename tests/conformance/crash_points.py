@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -56,7 +57,7 @@ class Scenario:
     """A change of a stack: what is declared before it, and after it (nothing: a destroy).
 
     `outside` is what somebody else does in between; `refreshes`: the run only reads; `reverts`: the
-    run after a death declares again what was before.
+    run after a death declares again what was before. With `abandons` it destroys what there is.
     """
 
     before: Sequence[Declared]
@@ -64,9 +65,12 @@ class Scenario:
     outside: Callable[["World"], object] | None = None
     refreshes: bool = False
     reverts: bool = False
+    abandons: bool = False
 
     @property
     def in_the_end(self) -> Sequence[Declared]:
+        if self.abandons:
+            return []
         return self.before if self.reverts else self.after
 
     @property
@@ -96,9 +100,12 @@ def _scenarios() -> dict[str, Callable[[Place], Scenario]]:
         "create-topology": lambda _: Scenario([], TOPOLOGY),
         "destroy-topology": lambda _: Scenario(TOPOLOGY, []),
     }
+    found["abandon-topology"] = lambda _: Scenario([], TOPOLOGY, abandons=True)
     for kind in MADE:
         good = lambda each: each.good  # noqa: E731 - one of three
-        found[f"create-{kind}"] = _scenario(kind, None, good)
+        created = _scenario(kind, None, good)
+        found[f"create-{kind}"] = created
+        found[f"abandon-{kind}"] = partial(_abandoned, created)
         found[f"update-{kind}"] = _scenario(kind, good, lambda each: each.in_place.inputs)
         found[f"replace-{kind}"] = _scenario(kind, good, lambda each: each.replacing.inputs)
         found[f"destroy-{kind}"] = _scenario(kind, good, None)
@@ -109,6 +116,10 @@ def _scenarios() -> dict[str, Callable[[Place], Scenario]]:
         f"shrink-{CLUSTER}": _shrunk,
         f"shrink-and-revert-{CLUSTER}": lambda place: replace(_shrunk(place), reverts=True),
     }
+
+
+def _abandoned(created: Callable[[Place], Scenario], place: Place) -> Scenario:
+    return replace(created(place), abandons=True)
 
 
 def _replaced_create_first(_place: Place) -> Scenario:
@@ -330,10 +341,10 @@ def mend(folder: Path, name: str) -> None:
         if scenario.in_the_end:
             assert_settles(stack, platform, *scenario.in_the_end)
         else:
-            assert_destroyed(stack, platform, *scenario.before)
+            assert_destroyed(stack, platform, *scenario.before, *scenario.after)
         if CLUSTER in scenario.kinds:
             world.assert_nobody_was_hurt()
-        for kind in scenario.kinds:
+        for kind in scenario.kinds if not scenario.abandons else ():
             wanted = sum(each.described is kind for each in scenario.in_the_end)
             assert platform.created(kind) <= wanted, f"{kind} was created more than once"
 

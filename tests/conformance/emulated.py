@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import yaml
 from conformance.described import Described, Request
+from processes.limits import LAST_RESORT
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.aios import client as aios
@@ -161,8 +162,9 @@ class Platform:
         ]
 
     def writes(self) -> list[Request]:
-        """The requests that change something."""
-        return self.requests("POST", "PUT", "DELETE", "PATCH")
+        """The requests that change something: a query of the registry is a POST that does not."""
+        sent = self.requests("POST", "PUT", "DELETE", "PATCH")
+        return [each for each in sent if not each.path.endswith("/query")]
 
     def created(self, described: Described) -> int:
         """How many creates of a kind took effect, as far as their answers tell."""
@@ -209,7 +211,7 @@ class Platform:
     @contextlib.contextmanager
     def meeting(self, described: Described, number: int) -> Iterator[None]:
         """Answers a create only when so many of them are on the wire together."""
-        together = threading.Barrier(number, timeout=60)
+        together = threading.Barrier(number, timeout=LAST_RESORT)
 
         def wait(environ: dict[str, Any]) -> None:
             asked = (environ["REQUEST_METHOD"], product_path(environ))

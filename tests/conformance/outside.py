@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from processes.limits import LAST_RESORT
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import engine_pb2_grpc, resource_pb2_grpc
 
@@ -80,7 +81,7 @@ def run(
             },
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=LAST_RESORT,
             check=False,
         )
     if done.returncode != 0 and not stopped():

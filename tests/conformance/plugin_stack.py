@@ -29,6 +29,13 @@ class PluginStack(Kept):
     def __post_init__(self) -> None:
         self._called = CalledStack(PluginVerbs(self.described.lifecycle, self.host.stub))
 
+    @property
+    def unsettled(self) -> list[dict[str, Any]]:
+        """A host of Pulumi's never says that it has stored an id: the record stays till then."""
+        known = self.ids | self.parts
+        made = ((each, each["ids"] or [each["id"]]) for each in self.intents)
+        return [intent for intent, ids in made if not known.issuperset(ids)]
+
     def plan(self, declared: Declared) -> Result:
         return self._stack.plan(declared)
 

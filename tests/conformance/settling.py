@@ -45,7 +45,7 @@ def assert_settled(stack: AnyStack, platform: Platform, *declared: Declared) -> 
     """Everything declared exists once, is known, and needs nothing."""
     plan = stack.plan(*declared)
     assert (plan.operations, plan.errors) == ([], [])
-    assert stack.intents == []
+    assert stack.unsettled == []
     kinds = {each.described for each in declared}
     assert platform.ids(*kinds) == stack.ids
     assert len(stack.resources) == len(declared)

@@ -5,6 +5,7 @@
 """
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +16,17 @@ from conformance.described import Described
 from conformance.verbs import Properties, Refused, Verbs
 
 from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.intents import PREFIX, Intents
+from gpuform.providers.records import FolderRecords, Records
 from gpuform.stacks.engine import journal
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.events import Diagnostic, Event, EventBus, StepDone
 from gpuform.stacks.engine.journal import Journal
 from gpuform.stacks.engine.language import Program
+from gpuform.stacks.engine.records.kept import BackendRecords
+from gpuform.stacks.engine.records.settling import settle
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, Snapshot
@@ -108,6 +114,11 @@ class Kept:
     resources: list[ResourceState]
 
     @property
+    def records(self) -> Records:
+        """What its runs have begun."""
+        return FolderRecords(self.directory / ".gpuform" / "records")
+
+    @property
     def ids(self) -> set[str]:
         """The objects that the state knows."""
         return {each.id for each in self.resources if not each.pending_replacement}
@@ -119,8 +130,14 @@ class Kept:
     @property
     def intents(self) -> list[dict[str, Any]]:
         """What is recorded of creates that are not settled."""
-        folder = self.directory / ".gpuform" / "intents"
-        return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+        records = self.records
+        names = sorted(name for name in records.names() if name.startswith(PREFIX))
+        return [dict(fields) for name in names if (fields := records.read(name))]
+
+    @property
+    def unsettled(self) -> list[dict[str, Any]]:
+        """Those of them that a host which is done should not have left."""
+        return self.intents
 
     @property
     def recorded_ids(self) -> list[str]:
@@ -174,8 +191,23 @@ class EmbeddedStack(Kept):
     def destroy(self) -> Result:
         return self.run("destroy")
 
-    def run(self, operation: Any, *declared: Declared, preview: bool = False) -> Result:
-        deployment = self.deployment(operation, *declared, preview=preview)
+    def settle(self) -> None:
+        """As every command does first, under the stack's lock."""
+
+        def save(snapshot: Snapshot) -> None:
+            self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
+
+        settle(self.subject(), save, lambda _text: None, threading.Event(), makes=True)
+
+    def run(
+        self, operation: Any, *declared: Declared, preview: bool = False, refresh: bool = False
+    ) -> Result:
+        try:
+            if not preview:
+                self.settle()
+        except EngineError as error:
+            return Result(False, [], [str(error)])
+        deployment = self.deployment(operation, *declared, preview=preview, refresh=refresh)
         self.outcome = deployment.run()
         done = [e.step for e in self.events if isinstance(e, StepDone) and e.step.state.custom]
         steps = {(step.op, step.urn): step for step in done if not is_provider(step.state.type)}
@@ -187,13 +219,15 @@ class EmbeddedStack(Kept):
             [key for step in changed if step.op == "replace" for key in step.keys],
         )
 
-    def deployment(self, operation: Any, *declared: Declared, preview: bool = False) -> Deployment:
+    def deployment(
+        self, operation: Any, *declared: Declared, preview: bool = False, refresh: bool = False
+    ) -> Deployment:
         """A run that has not begun; its events go to `events`."""
         if operation == "update":
             text = json.dumps([each.to_json() for each in declared])
             (self.directory / "declared.json").write_text(text)
         self.events.clear()
-        options = Options(operation, preview, parallel=16, rules=RULES)
+        options = Options(operation, preview, refresh=refresh, parallel=16, rules=RULES)
         return Deployment(self.subject(), options, EventBus([self.events.append]))
 
     def subject(self) -> Subject:
@@ -217,7 +251,12 @@ class EmbeddedStack(Kept):
             write=lambda data: backend.write("conformance", "dev", data),
             stack_references=StackReferences("conformance", lambda _project, _stack: None, str),
             journal=self._begin_journal(),
+            intents=Intents(self.records),
         )
+
+    @property
+    def records(self) -> Records:
+        return BackendRecords(self._backend, "conformance", "dev")
 
     def _begin_journal(self) -> Journal:
         """As every command does: what an interrupted run left goes into the checkpoint first."""

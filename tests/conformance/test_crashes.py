@@ -13,13 +13,15 @@ import pytest
 from bucket_server import BucketServer, url
 from conformance.crash_points import SCENARIOS
 from conformance.kinds import FAST
+from processes.limits import LAST_RESORT
+
+pytestmark = pytest.mark.slow
 
 ON_A_BUCKET = ("-topology", f"-{FAST}")
 QUICK = f"update-{FAST}"
 """One of them in the fast tests, so that the loop itself stays alive."""
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "scenario",
     [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in SCENARIOS],
@@ -29,7 +31,6 @@ def test_death_at_every_point(scenario: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name.endswith(ON_A_BUCKET)])
 def test_death_at_every_point_on_a_bucket(
     scenario: str, tmp_path: Path, bucket_server: BucketServer
@@ -44,7 +45,7 @@ def assert_nothing_is_lost(scenario: str, tmp_path: Path, **environ: str) -> Non
         env={**os.environ, **environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         capture_output=True,
         text=True,
-        timeout=580,
+        timeout=LAST_RESORT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -133,6 +133,11 @@ def test_the_request_itself_goes_wrong(
     assert platform.created(case.described) <= 1
 
 
+in_the_engine = pytest.mark.parametrize("case", ["engine"], indirect=True)
+"""What the plugin's process has no part in: which faults end a look, and which do not."""
+
+
+@in_the_engine
 @in_faults(ANY)
 @pytest.mark.parametrize("after", [1, pytest.param(3, marks=slow)])
 def test_from_some_request_on_nothing_works(
@@ -144,6 +149,7 @@ def test_from_some_request_on_nothing_works(
     assert platform.created(case.described) <= 1
 
 
+@in_the_engine
 @in_faults(LOOK)
 def test_a_look_goes_wrong(
     case: Case, operation: Operation, rule: dict[str, Any], platform: Platform

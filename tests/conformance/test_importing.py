@@ -17,6 +17,7 @@ from conformance.emulated import Platform
 from conformance.kinds import KINDS
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from processes.limits import LAST_RESORT
 
 from gpuform.providers import permissions
 from gpuform.schemas.checking import check
@@ -117,7 +118,6 @@ def made(folder: Path, described: Described, inputs: Mapping[str, Any]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_what_is_imported_has_no_changes_and_can_be_destroyed(
     kind: Described, platform: Platform, new_project: Callable[[], Path]
@@ -156,7 +156,6 @@ def test_what_is_imported_has_no_changes_and_can_be_destroyed(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("file", ["topology.yaml", "__main__.py"])
 def test_an_import_that_is_killed_at_any_point_goes_on(file: str, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -164,7 +163,7 @@ def test_an_import_that_is_killed_at_any_point_goes_on(file: str, tmp_path: Path
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
         capture_output=True,
         text=True,
-        timeout=880,
+        timeout=LAST_RESORT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from gpuform.providers.draining import Subject
 from gpuform.providers.drains import Drain, Drains
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+from gpuform.providers.records import FolderRecords
 
 NODE = "train-worker-1"
 
@@ -21,7 +22,7 @@ def drains(request: pytest.FixtureRequest, verbs: Verbs, tmp_path: Path) -> Drai
     """Where the host has its records."""
     host = request.node.callspec.params["verbs"].replace("-", "_")
     here = tmp_path if host == "engine" else request.getfixturevalue(host).directory
-    return Drains(here / ".gpuform" / "intents" / "drains")
+    return Drains(FolderRecords(here / ".gpuform" / "records"))
 
 
 @pytest.mark.parametrize("described", [CLUSTER], indirect=True)

@@ -16,6 +16,7 @@ from gpuform.providers.emulator.clock import Clock as VirtualClock
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.providers.intents import Intents
+from gpuform.providers.records import FolderRecords
 from gpuform.providers.transport import in_process, mount
 
 URL = "http://emulator.test"
@@ -23,6 +24,8 @@ URL = "http://emulator.test"
 
 class FakeClock:
     """Time that sleeping moves; it remembers the pauses."""
+
+    is_platforms = True
 
     def __init__(self) -> None:
         self.time = 1_000_000.0
@@ -58,7 +61,7 @@ def told() -> Told:
 
 @pytest.fixture
 def intents(tmp_path: Path) -> Intents:
-    return Intents(tmp_path / "intents")
+    return Intents(FolderRecords(tmp_path / "intents"))
 
 
 @pytest.fixture

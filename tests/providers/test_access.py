@@ -59,10 +59,14 @@ def test_a_cluster_that_is_not_ready_says_why() -> None:
 
 
 def test_tensorones_host_and_ports() -> None:
-    found = access("tensorone", "Cluster", {**TENSORONE, "port_urls": {"8888": "u", "80": "v"}})
+    urls = {"8888": "https://x-1.proxy.test/", "80": "http://x-2.proxy.test:8080/a?b=c"}
+    found = access("tensorone", "Cluster", {**TENSORONE, "port_urls": urls})
     (host,) = found.hosts
     assert (host.address, host.port, host.user, host.because) == (SSH["host"], 2222, "root", "")
-    assert [(port.number, port.url) for port in found.ports] == [(80, "v"), (8888, "u")]
+    assert [(port.number, port.url) for port in found.ports] == [
+        (80, urls["80"]),
+        (8888, urls["8888"]),
+    ]
     assert found.kubeconfig is None
     stopped = access("tensorone", "Cluster", {**TENSORONE, "status": "stopped"})
     assert stopped.hosts[0].because == "it is stopped"
@@ -75,12 +79,22 @@ def test_tensorones_host_and_ports() -> None:
         ({}, "`gpuform refresh`"),
         ({"ssh_connection": {"host": "-oProxyCommand=x"}}, "`gpuform refresh`"),
         ({"ssh_connection": {"host": "h", "username": "-l x"}}, "`gpuform refresh`"),
+        ({"ssh_connection": {"host": "h", "port": "22\nHost *"}}, "`gpuform refresh`"),
+        ({"ssh_connection": {"host": "h", "port": 70000}}, "`gpuform refresh`"),
     ],
 )
 def test_tensorone_without_ssh(more: Any, reason: str) -> None:
     found = access("tensorone", "Cluster", {**TENSORONE, "ssh_connection": None, **more})
     assert not found.hosts
     assert reason in found.no_hosts
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "https://a\nb", "https://", "file:///etc", "-x", "https://a b"]
+)
+def test_what_is_no_web_address_is_not_told(url: str) -> None:
+    found = access("tensorone", "Cluster", {**TENSORONE, "port_urls": {"80": url, "x": "http://a"}})
+    assert [(port.number, port.url) for port in found.ports] == [(80, "")]
 
 
 def test_scps_nodes_with_a_public_address() -> None:

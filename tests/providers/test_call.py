@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from processes.limits import LAST_RESORT
 
 from gpuform.providers.call import Call, current_call, serving
 from gpuform.providers.clock import EmulatorClock, SystemClock, clock_from
@@ -40,11 +41,21 @@ def test_under_the_stock_host_a_call_has_defaults(
     default = current_call()
     assert (default.urn, default.preview, default.timeout) == (None, False, None)
     assert isinstance(default.clock, SystemClock)
-    assert default.intents.directory == tmp_path / ".gpuform" / "intents"
+    assert default.intents.records.place == str(tmp_path / ".gpuform" / "records")
     with caplog.at_level(logging.INFO, "gpuform"):
         default.on_warning("careful")
         default.on_progress("going on")
     assert caplog.messages == ["careful", "going on"]
+
+
+def test_nobody_hears_what_a_call_hides(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[str] = []
+    call = Call(on_progress=told.append, on_warning=told.append, on_unchecked=told.append)
+    call.hide([None, 8, "4711-0815", {"key": ['q"7-zebra', "short"]}])
+    for tell in (call.on_progress, call.on_warning, call.on_unchecked):
+        tell('is it {"key": "q\\"7-zebra"} or 4711-081?')
+    assert told == ['is it {"key": "[secret]"} or [secret]?'] * 3
+    assert "4711" not in repr(call)
 
 
 def test_the_engine_timeout_goes_before_the_default(call: Call) -> None:
@@ -75,7 +86,7 @@ def test_cancelling_ends_a_real_sleep() -> None:
     thread = threading.Thread(target=SystemClock().sleep, args=(3600, cancelled))
     thread.start()
     cancelled.set()
-    thread.join(10)
+    thread.join(LAST_RESORT)
     assert not thread.is_alive()
 
 

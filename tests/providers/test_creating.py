@@ -7,29 +7,33 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.providers.call import Call
-from gpuform.providers.clock import SystemClock
-from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.creating import Attempt, Creation, create_once
 from gpuform.providers.errors import (
-    AmbiguousObject,
+    AdoptionQuestion,
     ApiError,
     Cancelled,
     GpuformError,
     InvalidRequest,
     MissingCredentials,
     NameTaken,
+    NothingMade,
     OutOfCapacity,
     RateLimited,
     ServerError,
     UnknownOutcome,
     Unreachable,
 )
+from gpuform.providers.evidence import Candidate
 from gpuform.providers.intents import Intents, Target
+from gpuform.providers.records import FolderRecords
 
 TARGET = Target("together", "Cluster", "train", "us-central-8")
+SENT = {"num_gpus": 16}
 
 
 class Killed(BaseException):
@@ -51,6 +55,9 @@ class Platform:
         self.listing()
         return list(self.objects)
 
+    def exists(self, id_: str) -> bool:
+        return any(each.id == id_ for each in self.objects)
+
     def send(self) -> str:
         self.sent += 1
         assert self.call.intents.all(), "no request without an intent"
@@ -61,7 +68,10 @@ class Platform:
         return id_
 
     def create(self, **changes: object) -> str:
-        creation = replace(Creation(TARGET, self.candidates, [Attempt(self.send)]), **changes)  # type: ignore[arg-type]
+        creation = replace(
+            Creation(TARGET, self.candidates, self.exists, [Attempt(self.send, sent=SENT)]),
+            **changes,
+        )  # type: ignore[arg-type]
         with _ended(self.call):
             return create_once(self.call, creation)
 
@@ -143,9 +153,21 @@ def test_an_object_that_appears_late_is_adopted_by_the_next_attempt(platform: Pl
     platform.answers(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
-    platform.objects.append(Candidate("late", platform.call.clock.now()))
+    made = platform.call.clock.now() - 30
+    platform.objects.append(Candidate("late", made))
     assert platform.create() == "late"
     assert platform.sent == 1
+
+
+def test_what_appears_after_the_last_look_is_not_adopted(platform: Platform) -> None:
+    platform.answers(UnknownOutcome("no answer"), takes_effect=False)
+    with pytest.raises(UnknownOutcome):
+        platform.create()
+    platform.objects.append(Candidate("theirs", platform.call.clock.now(), shown=SENT))
+    for _ in range(3):
+        platform.call.clock.sleep(20, platform.call.cancelled)
+        with pytest.raises(AdoptionQuestion, match="theirs"):
+            platform.create()
 
 
 def test_a_listing_that_fails_too_keeps_the_intent(platform: Platform, intents: Intents) -> None:
@@ -234,9 +256,9 @@ def test_several_new_objects_are_not_guessed_at(platform: Platform, intents: Int
         raise UnknownOutcome("no answer")
 
     platform.answer = answer
-    with pytest.raises(AmbiguousObject, match="c1, twin"):
+    with pytest.raises(AdoptionQuestion, match=r"c1 .*; twin"):
         platform.create()
-    with pytest.raises(AmbiguousObject, match="c1, twin"):
+    with pytest.raises(AdoptionQuestion, match=r"c1 .*; twin"):
         platform.create()
     assert (platform.sent, len(intents.all())) == (1, 1)
 
@@ -327,6 +349,136 @@ def test_a_renamed_resource_is_told_of_what_it_may_have_left(
     assert "'train' in us-central-8" in told.warnings[-1]  # type: ignore[attr-defined]
 
 
+class TestEvidence:
+    """What an attempt without an answer may have made, and what it can not have made."""
+
+    @pytest.fixture
+    def lost(self, platform: Platform) -> Platform:
+        """A create whose process was killed; its effect is what a test makes of it."""
+        platform.answers(Killed(), takes_effect=False)
+        with pytest.raises(Killed):
+            platform.create()
+        platform.answers(None)
+        return platform
+
+    def test_what_lists_show_late_is_waited_for(self, lost: Platform) -> None:
+        made = Candidate("c1", lost.call.clock.now() + 1)
+        seen_at = lost.call.clock.now() + 20
+
+        def listing() -> None:
+            lost.objects[:] = [made] if lost.call.clock.now() >= seen_at else []
+
+        lost.listing = listing
+        assert lost.create() == "c1"
+        assert lost.sent == 1
+
+    def test_a_lost_answer_is_looked_for_until_lists_show_it(self, platform: Platform) -> None:
+        def answer() -> None:
+            made, sent_at = platform.objects.pop(), platform.call.clock.now()
+
+            def listing() -> None:
+                is_seen = platform.call.clock.now() >= sent_at + 59
+                platform.objects[:] = [made] if is_seen else []
+
+            platform.listing = listing
+            raise UnknownOutcome("no answer")
+
+        platform.answer = answer
+        assert platform.create() == "c1"
+        assert platform.sent == 1
+
+    @pytest.mark.parametrize("age", [-3600.0, 200.0, 86_400.0])
+    def test_what_appears_at_another_time_is_asked_about(self, lost: Platform, age: float) -> None:
+        lost.objects.append(Candidate("theirs", lost.call.clock.now() + age, shown=SENT))
+        lost.call.clock.sleep(86_500, lost.call.cancelled)
+        with pytest.raises(AdoptionQuestion, match="theirs") as caught:
+            lost.create()
+        assert "--adopt theirs" in str(caught.value)
+        assert "--create-anew" in str(caught.value)
+        assert lost.sent == 1
+
+    def test_what_has_other_properties_is_asked_about(self, lost: Platform) -> None:
+        shown = {"num_gpus": 64}
+        lost.objects.append(Candidate("theirs", lost.call.clock.now() + 1, shown=shown))
+        with pytest.raises(AdoptionQuestion, match="num_gpus 64 instead of 16"):
+            lost.create()
+
+    def test_what_has_no_time_is_ours_only_when_it_is_seen_in_time(self, lost: Platform) -> None:
+        lost.objects.append(Candidate("timeless"))
+        assert lost.create() == "timeless"
+
+    def test_what_has_no_time_and_is_seen_late_is_asked_about(self, lost: Platform) -> None:
+        lost.objects.append(Candidate("timeless"))
+        lost.call.clock.sleep(3600, lost.call.cancelled)
+        with pytest.raises(AdoptionQuestion, match="timeless"):
+            lost.create()
+
+    def test_what_another_stack_has_is_never_taken(self, lost: Platform) -> None:
+        lost.call.is_elsewhere = lambda id_: id_ == "prod"
+        lost.objects.append(Candidate("prod", lost.call.clock.now() + 1))
+        with pytest.raises(AdoptionQuestion):
+            lost.create()
+        assert lost.sent == 1
+
+    def test_the_user_may_say_which_it_is(
+        self, lost: Platform, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        later = lost.call.clock.now() + 3600
+        lost.objects += [Candidate("one", later), Candidate("two", later)]
+        monkeypatch.setenv("GPUFORM_ADOPT", "two")
+        assert lost.create() == "two"
+        assert lost.sent == 1
+
+    def test_the_user_may_say_that_it_is_none(
+        self, lost: Platform, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lost.objects.append(Candidate("theirs", lost.call.clock.now() + 1))
+        monkeypatch.setenv("GPUFORM_CREATE_ANEW", "1")
+        assert lost.create() == "c2"
+        assert lost.sent == 2
+
+    def test_the_user_says_nothing_of_what_was_never_interrupted(
+        self, platform: Platform, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        platform.objects.append(Candidate("theirs"))
+        monkeypatch.setenv("GPUFORM_CREATE_ANEW", "1")
+        with pytest.raises(NameTaken):
+            platform.create()
+
+    def test_a_request_that_waited_is_told_by_its_last_sending(self, platform: Platform) -> None:
+        """A colleague makes one like it while a 429 is waited out: it is not ours."""
+
+        def send() -> str:
+            platform.call.changing()
+            platform.objects.append(Candidate("theirs", platform.call.clock.now(), shown=SENT))
+            platform.call.clock.sleep(300, platform.call.cancelled)
+            platform.call.changing()
+            raise Killed
+
+        with pytest.raises(Killed):
+            platform.create(attempts=[Attempt(send, sent=SENT)])
+        with pytest.raises(AdoptionQuestion, match="theirs"):
+            platform.create()
+
+    def test_who_only_finds_makes_nothing(self, lost: Platform, intents: Intents) -> None:
+        lost.call.finds_only = True
+        with pytest.raises(NothingMade):
+            lost.create()
+        assert lost.sent == 1
+        assert len(intents.all()) == 1
+
+    def test_lists_that_fail_for_a_while_are_asked_again(self, lost: Platform) -> None:
+        lost.objects.append(Candidate("c1", lost.call.clock.now(), shown=SENT))
+        until = lost.call.clock.now() + 30
+
+        def listing() -> None:
+            if lost.call.clock.now() < until:
+                raise _refusal(ServerError, 503)
+
+        lost.listing = listing
+        assert lost.create() == "c1"
+
+
 FAULTS = st.sampled_from([None, *LOST, *DEFINITE, Killed()])
 
 
@@ -343,8 +495,8 @@ def test_whatever_happens_one_object_is_made_and_none_is_taken(
     with TemporaryDirectory() as directory:
         call = Call(
             urn=None if stock_host else "urn:a",
-            clock=SystemClock(),
-            intents=Intents(Path(directory)),
+            clock=FakeClock(),
+            intents=Intents(FolderRecords(Path(directory))),
             on_progress=lambda _text: None,
             on_warning=lambda _text: None,
         )

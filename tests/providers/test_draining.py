@@ -14,6 +14,7 @@ from gpuform.providers.draining import Draining, Subject, conclude, undo
 from gpuform.providers.drains import Drain, Drains
 from gpuform.providers.errors import Cancelled, GpuformError, Unreachable
 from gpuform.providers.intents import Intents
+from gpuform.providers.records import FolderRecords
 from gpuform.providers.victims import Worker
 from gpuform.schemas.scale_down import ScaleDownInputs
 
@@ -283,7 +284,7 @@ def test_wherever_it_dies_no_job_is_on_what_goes_and_the_next_run_ends_it(
     policy: str,
 ) -> None:
     clock = FakeClock()
-    intents = Intents(tmp_path_factory.mktemp("drain"))
+    intents = Intents(FolderRecords(tmp_path_factory.mktemp("drain")))
     call = Call(clock=clock, intents=intents)
     scheduler = Simulated(clock)
     for at, length in enumerate(lengths):

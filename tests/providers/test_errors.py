@@ -29,6 +29,12 @@ def test_the_text_is_the_message_and_the_hint() -> None:
     assert str(GpuformError("it is wrong")) == "it is wrong"
 
 
+def test_nothing_in_it_is_hidden() -> None:
+    error = GpuformError("node \x1b[2J\u202ex", hint="see \x9b")
+    assert str(error) == "node \\u001b[2J\\u202ex\n  see \\u009b"
+    assert NotReady("Ready\nerror: no").reason == "Ready\\nerror: no"
+
+
 @pytest.mark.parametrize(
     ("status", "is_definite"),
     [(400, True), (404, True), (408, False), (409, True), (429, True), (500, False), (200, False)],

@@ -64,7 +64,8 @@ def test_together_is_where_it_was_placed() -> None:
 
 def test_tensorone_believes_the_platform_until_something_priced_changes() -> None:
     seen = {**TENSORONE, "state": "running", **RATE}
-    (whole,) = footprint("tensorone", "Cluster", TENSORONE, seen).expenses
+    whole, storage = footprint("tensorone", "Cluster", TENSORONE, seen).expenses
+    assert (storage.what, storage.amount, storage.hourly) == ("storage", 500, 0.0)
     assert (whole.hourly, whole.currency, whole.source) == (8.5, "USD", "tensorone")
     more = footprint("tensorone", "Cluster", {**TENSORONE, "gpu_count": 8}, seen)
     assert paid(more) == {"gpus on_demand": 8, "storage on_demand": 500}
@@ -72,7 +73,7 @@ def test_tensorone_believes_the_platform_until_something_priced_changes() -> Non
     stopped = footprint("tensorone", "Cluster", {**TENSORONE, "state": "stopped"}, seen)
     assert paid(stopped) == {"gpus stopped": 4, "storage on_demand": 500}
     seen = {**seen, "state": "stopped", "status": "stopped", "current_hourly_rate": 0.4}
-    (now,) = footprint("tensorone", "Cluster", seen, seen).expenses
+    now, _ = footprint("tensorone", "Cluster", seen, seen).expenses
     assert (now.billing, now.hourly) == (Billing.STOPPED, 0.4)
 
 

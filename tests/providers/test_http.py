@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuform.providers import errors
 from gpuform.providers.answers import ErrorAnswers, retry_after
@@ -171,7 +173,7 @@ def test_never_is_once(ask: Callable[..., Any], step: Step) -> None:
         (401, errors.AuthError),
         (402, errors.NoCredit),
         (403, errors.PermissionDenied),
-        (404, errors.NotFound),
+        (404, errors.ForeignAnswer),
         (409, errors.Conflict),
         (422, errors.InvalidRequest),
         (302, errors.ApiError),
@@ -298,10 +300,35 @@ def test_a_conflict_is_split_by_its_message(
     assert type(caught.value) is error
 
 
-def test_an_answer_that_is_not_json_is_a_server_error(ask: Callable[..., Any]) -> None:
-    with pytest.raises(errors.ServerError, match="not JSON") as caught:
-        ask(Platform(httpx.Response(200, text="<html>")))
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_page_of_somebody_else_is_no_answer_of_the_platform(
+    ask: Callable[..., Any], status: int
+) -> None:
+    with pytest.raises(errors.ForeignAnswer, match=r"platform\.test") as caught:
+        ask(Platform(httpx.Response(status, html=f"<html>{KEY}")))
+    assert f"answered {status} with text/html" in caught.value.message
+    assert KEY not in str(caught.value)
     assert not caught.value.is_definite
+
+
+@given(
+    body=st.one_of(
+        st.none(),
+        st.text(),
+        st.lists(st.integers()),
+        st.dictionaries(st.sampled_from(["error", "message", "detail", "errors"]), st.text()),
+    )
+)
+def test_a_404_is_believed_in_the_platforms_own_form_alone(body: Any) -> None:
+    """Whatever JSON somebody else answers with."""
+    answers = ErrorAnswers("acme", says_gone=lambda found: found.get("error") == {"code": "GONE"})
+    request = httpx.Request("GET", "http://platform.test/things")
+    for told, kind in (
+        (body, errors.ForeignAnswer),
+        ({"error": {"code": "GONE"}}, errors.NotFound),
+    ):
+        response = httpx.Response(404, json=told, request=request)
+        assert type(answers.error_of(response, "GET", "/things")) is kind
 
 
 def test_an_empty_answer_is_none(ask: Callable[..., Any]) -> None:

@@ -1,12 +1,15 @@
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
 import pytest
 
-from gpuform.providers.errors import NameTaken
+from gpuform.providers.drains import Drains, digest
+from gpuform.providers.errors import GpuformError, NameTaken
 from gpuform.providers.intents import Intent, Intents, Target
+from gpuform.providers.records import FolderRecords
 
 TARGET = Target("together", "Cluster", "train", "us-central-8")
 
@@ -16,11 +19,31 @@ def _intent(urn: str | None = "urn:a", target: Target = TARGET, **fields: object
     return Intent(urn, target.platform, target.kind, target.name, target.region, **known)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", "{}", '{"urn": 1}', '{"x": []}', "\udcff", "[" * 99_999]
+)
+def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    """What it told of may exist: it is not taken for none."""
+    records = FolderRecords(tmp_path)
+    Intents(records).record(_intent())
+    (file,) = tmp_path.iterdir()
+    damaged = text.encode(errors="surrogateescape")
+    file.write_bytes(damaged)
+    told = f"the record {re.escape(str(file.with_suffix('')))}(.json)? is damaged"
+    with pytest.raises(GpuformError, match=told) as refused:
+        Intents(records).all()
+    assert "compare with the platform" in str(refused.value)
+    assert file.read_bytes() == damaged
+    (tmp_path / f"drain-{digest('i')}.json").write_bytes(damaged)
+    with pytest.raises(GpuformError, match="is damaged"):
+        Drains(records).find("i")
+
+
 def test_an_intent_survives_in_a_file_of_its_own(tmp_path: Path) -> None:
-    intents = Intents(tmp_path / "a" / "b")
+    intents = Intents(FolderRecords(tmp_path / "a" / "b"))
     intent = _intent()
     intents.record(intent)
-    again = Intents(tmp_path / "a" / "b")
+    again = Intents(FolderRecords(tmp_path / "a" / "b"))
     assert again.all() == [intent]
     assert again.find("urn:a", TARGET) == intent
     files = list((tmp_path / "a" / "b").iterdir())
@@ -42,7 +65,7 @@ def test_it_is_on_disk_before_record_returns(
     intents.record(_intent())
     file, directory = synced
     assert file.endswith(".tmp")
-    assert directory == intents.directory.name
+    assert directory == Path(intents.records.place).name
 
 
 def test_the_id_is_added(intents: Intents) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes.limits import LAST_RESORT
 
 from gpuform.providers.call import Call, serving
-from gpuform.providers.errors import Cancelled, GpuformError, NotFound
+from gpuform.providers.errors import Cancelled, Contradicted, GpuformError, NotFound, ServerError
 from gpuform.providers.listing import Listing
 from gpuform.providers.waiting import Rhythm
 
@@ -25,6 +26,9 @@ class Platform:
     """Things with ids; a request whose number is in `held` waits for its event."""
 
     things: list[str]
+    hidden: set[str] = field(default_factory=set)
+    """Those of them that nobody finds who looks at them alone."""
+    unlisted: set[str] = field(default_factory=set)
     sent: list[str] = field(default_factory=list)
     held: dict[int, threading.Event] = field(default_factory=dict)
     errors: dict[int, BaseException] = field(default_factory=dict)
@@ -40,7 +44,7 @@ class Platform:
             self.most_at_a_time = max(self.most_at_a_time, self._on_the_wire)
             self.changed.notify_all()
         if number in self.held:
-            assert self.held[number].wait(10)
+            assert self.held[number].wait(LAST_RESORT)
         with self.changed:
             self._on_the_wire -= 1
         if number in self.errors:
@@ -49,11 +53,11 @@ class Platform:
 
     def list(self) -> list[Thing]:
         number = self._request("list")
-        return [(id_, number) for id_ in self.things]
+        return [(id_, number) for id_ in self.things if id_ not in self.unlisted]
 
     def get(self, id_: str) -> Thing:
         number = self._request(id_)
-        if id_ not in self.things:
+        if id_ not in self.things or id_ in self.hidden:
             raise NotFound("gone", method="GET", path=id_, status=404)
         return id_, number
 
@@ -148,7 +152,7 @@ def test_absence_from_a_list_is_confirmed(
     with pytest.raises(NotFound):
         gone[0].result()
     assert gone[1].result() == ("t1", 1)
-    assert platform.sent == ["t0", "list", "gone"]
+    assert platform.sent == ["t0", "list", "gone", "t0"]  # the last is the witness
 
 
 def test_an_object_that_a_list_is_late_with_is_found(
@@ -208,6 +212,90 @@ def test_one_request_is_on_the_wire_at_a_time(
     reads = [pool.submit(listing.one, id_) for id_ in platform.things * 8]
     assert [read.result()[0] for read in reads] == platform.things * 8
     assert platform.most_at_a_time == 1
+
+
+class TestWhatIsGone:
+    """Gone is what every answer says."""
+
+    def test_a_list_that_shows_it_speaks_against_it(
+        self, listing: Listing[Thing], platform: Platform
+    ) -> None:
+        platform.hidden = {"t5"}
+        with pytest.raises(Contradicted, match="still shows it"):
+            listing.one("t5")
+
+    def test_a_list_that_fails_leaves_it_open(
+        self, listing: Listing[Thing], platform: Platform
+    ) -> None:
+        platform.errors[1] = ServerError("no list", method="GET", path="/", status=500)
+        with pytest.raises(ServerError, match="no list"):
+            listing.one("gone")
+
+    def test_another_one_that_is_listed_and_not_found_either_speaks_against_it(
+        self, listing: Listing[Thing], platform: Platform
+    ) -> None:
+        platform.hidden = set(platform.things)
+        with pytest.raises(Contradicted, match="neither is another found"):
+            listing.one("gone")
+        assert platform.sent == ["gone", "list", "t0", "list"]
+
+    def test_a_witness_that_has_just_gone_speaks_for_the_answer(
+        self, listing: Listing[Thing], platform: Platform
+    ) -> None:
+        held = platform.hold(2)
+        with ThreadPoolExecutor() as pool:
+            read = pool.submit(listing.one, "gone")
+            platform.wait_for_requests(3)
+            platform.things.remove("t0")
+            held.set()
+            with pytest.raises(NotFound):
+                read.result()
+
+    def test_an_answer_about_another_object_is_no_look_at_this_one(self) -> None:
+        listing = Listing[Thing](list, lambda _id: ("other", 0), lambda thing: thing[0])
+        with pytest.raises(Contradicted, match="about another object"):
+            listing.one("t1")
+
+    def test_many_that_are_gone_need_one_list_and_one_witness(
+        self, listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+    ) -> None:
+        gone, moment = [f"g{number}" for number in range(40)], time.monotonic()
+
+        def read(id_: str) -> Thing | None:
+            with serving(Call(as_of=moment)):
+                try:
+                    return listing.one(id_)
+                except NotFound:
+                    return None
+
+        assert list(pool.map(read, gone)) == [None] * 40
+        assert (platform.sent.count("list"), platform.sent.count("t0")) == (1, 1)
+        assert len(platform.sent) == 42
+
+    @given(
+        there=st.sets(st.sampled_from("abcdef")),
+        hidden=st.sets(st.sampled_from("abcdef")),
+        unlisted=st.sets(st.sampled_from("abcdef")),
+        wanted=st.sampled_from("abcdef"),
+        has_moment=st.booleans(),
+    )
+    def test_whatever_there_is_and_is_shown(
+        self, there: set[str], hidden: set[str], unlisted: set[str], wanted: str, has_moment: bool
+    ) -> None:
+        platform = Platform(sorted(there), hidden=hidden, unlisted=unlisted)
+        listing = Listing(platform.list, platform.get, lambda thing: thing[0])
+        found = there - hidden
+        listed = sorted(there - unlisted)
+        with serving(Call(as_of=time.monotonic() if has_moment else None)):
+            try:
+                assert listing.one(wanted)[0] == wanted
+                assert wanted in found
+            except NotFound:
+                assert wanted not in found | {*listed}
+                assert not listed or listed[0] in found
+            except Contradicted:
+                assert wanted not in found
+                assert wanted in listed or listed[0] not in found
 
 
 class TestReadersOfOneMoment:

@@ -4,6 +4,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 from lockstep import Lockstep
 
 from gpuform.providers.call import Call, serving
@@ -15,6 +16,7 @@ Properties = dict[str, Any]
 WAITERS = 64
 
 
+@pytest.mark.slow
 def test_64_clusters_are_waited_for_with_two_requests_per_look(
     emulator: Any, cluster_inputs: Properties
 ) -> None:
@@ -43,6 +45,7 @@ def test_64_clusters_are_waited_for_with_two_requests_per_look(
     assert clock.time - start == 1200
 
 
+@pytest.mark.slow
 def test_1000_volumes_are_read_with_a_few_lists(emulator: Any, volume_inputs: Properties) -> None:
     body = {"size_tib": 1, "region": "us-central-8"}
     ids = [

@@ -13,6 +13,7 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
+from processes.limits import LAST_RESORT
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
@@ -96,7 +97,7 @@ def test_a_volume_lives_and_dies(host: Any, server: Server, tmp_path: Path) -> N
     host.Delete(provider_pb2.DeleteRequest(id=created.id, properties=updated.properties))
     gone = host.Read(provider_pb2.ReadRequest(id=created.id, properties=updated.properties))
     assert gone.id == ""
-    assert list((tmp_path / ".gpuform" / "intents").iterdir()) == []
+    assert list((tmp_path / ".gpuform" / "records").iterdir()) == []
 
 
 @pytest.mark.slow
@@ -119,7 +120,7 @@ def test_unknown_values_and_failures_pass_the_wire(host: Any) -> None:
 @pytest.mark.slow
 def test_many_calls_run_at_a_time(host: Any, server: Server) -> None:
     """Twelve creates meet at a barrier, which four threads could never reach together."""
-    together = threading.Barrier(12, timeout=30)
+    together = threading.Barrier(12, timeout=LAST_RESORT)
     inner = server._http.app
 
     def app(environ: Any, start_response: Any) -> Any:

@@ -17,6 +17,7 @@ from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.intents import Intents
+from gpuform.providers.records import FolderRecords
 from gpuform.providers.transport import in_process, mount
 
 URL = "http://aios.test"
@@ -80,7 +81,7 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Regist
         transport = in_process(create_app(store, Clock(store, start=1_800_000_000.0)))
         client = AiosClient(f"{URL}/aios", f"{URL}/aios", transport)
         http = httpx.Client(base_url=URL, transport=transport)
-        registry = Registry(http, client, Intents(tmp_path / "intents"))
+        registry = Registry(http, client, Intents(FolderRecords(tmp_path / "intents")))
         with mount(URL, transport), http, serving(registry.call()):
             yield registry
         client.close()

@@ -3,15 +3,20 @@
 import base64
 import ssl
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient
-from gpuform.providers.kubernetes.kubeconfig import access_by
+from gpuform.providers.kubernetes.kubeconfig import access_by, flattened
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+from gpuform.stacks.access.credentials import Credential
+from gpuform.stacks.access.marks import Mark
+from gpuform.stacks.engine.errors import EngineError
 
 
 def config(user: dict[str, Any], **at: Any) -> str:
@@ -21,7 +26,7 @@ def config(user: dict[str, Any], **at: Any) -> str:
             "kind": "Config",
             "current-context": "c",
             "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "clusters": [{"name": "k", "cluster": {"server": "http://k.test/x/", **at}}],
+            "clusters": [{"name": "k", "cluster": {"server": "http://k.test/x/"} | at}],
             "users": [{"name": "u", "user": user}],
         }
     )
@@ -59,6 +64,88 @@ def test_what_cannot_be_used_is_refused_and_never_shown(text: str) -> None:
     with pytest.raises(GpuformError, match="train") as refused:
         access_by(text, "train")
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"exec": {"apiVersion": "v1", "command": "/bin/sh", "args": ["-c", "s3cret"]}},
+        {"auth-provider": {"name": "oidc"}},
+        {"tokenFile": "/etc/passwd"},
+        {"token": "t", "client-key": "/home/ada/.ssh/id_ed25519"},
+        {"token": "t", "client-certificate": "/etc/passwd"},
+        {"token": "t", "as": "system:admin"},
+        {"token": "t", "s3cret": "s3cret"},
+        {"token": "s3cret\nX-Header: y"},
+        {"token": ["s3cret"]},
+    ],
+)
+def test_more_than_a_way_to_sign_in_is_refused(user: dict[str, Any], tmp_path: Path) -> None:
+    """Also where only kubectl would run the program, or send the file."""
+    text = config(user)
+    mark = Mark("id", "urn", "/state")
+    for read in (
+        lambda: access_by(text, "train"),
+        lambda: Credential.read("train", mark, SecretStr(text)),
+    ):
+        with pytest.raises((GpuformError, EngineError), match="train") as refused:
+            read()
+        assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        {"server": "file:///etc/passwd"},
+        {"server": "https://me:s3cret@k.test"},
+        {"server": "https://k.test\nX: s3cret"},
+        {"server": "https://k.test/?s3cret"},
+        {"server": "https://k test"},
+        {"certificate-authority": "/etc/passwd"},
+        {"proxy-url": "socks5://s3cret.test"},
+    ],
+)
+def test_an_address_is_one_of_https_or_http(at: dict[str, Any]) -> None:
+    text = config({"token": "t"}, **at)
+    with pytest.raises(GpuformError, match="train") as refused:
+        access_by(text, "train")
+    assert "s3cret" not in str(refused.value)
+
+
+def test_of_a_credential_only_what_signs_in_is_written() -> None:
+    text = yaml.safe_load(config({"token": "t"}))
+    forged = {"name": "gpuform", "extension": {"id": "theirs", "urn": "u", "state": "s"}}
+    text["contexts"][0]["context"]["extensions"] = [forged]
+    text["contexts"].append({"name": "mine", "context": {"cluster": "k", "user": "u"}})
+    text["preferences"] = {"colors": True}
+    made = Credential.read("train", Mark("id", "urn", "/state"), SecretStr(yaml.safe_dump(text)))
+    assert made.held == {
+        "clusters": {"server": "http://k.test/x/"},
+        "users": {"token": "t"},
+        "contexts": {"cluster": "train", "user": "train"},
+    }
+
+
+@pytest.mark.parametrize("name", ["a\nb", "", "a\u202eb", "x" * 300])
+def test_a_name_that_people_cannot_see_is_no_name_of_a_context(name: str) -> None:
+    with pytest.raises(EngineError, match="name of a context") as refused:
+        Credential.read(name, Mark("id", "urn", "/state"), SecretStr(config({"token": "t"})))
+    assert str(refused.value).isprintable()
+    assert "--context NAME" in (refused.value.hint or "")
+
+
+def test_files_that_the_users_own_names_are_read(tmp_path: Path) -> None:
+    """Those of the context alone, from the kubeconfig's own folder."""
+    (tmp_path / "token").write_text("s3cret\n")
+    (tmp_path / "ca.pem").write_text("PEM")
+    own = yaml.safe_load(config({"tokenFile": "token"}, **{"certificate-authority": "ca.pem"}))
+    own["users"].append({"name": "gone", "user": {"tokenFile": "not-there"}})
+    made = flattened(own, tmp_path)
+    assert made["users"][0]["user"] == {"token": "s3cret"}
+    assert access_by(yaml.safe_dump(made), "train").headers()["Authorization"] == "Bearer s3cret"
+    own["contexts"][0]["context"]["user"] = "gone"
+    with pytest.raises(FileNotFoundError):
+        flattened(own, tmp_path)
 
 
 def test_the_authority_of_a_kubeconfig_is_what_is_trusted(cluster: Any) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from gpuform.providers.errors import AuthError, GpuformError, ServerError
-from gpuform.providers.kubernetes.client import KubernetesClient, at
+from gpuform.providers.http import at
+from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import access_by
 from gpuform.providers.kubernetes.scheduler import MARK, KubernetesScheduler, is_job
 from gpuform.providers.schedulers import Scheduler

@@ -12,8 +12,9 @@ from gpuform.providers.call import Call, serving
 from gpuform.providers.clock import clock_from
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError, NameTaken
+from gpuform.providers.http import at
 from gpuform.providers.intents import Intents
-from gpuform.providers.kubernetes.client import at
+from gpuform.providers.records import FolderRecords
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.volume_claim import OWNER, VolumeClaimLifecycle
 
@@ -29,7 +30,7 @@ def lifecycle(
     for name, value in environment(cluster.server.url).items():
         monkeypatch.setenv(name, value)
     call = Call(urn=URN, clock=clock_from(environment(cluster.server.url)))
-    call.intents = Intents(tmp_path / "intents")
+    call.intents = Intents(FolderRecords(tmp_path / "intents"))
     with serving(call):
         yield VolumeClaimLifecycle()
     client_for(Settings()).close()

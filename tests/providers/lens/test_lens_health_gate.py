@@ -16,6 +16,7 @@ from gpuform.providers.emulator.store import Store
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import Intents
 from gpuform.providers.lens.health_gate import HealthGateLifecycle
+from gpuform.providers.records import FolderRecords
 from gpuform.providers.transport import in_process, mount
 
 URL = "http://lens-gate.test"
@@ -51,7 +52,7 @@ class World:
             urn="urn:pulumi:dev::p::t::gate",
             timeout=timeout,
             clock=EmulatorClock(URL),
-            intents=Intents(self.directory / "intents"),
+            intents=Intents(FolderRecords(self.directory / "intents")),
             on_progress=self.progress.append,
         )
         return serving(call)

@@ -120,6 +120,16 @@ def test_check_marks_what_is_secret_by_the_models_and_by_the_program(plugin: Any
     assert found["tags"] is UNKNOWN
 
 
+def test_a_refusal_has_nothing_of_what_the_program_marks_as_secret(plugin: Any) -> None:
+    request = provider_pb2.CheckRequest(
+        urn="urn:pulumi:dev::p::gpuform:together:Cluster::x",
+        news=to_struct({**GOOD, "cluster_type": Secret('quiet "4711" place')}),
+    )
+    (failure,) = plugin.Check(request).failures
+    assert failure.property == "cluster_type"
+    assert "4711" not in failure.reason
+
+
 def test_a_detailed_diff_says_which_properties_and_how(plugin: Any) -> None:
     olds = {**GOOD, "ready": True, "cluster_id": "c-1", "__provider": "of the dynamic form"}
     news = {**GOOD, "num_gpus": 16, "region": "us-east-1"}

@@ -22,7 +22,9 @@ from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.review.outputs_text import shown
 
-EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("[0-9]*"))
+EXAMPLES = sorted(
+    path.parent for path in (Path(__file__).parents[3] / "examples").glob("[0-9]*/pulumi-yaml")
+)
 SCHEMA = package_schema()
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 

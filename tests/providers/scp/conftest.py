@@ -17,6 +17,7 @@ from gpuform.providers.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.intents import Intents
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.records import FolderRecords
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.fabric import FabricLifecycle
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
@@ -245,6 +246,6 @@ def world(
     monkeypatch.delenv("GPUFORM_ALLOW", raising=False)
     monkeypatch.chdir(tmp_path)
     with httpx.Client(base_url=scp_server.url, trust_env=False) as http:
-        found = World(scp_server, http, Intents(tmp_path / "intents"), scp_clock)
+        found = World(scp_server, http, Intents(FolderRecords(tmp_path / "intents")), scp_clock)
         found.control("POST", "reset")
         yield found

@@ -125,13 +125,18 @@ def test_the_headers_are_the_documented_ones(endpoint: Endpoint) -> None:
 
 
 def test_only_the_filters_given_are_sent() -> None:
-    platform = Platform(ENDPOINTS[6])
-    scp = ScpClient(Connection(CREDENTIALS, httpx.MockTransport(platform)))
-    scp.nodes()
-    scp.products()
-    scp.node_pools()
-    assert set(platform.asked[0].url.params) == {"page", "size", "sort"}
-    assert [str(each.url.query) for each in platform.asked[-2:]] == ["b''", "b''"]
+    asked: list[httpx.Request] = []
+    calls: tuple[tuple[str, Callable[[ScpClient], object]], ...] = (
+        ("1.7", ScpClient.nodes),
+        ("1.6", ScpClient.products),
+        ("1.8", ScpClient.node_pools),
+    )
+    for number, call in calls:
+        platform = Platform(next(each for each in ENDPOINTS if each.number == number))
+        call(ScpClient(Connection(CREDENTIALS, httpx.MockTransport(platform))))
+        asked.append(platform.asked[0])
+    assert set(asked[0].url.params) == {"page", "size", "sort"}
+    assert [str(each.url.query) for each in asked[1:]] == ["b''", "b''"]
 
 
 # Over HTTP, with a signature that is checked.

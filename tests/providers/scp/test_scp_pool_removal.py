@@ -178,6 +178,14 @@ class TestKubeconfig:
         with pytest.raises(GpuformError, match="has no context train; it has other"):
             world.update(four, inputs)
 
+    def test_no_context_is_guessed(self, world: Any, four: Any, tmp_path: Path) -> None:
+        path = tmp_path / "config"
+        path.write_text("contexts: [{name: other, context: {cluster: c, user: u}}]\n")
+        asked = {"kubernetes": {"kubeconfig": str(path)}}
+        inputs = {**four.inputs, "count": 3, "scale_down": asked}
+        with pytest.raises(GpuformError, match="no current context"):
+            world.update(four, inputs)
+
 
 @pytest.mark.parametrize(
     ("scale_down", "path"),

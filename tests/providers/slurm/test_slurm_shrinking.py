@@ -18,6 +18,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import Intents
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+from gpuform.providers.records import FolderRecords
 from gpuform.providers.slurm import slurm_scheduler
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle
@@ -44,7 +45,7 @@ def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCl
 @pytest.fixture
 def call(server: Server, tmp_path: Path) -> Iterator[Call]:
     with closing(EmulatorClock(server.url)) as clock:
-        yield Call(clock=clock, intents=Intents(tmp_path / "intents"))
+        yield Call(clock=clock, intents=Intents(FolderRecords(tmp_path / "intents")))
 
 
 def shrink(call: Call, cluster: SlurmCluster, **scale_down: Any) -> Properties:

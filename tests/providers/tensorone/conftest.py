@@ -19,6 +19,7 @@ from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import KEY
 from gpuform.providers.intents import Intents
+from gpuform.providers.records import FolderRecords
 from gpuform.providers.tensorone.client import TensorOneClient, client_for
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
 from gpuform.providers.transport import in_process, mount
@@ -97,8 +98,8 @@ class World:
             read = ClusterLifecycle().read(id_, {})
         return read.inputs, read.outs
 
-    def delete(self, thing: Thing) -> None:
-        with self.serving(thing.name):
+    def delete(self, thing: Thing, **fields: Any) -> None:
+        with self.serving(thing.name, **fields):
             ClusterLifecycle().delete(thing.id, wired(thing.outs))
 
     # The platform.
@@ -191,6 +192,6 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
         transport = in_process(create_app(store, VirtualClock(store, start=START)))
         with mount(URL, transport), httpx.Client(base_url=URL, transport=transport) as http:
             clock = EmulatorClock(URL)
-            yield World(http, Intents(tmp_path / "intents"), clock)
+            yield World(http, Intents(FolderRecords(tmp_path / "intents")), clock)
             client_for(Settings()).close()
             clock.close()

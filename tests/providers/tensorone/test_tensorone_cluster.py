@@ -49,7 +49,7 @@ class TestCreate:
             world.create(inputs)
         assert caught.value.code == "SEMANTIC_ERROR"
         assert world.objects() == []
-        assert not list(world.intents.directory.glob("*.json"))
+        assert world.intents.records.names() == []
 
     def test_other_refusals_are_the_platforms_words(self, world: Any, inputs: Json) -> None:
         with pytest.raises(GpuformError, match="template_id: Unknown template"):

@@ -1,0 +1,72 @@
+"""Ids that nothing can address: they are refused unseen, and what was made is not lost."""
+
+from typing import Any
+
+import pytest
+from conformance.described import Described, doubles
+from conformance.emulated import Platform
+from conformance.kinds import VOLUME_CLAIM
+from conformance.settling import assert_nothing_is_lost, assert_settles
+from conformance.stacks import EmbeddedStack, thing
+from conformance.verbs import EngineVerbs, Refused
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "\nHost *\n    ProxyCommand touch /tmp/owned\u202e"
+
+
+def with_hostile_ids(platform: Platform, described: Described, answer: Any) -> Any:
+    """The answer, with a tail on the ids of all objects of the kind, wherever they stand."""
+    objects = platform.objects(described)
+    ids = {each["id"] for each in objects} | {part for each in objects for part in each["parts"]}
+    # The id of what is inside of something else ends with what the platform calls it.
+    ids = {id_.rpartition("/")[2] for id_ in ids}
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: changed(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [changed(item) for item in value]
+        if isinstance(value, str):
+            for id_ in ids:
+                value = value.replace(id_, id_ + HOSTILE)
+        return value
+
+    return changed(answer)
+
+
+def assert_not_shown(text: str) -> None:
+    assert "ProxyCommand" not in text
+    assert "\u202e" not in text
+
+
+def test_what_was_made_under_such_an_id_is_found_again(
+    described: Described, platform: Platform, embedded: EmbeddedStack
+) -> None:
+    declared = thing(described)
+    with platform.answering(lambda *told: with_hostile_ids(platform, described, told[2])):
+        for _ in range(2):  # the next run makes no second one, either
+            result = embedded.up(declared)
+            assert not result.ok
+            assert_not_shown(" ".join(result.errors))
+            told = " ".join(result.errors)
+            assert "unexpected form" in told or "the answer is about another object" in told
+            assert_not_shown(" ".join(embedded.ids))
+        assert platform.created(described) == 1
+    if described.kind != VOLUME_CLAIM.kind:  # the mark that it bears says whose it is
+        assert_nothing_is_lost(embedded, platform, declared)
+    assert_settles(embedded, platform, declared)
+    assert platform.created(described) == 1
+
+
+def test_an_object_that_gets_such_an_id_is_neither_gone_nor_taken(
+    described: Described, platform: Platform, new_call: Any
+) -> None:
+    host = EngineVerbs(described.lifecycle, new_call, {})
+    made = host.create(doubles(described.good))
+    with (
+        platform.answering(lambda *told: with_hostile_ids(platform, described, told[2])),
+        pytest.raises(Refused) as refused,
+    ):
+        host.read(made.id, made.outputs)
+    assert_not_shown(str(refused.value))

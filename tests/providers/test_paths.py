@@ -1,0 +1,33 @@
+"""Ids in paths of requests: each leads to its own object, or the request is not sent."""
+
+from urllib.parse import unquote
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.http import at
+
+PIECES = st.sampled_from(["..", ".", "/", "?", "#", "%2e", "%", "\\", ";", ":", "@", "a", "ä", " "])
+
+
+@given(st.lists(PIECES, min_size=1, max_size=6).map("".join))
+def test_an_id_leads_to_its_own_object_or_nowhere(id_: str) -> None:
+    """As the library sends it, which takes dots for steps."""
+    try:
+        path = at(id_)
+    except GpuformError:
+        assert id_ in (".", "..")
+        return
+    sent = httpx.URL(f"https://api.test/v1/clusters{path}/stop").raw_path.decode()
+    parent, _, last = sent.removesuffix("/stop").rpartition("/")
+    assert (parent, unquote(last)) == ("/v1/clusters", id_)
+
+
+@pytest.mark.parametrize("id_", ["", ".", "..", "a\nb", "\ud800", "a\u202eb", "x" * 300])
+def test_an_id_that_can_stand_in_no_path_is_refused(id_: str) -> None:
+    with pytest.raises(GpuformError, match="no request was sent") as refused:
+        at(id_)
+    assert refused.value.message.isprintable()
