@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner
+from processes.limits import LAST_RESORT
 
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.stacks.cli.app import cli
@@ -71,7 +72,7 @@ class Project:
             capture_output=True,
             check=False,
             text=True,
-            timeout=100,
+            timeout=LAST_RESORT,
         )
         return Result(done.returncode, done.stdout, done.stderr)
 

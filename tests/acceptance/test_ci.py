@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes.limits import LAST_RESORT
 from processes.patient import GPUFORM, PROGRAM
 
 from gpuform.stacks.cli import failures
+
+pytestmark = pytest.mark.slow
 
 GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_ACTOR": "ada", "GITHUB_RUN_NUMBER": "42"}
 CLUSTER = {
@@ -46,7 +49,7 @@ def on_a_terminal(project: Any, *arguments: str, **environ: str) -> tuple[int, s
             break
         seen += data
     os.close(ours)
-    return process.wait(timeout=60), seen.decode()
+    return process.wait(timeout=LAST_RESORT), seen.decode()
 
 
 @pytest.mark.parametrize(
@@ -87,8 +90,8 @@ def test_the_log_is_plain_and_folds(project: Any) -> None:
     assert code == 0, told
     assert "\x1b" not in told
     lines = told.replace("\r\n", "\n").splitlines()
-    assert lines[0] == "Previewing update (dev):"
-    first, last = lines.index("::group::Updating (dev)"), lines.index("::endgroup::")
+    assert lines[0] == "Previewing update (dev, emulated):"
+    first, last = lines.index("::group::Updating (dev, emulated)"), lines.index("::endgroup::")
     folded = lines[first + 1 : last]
     assert folded[-1].startswith("+  train  together:Cluster  created in 20m")
     assert 3 < len(folded) < 12
@@ -114,7 +117,7 @@ def test_a_job_that_is_cancelled(project: Any) -> None:
     with process:
         begun.read_text()  # comes back once the create has begun
         process.send_signal(signal.SIGTERM)
-        told, _ = process.communicate(timeout=60)
+        told, _ = process.communicate(timeout=LAST_RESORT)
     assert process.returncode == failures.FAILED
     assert "Interrupted: no new work is begun" in told
     group, rest = told.split("::endgroup::")

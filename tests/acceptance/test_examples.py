@@ -13,7 +13,9 @@ from comparing import ids_of, kept, same
 from gpuform.stacks.cli.app import cli
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*"))
-PROJECTS = [path for example in EXAMPLES for path in (example, example / "python")]
+IN_PYTHON = [example for example in EXAMPLES if (example / "python").is_dir()]
+FIRST, *OTHERS = [*EXAMPLES, *(example / "python" for example in IN_PYTHON)]
+PROJECTS = [FIRST, *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)]
 
 
 class Project:
@@ -62,7 +64,7 @@ def test_an_example_comes_up_stays_and_goes(source, tmp_path):
     assert plan[1].strip() in printed
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("example", IN_PYTHON, ids=lambda path: path.name)
 @pytest.mark.slow
 def test_both_forms_are_one_plan_and_one_state(example, tmp_path):
     plans, states = [], []

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes.limits import LAST_RESORT
 from real_slurm import MISSING, Slurm, running, until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(
         bool(MISSING), reason=f"needs a real Slurm (apt install slurm-wlm munge): no {MISSING}"
     ),
@@ -51,7 +51,7 @@ class Project:
     def run(self, *command: str, code: int = 0) -> str:
         done = subprocess.run(
             ("gpuform", *command), cwd=self.directory, env=self.environment,
-            capture_output=True, text=True, check=False, timeout=200,
+            capture_output=True, text=True, check=False, timeout=LAST_RESORT,
         )  # fmt: skip
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr

@@ -7,12 +7,12 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from processes.limits import LAST_RESORT
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "06-slurm-scale-down"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # a dozen commands, each a process of its own
 def test_the_commands_of_the_readme_in_their_order(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
@@ -33,7 +33,7 @@ def test_the_commands_of_the_readme_in_their_order(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=290,
+        timeout=LAST_RESORT,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     plan = re.search(r"```\n(~  train.*?)```", readme, re.DOTALL)

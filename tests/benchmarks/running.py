@@ -87,16 +87,20 @@ class Bench:
 
         `by` is what Python runs, with the arguments after it.
         """
+        return measured([sys.executable, *by, *arguments], self.directory, self.environ)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables of a command."""
         variables = environment(self.url)
         del variables["GPUFORM_CLOCK"]  # it waits in real time
-        environ = {
+        return {
             **os.environ,
             **variables,
             "PULUMI_HOME": str(self.directory / "home"),
             "PULUMI_BACKEND_URL": f"file://{self.directory}",
             "PULUMI_CONFIG_PASSPHRASE": "",
         }
-        return measured([sys.executable, *by, *arguments], self.directory, environ)
 
     def platform_work(self) -> float:
         """Seconds of processor time that the platform has taken so far."""

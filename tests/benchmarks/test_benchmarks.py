@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes.limits import LAST_RESORT
 
 HERE = Path(__file__).parent
 
@@ -20,6 +21,7 @@ HERE = Path(__file__).parent
             ["--sizes", "8", "16", "--slow", "4", "--seconds", "0.1", "--times", "1"],
             ("ratio", "growth", "beyond the SDK alone", "MiB"),
         ),
+        ("stopping.py", ["--clusters", "4", "--times", "1"], ("SIGINT", "SIGTERM", "SIGHUP")),
         ("starting.py", ["--times", "1"], ("gpuform --help", "beyond import and derivation")),
         ("real_resources.py", ["--volumes", "12"], ("lifecycles", "of them lists", "fsyncs")),
         ("topology.py", ["--nodes", "8"], ("growth", "refresh: requests", "peak MiB")),
@@ -31,7 +33,7 @@ def test_it_prints_its_figures(script: str, arguments: list[str], told: tuple[st
         [sys.executable, str(HERE / script), *arguments],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=LAST_RESORT,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

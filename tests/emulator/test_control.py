@@ -57,6 +57,20 @@ def test_the_clock_never_goes_back(moves: list[tuple[bool, float]]) -> None:
             assert after == (before + max(value, 0.0) if is_advance else max(before, value))
 
 
+def test_a_clock_that_runs_goes_on_by_itself_and_is_moved_as_well() -> None:
+    real = [50.0]
+    with Store(None) as store:
+        clock = Clock(store, start=1000.0, speed=60.0, real=lambda: real[0])
+        assert clock.now() == 1000.0
+        real[0] += 2.0
+        assert clock.now() == clock.now() == 1120.0
+        assert clock.advance(10.0) == 1130.0
+        real[0] += 1.0
+        assert clock.until(1000.0) == 1190.0
+        real[0] -= 40.0  # never back, whatever the machine's clock does
+        assert clock.now() == 1190.0
+
+
 def test_a_new_clock_starts_at_the_real_time_and_an_old_one_goes_on() -> None:
     with Store(None) as store:
         assert Clock(store).now() > 1_700_000_000

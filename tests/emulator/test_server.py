@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from processes.limits import LAST_RESORT
 from together import Together
 
 from gpuform.providers.emulator.server import Server, environment, serve
@@ -89,7 +90,7 @@ def test_run_forever_ends_when_it_is_closed() -> None:
     runner.start()
     assert httpx.get(f"{server.url}/_emulator/health").status_code == 200
     server.close()
-    runner.join(10)
+    runner.join(LAST_RESORT)
     assert not runner.is_alive()
 
 
@@ -159,7 +160,9 @@ def test_sixty_four_threads_are_served_without_loss(
     limits = httpx.Limits(max_connections=64)
     with (
         serve(store_path=tmp_path / "emulator.db") as server,
-        httpx.Client(base_url=server.url, headers=HEADERS, limits=limits, timeout=60) as client,
+        httpx.Client(
+            base_url=server.url, headers=HEADERS, limits=limits, timeout=LAST_RESORT
+        ) as client,
     ):
         client.post("/_emulator/faults", json={"method": "POST", "count": 16, "status": 503})
 

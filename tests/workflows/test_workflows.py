@@ -4,6 +4,8 @@ import os
 import re
 import shlex
 import subprocess
+import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +22,8 @@ from runners import PASSPHRASE, GitHubRunner, GitLabRunner
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.stacks.cli.app import cli
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 from gpuform.providers.together import SharedVolume
 SharedVolume("data", volume_name="training-data", region="us-central-8", size_tib={size})
@@ -28,6 +32,12 @@ SCHEMAS = {
     "github": ["--builtin-schema", "vendor.github-workflows"],
     "gitlab": ["--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci"],
 }
+IMPORTED = """
+import importlib.metadata, pathlib, gpuform.stacks
+folder = pathlib.Path(gpuform.stacks.__path__[0])
+has_data = (folder / "workflows/github/setup.yml").exists()
+print(folder, importlib.metadata.version("gpuform"), has_data)
+"""
 Write = Callable[..., Result]
 
 
@@ -104,6 +114,81 @@ def test_the_commands_take_the_flags_that_are_given(
         command = cast("click.Group", cli).get_command(context, name)
         if command is not None:
             command.make_context(name, arguments, parent=context)
+
+
+CLOUDS = {
+    "s3://b": ("aws", "cloud", "AWS_ROLE_ARN"),
+    "gs://b": ("google-github-actions/auth", "cloud", "GCP_SERVICE_ACCOUNT"),
+    "azblob://b": ("Azure/login", "cloud", "AZURE_TENANT_ID"),
+    "file://.": (None, "", ""),
+}
+
+
+@pytest.mark.parametrize("backend", list(CLOUDS))
+def test_the_jobs_sign_in_to_the_states_cloud(repository: Path, write: Write, backend: str) -> None:
+    action, extra, variable = CLOUDS[backend]
+    for forge in SCHEMAS:
+        ran = write("--forge", forge, "--backend", backend)
+        assert ran.exit_code == 0, ran.output
+        assert ("which no job reaches" in ran.output) is (action is None)
+    files = list(map(str, repository.glob(".github/workflows/*")))
+    for forge, found in (("github", files), ("gitlab", [str(repository / ".gitlab-ci.yml")])):
+        checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *found])
+        assert checked.exit_code == 0, checked.output
+    for file in written(repository):
+        text = file.read_text()
+        assert (variable or "AWS_") in text or action is None
+        assert ("id-token: write" in text or "id_tokens" in text) is (action is not None)
+        for used in re.findall(r"uses: (.*)", text):
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", used)
+    for file in map(Path, files):
+        for job in yaml.safe_load(file.read_text())["jobs"].values():
+            assert (job.get("permissions", {"id-token": "write"}).get("id-token") == "write") or (
+                action is None
+            )
+            assert any(
+                (action or "actions/checkout") in each.get("uses", "") for each in job["steps"]
+            )
+    (line,) = (repository / "infra/requirements.txt").read_text().splitlines()[1:]
+    assert line.endswith(f"[{extra}]" if extra else ".whl")
+
+
+def test_the_stacks_key_is_reached_as_well(repository: Path, write: Write) -> None:
+    settings = repository / "infra/Pulumi.prod.yaml"
+    settings.write_text("secretsprovider: hashivault://team\nencryptedkey: AAAA\n")
+    assert write("--forge", "github", "--backend", "s3://b").exit_code == 0
+    workflow = (repository / ".github/workflows/gpuform.yml").read_text()
+    assert "VAULT_TOKEN: ${{ secrets.VAULT_TOKEN }}" in workflow
+    assert "[cloud,hashivault]" in (repository / "infra/requirements.txt").read_text()
+
+
+def test_the_jobs_install_the_gpuform_that_wrote_them(
+    repository: Path, write: Write, tmp_path: Path
+) -> None:
+    """From a wheel of its own: nobody else can have registered that."""
+    requirements = repository / "infra/requirements.txt"
+    requirements.write_text("# mine\nrequests\ngpuform\ngpuform-of-another==1\n")
+    (repository / "infra/wheels").mkdir()
+    (repository / "infra/wheels/gpuform-0.0.1-py3-none-any.whl").write_text("old")
+    for _ in range(2):
+        assert write("--forge", "github", "--force").exit_code == 0
+        lines = requirements.read_text().splitlines()
+        assert lines[:3] == ["# mine", "requests", "gpuform-of-another==1"]
+        (path,) = lines[3:]
+    (wheel,) = (repository / "infra/wheels").iterdir()
+    assert repository / "infra" / path == wheel
+    with zipfile.ZipFile(wheel) as packed:
+        assert packed.testzip() is None
+        packed.extractall(tmp_path / "installed")
+    imported = subprocess.run(
+        [sys.executable, "-c", IMPORTED],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert imported.stdout.split() == [str(tmp_path / "installed/gpuform/stacks"), "0.1.0", "True"]
 
 
 def test_two_applies_never_run_at_once(repository: Path, write: Write) -> None:
@@ -249,6 +334,33 @@ def test_from_a_plan_to_its_apply(
     assert runner.push(merge) == 1, "a plan is good for one run"
     assert volumes(emulator) == [7]
     nothing_secret_is_told(runner)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="the jobs run on Linux")
+@pytest.mark.parametrize("kind", [GitHubRunner, GitLabRunner])
+def test_a_branch_that_asks_for_a_destroy(
+    kind: type[Any],
+    repository: Path,
+    write: Write,
+    tmp_path: Path,
+    forge: Forge,
+    emulator: Server,
+) -> None:
+    assert write("--forge", kind.name, "--stack", "prod").exit_code == 0
+    runner = prepared(kind, repository, tmp_path, forge, emulator)
+    commit = git(repository, "rev-parse", "HEAD")
+    applied_by_hand(runner, commit)
+    assert volumes(emulator) == [5]
+    branch = "gpuform-destroy/all"
+    assert runner.pull("plan", commit, branch) == 0, runner.output[-1]
+    (comment,) = forge.comments
+    assert "gpuform destroy --plan plan.json" in comment["body"]
+    assert runner.pull("fresh", commit, branch) == 0, runner.output[-1]
+    assert volumes(emulator) == [5]
+    forge.merged[commit] = commit
+    assert runner.push(commit) == 0, runner.output[-1]
+    assert volumes(emulator) == []
 
 
 def applied_by_hand(runner: Any, commit: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes import watch
 from kubernetes.client.exceptions import ApiException
+from processes.limits import LAST_RESORT
 
 from gpuform.providers.emulator.kubernetes.errors import StatusError
 from gpuform.providers.emulator.kubernetes.patching import JSON, MERGE, STRATEGIC, patched
@@ -78,7 +79,7 @@ def test_a_watch_tells_what_happens_as_it_happens(kube: Any, control: Any) -> No
     begun = threading.Event()
 
     def happen() -> None:
-        begun.wait(30)
+        begun.wait(LAST_RESORT)
         kube.add_pod("new", grace=10)
         kube.core.delete_namespaced_pod("new", "default")
         control.advance(11)
@@ -167,7 +168,7 @@ def test_kubectl_gets_cordons_drains_and_applies(
     def kubectl(*arguments: str) -> str:
         command = ["kubectl", f"--kubeconfig={kubectl_config}", f"--cache-dir={tmp_path}/cache"]
         done = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, check=False, timeout=120
+            [*command, *arguments], capture_output=True, text=True, check=False, timeout=LAST_RESORT
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes.limits import LAST_RESORT
 from real_slurm import MISSING, Slurm, running, until
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
@@ -57,7 +58,12 @@ def real(started: Slurm) -> Iterator[Slurm]:
 def run_really(slurm: Slurm) -> Run:
     def run(*command: str) -> tuple[str, str, int]:
         done = subprocess.run(
-            command, env=slurm.environment, capture_output=True, text=True, check=False, timeout=60
+            command,
+            env=slurm.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LAST_RESORT,
         )
         return done.stdout, done.stderr, done.returncode
 

@@ -9,6 +9,7 @@ import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import stream
+from processes.limits import LAST_RESORT
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
 from gpuform.providers.emulator.server import serve
@@ -39,7 +40,7 @@ def run(core: client.CoreV1Api, pod: str, container: str, *command: str) -> Any:
         tty=False,
         _preload_content=False,
     )
-    socket.run_forever(timeout=30)
+    socket.run_forever(timeout=LAST_RESORT)
     socket.sock.shutdown()  # the client leaves it open
     return socket.read_stdout(timeout=0), socket.read_stderr(timeout=0), socket.returncode
 
