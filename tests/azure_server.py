@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 
 from bucket_server import free_port, wait_for
+from processes.limits import LAST_RESORT
 
 ACCOUNT = "devstoreaccount1"
 KEY = (  # azurite's own, which everybody knows
@@ -50,7 +51,7 @@ def make_container(port: int, name: str) -> None:
         "Authorization": f"SharedKey {ACCOUNT}:{base64.b64encode(digest).decode()}",
         "Content-Length": "0",
     }
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LAST_RESORT)
     with contextlib.closing(connection):
         connection.request("PUT", f"{path}?restype=container", headers=headers)
         answer = connection.getresponse()

@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import uuid4
 
+from processes.limits import LAST_RESORT
+
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
 
 
@@ -30,7 +32,7 @@ class BucketServer:
         return name
 
     def send(self, method: str, path: str, body: bytes = b"") -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LAST_RESORT)
         with contextlib.closing(connection):
             connection.request(method, path, body)
             answer = connection.getresponse()
@@ -75,12 +77,11 @@ def free_port() -> int:
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     """Until the process answers there."""
-    for _ in range(600):
-        assert process.poll() is None, "the server ended"
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+    while process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 60):
             return
         time.sleep(0.1)
-    raise AssertionError("the server does not answer")
+    raise AssertionError("the server ended")
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle  # noqa: N815 - their names
 
     def _forwarded(self, body: bytes) -> _Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.target, timeout=60)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.server.target, timeout=LAST_RESORT
+        )
         with contextlib.closing(connection):
             forgets = self.server.proxy.forgets
             headers = {k: v for k, v in self.headers.items() if k.lower() not in forgets}

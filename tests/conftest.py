@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,11 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("project")
+
+# What a shell runs in the background ignores signals, and the commands of the tests would as well.
+for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,8 @@ import threading
 class FakeClock:
     """The platform's clock, moved by the test."""
 
+    is_platforms = True
+
     def __init__(self) -> None:
         self.time = 1000.0
 

@@ -12,6 +12,7 @@ class Lockstep:
     `move` brings another clock there.
     """
 
+    is_platforms = True
     time: float
     active: int
     move: Callable[[float], None]

@@ -279,7 +279,7 @@ class Evaluated:
         assert path, expression
         root, *rest = path
         if root in self.program.get("config", {}):
-            found = self.program["config"][root]["default"]
+            found = self.program["config"][root].get("default", root)  # or what a stack sets
         elif root in self.program.get("variables", {}):
             found = self.value(self.program["variables"][root])
         else:

@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from processes.limits import LAST_RESORT
+
 NEEDS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 MISSING = [name for name in NEEDS if shutil.which(name, path=_PATH) is None]
@@ -48,7 +50,7 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-_LOOKS = 400
+_LOOKS = 17_000
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -77,7 +79,12 @@ class Slurm:
     def run(self, *command: str) -> str:
         """What a command of Slurm prints; a failed one fails the test."""
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False, timeout=60
+            command,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LAST_RESORT,
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -118,7 +125,7 @@ class Slurm:
         daemon = self._daemons.pop(name)
         daemon.terminate()
         try:
-            daemon.wait(20)
+            daemon.wait(60)
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()

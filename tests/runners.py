@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from forge_server import TOKEN, Forge
+from processes.limits import LAST_RESORT
 
 PASSPHRASE = "the passphrase of a test"
 
@@ -46,7 +47,7 @@ class Runner:
             env=self.environ(environ),
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=LAST_RESORT,
             check=False,
         )
         self.output.append(f"$ {script}\n{ran.stdout}{ran.stderr}")
@@ -56,7 +57,9 @@ class Runner:
         kept = {k: v for k, v in os.environ.items() if k in ("PYTHONPATH", "LANG")}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         home = {"HOME": str(self.work), "PULUMI_HOME": str(self.work / "home")}
-        return {**kept, **home, "PATH": path, **self.outside, **more}
+        # What the jobs install is found, and not put over the gpuform that is tested.
+        dry = {"PIP_DRY_RUN": "1"}
+        return {**kept, **home, **dry, "PATH": path, **self.outside, **more}
 
 
 @dataclass
@@ -64,10 +67,10 @@ class GitHubRunner(Runner):
     planned: str = ""
     name = "github"
 
-    def pull(self, job: str, commit: str) -> int:
+    def pull(self, job: str, commit: str, branch: str = "feature") -> int:
         """A job of the pull request whose last commit this is."""
         self.forge.head = commit
-        head = {"sha": commit, "repo": {"full_name": "o/r"}}
+        head = {"sha": commit, "ref": branch, "repo": {"full_name": "o/r"}}
         return self.run(job, "pull_request", commit, {"number": self.forge.number, "head": head})
 
     def push(self, commit: str) -> int:
@@ -109,6 +112,7 @@ class GitHubRunner(Runner):
             "GITHUB_EVENT_PATH": str(event_file),
             "GITHUB_REF": refs.get(event, "refs/heads/main"),
             "GITHUB_SHA": commit,
+            "GITHUB_HEAD_REF": pull["head"].get("ref", "") if pull else "",
             "GITHUB_RUN_ID": "77",
             "GITHUB_STEP_SUMMARY": str(self.work / "summary.md"),
             **_filled(workflow["env"], context),
@@ -137,10 +141,11 @@ class GitHubRunner(Runner):
 class GitLabRunner(Runner):
     name = "gitlab"
 
-    def pull(self, job: str, commit: str) -> int:
+    def pull(self, job: str, commit: str, branch: str = "feature") -> int:
         """A job of the merge request whose last commit this is."""
         projects = {"CI_MERGE_REQUEST_PROJECT_ID": "7", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "7"}
         variables = {**projects, "CI_MERGE_REQUEST_IID": str(self.forge.number)}
+        variables["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"] = branch
         return self.run(f"gpuform-{job}", "merge_request_event", commit, **variables)
 
     def push(self, commit: str) -> int:

@@ -21,7 +21,9 @@ from gpuform.stacks.topology.planning import plan
 
 SCHEMA = topology_schema()
 EXAMPLE = """
-include: [volumes.yaml]
+include:
+  - volumes.yaml
+  - {file: pool.yaml, name: pool, for_each: [a], when: true, with: {label: "x-{{ each.key }}"}}
 config:
   gpus: {type: integer, default: 16, multiple_of: 8}
 stack_references: {network: organization/network/prod}
@@ -157,6 +159,12 @@ REFUSED = [
     ({"config": {"gpus": {"type": "int"}}}, "config.gpus.type: 'int' is not valid"),
     ({"config": {"a b": {}}}, "'a b' does not match"),
     ({"include": "volumes.yaml"}, "include: 'volumes.yaml' is not of type 'array'"),
+    ({"include": [3]}, "include.0: 3 is not of type 'string'"),
+    ({"include": [{"file": "pool.yaml"}]}, "include.0: 'name' is a required property"),
+    ({"include": {"name": "pool"}}, "include: 'file' is a required property"),
+    ({"include": {"file": "a", "name": "a b"}}, "include.name: 'a b' does not match"),
+    ({"include": {"file": "a", "name": "a", "inputs": {}}}, "'inputs' was unexpected"),
+    ({"inputs": {"gpus": {"type": "int"}}}, "inputs.gpus.type: 'int' is not valid"),
     ({"defaults": {"clusters": {"scp": {}}}}, "'scp' was unexpected"),
     ({"defaults": {"clusters": {"together": {"num_gpu": 8}}}}, "'num_gpu' was unexpected"),
     ({"defaults": {"clusters": {"together": {"num_gpus": 4}}}}, "4 is less than the minimum"),
@@ -177,6 +185,7 @@ def test_gpuform_refuses_the_same(file: Any, tmp_path: Path) -> None:
 
 def test_gpuform_accepts_the_example(tmp_path: Path) -> None:
     (tmp_path / "volumes.yaml").write_text("{}")
+    (tmp_path / "pool.yaml").write_text("inputs: {label: {}}")
     assert validated(EXAMPLE, tmp_path) == []
 
 
@@ -222,6 +231,23 @@ def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     told = capsys.readouterr()
     assert told.out == ""
     assert "missing/file.json': No such file or directory" in told.err
+
+
+def test_a_project_refers_to_the_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("schema", "--link") == 1
+    assert "Pulumi.yaml" in capsys.readouterr().err
+    (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    assert run("schema", "--link", "--of", "plan") == 2
+    assert run("schema", "--link") == 0
+    link = tmp_path / ".gpuform/topology.schema.json"
+    assert link.stat().st_size < 1000
+    installed = json.loads(link.read_text())["$ref"].removeprefix("file://")
+    assert json.loads(Path(installed).read_text()) == SCHEMA
 
 
 def run(*arguments: str) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes.limits import LAST_RESORT
 
 from gpuform.schemas.access import Access, Host, Port
 from gpuform.stacks.access.connecting import Wish, command_for, port_url
@@ -129,7 +130,7 @@ def test_signals_and_their_defaults_are_the_commands() -> None:
     assert started.stdout is not None
     assert started.stdout.readline() == "ready\n"
     started.send_signal(signal.SIGTERM)
-    assert started.wait(60) == 41
+    assert started.wait(LAST_RESORT) == 41
     started.stdout.close()
 
 

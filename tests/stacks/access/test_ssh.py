@@ -2,9 +2,13 @@
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpuform.schemas.access import Access, Host
 from gpuform.stacks.access.marks import Mark
@@ -101,6 +105,51 @@ def test_the_users_file_changes_by_one_line(home: Path) -> None:
 def test_names_that_would_be_one_are_told_apart() -> None:
     twins = [cluster("a", Host.of("n 1", "x")), cluster("a", Host.of("n-1", "y"))]
     assert [each.alias for each in ssh_hosts(twins, "p", "s")] == ["a-n-1.s.p", "2.a-n-1.s.p"]
+
+
+def test_a_name_like_a_number_is_told_apart_as_well() -> None:
+    hosts = [Host.of(name, "x") for name in ("2.a", "a", "A", "a")]
+    aliases = [each.alias.lower() for each in ssh_hosts([cluster("", *hosts)], "p", "s")]
+    assert len(set(aliases)) == 4
+
+
+PIECES = (
+    *("\n", "\r", "\x0b", "\x85", "\u2028", "\0", "\x1b", "\u202e", " ", "\t", "#", '"', "*", "!"),
+    *("Host *", "ProxyCommand touch /tmp/owned", "Match all", "Include /tmp/x", "# Cluster a b"),
+    *("?", "-", ".", "..", "/", "%h", "ä", "x", "\ud800"),
+)
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
+
+
+@ssh
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS, TEXTS, TEXTS), max_size=2))
+def test_no_text_of_a_platform_becomes_a_line(texts: Sequence[tuple[str, ...]]) -> None:
+    """A file has the hosts that there are, and says nothing of any other."""
+    clusters = [
+        cluster(
+            name,
+            Host.of(node, f"{number}.good.test", user="me"),
+            Host.of(f"{node}-b", address, because=because),
+            id_=f"{id_}-{number}",
+        )
+        for number, (name, node, address, because, id_) in enumerate(texts)
+    ]
+    hosts = ssh_hosts(clusters, "demo", "dev")
+    with TemporaryDirectory() as folder:
+        file, empty = Path(folder, "hosts.conf"), Path(folder, "empty")
+        file.write_text(config_text(hosts, "demo", "dev"), encoding="utf-8")
+        empty.write_text("")
+        assert asked(file, "another.test") == asked(empty, "another.test")
+        for each in hosts:
+            is_there = not each.host.because
+            user = {"user": "me"} if is_there and each.host.user else {}
+            said = {"hostname": each.host.address, **user} if is_there else {}
+            assert asked(file, each.alias) == asked(empty, each.alias) | said
+    for gone in {each.id for each in hosts}:
+        left = [each for each in hosts if each.id != gone]
+        text = config_text(left, "demo", "dev") if left else ""
+        assert without_clusters(config_text(hosts, "demo", "dev"), {gone}).strip() == text.strip()
 
 
 def test_the_hosts_of_a_deleted_cluster_go() -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes.limits import LAST_RESORT
 
 from gpuform.stacks.access import file_lock
 from gpuform.stacks.access.kubeconfig import marked
@@ -162,7 +163,7 @@ def test_the_lock_of_a_gpuform_that_lives_is_not_taken(file: UserFile) -> None:
 def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     file = tmp_path / "config"
     writers = [writer(file, name, 4) for name in ("a", "b", "c")]
-    assert [each.wait(60) for each in writers] == [0, 0, 0]
+    assert [each.wait(LAST_RESORT) for each in writers] == [0, 0, 0]
     wanted = {f"{name}-{n}" for name in "abc" for n in range(4)}
     assert set(marked(file.read_text(), "f")) == wanted
     assert list(tmp_path.iterdir()) == [file]
@@ -188,7 +189,7 @@ def test_a_killed_writer_leaves_a_whole_file_and_no_lock_for_ever(tmp_path: Path
         assert told <= set(marked(file.read_text(), "f"))
     assert file.read_text().endswith("# mine\n")
     last = writer(file, "last", 1)
-    assert last.wait(60) == 0
+    assert last.wait(LAST_RESORT) == 0
     assert last.stdout is not None
     last.stdout.close()
     assert "last-0" in marked(file.read_text(), "f")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes.limits import LAST_RESORT
 
 Run = Any
 
@@ -116,7 +117,7 @@ def test_what_a_killed_command_left_is_taken_over(
     dev: Run, project: Path, holder: subprocess.Popen[str]
 ) -> None:
     os.kill(holder.pid, signal.SIGKILL)
-    holder.wait(timeout=60)
+    holder.wait(timeout=LAST_RESORT)
     assert len(list((project / LOCKS).iterdir())) == 1
     ran = dev("destroy", "--yes", "--skip-preview")
     assert ran.code == 0
@@ -146,7 +147,7 @@ def test_ten_that_want_the_same_stack_work_one_after_the_other(dev: Run, project
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(10)
     ]
-    said = [process.communicate(timeout=110)[0] for process in processes]
+    said = [process.communicate(timeout=LAST_RESORT)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 10, said
     assert len(dev("stack", "history", "--json", "--page-size", "20").json) == 10
     assert len(dev("state", "list", "--json").json["resources"]) == 1

@@ -13,7 +13,7 @@ from gpuform.providers.emulator.server import environment, serve
 Run = Callable[..., Any]
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FIRST = "01-together-training"
-OTHERS = sorted(path.name for path in EXAMPLES.iterdir() if path.name != FIRST)
+OTHERS = sorted(path.parent.name for path in EXAMPLES.glob("*/python"))[1:]
 
 
 @pytest.fixture

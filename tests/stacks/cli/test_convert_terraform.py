@@ -198,6 +198,74 @@ def test_no_secret_gets_into_the_file(dev: Run, project: Path) -> None:
         assert dev("config", "get", key).out == "Only4Tests!\n"
 
 
+SENSITIVE = (
+    SCP.replace("ephemeral = true", 'default = "v4r-hidden"')
+    .replace("var.password", '"pl4nted-${var.password}"')
+    .replace("server_details  ", 'init_script = base64encode("x")\n  server_details  ')
+    .replace('"kr-west1"\n', 'lower("KR-WEST1")\n')
+    + """
+output "a_literal" {
+  value     = "pl4nted"
+  sensitive = true
+}
+
+output "a_text" {
+  value     = "pl4nted@${samsungcloudplatformv2_multinodegpucluster_gpunode.train.image_id}"
+  sensitive = true
+}
+
+output "of_what_is_plain" {
+  value     = samsungcloudplatformv2_multinodegpucluster_gpunode.train.image_id
+  sensitive = true
+}
+"""
+)
+
+
+def test_what_terraform_keeps_secret_stays_so(dev: Run, project: Path) -> None:
+    """What is written out inside a secret text, what only the state has, and outputs."""
+    attributes = {
+        "server_details": [{"gpu_node_name": "train-001"}],
+        "init_script": "pl4nted script",
+        "region_id": "pl4nted-region",
+        "image_id": "pl4nted-image",
+    }
+    state = json.loads(
+        state_of(("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes))
+    )
+    hidden = [[{"type": "get_attr", "value": name}] for name in ("region_id", "image_id")]
+    state["resources"][0]["instances"][0]["sensitive_attributes"] = hidden
+    (project / "terraform.tfstate").write_text(json.dumps(state))
+    (project / "main.tf").write_text(SENSITIVE.replace('"IMAGE"', 'lower("X")'))
+    ran = dev("convert", "--from", "terraform", "--set-secrets")
+    text = (project / "topology.yaml").read_text()
+    for written in (ran.out, ran.err, text, (project / "Pulumi.dev.yaml").read_text()):
+        assert "pl4nted" not in written
+        assert "v4r-hidden" not in written
+    assert 'os_user_password: "{{ config.os_user_password }}{{ config.password }}"' in text
+    assert 'init_script: "{{ config.init_script }}"' in text
+    assert 'region_id: "{{ config.region_id }}"' in text
+    assert 'a_literal: "{{ config.a_literal }}"' in text
+    assert "output of_what_is_plain is sensitive, and what it is made of is not" in ran.err
+    assert ran.code == 1
+    assert dev("config", "get", "region_id").out == "pl4nted-region\n"
+
+
+def test_a_required_secret_that_only_the_state_has(dev: Run, project: Path) -> None:
+    lines = [line for line in SCP.splitlines() if "os_user_password" not in line]
+    (project / "main.tf").write_text("\n".join(lines))
+    attributes = {
+        "server_details": [{"gpu_node_name": "train-001"}],
+        "os_user_password": "pl4nted",
+    }
+    (project / "terraform.tfstate").write_text(
+        state_of(("samsungcloudplatformv2_multinodegpucluster_gpunode", "train", None, attributes))
+    )
+    ran = dev("convert", "--from", "terraform", "--set-secrets")
+    assert "pl4nted" not in ran.out + ran.err + (project / "topology.yaml").read_text()
+    assert dev("config", "get", "os_user_password").out == "pl4nted\n"
+
+
 LEFT = """
 module "network" {
   source = "./network"

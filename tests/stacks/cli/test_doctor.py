@@ -17,7 +17,10 @@ from plan_scenes import Scene
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.emulator.together import MEMBER_KEY
+from gpuform.providers.intents import Intent
 from gpuform.stacks.doctor.findings import Examination, Level
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.records.kept import intents_of
 
 Run = Any
 Found = list[dict[str, str]]
@@ -75,7 +78,7 @@ class TestSound:
         for text in (
             "gpuform 0.1.0, Pulumi SDK",
             f"project demo runs {project / '__main__.py'}",
-            "Backend:\n  ok       file://. can be read and written",
+            f"Backend:\n  ok       file://{project} can be read and written",
             "the state is sound: 2 resources",
             "the passphrase is right; 0 configuration values, 0 of them secret",
             "it is not locked",
@@ -228,11 +231,8 @@ class TestStack:
         train["initErrors"] = ["interrupted"]
         latest["pending_operations"] = [{"resource": train, "type": "updating"}]
         path.write_text(json.dumps(document))
-        intents = project / ".gpuform/intents"
-        intents.mkdir(parents=True, exist_ok=True)
-        intent = {"urn": None, "platform": "together", "kind": "Cluster", "name": "eval"}
-        known = {**intent, "region": "us-central-8", "started_at": 1.7e9}
-        (intents / "no-urn-1.json").write_text(json.dumps(known))
+        begun = Intent("urn:x", "together", "Cluster", "eval", "us-central-8", 1.7e9)
+        intents_of(Backend.open(f"file://{project}", {}), "demo", "dev").record(begun)
         found = findings(made.run, code=0)
         assert warnings(found)[0].endswith("is not known: Cluster 'eval' on together")
         assert warnings(found)[1].endswith("what they made may exist: updating train")
@@ -355,9 +355,8 @@ BREAKING: list[Callable[[Path], object]] = [
 @pytest.mark.parametrize("damage", range(len(BREAKING)))
 @pytest.mark.slow
 def test_whatever_is_broken_it_is_told(made: Scene, project: Path, damage: int) -> None:
-    intents = project / ".gpuform/intents"
-    intents.mkdir(parents=True, exist_ok=True)
-    (intents / "no-urn-1.json").write_text("{}")
+    begun = Intent("urn:x", "together", "Cluster", "eval", "us-central-8", 1.7e9)
+    intents_of(Backend.open(f"file://{project}", {}), "demo", "dev").record(begun)
     lock = project / ".pulumi/locks/organization/demo/dev/a.json"
     lock.parent.mkdir(parents=True, exist_ok=True)
     lock.write_text("{}")

@@ -38,7 +38,11 @@ def test_no_drift(made: Scene) -> None:
         ran = made.run("drift", *flags)
         assert (ran.code, ran.err) == (0, "")
         assert "2 unchanged" in ran.out
-        assert "Nothing is to be done." in ran.out
+        assert ran.out.startswith("Drift of demo/dev (emulated), made 2")
+        assert "GPUs: none gone, none new" in ran.out
+        assert "Nothing was changed outside." in ran.out
+    markdown = made.run("drift", "--format", "markdown").out
+    assert markdown.startswith("# gpuform drift: `demo/dev (emulated)`\n")
     assert files(made.project) == before
 
 

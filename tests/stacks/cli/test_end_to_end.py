@@ -25,7 +25,7 @@ def test_from_nothing_to_nothing(dev: Run, project: Path) -> None:
     assert first.code == 0
     assert first.err == ""
     out = first.out
-    assert out.index("Previewing update (dev):") < out.index("Updating (dev):")
+    assert out.index("Previewing update (dev, emulated):") < out.index("Updating (dev, emulated):")
     assert "volume_name: " in out
     assert "    + 2 to create" in out
     assert "GPUs: +16 to add" in out
@@ -44,7 +44,7 @@ def test_from_nothing_to_nothing(dev: Run, project: Path) -> None:
 
     gone = dev("destroy", "--emulate", "--yes")
     assert gone.code == 0
-    done = gone.out.partition("Destroying (dev):")[2]
+    done = gone.out.partition("Destroying (dev, emulated):")[2]
     assert done.index("train  together:Cluster  deleted") < done.index("data  together")
     assert "GPUs: -16 to remove" in gone.out
     assert "gpuform stack rm dev" in gone.out
@@ -167,7 +167,7 @@ def test_somebody_who_answers(dev: Run) -> None:
     wrong = dev("destroy", "--emulate", answers="yes\nno\n")
     assert wrong.code == 1
     assert "deletes 2 resources of stack dev" in wrong.out
-    assert "16 GPUs will be gone" in wrong.out
+    assert "16 GPUs and the data on data will be gone" in wrong.out
     assert dev("destroy", "--emulate", answers="dev\n").code == 0
 
 

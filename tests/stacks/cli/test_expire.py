@@ -164,6 +164,21 @@ class TestHours:
         assert "2 unchanged" in ran.out
         assert len(made.requests) == before
 
+    def test_no_gate_on_cost_keeps_it_running(self, bench: Any) -> None:
+        scene = bench(HOURS)
+        to_the_hour(scene, 21)
+        assert scene.run("up", "--yes", "--skip-preview").code == 0
+        budget = "gates: {budget: {max_hourly_cost: {amount: 0.01, currency: USD}}}"
+        (scene.project / "gates.yaml").write_text(budget)
+        stopped = scene.run("expire", "--yes")
+        assert (stopped.code, stopped.err) == (0, "")
+        assert "unknown: workbench: 2 A100 GPUs, stopped: there is no prices.yaml" in stopped.out
+        assert there(scene, "tensorone") == ["stopped"]
+        advance(scene, hours=12)
+        started = scene.run("expire", "--yes")
+        assert started.code == 5, "what starts is paid for"
+        assert there(scene, "tensorone") == ["stopped"]
+
 
 class TestEnds:
     def test_a_time_to_live(self, bench: Any) -> None:
@@ -187,7 +202,7 @@ class TestEnds:
 
         refused = scene.run("up", "--yes")
         assert refused.code == 1
-        assert "8d were over at" in refused.out
+        assert "when its ttl of 8d was over" in refused.out
         assert "--allow renew-expired" in refused.out
         assert scene.run("preview", "--allow", "renew-expired").code == 0
         bench("ttl: 9d")

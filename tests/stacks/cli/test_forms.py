@@ -125,7 +125,8 @@ def test_a_form_that_there_is_not(scene: Scene, with_topology: bool) -> None:
     if with_topology:
         (scene.project / "__main__.py").unlink()
         (scene.project / "topology.yaml").write_text(TOPOLOGY)
-    assert scene.run("config", "set", "gpuform:form", "plug-in").code == 0
+    with (scene.project / "Pulumi.dev.yaml").open("a") as file:
+        file.write("config:\n  gpuform:form: plug-in\n")
     ran = scene.run("preview")
     assert ran.code == 1
     assert "gpuform:form is 'plug-in' in the configuration of stack dev: did you mean" in ran.out

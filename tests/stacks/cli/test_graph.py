@@ -27,6 +27,11 @@ def test_the_state_needs_no_passphrase(made: Scene, monkeypatch: pytest.MonkeyPa
     assert "hunter2" not in Path("stack.html").read_text()
 
 
+def test_the_numbers_that_people_look_for_are_whole(made: Scene) -> None:
+    drawn = made.run("graph").out
+    assert "us-central-8 \N{MIDDLE DOT} H100_SXM \N{MIDDLE DOT} 16 GPUs\\nReady" in drawn
+
+
 def test_a_saved_plan_with_what_is_there(made: Scene, tmp_path: Path) -> None:
     made.run("config", "set", "gpus", "24")
     assert made.run("preview", "--save-plan", "plan.json").code == 0

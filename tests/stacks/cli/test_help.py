@@ -43,11 +43,22 @@ def test_the_overview_says_what_the_commands_say() -> None:
 
 def test_every_command_is_there() -> None:
     assert {name for name, _ in ALL} == {
-        *("preview", "up", "refresh", "destroy", "stack", "config", "emulator", "emulator env"),
+        *(
+            "preview",
+            "up",
+            "refresh",
+            "destroy",
+            "stack",
+            "config",
+            "emulator",
+            "emulator env",
+            *("preview", "up", "refresh", "destroy", "stack", "config"),
+            *("emulator", "emulator env", "emulator share"),
+        ),
         *("state", "cancel", "status", "schema", "fmt", "new", "validate", "review"),
         *("login", "logout", "state recover", "logs", "doctor", "graph", "convert"),
-        *("import", "orphans", "fetch-plan", "drift", "expire", "manifests"),
-        *("kubeconfig", "ssh-config", "connect"),
+        *("import", "orphans", "fetch-plan", "drift", "expire", "manifests", "offers", "console"),
+        *("kubeconfig", "ssh-config", "connect", "about", "whoami"),
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),
@@ -60,7 +71,7 @@ def test_every_command_is_there() -> None:
 def test_pulumis_short_forms() -> None:
     up = dict(ALL)["up"]
     short = {opt for p in up.params for opt in p.opts if opt.startswith("-") and len(opt) == 2}
-    assert short == {"-s", "-y", "-f", "-j", "-p", "-r", "-C", "-v", "-t", "-x", "-m"}
+    assert short == {"-s", "-y", "-f", "-j", "-p", "-r", "-C", "-v", "-t", "-x", "-m", "-c"}
 
 
 @pytest.mark.parametrize("args", [["--help"], ["up", "--help"], ["--version"]])

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from gpuform.providers.emulator.server import environment, serve
-from gpuform.providers.intents import Intent, Intents
+from gpuform.providers.intents import Intent
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.records.kept import intents_of
 
 Run = Any
 
@@ -175,7 +177,8 @@ def test_secrets_become_secret_configuration(account: Account) -> None:
     assert not any(b"hunter2hunter2" in text for text in account.files.values())
     got = account.run("config", "get", "bench_environment_variables")
     assert json.loads(got.out) == {"KEY": "hunter2hunter2"}
-    assert account.run("config", "set", "other_environment_variables", "mine").code == 0
+    settings = account.project / "Pulumi.dev.yaml"  # which has a key that nothing declares yet
+    settings.write_text(settings.read_text() + "  demo:other_environment_variables: mine\n")
     account.imports("--all", "--platform", "tensorone")
     assert account.run("config", "get", "other_environment_variables").out == "mine\n"
     assert '"{{ config.other_environment_variables_2 }}"' in account.topology
@@ -193,7 +196,8 @@ def test_what_no_platform_tells_is_asked_for(account: Account) -> None:
 def test_an_object_that_is_not_there_changes_no_file(account: Account) -> None:
     assert "the platform has no such object" in account.refused("together:Cluster", "x", "nothing")
     assert "'a b' is not a name" in account.refused("together:Cluster", "a b", "nothing")
-    assert "there is no type 'together:Clutser'" in account.refused("together:Clutser", "x", "y")
+    refused = account.refused("together:Clutser", "x", "y")
+    assert "there is no type 'together:Clutser'\n  did you mean together:Cluster?" in refused
     id_ = account.volume("lonely")
     region = ("--set", "region=us-central-8")
     assert "shared_volumes.data already" in account.refused(
@@ -384,6 +388,18 @@ def test_types_names_and_regions_choose(account: Account) -> None:
     assert "lonely:" not in shown("--region", "us-central-8")  # it does not tell its region
     ran = account.run("import", *wanted, "--tag", "a")
     assert "together does not tell the tags" in ran.err
+    for flags, meant in (
+        (("--name", "lone*", "--name", "train-ign"), "--name train-ign fits nothing"),
+        (("--region", "us-centrl-8"), "did you mean us-central-8?"),
+        (("--type", "together:GpuNode"), "there is no type"),
+        (("--name", "nope*"), "without it and with --preview-only"),
+    ):
+        ran = account.run("import", *wanted, *flags)
+        assert (ran.code, ran.out) == (1, "")
+        assert meant in ran.err
+    account.bench(tags={"team": "ml"})
+    ran = account.run("import", "--all", "--platform", "tensorone", "--yes", "--tag", "team=mi")
+    assert "--tag team=mi fits nothing that the account holds" in ran.err
     ran = account.run("import", "--all", "--platform", "tensorne", "--yes")
     assert "did you mean tensorone" in ran.err
 
@@ -403,7 +419,7 @@ def test_what_an_interrupted_create_made_is_left_to_the_next_up(account: Account
     id_ = account.volume("training-data")
     urn = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVolume::data"
     begun = Intent(urn, "together", "SharedVolume", "training-data", "", 1_800_000_000, id=id_)
-    Intents(account.project / ".gpuform" / "intents").record(begun)
+    intents_of(Backend.open(f"file://{account.project}", {}), "demo", "dev").record(begun)
     region = ("--set", "region=us-central-8")
     one = ("together:SharedVolume", "taken", id_, *region)
     assert "an interrupted run made it for data" in account.refused(*one)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from gpuform.stacks.engine.installed import requirement
+
 Run = Any
 
 PROGRAM = """
@@ -232,7 +234,7 @@ def test_a_virtualenv_without_gpuform_is_told_how_to_get_it(
     ran = dev("destroy", "--yes")
     assert ran.code == 1
     assert f"Pulumi.yaml:5:17: the project's virtualenv {project}/empty has no gpuform" in ran.err
-    assert f"`{project}/empty/bin/pip install gpuform`" in ran.err
+    assert f"`{project}/empty/bin/pip install '{requirement()}'`" in ran.err
     assert executed == []
 
 

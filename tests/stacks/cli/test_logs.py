@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from plan_scenes import Scene
+from processes.limits import LAST_RESORT
 from processes.patient import PROGRAM as PATIENT
 from processes.patient import read_until, started
 
@@ -175,7 +176,7 @@ class TestOddHistories:
             assert entry["result"] == "in-progress"
             assert "endTime" not in entry
             process.send_signal(signal.SIGKILL)
-            process.wait(timeout=20)
+            process.wait(timeout=LAST_RESORT)
         told = dev("logs")
         assert told.code == 0
         assert "in-progress" in told.out

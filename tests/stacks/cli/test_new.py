@@ -1,6 +1,7 @@
 """`gpuform new`: every template is listed, makes a project, and the project runs."""
 
 import contextlib
+import json
 import os
 import tomllib
 from fnmatch import fnmatch
@@ -45,21 +46,27 @@ def test_a_template_makes_a_project(run: Any, template: str, tmp_path: Path) -> 
     ran = run("new", template, "--dir", str(directory))
     assert ran.code == 0
     assert {path.name for path in directory.iterdir()} == {
-        *("Pulumi.yaml", "topology.yaml", "topology.schema.json", "__main__.py"),
+        *("Pulumi.yaml", "topology.yaml", "__main__.py", ".gpuform"),
         *("requirements.txt", ".gitignore"),
     }
+    requirements = (directory / "requirements.txt").read_text().splitlines()
+    assert all(line.startswith("#") for line in requirements)  # a name may be another's
     project = load_project(directory / "Pulumi.yaml")
     assert (project.name, project.backend_url) == ("My-project", "file://.")
     assert project.description == templates()[template]
     text = (directory / "topology.yaml").read_text()
-    assert text.startswith("# yaml-language-server: $schema=topology.schema.json\n# ")
-    assert (directory / "topology.schema.json").read_text() == schema_text()
+    assert text.startswith("# yaml-language-server: $schema=.gpuform/topology.schema.json\n# ")
+    link = json.loads((directory / ".gpuform/topology.schema.json").read_text())
+    installed = Path(link["$ref"].removeprefix("file://"))
+    assert installed.read_text() == schema_text()
     assert formatted(text.encode(), "topology.yaml").decode() == text
     Draft7Validator(topology_schema()).validate(yaml.safe_load(text))
     assert (directory / "__main__.py").read_text() == (
         (ROOT / "examples/01-together-training/__main__.py").read_text()
     )
-    assert f"  cd {directory}\n  gpuform stack init dev\n  gpuform up --emulate\n" in ran.out
+    assert (
+        f"  cd {directory}\n  gpuform stack init dev --emulate\n  gpuform up --emulate\n" in ran.out
+    )
 
 
 def play(directory: Path, *commands: list[str]) -> str:

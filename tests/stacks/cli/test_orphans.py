@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from gpuform.providers.emulator.server import environment, serve
-from gpuform.providers.intents import Intent, Intents
+from gpuform.providers.intents import Intent
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.records.kept import intents_of
 
 Run = Any
 
@@ -127,7 +129,7 @@ def test_a_state_that_cannot_be_read_is_not_an_empty_one(account: Run, project: 
 
 
 def test_creates_that_were_never_settled_are_told(account: Run, project: Path) -> None:
-    intents = Intents(project / ".gpuform" / "intents")
+    intents = intents_of(Backend.open(f"file://{project}", {}), "demo", "dev")
     assert intents.all() == []
     intents.record(Intent("urn:x", "together", "Cluster", "lost", "us-central-8", 1_800_000_000))
     known = json.loads(state(project).read_text())["checkpoint"]["latest"]["resources"]

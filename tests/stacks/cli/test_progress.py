@@ -10,6 +10,7 @@ import pytest
 from fake_clock import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
+from processes.limits import LAST_RESORT
 
 from gpuform.stacks.cli.folds import folds_of
 from gpuform.stacks.cli.progress import SPACING, LineProgress
@@ -192,7 +193,7 @@ def test_it_looks_by_itself_whether_something_is_due() -> None:
         progress(StepStarted(step(Op.CREATE, "train"), False))
         told.clear()
         clock.time += 100
-        assert told.wait(60)
+        assert told.wait(LAST_RESORT)
     finally:
         progress.close()
 

@@ -43,7 +43,7 @@ def test_every_format_to_stdout_and_to_a_file(run: Run, saved: Path, form: str) 
 
 def test_several_stacks_have_a_line_each(run: Run, saved: Path) -> None:
     out = run("review", "prod.json", "idle.json").out
-    assert "demo/prod  1 to delete; 16 destroyed, none added GPUs; 1 dangerous change\n" in out
+    assert "demo/prod  1 to delete; GPUs: 16 destroyed, none added; 1 dangerous change\n" in out
     assert "demo/idle  nothing to do\n" in out
     assert "    gpuform up --stack prod\n" in out
 
@@ -54,7 +54,7 @@ def test_a_preview_from_stdin(dev: Run, monkeypatch: pytest.MonkeyPatch) -> None
     text = dev("preview", "--emulate").out
     reviewed = dev("review", "-", answers=preview.out)
     assert reviewed.code == 0, reviewed.err
-    plan = text.split("\n\n", 1)[1].split("\n\nResources")[0]
+    plan = text.split("\n\n", 1)[1].split("\n\nOutputs")[0]
     assert "train  together:Cluster  create" in plan
     assert plan in reviewed.out, "the same words as the preview's own"
 
@@ -90,7 +90,7 @@ def test_colour_is_for_terminals(run: Run, saved: Path) -> None:
 def test_a_saved_plan_with_the_command_that_applies_it(dev: Run) -> None:
     assert dev("preview", "--emulate", "--save-plan", "plan.json").code == 0
     out = dev("review", "plan.json").out
-    assert "Plan of demo/dev: update (made 20" in out
+    assert "Plan of demo/dev (emulated): update, made 20" in out
     assert "    gpuform up --plan plan.json --stack dev\n" in out
     assert "  + status:     [known after apply]\n" in out
     assert '{region: "us-central-8", token: [secret]}' in out

@@ -43,7 +43,9 @@ def test_what_was_planned_is_done(scene: Scene) -> None:
 
     ran = scene.apply()
     assert ran.code == 0, ran.err
-    assert ran.out.index("Previewing update (dev):") < ran.out.index("Updating (dev):")
+    assert ran.out.index("Previewing update (dev, emulated):") < ran.out.index(
+        "Updating (dev, emulated):"
+    )
     assert "    + 2 created" in ran.out
     assert len(scene.requests) == 2
     assert "the plan plan.json is overtaken, and nothing was changed:" in scene.refused()
@@ -105,7 +107,7 @@ def test_without_asking(scene: Scene) -> None:
     ran = scene.run("up", "--plan", "plan.json", "--skip-preview")
     assert ran.code == 0
     # The comparison needs it.
-    assert "Previewing update (dev):" in ran.out
+    assert "Previewing update (dev, emulated):" in ran.out
 
 
 def test_an_older_plan_is_replaced(scene: Scene) -> None:

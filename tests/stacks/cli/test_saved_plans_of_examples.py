@@ -30,4 +30,6 @@ def test_a_plan_holds_while_nothing_changes(
     done("preview", "--emulate", "--save-plan", "plan.json")
     done("refresh", "--emulate", "--yes")
     done("up", "--emulate", "--yes")
-    assert "Updating (dev):" in done("up", "--plan", "plan.json", "--yes", "--expect-no-changes")
+    assert "Updating (dev, emulated):" in done(
+        "up", "--plan", "plan.json", "--yes", "--expect-no-changes"
+    )

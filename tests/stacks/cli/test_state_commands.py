@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from gpuform.providers.intents import Intent, Intents
+from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.integrity import verify
+from gpuform.stacks.engine.records.kept import intents_of
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
 from gpuform.stacks.engine.values import Secret
@@ -220,19 +222,19 @@ class TestFlags:
 
 class TestRename:
     def test_references_and_intents_follow(self, run: Run, files: Files) -> None:
-        intents = Intents(files.project / ".gpuform/intents")
+        intents = _intents(files)
         intents.record(Intent(urn("a"), "together", "Cluster", "training", "us-central-8", 1.0))
         ran = run("state", "rename", "a", "z", "--yes")
         assert ran.code == 0
         assert f"{urn('a')} becomes {urn('z')}" in ran.out
         assert files.names == ["z", "b"]
         assert files.read().resources[3].dependencies == [urn("z")]
-        assert [intent.urn for intent in intents.all()] == [urn("z")]
+        assert [intent.urn for intent in _intents(files).all()] == [urn("z")]
 
     def test_a_failure_leaves_the_intents(
         self, run: Run, files: Files, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        intents = Intents(files.project / ".gpuform/intents")
+        intents = _intents(files)
         intents.record(Intent(urn("a"), "together", "Cluster", "training", "us-central-8", 1.0))
 
         def full(*_: object) -> None:
@@ -242,11 +244,15 @@ class TestRename:
         ran = run("state", "rename", "a", "z", "--yes")
         assert ran.code == 1
         assert "No space left on device" in ran.err
-        assert [intent.urn for intent in intents.all()] == [urn("a")]
+        assert [intent.urn for intent in _intents(files).all()] == [urn("a")]
 
     def test_what_is_refused(self, run: Run, files: Files) -> None:
         assert "already" in run("state", "rename", "a", "b", "--yes").err
         assert "gpuform stack rename" in run("state", "rename", "demo-dev", "x", "--yes").err
+
+
+def _intents(files: Files) -> Intents:
+    return intents_of(Backend.open(f"file://{files.project}", {}), "demo", "dev")
 
 
 class TestMove:
@@ -306,11 +312,11 @@ class TestMove:
         assert arrived.urn == f"urn:pulumi:live::shop::{TYPE}::b"
         assert prod("state", "move", "--dest", "organization/shop/none", "a", "--yes").code == 1
         assert not list(project.glob("Pulumi.live*"))
-        left = project / ".pulumi/gpuform/shop/live.passphrase-change"
+        left = project / ".pulumi/gpuform/shop/live.secrets-change"
         left.parent.mkdir(parents=True, exist_ok=True)
         left.write_text("{}")
         refused = prod("state", "move", "--dest", "organization/shop/live", "a", "--yes")
-        assert "passphrase of stack organization/shop/live was interrupted" in refused.err
+        assert "secrets provider of organization/shop/live was interrupted" in refused.err
         assert files.names == ["a"]
 
     def test_a_failure_at_the_source_is_taken_back(

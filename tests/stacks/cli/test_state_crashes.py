@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
@@ -111,7 +112,7 @@ class Killed:
             capture_output=True,
             text=True,
             env={**os.environ, **variables},
-            timeout=110,
+            timeout=LAST_RESORT,
         )
         assert ran.returncode == 0, ran.stderr
         folders = sorted(self.scratch.iterdir(), key=lambda path: int(path.name))
@@ -165,7 +166,7 @@ def test_a_new_passphrase(stack: Run, killed: Killed, monkeypatch: pytest.Monkey
         latest = data["checkpoint"]["latest"]
         assert salt is not None
         assert latest["secrets_providers"]["state"]["salt"] == salt[1]
-        assert not list((project / ".pulumi/gpuform").rglob("*.passphrase-change"))
+        assert not list((project / ".pulumi/gpuform").rglob("*.secrets-change"))
     assert seen == sorted(seen)
     assert set(seen) == {"", "two"}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from file_locks import file_journal
+from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine import journal
 from gpuform.stacks.engine.secrets import PassphraseCrypter
@@ -120,7 +121,7 @@ def test_the_command_that_is_named_brings_it_back(
     assert kept.read_bytes() == damaged
     assert str(kept) in ran.out
     assert run("state", "list").code == 0
-    assert run("stack", "ls", "--json").json[0]["resourceCount"] == 2
+    assert run("stack", "ls", "--json").json[0]["resourceCount"] == 1
 
 
 class TestFromBackup:
@@ -329,7 +330,7 @@ def test_a_disk_that_is_full(files: Files, args: tuple[str, ...]) -> None:
         capture_output=True,
         text=True,
         env=os.environ,
-        timeout=60,
+        timeout=LAST_RESORT,
     )
     assert ran.returncode == 1
     assert os.strerror(errno.EFBIG) in ran.stderr

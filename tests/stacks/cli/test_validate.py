@@ -59,7 +59,7 @@ def test_several_files_each_with_its_name(run: Any, topology: Any, project: Path
     ran = run("validate", "good.yml", "parts/bad.yaml", "none.yaml")
     assert ran.code == 1
     assert [line.partition(" ")[0] for line in ran.out.splitlines() if line[0] != " "] == [
-        *("none.yaml:1:1:", "parts/bad.yaml:1:14:")
+        *("none.yaml:1:1:", "parts/bad.yaml:1:18:")
     ]
     assert run("validate", "good.yml").code == 0
 
@@ -144,3 +144,38 @@ def test_a_file_outside_of_any_project(run: Any, project: Path, tmp_path: Path) 
     ran = run("validate", str(file), "--format", "json")
     assert ran.code == 1
     assert {each["file"] for each in json.loads(ran.out)} == {str(file)}
+
+
+def test_costs_in_two_currencies(run: Any, topology: Any, project: Path) -> None:
+    topology(GOOD)
+    (project / "gates.yaml").write_text(
+        "gates:\n"
+        "  budget: {max_hourly_cost: {amount: 5, currency: USD}}\n"
+        "  other: {max_hourly_cost: {amount: 5, currency: EUR}}\n"
+    )
+    ran = run("validate")
+    assert ran.code == 1
+    assert ran.out == (
+        "gates.yaml:3:50: gates.other.max_hourly_cost.currency: is EUR, and the limit at "
+        "gates.yaml:2:51 is in USD: costs in two currencies cannot be compared\n"
+        "  write the limit in USD\n"
+    )
+    (project / "prices.yaml").write_text("currency: EUR\n")
+    ran = run("validate", "-f", "json")
+    (found,) = ran.json
+    assert (found["file"], found["line"], found["column"]) == ("gates.yaml", 2, 51)
+    assert "is USD, and the prices at prices.yaml:1:11 are in EUR" in found["message"]
+    (project / "prices.yaml").write_text("currency: euros\n")
+    ran = run("validate")
+    assert "prices.yaml:1:11: currency: must be a currency's code" in ran.out
+    (project / "prices.yaml").unlink()
+    (project / "gates.yaml").write_text("gates: {b: {max_hourly_cost: {amount: 5, currency: KRW}}}")
+    assert run("validate").code == 0
+
+
+def test_a_gate_in_another_currency_than_the_prices_stops_no_plan_silently(dev: Any) -> None:
+    Path("prices.yaml").write_text("currency: EUR\n")
+    Path("gates.yaml").write_text("gates: {b: {max_hourly_cost: {amount: 5, currency: USD}}}\n")
+    ran = dev("preview")
+    assert ran.code == 1
+    assert "gates.yaml:1:52: gates.b.max_hourly_cost.currency: is USD, and the prices" in ran.err

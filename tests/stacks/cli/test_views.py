@@ -16,6 +16,7 @@ from gpuform.stacks.cli.asking import confirmed
 from gpuform.stacks.cli.live import LiveProgress
 from gpuform.stacks.cli.record import Record
 from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.showing import Showing
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.cli.views import HumanView, Title
 from gpuform.stacks.engine.deployment import Outcome
@@ -136,7 +137,7 @@ def test_many_live_rows_are_cut(screen: Screen, clock: FakeClock) -> None:
 def shown(screen: Screen, title: Title, events: list[Event], ended: Outcome) -> str:
     clock = FakeClock()
     appraiser = Appraiser(PriceBook(), Keeper((), (), Path()), clock)
-    view = HumanView(screen, appraiser, Stopwatch(clock))
+    view = HumanView(screen, appraiser, Stopwatch(clock), Showing())
     feed(view.begin(title), [Prelude(title.operation, title.preview, {}), *events])
     view.close()
     view.end(ended)

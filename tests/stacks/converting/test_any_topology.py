@@ -29,7 +29,7 @@ def test_python_and_back(text: str) -> None:
         file = folder / "yaml" / "topology.yaml"
         file.write_text(text)
         expected = registered(folder / "yaml")
-        program = topology_as_python(file, None)
+        program = topology_as_python(file, None, file.parent)
         ast.parse(program)
         (folder / "python" / "__main__.py").write_text(program)
         assert registered(folder / "python") == expected

@@ -85,7 +85,14 @@ QUOTE_IT = '\n  put an expression in quotes: "{{ ... }}"'
         ("a:\n\tb: 1", "\n  indent with spaces, not tabs"),
         ("a:\n\tb: 1", f"2:1: {SYNTAX}found character that cannot start any token"),
         ("a: [1\nb: 2", f"2:2: {SYNTAX}did not find expected ',' or ']'"),
-        ("a: 'x", f"1:6: {SYNTAX}found unexpected end of stream"),
+        ("a: 'x", f"1:4: {SYNTAX}the quote that opens here is not closed"),
+        ('a: 1\nb: "x\nc: 2\n', f"2:4: {SYNTAX}the quote that opens here is not closed"),
+        ('a: "x\nb: "y"\n', f"1:4: {SYNTAX}the quote that opens here is closed in line 2 only"),
+        (
+            'a: "{{ x }}\nb: "{{ y }}"\nc: "z"\n',
+            f"1:4: {SYNTAX}the quote that opens here is closed in line 2 only",
+        ),
+        ('a: "x\n  y"\nb: [1\nc: 2', f"4:2: {SYNTAX}"),
         ("a: @x", f"1:4: {SYNTAX}found character that cannot start any token"),
         ('a: "\\ud800"', f"1:7: {SYNTAX}found invalid Unicode character escape code"),
         (

@@ -1,6 +1,6 @@
 """What the listeners of a run hear."""
 
-from gpuform.stacks.engine.events import Diagnostic, EventBus
+from gpuform.stacks.engine.events import Diagnostic, EventBus, Progress, Unchecked
 
 
 def test_debug_messages_only_when_asked_for():
@@ -11,3 +11,14 @@ def test_debug_messages_only_when_asked_for():
         for each in told:
             bus.emit(each)
         assert events == heard
+
+
+def test_secrets_are_in_nothing_that_is_told():
+    events = []
+    bus = EventBus([events.append])
+    bus.hide(["4711-0815", 'line "one"\nline two'])
+    text = 'is it 4711-0815 or {"key": "line \\"one\\"\\nline two"}?'
+    for each in (Diagnostic("error", text), Progress("urn", text), Unchecked(text)):
+        bus.emit(each)
+    told = [getattr(each, "message", None) or each.text for each in events]
+    assert told == ['is it [secret] or {"key": "[secret]"}?'] * 3

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.errors import EngineError
@@ -48,7 +49,7 @@ def test_cancelling_ends_the_waiting_and_starts_nothing_new(lab):
         running.join(0.01)
         assert running.is_alive()
     deployment.cancel()
-    running.join(10)
+    running.join(LAST_RESORT)
     (outcome,) = outcomes
     assert outcome.cancelled
     assert not outcome.succeeded

@@ -6,7 +6,8 @@ import pytest
 ODD = """
 import datetime, enum, sys
 from pulumi.dynamic import (
-    CheckResult, CreateResult, DiffResult, ReadResult, Resource, ResourceProvider, UpdateResult,
+    CheckFailure, CheckResult, CreateResult, DiffResult, ReadResult, Resource, ResourceProvider,
+    UpdateResult,
 )
 import pulumi
 
@@ -15,10 +16,10 @@ LOOP["self"] = LOOP
 
 
 def told(props, verb):
-    text = props.get(verb, "")
+    text, names = props.get(verb, ""), {**globals(), "props": props}
     if text.startswith("raise "):
-        raise eval(text[6:])
-    return eval(text, {**globals(), "props": props}) if text else None
+        raise eval(text[6:], names)
+    return eval(text, names) if text else None
 
 
 class Odd(ResourceProvider):
@@ -155,3 +156,23 @@ def test_a_provider_that_cannot_be_loaded_is_an_error(odd):
     assert not odd.run("destroy").succeeded
     assert "not today" in odd.errors[0]
     assert odd.names == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer"),
+    [
+        ("check", "raise ValueError(repr(props))"),
+        ("check", "CheckResult(props, [CheckFailure('token', 'not ' + props['token'])])"),
+        ("create", "raise OSError(repr(repr(props)))"),
+        ("create", "CreateResult('o-1', {1: {props['token']}})"),
+    ],
+)
+def test_what_it_says_has_nothing_of_its_secret_inputs(odd, verb, answer):
+    """Nor has the reason why an object is not as wanted, which the state keeps in the clear."""
+    token = "token=pulumi.Output.secret('line \"one\"\\n4711-0815')"
+    program = thing(**{verb: answer}).replace("Thing('a'", f"Thing('a', {token}")
+    assert not odd.up(f"import pulumi\n{program}").succeeded
+    said = "".join(getattr(each, "message", getattr(each, "text", "")) for each in odd.events)
+    assert said
+    assert "4711" not in said
+    assert '"one' not in said

@@ -174,7 +174,7 @@ def test_all_check_failures_are_told_at_once_and_their_dependents_left_alone(lab
     assert not outcome.succeeded
     assert len(lab.errors) == 2
     assert all(
-        "property size value {-1} has a problem: must not be negative" in e for e in lab.errors
+        "property size value -1 has a problem: must not be negative" in e for e in lab.errors
     )
     assert [c["news"].get("uses") for c in lab.calls if c["verb"] == "check"] == [None, None]
 

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.journal_log import Pace
@@ -20,7 +21,7 @@ class Disk:
 
     def write(self) -> None:
         self.begun.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(LAST_RESORT)
         if self.error is not None:
             raise self.error
         self.writes += 1
@@ -44,11 +45,11 @@ def in_thread(work, *arguments) -> threading.Thread:
 def test_one_write_serves_all_that_wait(disk):
     writer = Writer(_nothing, disk.write)
     writer.changed()
-    assert disk.begun.wait(10)
+    assert disk.begun.wait(LAST_RESORT)
     waiting = [in_thread(writer.wait, writer.changed()) for _ in range(20)]
     disk.gate.set()
     for thread in waiting:
-        thread.join(10)
+        thread.join(LAST_RESORT)
         assert not thread.is_alive()
     assert disk.writes == 2
     writer.close()
@@ -93,7 +94,7 @@ def test_writes_are_spaced_unless_all_work_waits_for_one(disk):
             waiting = in_thread(writer.wait, writer.changed())
             waiting.join(0.02)
             assert waiting.is_alive(), "other work goes on, which may want a write as well"
-        waiting.join(10)
+        waiting.join(LAST_RESORT)
         assert not waiting.is_alive()
     writer.close()
     assert disk.writes == 4

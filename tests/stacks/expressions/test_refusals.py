@@ -70,7 +70,12 @@ NONE = "this is not an expression: "
         ("{% for i in x %}{{ i }}{% endfor %}", NO_STATEMENTS),
         *[("{% include '/etc/passwd' %}", NO_STATEMENTS), ("{% import 'a' as a %}", NO_STATEMENTS)],
         *[("{% extends 'a' %}", NO_STATEMENTS), ("{% macro m() %}{% endmacro %}", NO_STATEMENTS)],
-        *[("{{ }}", NONE), ("{{", NONE), ("{{ 1", NONE), ("{% x %}", NONE)],
+        *[
+            ("{{ }}", NONE),
+            ("{{", NONE),
+            ("{{ 1", NONE),
+            ("{% x %}", "a value holds expressions, "),
+        ],
         *[("{{ 1 + }}", NONE), ("{{ 'a }}", NONE), ("{{ a b }}", NONE), ("{{ $ }}", NONE)],
         *[("{{ a = 1 }}", NONE), ("{{ lambda: 1 }}", NONE), ("{{ [a for a in x] }}", NONE)],
         *[("{{ range(a=1, a=2) }}", NONE), ("{{ range(__debug__=1) }}", NONE)],

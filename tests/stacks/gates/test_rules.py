@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.footprint import Billing, Expense, Footprint
 from gpuform.schemas.plan import (
     Amount,
     Plan,
@@ -16,6 +16,7 @@ from gpuform.schemas.plan import (
     StackCost,
 )
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.gates.cost import only_lowers
 from gpuform.stacks.gates.evaluating import Keeper, stopped_by
 from gpuform.stacks.gates.file import read_gates
 
@@ -142,6 +143,59 @@ def test_the_cost_of_an_hour(
 ) -> None:
     gate = "{max_hourly_cost: {amount: 20, currency: USD}}"
     assert findings(tmp_path, gate, cost=PlanCost(before=before, after=after)) == expected
+
+
+def holding(*amounts: float | None, **more: Any) -> Footprint:
+    """So many H100s each, all of one way of being paid for."""
+    given = {"what": "gpus", "platform": "together", "gpu_type": "H100_SXM", **more}
+    return Footprint(expenses=tuple(Expense(amount=each, **given) for each in amounts))
+
+
+STOPPED = {"billing": Billing.STOPPED}
+STORED = {"what": "storage", "unit": "TiB", "gpu_type": ""}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (holding(16), holding(8), True),
+        (holding(8), holding(16), False),
+        (holding(8), holding(8), False),
+        (holding(8), holding(8, **STOPPED), True),
+        (holding(8, **STOPPED), holding(8), False),
+        (holding(8), holding(16, **STOPPED), False),
+        (holding(16), holding(8, gpu_type="B200"), False),
+        (holding(16), holding(8, region="elsewhere"), False),
+        (holding(16), holding(8, billing=Billing.RESERVED), False),
+        (holding(16), holding(None), False),
+        (holding(16, None), holding(8, None), True),
+        (holding(16), holding(8, None), False),
+        (holding(5, **STORED), holding(6, **STORED), False),
+        (holding(16), None, False),
+        (None, holding(16), False),
+    ],
+)
+@pytest.mark.parametrize("action", ["update", "replace"])
+def test_what_only_lowers_what_is_paid_for(
+    before: Footprint | None, after: Footprint | None, expected: bool, action: str
+) -> None:
+    assert only_lowers(change(action, before=before, after=after)) is expected
+
+
+def test_a_gate_on_cost_is_about_growth_alone(tmp_path: Path) -> None:
+    gate = "{max_hourly_cost: {amount: 20, currency: USD}}"
+    fewer = change("update", before=holding(16), after=holding(8))
+    unknown = "train: 8 H100_SXM GPUs, stopped: no price"
+    costs = PlanCost(before=cost(30), after=cost(40, unknown))
+    renamed = change("update", "other", before=holding(8), after=holding(8))
+    assert findings(tmp_path, gate, fewer, renamed, cost=costs) == []
+    assert findings(tmp_path, gate, fewer) == [], "also where nobody tells any cost"
+    new = change("create", "new", after=holding(8))
+    grown = PlanCost(before=cost(30), after=cost(40, unknown, "new: 8 H100_SXM GPUs: no price"))
+    assert findings(tmp_path, gate, fewer, new, cost=grown) == [
+        "the cost is not known: new: 8 H100_SXM GPUs: no price",
+        "an hour would cost 40.00 USD: at most 20.00 may",
+    ]
 
 
 def test_a_cost_that_nobody_reckoned_passes_no_limit(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from gpuform.stacks.review.facts import Review, StackFacts, gates_counted
 from gpuform.stacks.review.fitting import length
 from gpuform.stacks.review.summary_text import counts_text
 
+pytestmark = pytest.mark.slow
+
 reviews = st.lists(plans(), min_size=1, max_size=3).map(
     lambda found: Review([StackFacts(plan, "plan.json") for plan in found])
 )

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_strategies import json_values
@@ -14,6 +15,8 @@ from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.reading import read_plan
+
+pytestmark = pytest.mark.slow
 
 STATES = [
     resource

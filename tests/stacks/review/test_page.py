@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes.limits import LAST_RESORT
 from review_documents import tags
 
 PAGE = Path(__file__).parent / "scenarios" / "together-replaced" / "plan.html"
@@ -53,7 +54,7 @@ def dumped(page: Path, profile: Path, *flags: str) -> str:
         *(f"--user-data-dir={profile}", "--window-size=900,1200", "--dump-dom", *flags),
         page.as_uri(),
     ]
-    done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=LAST_RESORT)
     return done.stdout
 
 

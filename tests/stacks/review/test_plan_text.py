@@ -17,8 +17,9 @@ Make = Callable[..., ResourceChange]
 Change = Callable[..., PropertyChange]
 
 
-def plan(*changes: ResourceChange, unchecked: tuple[str, ...] = ()) -> Plan:
-    return Plan.of("demo", "dev", changes, unchecked=unchecked)
+def plan(*changes: ResourceChange, unchecked: tuple[str, ...] = (), unchanged: int = 0) -> Plan:
+    made = Plan.of("demo", "dev", changes, unchecked=unchecked)
+    return made.model_copy(update={"summary": {**made.summary, PlanAction.SAME: unchanged}})
 
 
 def test_first_plan(golden: Golden, resource: Make, change: Change) -> None:
@@ -100,7 +101,7 @@ def test_what_destroys_capacity_is_first(golden: Golden, resource: Make, change:
     )
     gone = resource("old", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=256)
     scratch = resource("scratch", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, type_=VOLUME)
-    text = plan_text(plan(small, scratch, moved, gone), unchanged=3)
+    text = plan_text(plan(small, scratch, moved, gone, unchanged=3))
     golden("destructive.txt", text)
     heads = [line for line in text.splitlines() if "together:" in line]
     assert [head.split()[1] for head in heads] == ["old", "train", "eval", "scratch"]
@@ -141,7 +142,7 @@ def test_nested_changes_and_notes(golden: Golden, resource: Make, change: Change
     unknown = resource(
         "sized-later", PlanAction.CREATE, PlanReason.NEW, gpus_added=None, type_="my:mod:Comp"
     )
-    golden("nested.txt", plan_text(plan(same, grown, waiting, forced, unknown), unchanged=1))
+    golden("nested.txt", plan_text(plan(same, grown, waiting, forced, unknown, unchanged=1)))
 
 
 def test_drift(golden: Golden, resource: Make, change: Change) -> None:
@@ -151,7 +152,7 @@ def test_drift(golden: Golden, resource: Make, change: Change) -> None:
 
 
 def test_nothing_to_do() -> None:
-    assert plan_text(plan(), unchanged=2) == "Resources:\n    2 unchanged"
+    assert plan_text(plan(unchanged=2)) == "Resources:\n    2 unchanged"
     assert plan_text(plan()) == "Resources:\n    nothing to do"
 
 

@@ -200,16 +200,15 @@ def test_a_secret_that_the_document_says_changes() -> None:
     assert all(change.secret for change in found.values())
 
 
-@pytest.mark.parametrize(
-    ("fact", "said"),
-    [("protect", "is protected: Pulumi will refuse"), ("retainOnDelete", "its object stays")],
-)
-def test_options_that_bear_on_a_deletion_are_said(fact: str, said: str) -> None:
+def test_options_that_bear_on_a_deletion_are_said() -> None:
     deleted = step("delete", CLUSTER, None, TOGETHER)
-    deleted["oldState"][fact] = True
+    deleted["oldState"]["protect"] = True
     plan = preview(deleted)
     assert plan.changes[0].gpus_removed == 16
-    assert any(said in text for text in plan.unchecked)
+    assert any("is protected: Pulumi will refuse" in text for text in plan.unchecked)
+    deleted["oldState"] = {**deleted["oldState"], "protect": False, "retainOnDelete": True}
+    (change,) = preview(deleted).changes
+    assert (change.retained, change.gpus_removed) == (True, 0)
 
 
 @pytest.mark.parametrize(
@@ -236,3 +235,4 @@ def test_the_command_that_comes_next() -> None:
     bound = read_plan("plan.json", json.dumps(saved).encode())
     assert StackFacts(bound, "a b.json").command == "gpuform up --plan 'a b.json' --stack dev"
     assert StackFacts(bound, "-").command == "gpuform up --stack dev"
+    assert StackFacts(plan, emulate=True).command == "gpuform up --emulate --stack prod"

@@ -47,6 +47,9 @@ RESOURCES = (
 COST = cost_of((each.name, each.footprint) for each in RESOURCES if each.footprint)
 
 TEXT = """\
+ada@build (pid 1) is at work on the stack.
+As of now, from the platforms; dev as of 2 d ago, from the state:
+
 NAME   TYPE               STATE  READY  GPUS  COST
 train  together:Cluster   Ready  yes    16    -
 dev    tensorone:Cluster  error  no     4     8.50 USD/h
@@ -69,18 +72,21 @@ Lens:
 
 
 def test_the_whole_of_it() -> None:
-    assert "\n".join(status_lines(Status("dev", RESOURCES, MONITORING, COST))) == TEXT
+    work = "ada@build (pid 1) is at work on the stack"
+    status = Status("dev", RESOURCES, MONITORING, COST, (), 200_000, is_live=True, at_work=work)
+    assert "\n".join(status_lines(status)) == TEXT
 
 
 def test_without_resources_and_without_lens() -> None:
-    assert list(status_lines(Status("dev", ()))) == ["Stack dev has no resources."]
+    lines = list(status_lines(Status("dev", (), age=3 * 3600 + 59)))
+    assert lines == ["As of 3 h ago, from the state:", "", "Stack dev has no resources."]
 
 
 def test_what_lens_does_not_tell_is_no_number() -> None:
     lines = list(status_lines(Status("dev", (), Monitoring(Overview()))))
-    assert lines[3] == ("    nodes: ?, ? healthy, ? faulty; ? idle, ? partially idle, ? busy")
+    assert lines[5] == ("    nodes: ?, ? healthy, ? faulty; ? idle, ? partially idle, ? busy")
     lines = list(status_lines(Status("dev", (), Monitoring(problem="no connection"))))
-    assert lines[3] == "    could not be read: no connection"
+    assert lines[5] == "    could not be read: no connection"
 
 
 def test_as_json_lens_keeps_its_own_names() -> None:

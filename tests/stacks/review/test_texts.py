@@ -6,9 +6,12 @@ import pytest
 
 from gpuform.stacks.engine.events import Diagnostic
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, ResourceReference, Secret
+from gpuform.stacks.review.change_text import output_changes_lines
 from gpuform.stacks.review.diagnostics_text import diagnostics_lines
 from gpuform.stacks.review.names import short_type
-from gpuform.stacks.review.outputs_text import outputs_changes_lines, outputs_lines, shown
+from gpuform.stacks.review.output_changes import output_changes
+from gpuform.stacks.review.outputs_text import outputs_lines, shown
+from gpuform.stacks.review.paint import PLAIN
 from gpuform.stacks.review.summary_text import duration, resources_lines
 from gpuform.stacks.review.value_text import inline, labelled
 
@@ -52,7 +55,7 @@ def test_a_reference_is_shown_as_its_urn() -> None:
 def test_changed_outputs(golden: Golden) -> None:
     before: PropertyMap = {"same": 1.0, "status": "Ready", "old": "x", "token": Secret("one")}
     after: PropertyMap = {"same": 1.0, "status": UNKNOWN, "new": [1.0], "token": Secret("two")}
-    text = "\n".join(outputs_changes_lines(before, after))
+    text = "\n".join(output_changes_lines(output_changes(before, after), PLAIN))
     golden("outputs_changes.txt", text)
     assert "same" not in text
     assert "one" not in text
@@ -60,7 +63,8 @@ def test_changed_outputs(golden: Golden) -> None:
 
 def test_no_outputs_no_block() -> None:
     assert list(outputs_lines({})) == []
-    assert list(outputs_changes_lines({"a": 1.0}, {"a": 1.0})) == []
+    same = output_changes({"a": 1.0, "b": Secret("x")}, {"a": 1.0, "b": Secret("x")})
+    assert list(output_changes_lines(same, PLAIN)) == []
 
 
 def test_diagnostics_are_grouped_by_resource(golden: Golden) -> None:

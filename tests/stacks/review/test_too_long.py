@@ -11,6 +11,8 @@ from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, R
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.fitting import Item, Part, fit, length
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
 
 

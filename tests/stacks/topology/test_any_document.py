@@ -11,28 +11,45 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, OptionsInputs
+from gpuform.schemas.topology import (
+    SECTIONS,
+    ConfigInputs,
+    EntryInputs,
+    ModuleInputs,
+    OptionsInputs,
+)
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan
 
-EXAMPLES = [
-    path.read_text()
-    for path in sorted((Path(__file__).parents[3] / "examples").glob("*/topology.yaml"))
-]
+FOLDER = Path(__file__).parents[3] / "examples"
+EXAMPLES = [path.read_text() for path in sorted(FOLDER.glob("*/topology.yaml"))]
+MODULE = FOLDER / "08-modules" / "pool.yaml"
 KEYS = sorted(
     {
         *SECTIONS,
         *EntryInputs.model_fields,
         *OptionsInputs.model_fields,
         *ConfigInputs.model_fields,
-        *("config", "defaults", "outputs", "stack_references", "include", "together", "scp"),
+        *ModuleInputs.model_fields,
+        *(
+            "inputs",
+            "config",
+            "defaults",
+            "outputs",
+            "stack_references",
+            "include",
+            "together",
+            "scp",
+        ),
         *("a", "b-c", "x-a", "items", "0", "<<", "", "cluster_name", "volume", "num_gpus"),
     }
 )
 EXPRESSIONS = [
     "{{ config.a }}",
     "{{ each.value }}",
+    "{{ inputs.a }}",
+    "{{ modules.a.b }}",
     "{{ clusters.a }}",
     "{{ clusters.a.b.status }}",
     "{{ clusters[each.key].id }}",
@@ -53,7 +70,7 @@ SCALARS = st.one_of(
     st.floats(),
     st.text(max_size=8),
     st.sampled_from(
-        ["together", "scp", "aios", "us-central-8", "topology.yaml", "[", *EXPRESSIONS]
+        ["together", "scp", "aios", "us-central-8", "topology.yaml", "pool.yaml", "[", *EXPRESSIONS]
     ),
 )
 VALUES = st.recursive(
@@ -96,8 +113,11 @@ def check(folder: Path, data: bytes) -> int:
     # YAML has other line breaks than Python.
     lines = re.split("\r\n|[\n\r\x85\u2028\u2029]", data.decode("utf-8-sig", errors="replace"))
     for problem in problems:
-        assert problem.place.file == str(file)
         assert problem.message
+        if problem.place.included:
+            assert problem.place.file == str(folder / "pool.yaml")
+            continue
+        assert problem.place.file == str(file)
         assert 1 <= problem.place.line <= len(lines) + 1, problem
         longest = max(map(len, lines))
         assert 1 <= problem.place.column <= longest + 2, problem
@@ -106,7 +126,9 @@ def check(folder: Path, data: bytes) -> int:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("topology")
+    made = tmp_path_factory.mktemp("topology")
+    shutil.copy(MODULE, made)
+    return made
 
 
 @pytest.mark.parametrize("text", EXAMPLES)

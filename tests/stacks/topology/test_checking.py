@@ -23,7 +23,7 @@ def test_all_problems_are_told_at_once_each_at_its_place(topologies: Topologies)
         outputs: {a: "{{ clusters.train.nothing }}"}
     """)
     assert [(p.place.line, p.place.column) for p in result.problems] == [
-        *((7, 5), (8, 15), (11, 24), (11, 29), (12, 14))
+        *((7, 5), (8, 15), (11, 24), (11, 29), (12, 18))
     ]
     assert result.messages[0] == "clusters.train.gpu_typ: is not known: did you mean gpu_type?"
     assert result.messages[1].startswith("clusters.train.num_gpus: must be a whole number")

@@ -193,7 +193,14 @@ def test_every_recording_is_replayed():
     assert {path.stem for path in (HERE / "recorded").iterdir()} == set(SCENARIOS)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+ALWAYS = ("create_same_destroy", "update_fails", "replace_delete_first", "secret_outputs")
+"""Those that the fast suite replays."""
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.slow) for name in SCENARIOS],
+)
 def test_the_engine_does_as_the_cli(scenario, tmp_path, warm):
     assert_as_recorded(scenario, tmp_path, warm)
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.backend import Backend, backend_url
 from gpuform.stacks.engine.backend_files import BackendError
@@ -173,7 +174,7 @@ def test_a_process_that_dies_leaves_a_whole_file(
     content, backup = left
     backend.write("demo", "dev", OLD)
     died = subprocess.run(
-        [sys.executable, "-c", DIE, str(tmp_path), where, at], check=False, timeout=60
+        [sys.executable, "-c", DIE, str(tmp_path), where, at], check=False, timeout=LAST_RESORT
     )
     assert died.returncode == (0 if at == "5" else 9)
     assert backend.read("demo", "dev") == content
@@ -309,7 +310,7 @@ def test_where_stacks_are(tmp_path: Path) -> None:
     nobody = {"PULUMI_HOME": str(tmp_path)}
     project = Project("demo", Path("/p/Pulumi.yaml"), backend_url="file://state")
     assert backend_url({"PULUMI_BACKEND_URL": "file:///x"}, project) == "file:///x"
-    assert backend_url({"PULUMI_BACKEND_URL": ""}, project) == "file://state"
+    assert backend_url({"PULUMI_BACKEND_URL": ""}, project) == "file:///p/state"
     assert backend_url(nobody, Project("demo", Path("/p/Pulumi.yaml"))) == "file://~"
     assert backend_url(nobody, None) == "file://~"
 

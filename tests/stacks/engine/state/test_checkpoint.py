@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import reduce
 
 import pytest
 
@@ -17,6 +18,7 @@ from gpuform.stacks.engine.state import (
     load_checkpoint,
     timestamp,
 )
+from gpuform.stacks.engine.value_json import NOT_A_NUMBER
 from gpuform.stacks.engine.values import Secret
 
 STACK_URN = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
@@ -240,21 +242,33 @@ def test_the_secrets_provider_is_known_before_anything_is_decrypted() -> None:
         ({"version": None}, "no version"),
         ({"version": 4, "features": ["taint", "timeTravel"]}, "timeTravel"),
         ({"checkpoint": None}, "not a Pulumi checkpoint"),
-        ({"checkpoint": {"latest": []}}, None),
-        ({"checkpoint": {"latest": [1]}}, "not an object"),
+        ({"version": 4, "features": 7}, "`features` is not a list"),
+        ({"checkpoint": {"latest": []}}, "not an object"),
+        ({"checkpoint": {"latest": None}}, "not an object"),
+        ({"checkpoint": {"stack": {}}}, "`stack` is not a text"),
+        ({"checkpoint": {"latest": {"secrets_providers": [1]}}}, "`secrets_providers` is"),
+        ({"checkpoint": {"latest": {"secrets_providers": {"state": 1}}}}, "`secrets_providers` is"),
     ],
 )
-def test_other_checkpoints_are_refused(change: dict, problem: str | None) -> None:
+def test_other_checkpoints_are_refused(change: dict, problem: str) -> None:
     data = json.dumps(checkpoint() | change).encode()
-    if problem is None:
-        assert load_checkpoint(data).latest == {}
-        return
     with pytest.raises(StateError, match=problem) as caught:
         load_checkpoint(data)
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'"text"', b"\xff"])
+def test_an_empty_stack_as_the_cli_writes_it() -> None:
+    """A stack that never had an update has no `latest`, or one without resources."""
+    for latest in ({}, {"latest": {}}, {"latest": {"manifest": {}, "metadata": {}}}):
+        document = checkpoint() | {"checkpoint": {"stack": "organization/demo/dev", **latest}}
+        found = Snapshot.from_json(json.dumps(document).encode(), None)
+        assert (found.stack, found.resources) == ("organization/demo/dev", [])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b'"text"', b"\xff", b"[" * 9999 + b"]" * 9999, b'{"a": 1, "a": 2}', b"NaN"],
+)
 def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
     with pytest.raises(StateError, match="JSON"):
         load_checkpoint(data)
@@ -264,6 +278,12 @@ def test_what_is_no_checkpoint_is_refused(data: bytes) -> None:
     ("field", "value"),
     [
         ("inputs", ["x"]),
+        ("inputs", None),
+        ("outputs", []),
+        ("outputs", {"a": 10**400}),
+        ("outputs", {"a": {"4dabf18193072939515e22adb298388d": NOT_A_NUMBER, "value": "00"}}),
+        ("outputs", {"a": reduce(lambda inner, _: [inner], range(200), "x")}),
+        ("customTimeouts", {"create": True}),
         ("outputs", {"a": {"4dabf18193072939515e22adb298388d": "0000"}}),
         ("outputs", {"a": {"4dabf18193072939515e22adb298388d": []}}),
         ("parent", 1),
@@ -289,10 +309,21 @@ def test_an_entry_without_urn_or_type_is_refused(crypter, latest: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    "latest", [{"resources": [1]}, {"pending_operations": [{}]}, {"manifest": "x"}]
+    ("latest", "problem"),
+    [
+        ({"resources": [1]}, r"resources\[0\] is not an object"),
+        ({"resources": None}, "`resources` is null, not a list"),
+        ({"resources": {}}, "`resources` is a dict, not a list"),
+        ({"pending_operations": [{}]}, r"pending_operations\[0\] is no pending operation"),
+        ({"pending_operations": [{"type": "creating"}]}, r"pending_operations\[0\] is not an obj"),
+        ({"pending_operations": None}, "`pending_operations` is null"),
+        ({"manifest": "x"}, "`manifest` is a str, not an object"),
+        ({"metadata": []}, "`metadata` is a list, not an object"),
+        ({"metadata": {"a": reduce(lambda inner, _: [inner], range(200), 0)}}, "nested deeper"),
+    ],
 )
-def test_a_malformed_checkpoint_is_refused(crypter, latest: dict) -> None:
-    with pytest.raises(StateError, match="organization/demo/dev is malformed"):
+def test_a_malformed_checkpoint_is_refused(crypter, latest: dict, problem: str) -> None:
+    with pytest.raises(StateError, match=problem):
         read(checkpoint(**latest), crypter)
 
 

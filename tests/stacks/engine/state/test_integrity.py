@@ -9,6 +9,9 @@ from sound_snapshots import PROVIDER, STACK, snapshots, urn
 
 from gpuform.stacks.engine.integrity import IntegrityError, check, verify
 from gpuform.stacks.engine.state import Manifest, ResourceState, Snapshot
+from gpuform.stacks.engine.urn import type_of
+
+pytestmark = pytest.mark.slow
 
 
 @given(snapshots())
@@ -63,6 +66,18 @@ def _no_type(snapshot: Snapshot, state: ResourceState) -> None:
     state.type = ""
 
 
+def _no_id(snapshot: Snapshot, state: ResourceState) -> None:
+    state.custom, state.id = True, ""
+
+
+def _another_type(snapshot: Snapshot, state: ResourceState) -> None:
+    state.type = "my:mod:Other"
+
+
+def _no_name(snapshot: Snapshot, state: ResourceState) -> None:
+    state.urn = "r1"
+
+
 def _wrong_magic(snapshot: Snapshot, state: ResourceState) -> None:
     snapshot.manifest.magic = "0" * 64
 
@@ -84,6 +99,9 @@ FAULTS = {
     _id_on_component: r"not custom but has an id",
     _no_urn: r"has no urn",
     _no_type: r"has no type",
+    _no_id: r"has no id",
+    _another_type: r"type my:mod:Other, which is not its URN's",
+    _no_name: r"r1 is no URN",
     _wrong_magic: r"magic does not fit",
     _parent_later: r"parent .*Stack::demo-dev comes after it",
 }
@@ -119,7 +137,8 @@ def test_a_swap_that_breaks_an_order_is_found(snapshot: Snapshot, data) -> None:
 
 
 def test_all_faults_are_named_at_once() -> None:
-    states = [ResourceState(urn(n), False, "t", id="i", parent=urn(99)) for n in range(3)]
+    type_ = type_of(urn(0))
+    states = [ResourceState(urn(n), False, type_, id="i", parent=urn(99)) for n in range(3)]
     assert len(verify(Snapshot("s", states))) == 6
 
 
@@ -130,5 +149,5 @@ def test_both_version_and_magic_may_be_empty() -> None:
 
 
 def test_all_copies_may_be_marked_for_deletion() -> None:
-    old = ResourceState(urn(1), False, "t", delete=True)
+    old = ResourceState(urn(1), False, type_of(urn(1)), delete=True)
     assert verify(Snapshot("s", [old, deepcopy(old)])) == []

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from file_locks import file_lock
+from processes.limits import LAST_RESORT
 from racing import go, ten
 
 from gpuform.stacks.engine import kernel_lock
@@ -52,7 +53,7 @@ class Ticks:
 def dead_pid() -> int:
     """A process that has ended and was waited for."""
     process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait(timeout=60)
+    process.wait(timeout=LAST_RESORT)
     return process.pid
 
 
@@ -139,7 +140,7 @@ def test_it_is_released_when_the_interpreter_ends(folder: Path, own: Path) -> No
         "assert list(pathlib.Path(sys.argv[1]).iterdir())\n"
     )
     command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=LAST_RESORT)
     assert list(folder.iterdir()) == []
 
 
@@ -158,7 +159,7 @@ def test_a_forked_child_does_not_give_it_back(folder: Path, own: Path) -> None:
         "assert not own.exists() and not list(folder.iterdir())\n"
     )
     command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=LAST_RESORT)
 
 
 class TestLeftBehind:
@@ -179,7 +180,7 @@ class TestLeftBehind:
             "os.kill(os.getpid(), 9)\n"
         )
         command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
-        assert subprocess.run(command, check=False, timeout=60).returncode == -9
+        assert subprocess.run(command, check=False, timeout=LAST_RESORT).returncode == -9
         assert own.exists()
         assert len(list(folder.iterdir())) == 1
         with file_lock(folder, own):
@@ -357,7 +358,7 @@ def test_of_ten_at_once_exactly_one_gets_in(folder: Path, own: Path, tmp_path: P
     said = [process.stdout.readline() for process in processes if process.stdout]
     assert sorted(said) == ["in\n"] + ["refused\n"] * 9
     go(processes)
-    codes = [process.wait(timeout=60) for process in processes]
+    codes = [process.wait(timeout=LAST_RESORT) for process in processes]
     for process in processes:
         process.communicate()
     assert sorted(codes) == [0] + [3] * 9
@@ -370,7 +371,7 @@ def test_of_ten_that_wait_each_gets_in_alone(folder: Path, own: Path, tmp_path: 
     processes = ten(url_of(folder), tmp_path, 100)
     go(processes)
     for process in processes:
-        assert process.communicate(timeout=100)[0] == "in\n"
+        assert process.communicate(timeout=LAST_RESORT)[0] == "in\n"
         assert process.returncode == 0
     assert (tmp_path / "done").read_text() == "x" * 10
     assert list(folder.iterdir()) == []

@@ -10,9 +10,9 @@ from gpuform.stacks.engine.secrets import (
     PassphraseCrypter,
     SecretsError,
     WrongPassphrase,
-    crypter_for,
     find_passphrase,
 )
+from gpuform.stacks.engine.stack_secrets import crypter_for
 from gpuform.stacks.engine.state import SecretsProvider
 
 

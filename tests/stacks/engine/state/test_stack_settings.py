@@ -8,6 +8,7 @@ import pytest
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, load_project
 from gpuform.stacks.engine.stack_settings import StackSettings
+from gpuform.stacks.engine.state import SecretsProvider
 from gpuform.stacks.engine.values import Secret
 
 RAW = "v1:GBkaGxwdHh8gISIj:gN/XAo5ttGRXTfHtniJBU724ZAiB5WNsQucanhiGvw=="  # raw config text
@@ -123,7 +124,7 @@ def test_edits_are_saved_and_the_rest_is_kept(settings: StackSettings, project: 
 
 def test_a_new_file_is_made(project: Project, salt_state: str) -> None:
     settings = StackSettings.load(project, "new")
-    settings.set_encryption_salt(salt_state)
+    settings.set_secrets_provider(SecretsProvider("passphrase", {"salt": salt_state}))
     settings.set("gpus", "24")
     settings.save()
     assert settings.path.read_text() == (

@@ -180,7 +180,6 @@ def test_a_run_stops_and_is_brought_back(make: Callable[[], Scene], fault: Fault
     assert sorted(scene.world) == scene.ids == ["t-0", "t-1", "t-2", "t-3"]
 
 
-@pytest.mark.timeout(900)
 def test_at_whatever_write_it_fails_nothing_is_lost(make: Callable[[], Scene]) -> None:
     scene = make()
     first = len(scene.front.seen)

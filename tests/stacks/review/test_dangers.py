@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
+from gpuform.stacks.review.dangers import Risk, danger_of, ranked
 from gpuform.stacks.review.facts import Gpus
-from gpuform.stacks.review.risk import Risk, danger_of, ranked
 
 Make = Callable[..., ResourceChange]
 VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"

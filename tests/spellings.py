@@ -1,0 +1,72 @@
+"""The ways in which platforms spell a request that they quote."""
+
+import base64
+import html
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from pprint import pformat
+from urllib.parse import quote, quote_plus
+
+Spelling = Callable[[str], str]
+
+
+def lowered_escapes(text: str) -> str:
+    """For a URL, with the digits of its escapes in lower case."""
+    return "".join(
+        each if each.isascii() and each.isalnum() else f"%{byte:02x}"
+        for each in text
+        for byte in each.encode()
+        if not (each.isascii() and each.isalnum()) or byte == each.encode()[0]
+    )
+
+
+def upper_escapes(text: str) -> str:
+    """As JSON, with the digits of its escapes in upper case."""
+    halves = text.encode("utf-16-be")
+    units = (halves[at : at + 2] for at in range(0, len(halves), 2))
+    return "".join(
+        chr(unit[1]) if unit[0] == 0 and chr(unit[1]).isalnum() else f"\\u{unit.hex().upper()}"
+        for unit in units
+    )
+
+
+SPELLINGS: Mapping[str, Spelling] = {
+    "as it is": str,
+    "json": json.dumps,
+    "json twice": lambda text: json.dumps(json.dumps(text)),
+    "json in UTF-8": lambda text: json.dumps(text, ensure_ascii=False),
+    "json in upper case": upper_escapes,
+    "python": repr,
+    "python in ASCII": ascii,
+    "python's bytes": lambda text: repr(text.encode()),
+    "url": lambda text: quote(text, safe=""),
+    "url in lower case": lowered_escapes,
+    "form": quote_plus,
+    "url of json": lambda text: quote(json.dumps(text)),
+    "html": html.escape,
+    "html of json": lambda text: html.escape(json.dumps(text)),
+    "html in numbers": lambda text: "".join(f"&#{ord(each)};" for each in text),
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "base64 of json": lambda text: base64.b64encode(json.dumps(text).encode()).decode(),
+    "base64 for urls": lambda text: base64.urlsafe_b64encode(f"x{text}".encode()).decode(),
+    "base64 twice": lambda text: base64.b64encode(base64.b64encode(text.encode())).decode(),
+    "base64 in lines": lambda text: base64.encodebytes(text.encode()).decode(),
+    "hex": lambda text: text.encode().hex(),
+    "shell": shlex.quote,
+    "yaml": lambda text: "'" + text.replace("'", "''") + "'",
+    "blanks for line feeds": lambda text: " ".join(text.split()),
+    "indented": lambda text: text.replace("\n", "\n      "),
+    "another encoding": lambda text: text.encode().decode("latin-1"),
+}
+
+RARE_SPELLINGS: Mapping[str, Spelling] = {
+    "a long literal": lambda text: pformat({"a": text * 2}, width=20),
+    "escapes of scripts": lambda text: "".join(
+        f"%u{ord(each):04x}" if ord(each) < 0x10000 else each for each in text
+    ),
+    "hex dump": lambda text: text.encode().hex(":"),
+    "base64 of UTF-16": lambda text: base64.b64encode(text.encode("utf-16-le")).decode(),
+    "in colours": lambda text: f"\x1b[31m{text[:3]}\x1b[0m{text[3:]}",
+}
+"""Those in which long texts without escapes of their own are found."""

@@ -1,0 +1,176 @@
+"""What was not looked at is said first, and stops a command that requires every check."""
+
+import json
+import os
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_scenes import Scene
+
+FIRST = "Not all was checked: 1 check could not be made (see Not checked).\n"
+TENSORONE = """
+from gpuform.providers.tensorone import Cluster
+Cluster("dev", name="dev", gpu_type="A100", gpu_count=2, storage_gb=100, region="us-west-2",
+        project_id="proj_1", docker_image="pytorch:2")
+"""
+
+
+@pytest.fixture
+def keyless(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A platform that no check asks while planning, and no key for it."""
+    (scene.project / "__main__.py").write_text(TENSORONE)
+    monkeypatch.delenv("TENSORONE_API_KEY")
+    return scene
+
+
+def plan_of(out: str) -> str:
+    return out.split("\n\n", 1)[1]
+
+
+class TestPlans:
+    def test_a_missing_key_is_said_first(self, keyless: Scene) -> None:
+        ran = keyless.run("preview")
+        assert ran.code == 0
+        assert plan_of(ran.out).startswith(FIRST)
+        told = "tensorone cannot be asked, and what is planned there may fail: there is no API key"
+        assert f"Not checked:\n    {told}" in ran.out
+
+    def test_with_the_flag_it_stops_every_command(self, keyless: Scene) -> None:
+        for command in (
+            ["preview"],
+            ["up", "--yes"],
+            ["up", "--yes", "--skip-preview"],
+            ["up", "--yes", "--json"],
+        ):
+            ran = keyless.run(*command, "--require-checks")
+            assert ran.code == 4, command
+            assert "error: not checked: tensorone cannot be asked" in ran.err
+            assert ("Nothing was changed." in ran.err) == (command[0] == "up")
+        assert keyless.requests == []
+
+    def test_a_review_of_it_says_and_fails_too(self, keyless: Scene) -> None:
+        keyless.save()
+        for form in ("text", "markdown", "github", "html"):
+            assert FIRST.strip() in keyless.run("review", "plan.json", "-f", form).out[:6000]
+        ran = keyless.run("review", "plan.json", "--require-checks")
+        assert (ran.code, ran.out.startswith(FIRST)) == (4, True)
+        assert keyless.run("review", "plan.json", "-f", "json").json["unchecked"] == 1
+
+    def test_what_could_all_be_asked_passes(self, made: Scene) -> None:
+        made.run("config", "set", "gpus", "24")
+        for command in (["preview"], ["up", "--yes"], ["destroy", "--yes"]):
+            ran = made.run(*command, "--require-checks")
+            assert ran.code == 0, ran.err
+            assert "checked" not in ran.out
+
+    def test_a_destroy_and_a_platform_that_does_not_answer(
+        self, made: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TOGETHER_BASE_URL", "http://127.0.0.1:9")
+        ran = made.run("destroy", "--yes", "--require-checks")
+        assert ran.code == 4
+        assert plan_of(ran.out).startswith(FIRST)
+        assert "together cannot be asked" in ran.err
+
+    def test_a_price_that_a_gate_on_cost_needs(self, made: Scene) -> None:
+        (made.project / "prices.yaml").write_text("currency: USD\n")
+        (made.project / "gates.yaml").write_text(
+            "gates: {b: {max_hourly_cost: {amount: 9, currency: USD}, level: advisory}}"
+        )
+        assert made.run("preview", "--require-checks").code == 0, "nothing grows"
+        made.run("config", "set", "gpus", "24")
+        ran = made.run("preview", "--require-checks")
+        assert ran.code == 4
+        told = "not checked: what it costs, for the gates on cost: train: 24 H100_SXM GPUs"
+        assert told in ran.err
+        made.run("config", "set", "gpus", "8")
+        assert made.run("preview", "--require-checks").code == 0, "it only lowers capacity"
+
+    def test_workflows_require_all_checks(self, run: Any, project: Path) -> None:
+        assert run("new", "ci", "--forge", "github", "--stack", "dev").code == 0
+        (workflow,) = project.rglob("gpuform.yml")
+        lines = [line for line in workflow.read_text().splitlines() if "plan.json" in line]
+        for words in ("review plan.json --post", "--plan plan.json"):
+            found = [line for line in lines if words in line]
+            assert found
+            assert all("--require-checks" in line for line in found)
+
+
+class TestSomebodyAtWork:
+    @pytest.fixture
+    def somebody(self, made: Scene) -> Scene:
+        locks = made.project / ".pulumi/locks/organization/demo/dev"
+        locks.mkdir(parents=True, exist_ok=True)
+        fields = {"pid": 4711, "username": "ada", "hostname": "build-7", "engine": "gpuform"}
+        owner = {**fields, "timestamp": "2026-03-01T08:00:00Z"}
+        (locks / "one.json").write_text(json.dumps(owner))
+        state = json.loads(made.state)
+        resources = state["checkpoint"]["latest"]["resources"]
+        creating = {"type": "creating", "resource": {**resources[-1], "id": ""}}
+        state["checkpoint"]["latest"]["pending_operations"] = [creating]
+        (made.project / ".pulumi/stacks/demo/dev.json").write_text(json.dumps(state))
+        return made
+
+    def test_who_it_is_and_since_when(self, somebody: Scene) -> None:
+        who = "ada@build-7 (pid 4711) by gpuform, since 2026-03-01 08:00:00 UTC ("
+        ran = somebody.run("preview")
+        assert who in ran.err
+        assert "is at work on the stack: what is shown may be overtaken" in ran.err
+        assert "1 operation under way, which this plan does not know the end of" in ran.out
+        assert "interrupted" not in ran.out + ran.err
+        ran = somebody.run("status")
+        assert ran.out.splitlines()[1].startswith(who)
+        assert who in somebody.run("status", "--json").json["at_work"]
+
+    def test_a_process_that_has_ended_is_not_at_work(self, made: Scene) -> None:
+        import socket
+
+        locks = made.project / ".pulumi/locks/organization/demo/dev"
+        locks.mkdir(parents=True, exist_ok=True)
+        owner = {"pid": 2**22 - 1, "username": "ada", "hostname": socket.gethostname()}
+        (locks / "one.json").write_text(json.dumps(owner))
+        assert "at work" not in made.run("preview").err
+        assert made.run("status").out.splitlines()[1].startswith("As of ")
+
+
+def sources(ran: Any) -> list[str]:
+    """The lines that say whence and how old what is shown is."""
+    return [line for line in ran.out.splitlines() if line.startswith("As of ")]
+
+
+class TestStatus:
+    def test_the_age_of_what_it_shows(self, made: Scene) -> None:
+        (line,) = sources(made.run("status"))
+        assert line == "As of less than a minute ago, from the state:"
+        for moment, age in (("2001-01-01T00:00:00Z", " d ago"), ("", "less than a minute ago")):
+            state = json.loads(made.state)
+            state["checkpoint"]["latest"]["manifest"]["time"] = moment
+            (made.project / ".pulumi/stacks/demo/dev.json").write_text(json.dumps(state))
+            assert age in sources(made.run("status"))[0]
+        found = made.run("status", "--json").json
+        assert (found["source"], found["age_seconds"] >= 0) == ("state", True)
+
+    def test_it_fails_where_it_could_not_look(
+        self, made: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ran = made.run("status", "--refresh")
+        assert (ran.code, sources(ran)) == (0, ["As of now, from the platforms:"])
+        monkeypatch.delenv("TOGETHER_API_KEY")
+        ran = made.run("status", "--refresh")
+        assert (ran.code, ran.err) == (1, "error: could not look at data, train\n")
+        assert sources(ran) == [
+            (
+                "As of now, from the platforms; data, train as of less than a minute ago, from the "
+                "state:"
+            )
+        ]
+        assert made.run("status").code == 0
+
+    def test_what_is_gone_was_looked_at(self, made: Scene) -> None:
+        request = urllib.request.Request(f"{made.url}/_emulator/reset", b"{}")
+        urllib.request.urlopen(request).close()
+        assert os.environ["TOGETHER_API_KEY"]
+        ran = made.run("status", "--refresh")
+        assert (ran.code, ran.out.count("    it is gone from the platform")) == (0, 2)

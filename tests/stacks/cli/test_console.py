@@ -1,0 +1,135 @@
+"""`gpuform console`: expressions against the stack, with its secrets kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_scenes import Scene
+from topologies import cluster, volume
+
+Run = Any
+TOPOLOGY = f"""config:
+  gpus: {{type: integer, default: 16}}
+  token: {{secret: true, default: hunter2}}
+include: {{file: pool.yaml, name: pool, with: {{label: pool}}}}
+clusters:
+  train: {cluster(num_gpus="'{{ config.gpus }}'", volume="'{{ modules.pool.volume }}'")}
+  later: {cluster(cluster_name="later", for_each="[a]")}
+"""
+POOL = f"""inputs: {{label: {{}}}}
+shared_volumes:
+  data: {volume(volume_name="'{{ inputs.label }}'")}
+outputs: {{volume: "{{{{ shared_volumes.data }}}}"}}
+"""
+
+
+@pytest.fixture
+def stack(scene: Scene, project: Path) -> Run:
+    """A stack with a cluster and a module, and a cluster that is declared but not made yet."""
+    (project / "__main__.py").unlink()
+    (project / "pool.yaml").write_text(POOL)
+    (project / "topology.yaml").write_text(TOPOLOGY.rpartition("  later")[0])
+    ran = scene.run("up", "--yes", "--skip-preview")
+    assert ran.code == 0, ran.err
+    (project / "topology.yaml").write_text(TOPOLOGY)
+    return scene.run
+
+
+BEGUN = {
+    "clus": "clusters",
+    "clusters.t": "clusters.train",
+    "clusters.train.kube_c": "clusters.train.kube_config",
+    "modules.pool.": "modules.pool.volume",
+    "clusters.la": "clusters.later",
+}
+
+
+def values(run: Run, *expressions: str) -> list[str]:
+    ran = run("console", *(part for each in expressions for part in ("-e", each)))
+    assert ran.code == 0, ran.err
+    return ran.out.splitlines()
+
+
+def test_values_of_the_stack(stack: Run) -> None:
+    assert values(
+        stack,
+        *("clusters.train.status", "{{ config.gpus // 8 }} nodes", "clusters.train.num_gpus * 2"),
+        *("pulumi.stack", "clusters.train.volume_id == modules.pool.volume"),
+        *("shared_volumes['pool-data'].volume_name", "clusters.later.a.id"),
+    ) == ['"Ready"', '"2 nodes"', "32", '"dev"', "true", '"pool"', "[unknown]"]
+
+
+def test_secrets_are_not_shown(stack: Run) -> None:
+    secret = ("config.token", "'x' ~ config.token", "clusters.train.kube_config | length")
+    assert values(stack, *secret) == ["[secret]"] * 3
+    ran = stack("console", "--show-secrets", "-e", "config.token ~ '!'")
+    assert ran.out == '"hunter2!"\n'
+    failed = stack("console", "-e", "config.token | int")
+    assert failed.code == 1
+    assert "hunter2" not in failed.out + failed.err
+    assert "the expression fails with the values that it gets" in failed.err
+
+
+def test_lines_of_stdin(stack: Run) -> None:
+    ran = stack("console", answers="config.gpus\n\nclusters.trian.id\n[1, none]\n")
+    assert (ran.code, ran.out) == (1, "16\n[\n  1,\n  null\n]\n")
+    assert ran.err.startswith("error: there is no clusters.trian\n")
+    assert "did you mean clusters.train?" in ran.err
+
+
+def test_the_sandbox_is_that_of_topologies(stack: Run) -> None:
+    wrong = {
+        "'a' * 99999999": "the expression does too much",
+        "''.__class__": "a text has no '__class__'",
+        "{% if a %}": "no statements",
+        "nothing": "there is no nothing",
+        "config.gpus.x": "a number has no 'x'",
+    }
+    ran = stack("console", answers="\n".join(wrong))
+    assert (ran.code, ran.out) == (1, "")
+    errors = ran.err.split("error: ")[1:]
+    assert [told in error for told, error in zip(wrong.values(), errors, strict=True)] == [True] * 5
+
+
+def test_lookups_ask_the_platform(stack: Run) -> None:
+    (found,) = values(stack, "(scp.images('kr-west1') | first).name")
+    assert json.loads(found)
+
+
+def test_a_program_has_its_states_names(made: Scene) -> None:
+    ran = made.run("console", "-e", "clusters.train.status", "-e", "shared_volumes.data.size_tib")
+    assert ran.out.splitlines() == ['"Ready"', "5"]
+
+
+def test_it_asks_on_a_terminal(stack: Run, terminal: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = iter(["config.gpus", "nope", "config.gpus + 1", "exit"])
+    monkeypatch.setattr("builtins.input", lambda _prompt: next(typed))
+    ran = stack("console")
+    assert ran.code == 0
+    assert [line for line in ran.out.splitlines() if line.isdigit()] == ["16", "17"]
+    assert "there is no nope" in ran.err
+
+
+def test_names_are_completed(stack: Run, terminal: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, list[str]] = {}
+
+    def ask(_prompt: str) -> str:
+        import readline
+
+        complete = readline.get_completer()
+        assert complete is not None
+        for begun in BEGUN:
+            found[begun] = [each for at in range(3) if (each := complete(begun, at))]
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", ask)
+    assert stack("console").code == 0
+    assert found == {begun: [whole] for begun, whole in BEGUN.items()}
+
+
+def test_a_topology_that_is_wrong(stack: Run, project: Path) -> None:
+    (project / "topology.yaml").write_text(TOPOLOGY.replace("H100_SXM", "H100_SMX"))
+    ran = stack("console", "-e", "1")
+    assert ran.code == 1
+    assert "topology.yaml:6:" in ran.err

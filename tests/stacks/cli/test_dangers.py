@@ -1,0 +1,180 @@
+"""What is dangerous is shown where people decide: in plans, questions, logs and reviews."""
+
+import json
+import re
+import urllib.request
+from datetime import datetime
+from typing import Any
+
+import pytest
+from lens_document import CONSUMERS
+from plan_scenes import Scene
+
+VOLUME = 'data = SharedVolume("data", volume_name="training-data", region=region, size_tib=5)\n'
+LOST = "destroys a volume of 5 TiB and its data"
+
+
+def control(scene: Scene, path: str, body: Any) -> None:
+    data = json.dumps(body).encode()
+    urllib.request.urlopen(f"{scene.url}/_emulator/{path}", data).close()
+
+
+def declare(scene: Scene, *names: str, options: str = "") -> None:
+    """Volumes of these names, and nothing else."""
+    (scene.project / "__main__.py").write_text(
+        "import pulumi\n"
+        "from gpuform.providers.together import SharedVolume\n"
+        f"for name in {[*names]}:\n"
+        "    SharedVolume(name, volume_name=name, region='us-central-8', size_tib=5,\n"
+        f"        opts=pulumi.ResourceOptions({options}))\n"
+    )
+
+
+@pytest.fixture
+def volumes(scene: Scene) -> Scene:
+    """Two volumes are there, and one of them is not declared any more."""
+    declare(scene, "data", "other")
+    assert scene.run("up", "--yes", "--skip-preview").code == 0
+    declare(scene, "other")
+    return scene
+
+
+class TestALostVolume:
+    def test_every_plan_and_review_says_so(self, volumes: Scene) -> None:
+        volumes.save()
+        told = f"Dangerous changes:\n    delete data: {LOST}\n"
+        assert told in volumes.run("preview").out
+        for form in ("text", "markdown", "github", "html", "json"):
+            assert LOST in volumes.run("review", "plan.json", "--format", form).out
+        assert told in volumes.run("up", "--yes").out
+        assert "    delete data: destroys a volume and its data" in volumes.run("logs").out
+
+    def test_the_name_of_the_stack_is_asked_for(self, volumes: Scene, terminal: None) -> None:
+        ran = volumes.run("up", answers="yes\ny\nno\n")
+        assert ran.code == 1
+        question = (
+            "Perform this update? The data on data will be gone. Type the stack's name to go on. "
+            "[dev/no/details] "
+        )
+        assert ran.out.count(question) == 3
+        assert ran.out.count("Answer dev, no or details.") == 2
+        assert volumes.run("up", answers="dev\n").code == 0
+
+    def test_streams_of_events_have_it_as_a_diagnostic(self, volumes: Scene) -> None:
+        told = {"severity": "warning", "message": f"delete data: {LOST}"}
+        (found,) = volumes.run("preview", "--json").json["diagnostics"]
+        assert told.items() <= found.items()
+        lines = volumes.run("up", "--yes", "--json").lines
+        kinds = [next(key for key in line if key.endswith("Event")) for line in lines]
+        at = kinds.index("diagnosticEvent")
+        assert told.items() <= lines[at]["diagnosticEvent"].items()
+        assert kinds[at + 1 : at + 3] == ["summaryEvent", "cancelEvent"]
+        assert [line["sequence"] for line in lines] == list(range(len(lines)))
+
+    def test_what_stays_on_the_platform_is_not_lost(self, volumes: Scene) -> None:
+        declare(volumes, "data", "other", options="retain_on_delete=True")
+        assert volumes.run("up", "--yes", "--skip-preview").code == 0
+        declare(volumes, "other", options="retain_on_delete=True")
+        ran = volumes.run("up", "--yes")
+        assert "delete data: is no longer the stack's: it stays on the platform" in ran.out
+        assert "destroys" not in ran.out
+
+
+class TestAVolumeThatIsMounted:
+    REFUSED = "cannot be deleted or replaced: cluster 'train' mounts it, and stays"
+
+    def refused(self, made: Scene, *command: str) -> None:
+        before = made.requests
+        ran = made.run(*command)
+        assert ran.code == 1
+        assert self.REFUSED in ran.out
+        assert "keep the volume as it is, or delete the cluster" in ran.out
+        assert made.requests == before
+
+    def test_is_not_deleted_under_a_cluster_that_stays(self, made: Scene) -> None:
+        resources = json.loads(made.state)["checkpoint"]["latest"]["resources"]
+        (id_,) = (each["id"] for each in resources if each["urn"].endswith("::data"))
+        made.write_program(
+            (VOLUME, ""),
+            ("volume_id=data.id", f"volume_id={id_!r}"),
+        )
+        for command in (["preview"], ["up", "--yes"], ["up", "--yes", "--skip-preview"]):
+            self.refused(made, *command)
+        self.refused(made, "destroy", "--yes", "--target", "data")
+        assert made.run("destroy", "--yes").code == 0
+
+    def test_is_not_replaced_under_it_either(self, made: Scene) -> None:
+        resources = json.loads(made.state)["checkpoint"]["latest"]["resources"]
+        (id_,) = (each["id"] for each in resources if each["urn"].endswith("::data"))
+        made.write_program(("volume_id=data.id", f"volume_id={id_!r}"))
+        assert made.run("up", "--yes", "--skip-preview").code == 0
+        made.write_program(("training-data", "other-data"))
+        self.refused(made, "preview")
+        made.run("config", "set", "type", "H200_SXM")
+        assert made.run("preview").code == 0, "the cluster is replaced, too"
+
+
+class TestLostCapacity:
+    def test_the_question_says_what_goes_and_what_it_costs(
+        self, made: Scene, terminal: None
+    ) -> None:
+        (made.project / "prices.yaml").write_text(
+            "currency: USD\n"
+            "gpus: [{platform: together, gpu_type: H100_SXM, per_hour: 3}]\n"
+            "storage: [{platform: together, unit: TiB, per_month: 73}]\n"
+        )
+        made.run("config", "set", "gpus", "8")
+        ran = made.run("up", answers="no\n")
+        assert (
+            "Perform this update? 8 GPUs will be gone. Cost: 48.50 USD/h (35,405.00 USD/month) => "
+            "24.50 USD/h (17,885.00 USD/month). [yes/no/details] "
+        ) in ran.out
+        ran = made.run("destroy", answers="yes\nno\n")
+        assert (
+            "This deletes 2 resources of stack dev and what is on them. 16 GPUs and the data on "
+            "data will be gone."
+        ) in ran.out
+
+    @pytest.mark.parametrize("answer", ["y", "Y", "yes"])
+    def test_y_is_a_yes_where_nothing_is_lost(
+        self, scene: Scene, terminal: None, answer: str
+    ) -> None:
+        declare(scene, "data")
+        assert scene.run("up", answers=f"{answer}\n").code == 0
+
+    def test_work_that_may_run_there_is_told(self, made: Scene) -> None:
+        control(made, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
+        made.run("config", "set", "type", "H200_SXM")
+        ran = made.run("preview")
+        assert ran.code == 0
+        assert "    train may be in use by " in ran.out
+        rule = {"method": "GET", "path": "^/api/clusters/consumers", "status": 400, "count": None}
+        control(made, "faults", rule)
+        ran = made.run("preview")
+        assert "    whether train is in use cannot be told: lens: GET /clusters/c" in ran.out
+
+    def test_its_platform_tells_what_is_in_use(self, scene: Scene) -> None:
+        (scene.project / "__main__.py").write_text(
+            "from gpuform.providers.tensorone import Cluster\n"
+            "Cluster('dev', name='dev', gpu_type='A100', gpu_count=1, storage_gb=100,\n"
+            "        region='us-west-2', project_id='proj_1', docker_image='pytorch:2')\n"
+        )
+        assert scene.run("up", "--yes", "--skip-preview").code == 0
+        out = scene.run("destroy", "--yes").out
+        assert "    delete dev: destroys 1 GPU and 100 GB of storage with its data; in use: " in out
+
+    def test_what_is_gone_already_is_forgotten_by_a_refresh(
+        self, made: Scene, terminal: None
+    ) -> None:
+        control(made, "reset", {})
+        ran = made.run("refresh", answers="no\n")
+        assert "delete train: is gone from the platform, with 16 GPUs" in ran.out
+        assert "Perform this refresh? 2 resources are gone from the platforms. [yes/no" in ran.out
+
+    def test_prepaid_time_that_is_lost(self, scene: Scene) -> None:
+        scene.write_program(('"ON_DEMAND"', '"RESERVED", duration_days=30'))
+        assert scene.run("up", "--yes", "--skip-preview").code == 0
+        out = scene.run("destroy", "--preview-only", "--allow", "destroy-reserved").out
+        found = re.search(r"destroys 16 GPUs; what is prepaid until (\d{4}-\d\d-\S+) is lost", out)
+        assert found, out
+        assert datetime.fromisoformat(found[1]).tzinfo is not None

@@ -1,0 +1,183 @@
+"""A platform that repeats what it is sent: no secret is printed, logged or written anywhere."""
+
+import base64
+import gzip
+import html
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_plus
+
+import pytest
+from echoing import EchoingPlatform, echoing
+from spellings import SPELLINGS
+
+from gpuform.providers.emulator.server import environment
+from gpuform.providers.redaction import MASK, PART
+
+Run = Any
+
+NAMES = [
+    name if name in ("json", "base64 of json") else pytest.param(name, marks=pytest.mark.slow)
+    for name in SPELLINGS
+]
+SCRIPT = 'set -o pipefail "$HOME"\nexport TOKEN=\'q"7\\n-ündäch%41-zebra\'\nvault-0815-open | tee'
+TOKEN = "xoxb&<4711>/tüte+9\\8"
+SHORT = "p9'x\"7"
+SECRETS = {"script": SCRIPT, "token": TOKEN, "short": SHORT}
+PROGRAM = """
+import pulumi
+from gpuform.providers.tensorone import Cluster
+
+config = pulumi.Config()
+work = Cluster(
+    "work",
+    name="work",
+    gpu_type="A100",
+    gpu_count=1,
+    storage_gb=100,
+    region="us-west-2",
+    project_id="proj_456",
+    docker_image="a/b:c",
+    environment_variables={
+        "SCRIPT": config.require_secret("script"),
+        "TOKEN": config.require_secret("token"),
+        "SHORT": config.require_secret("short"),
+    },
+)
+pulumi.export("status", work.status)
+"""
+
+
+@pytest.fixture
+def platform(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EchoingPlatform]:
+    (project / "__main__.py").write_text(PROGRAM)
+    for name, value in SECRETS.items():
+        assert dev("config", "set", "--secret", name, "--", value).code == 0
+    with echoing() as (url, platform):
+        for name, value in environment(url).items():
+            monkeypatch.setenv(name, value)
+        yield platform
+
+
+def plainer(text: str) -> str:
+    """With one layer of every escape undone: another way than the one under test."""
+    text = html.unescape(unquote_plus(text))
+    units = re.sub(r"\\+u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
+    text = re.sub(r"\\+x([0-9a-fA-F]{2})", lambda found: chr(int(found[1], 16)), units)
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    with suppress(UnicodeError):
+        text = text.encode("latin-1").decode()
+    return re.sub(r"\\+n", "\n", text).replace("\\", "")
+
+
+def readings(text: str) -> Iterator[str]:
+    """A text as somebody who wants to know reads it."""
+    for _ in range(4):
+        yield " ".join(text.split())
+        for found in re.finditer(r"[A-Za-z0-9+/_-]{12,}|[0-9a-f]{24,}", text):
+            run = found[0].replace("-", "+").replace("_", "/")
+            for start in range(4):
+                quads = run[start : start + (len(run) - start) // 4 * 4]
+                yield base64.b64decode(quads).decode(errors="replace")
+            if re.fullmatch("[0-9a-f]+", found[0]):
+                yield bytes.fromhex(found[0][: len(found[0]) // 2 * 2]).decode(errors="replace")
+        text = plainer(text)
+
+
+def assert_untold(text: str) -> None:
+    """Looks for every part of the longer secrets, and for the short one."""
+    found = [*readings(text)]
+    for secret in (SCRIPT, TOKEN):
+        shown = {" ".join(each.split()) for each in (secret, plainer(secret))}
+        for part in {s[at : at + PART] for s in shown for at in range(len(s) - PART + 1)}:
+            for reading in found:
+                assert part not in reading, (part, reading[:2000])
+    assert not any(SHORT in reading for reading in found)
+
+
+def written(project: Path) -> Iterator[tuple[str, str]]:
+    """Everything in the files that commands have written."""
+    for path in sorted(project.rglob("*")):
+        if path.is_file() and path.name != "__main__.py":
+            content = path.read_bytes()
+            yield (
+                str(path),
+                (gzip.decompress(content) if path.suffix == ".gz" else content).decode(
+                    errors="replace"
+                ),
+            )
+
+
+def told_by(dev: Run) -> str:
+    """What people ask for after a run."""
+    commands = (
+        ("up", "--yes", "--skip-preview", "--event-log", "events.json", "--profile", "p.json"),
+        ("up", "--yes", "--skip-preview", "--json"),
+        ("logs",),
+        ("logs", "--json"),
+        ("stack", "history", "--json"),
+        ("stack", "export"),
+        ("status",),
+        ("doctor", "--json"),
+        ("orphans", "--json"),
+    )
+    ran = [dev(*command) for command in commands]
+    return "\n".join(each.out + each.err for each in ran)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_refusal_that_quotes_the_request(
+    name: str, dev: Run, project: Path, platform: EchoingPlatform
+) -> None:
+    spelling = SPELLINGS[name]
+
+    def refuse(body: dict[str, Any], key: str) -> str:
+        values = body.get("environment_variables", {}).values()
+        quoted = [spelling(each) for each in (*values, key, json.dumps(body))]
+        return f"not possible: {' and '.join(quoted)}"
+
+    platform.refuse = refuse
+    told = told_by(dev)
+    assert "answered 400: not possible" in told
+    assert_untold(told)
+    for path, content in written(project):
+        assert_untold(f"{path} {content}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_object_that_fails_with_what_it_was_given(
+    name: str, dev: Run, project: Path, platform: EchoingPlatform
+) -> None:
+    """Its message is why it is not ready: in the state, and where runs are told of."""
+    message = f"cannot start <{SPELLINGS[name](SCRIPT)}> <{SPELLINGS[name](TOKEN)}>"
+
+    def alter(answer: Any) -> Any:
+        data = answer.get("data") if isinstance(answer, dict) else None
+        if isinstance(data, dict) and "status_details" in data:
+            data["status"] = "error"
+            data["status_details"]["message"] = message
+        return answer
+
+    platform.alter = alter
+    told = told_by(dev)
+    assert "cannot start" in told
+    assert_untold(told)
+    for path, content in written(project):
+        assert_untold(f"{path} {content}")
+    assert MASK in (project / ".pulumi/stacks/demo/dev.json").read_text()
+
+
+def test_a_name_made_of_a_secret(dev: Run, project: Path, platform: EchoingPlatform) -> None:
+    """The platform holds an object of that name, which no stack owns any more."""
+    (project / "__main__.py").write_text(PROGRAM.replace('name="work"', 'name="vault-0815-open"'))
+    assert dev("up", "--yes", "--skip-preview").code == 0
+    urn = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.tensorone:Cluster::work"
+    assert dev("state", "delete", urn, "--yes").code == 0
+    for command in (("orphans",), ("orphans", "--json"), ("doctor",), ("doctor", "--json")):
+        ran = dev(*command)
+        assert "0815" not in ran.out + ran.err
+    assert MASK in dev("orphans").out

@@ -1,0 +1,113 @@
+"""Defaults that are meant for the emulator: a real platform never sees one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bucket_server import free_port
+
+from gpuform.providers.emulator.server import environment, serve
+
+Run = Any
+ADDRESS = "TENSORONE_BASE_URL"
+VALUE = "no-key-for-the-emulator"
+
+
+@pytest.fixture(params=["topology", "program"])
+def template(
+    request: pytest.FixtureRequest, dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    """A project of the template tensorone-dev, with a real platform's key, out of reach."""
+    program = ["--python"] if request.param == "program" else []
+    made = dev("new", "tensorone-dev", "--name", "demo", "--force", "--dir", str(project), *program)
+    assert made.code == 0, made.err
+    monkeypatch.setenv("TENSORONE_API_KEY", "a-real-key")
+    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{free_port()}/v1")
+    return dev
+
+
+@pytest.fixture
+def emulator(monkeypatch: pytest.MonkeyPatch) -> Any:
+    with serve(seed="defaults") as server:
+        yield environment(server.url)
+
+
+def test_a_real_platform_is_not_planned_with_it(template: Run, project: Path) -> None:
+    for command in (["preview"], ["up", "--yes"]):
+        ran = template(*command)
+        assert ran.code == 1
+        told = ran.out + ran.err
+        assert "config set" in told
+        assert "wandb_key" in told
+        assert VALUE not in told
+    if (project / "topology.yaml").exists():
+        assert "topology.yaml:7:3: config.wandb_key has no value here: its emulator_default" in told
+
+
+def test_the_emulator_is(
+    template: Run, emulator: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert template("preview", "--emulate").code == 0
+    for name, value in emulator.items():
+        monkeypatch.setenv(name, value)
+    assert template("preview").code == 0
+    # The clock of an emulator is no promise that this platform is one.
+    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{free_port()}/v1")
+    assert template("preview").code == 1
+
+
+def test_ones_own_value_goes_anywhere(template: Run) -> None:
+    assert template("config", "set", "--secret", "wandb_key", "hunter2-hunter2").code == 0
+    told = template("preview")
+    assert "has no value" not in told.out + told.err
+    assert "Missing required configuration" not in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("emulator_default: a, default: b", "config.x.emulator_default: leave it out, or default"),
+        ("type: integer, emulator_default: a", 'config.x: "a" is not a whole number'),
+    ],
+)
+def test_what_validate_refuses(dev: Run, project: Path, said: str, problem: str) -> None:
+    (project / "topology.yaml").write_text(f"config:\n  x: {{{said}}}\n")
+    ran = dev("validate", "topology.yaml")
+    assert ran.code == 1
+    assert problem in ran.out
+
+
+def test_a_module_has_none(dev: Run, project: Path) -> None:
+    (project / "pool.yaml").write_text("inputs:\n  x: {emulator_default: a}\n")
+    ran = dev("validate", "pool.yaml")
+    assert ran.code == 1
+    assert "pool.yaml:2:25: inputs.x: only config has an emulator_default" in ran.out
+
+
+def test_a_platform_of_a_module_counts(
+    dev: Run, project: Path, emulator: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "__main__.py").unlink()
+    (project / "pool.yaml").write_text(
+        "shared_volumes:\n  data: {platform: together, volume_name: data, region: us-central-8, "
+        "size_tib: 5}\n"
+    )
+    (project / "topology.yaml").write_text(
+        "include:\n  - {file: pool.yaml, name: pool}\n"
+        "config:\n  key: {secret: true, emulator_default: a}\n"
+        'outputs:\n  key: "{{ config.key }}"\n'
+    )
+    for name, value in emulator.items():
+        monkeypatch.setenv(name, value)
+    assert dev("preview").code == 0
+    monkeypatch.setenv("TOGETHER_BASE_URL", f"http://127.0.0.1:{free_port()}/v1")
+    assert "config.key has no value here" in dev("preview").out
+
+
+def test_a_topology_becomes_a_program_that_keeps_it(dev: Run, project: Path) -> None:
+    assert dev("new", "scp-pool", "--name", "demo", "--force", "--dir", str(project)).code == 0
+    ran = dev("convert", "--from", "topology", "--out", "made.py")
+    assert ran.code == 0, ran.err
+    text = (project / "made.py").read_text()
+    assert "from gpuform.stacks import is_emulated" in text
+    assert 'if is_emulated() else config.require_secret("password")' in text

@@ -1,0 +1,178 @@
+"""Errors of programs and of the engine say where the resource is declared, and show the line."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from declared import CLUSTER
+from plan_scenes import Scene
+from topologies import cluster, volume
+
+Run = Any
+PROGRAM = """\
+import pulumi
+from gpuform.providers.together import Cluster, SharedVolume
+
+
+def volume(name, region):
+    return SharedVolume(
+        name,
+        volume_name=name,
+        region=region,
+        size_tib=2.5,
+    )
+
+
+data = volume("data", "us-central-8")
+"""
+
+
+def block(text: str) -> str:
+    """What is told under `Diagnostics:`."""
+    return text.partition("Diagnostics:\n")[2].partition("\n\n")[0]
+
+
+def test_the_argument_of_a_program(scene: Scene, project: Path) -> None:
+    (project / "__main__.py").write_text(PROGRAM)
+    ran = scene.run("preview")
+    assert ran.code != 0
+    assert block(ran.out) == (
+        "  together:SharedVolume (data):\n"
+        "    error: pulumi-python:dynamic/gpuform.together:SharedVolume resource 'data': property "
+        "size_tib value 2.5 has a problem: must be a whole number, not 2.5\n"
+        "      at __main__.py:10:18\n"
+        "      10 |         size_tib=2.5,\n"
+        "         |                  ^^^"
+    )
+
+
+def test_an_argument_that_is_not_given(scene: Scene, project: Path) -> None:
+    program = PROGRAM.replace("        size_tib=2.5,\n", "")
+    (project / "__main__.py").write_text(program)
+    ran = scene.run("preview")
+    assert "      at __main__.py:6:12\n" in ran.out
+    assert "      6 |     return SharedVolume(\n        |            ^^^^^^^^^^^^" in ran.out
+
+
+def test_the_value_of_a_topology_and_values_in_quotes(scene: Scene, project: Path) -> None:
+    """The platform is asked while planning, so that `validate` cannot tell it."""
+    (project / "__main__.py").unlink()
+    (project / "topology.yaml").write_text(
+        "shared_volumes:\n"
+        "  data:\n"
+        "    platform: together\n"
+        "    volume_name: data\n"
+        "    region: 'us-centrl-8'\n"
+        "    size_tib: 2\n"
+    )
+    ran = scene.run("preview")
+    assert 'property region value "us-centrl-8" has a problem' in ran.out
+    assert "did you mean us-central-8?" in ran.out
+    assert (
+        "      at topology.yaml:5:13\n"
+        "      5 |     region: 'us-centrl-8'\n"
+        "        |             ^^^^^^^^^^^^^"
+    ) in ran.out
+
+
+def test_a_resource_of_a_module(scene: Scene, project: Path) -> None:
+    (project / "__main__.py").unlink()
+    entry = volume(region="'{{ inputs.region }}'")
+    (project / "pool.yaml").write_text(
+        f"inputs: {{region: {{}}}}\nshared_volumes:\n  data: {entry}"
+    )
+    (project / "topology.yaml").write_text(
+        "include: {file: pool.yaml, name: a, with: {region: us-centrl-8}}\n"
+    )
+    ran = scene.run("preview")
+    assert "      at pool.yaml:3:" in ran.out
+    assert ", included at topology.yaml:1\n" in ran.out
+    assert "^^^^^^^^^^^^^^^^^^^^^" in ran.out
+
+
+def test_a_rule_over_several_resources(scene: Scene, project: Path) -> None:
+    program = PROGRAM.replace("2.5", "2").replace(
+        "import SharedVolume", "import Cluster, SharedVolume"
+    )
+    given = {**CLUSTER, "region": "us-central-4"}
+    arguments = ", ".join(f"{key}={value!r}" for key, value in given.items())
+    program += f"Cluster(\n    'train',\n    {arguments},\n    volume_id=data.id,\n)\n"
+    (project / "__main__.py").write_text(program)
+    ran = scene.run("preview")
+    assert "shared volume 'data' is in us-central-8, the cluster in us-central-4" in ran.out
+    assert "      at __main__.py:18:15\n      18 |     volume_id=data.id,\n" in ran.out
+    assert "         |               ^^^^^^^\n" in ran.out
+
+
+def test_a_step_that_fails(scene: Scene, project: Path) -> None:
+    (project / "__main__.py").unlink()
+    entries = f"  one: {cluster()}\n  two: {cluster()}\n"
+    (project / "topology.yaml").write_text(f"clusters:\n{entries}")
+    rule = {"method": "POST", "path": "clusters", "capacity": True}
+    httpx.post(f"{scene.url}/_emulator/faults", json=rule, trust_env=False).raise_for_status()
+    ran = scene.run("up", "--yes", "--skip-preview")
+    assert ran.code != 0
+    assert "      at topology.yaml:2:3\n" in ran.out or "      at topology.yaml:3:3\n" in ran.out
+    assert "|   ^^^\n" in ran.out
+
+
+@pytest.mark.parametrize("form", ["yaml", "python"])
+def test_a_line_with_a_secret_is_not_shown(scene: Scene, project: Path, form: str) -> None:
+    values = {"platform": "scp", "region_id": "kr-west1", "os_user_password": "Hunter2Hunter2!"}
+    (project / "__main__.py").unlink()
+    if form == "yaml":
+        said = ", ".join(f"{key}: {value}" for key, value in values.items())
+        (project / "topology.yaml").write_text(f"node_pools:\n  pool: {{{said}}}\n")
+        ran = scene.run("validate")
+    else:
+        given = 'os_user_password="Hunter2Hunter2!", region_id="kr-west9"'
+        (project / "__main__.py").write_text(
+            f'from gpuform.providers.scp import NodePool\nNodePool("pool", {given})\n'
+        )
+        ran = scene.run("preview")
+        assert "      at __main__.py:2:" in ran.out
+    assert ran.code != 0
+    assert "Hunter2" not in ran.out + ran.err
+
+
+def test_a_file_that_was_changed_meanwhile_and_odd_ones(scene: Scene, project: Path) -> None:
+    """A resource that a loaded text declares has no line that can be shown."""
+    (project / "__main__.py").write_text(
+        "code = " + repr(PROGRAM) + "\nexec(compile(code, __file__ + '.gone', 'exec'))\n"
+    )
+    ran = scene.run("preview")
+    assert "must be a whole number, not 2.5\n      at __main__.py" in ran.out
+
+
+def test_an_unclosed_quote_is_told_where_it_opened(run: Run, project: Path) -> None:
+    (project / "__main__.py").unlink()
+    (project / "topology.yaml").write_text(
+        'config:\n  a: {default: "x}\n  b: {default: "y"}\noutputs: {c: 1}\n'
+    )
+    ran = run("validate")
+    assert ran.out == (
+        "topology.yaml:2:16: this is not YAML: the quote that opens here is closed in line 3 only, "
+        "where it was to open another text\n  close it, or take it out\n"
+    )
+
+
+def test_an_error_in_an_expression_is_told_at_its_place(run: Run, project: Path) -> None:
+    (project / "__main__.py").unlink()
+    (project / "topology.yaml").write_text(
+        "config: {gpus: {type: integer}}\n"
+        "outputs:\n"
+        "  a: \"{{ config.gpus }} of {{ config['gpu'] }}\"\n"
+        "  d: '{{ config.gpus }} of {{ config.gpu }}'\n"
+        "  b: 'x {{ config.gpus + }}'\n"
+        "  c: >-\n"
+        "    a text\n"
+        "    {{ pulumi.stakc }}\n"
+    )
+    ran = run("validate")
+    assert [line for line in ran.out.splitlines() if not line.startswith(" ")] == [
+        "topology.yaml:3:31: there is no config.gpu",
+        "topology.yaml:4:31: there is no config.gpu",
+        "topology.yaml:5:9: this is not an expression: it ends too early",
+        "topology.yaml:8:8: there is no pulumi.stakc",
+    ]

@@ -1,0 +1,106 @@
+"""A wrong base URL, or a proxy's page: every command fails, and the state keeps everything."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from plan_scenes import Scene
+
+from gpuform.providers.world import World, record_world
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.records.kept import intents_of
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """Answers whatever it is asked with a page that says 404."""
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        page = b"<html><h1>404 Not Found</h1></html>"
+        self.send_response(404)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 - the names of the base class
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in the base class
+        pass
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Stranger)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("refresh", "--yes"),
+        ("refresh", "--yes", "--skip-preview"),
+        ("destroy", "--yes"),
+        ("destroy", "--yes", "--skip-preview"),
+        ("destroy", "--yes", "--refresh"),
+        ("up", "--yes", "--refresh"),
+        ("preview", "--refresh"),
+        ("drift",),
+    ],
+    ids=" ".join,
+)
+def test_a_stranger_at_the_base_url(
+    made: Scene, stranger: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    before = _ids(made)
+    sent = made.requests
+    monkeypatch.setenv("TOGETHER_BASE_URL", stranger)
+    records = intents_of(Backend.open(f"file://{made.project}", {}), "demo", "dev").records
+    record_world(records, World(False, {"together": f"{stranger}/v1"}))
+    ran = made.run(*command)
+    assert ran.code not in (0, 2)
+    told = ran.out + ran.err
+    assert "answered 404 with text/html" in told
+    assert "check the base URL of together, and the proxy" in told
+    assert "Traceback" not in told
+    assert _ids(made) == before
+    assert made.requests == sent
+
+
+def _ids(scene: Scene) -> dict[str, str]:
+    resources = json.loads(scene.state)["checkpoint"]["latest"]["resources"]
+    return {each["urn"]: each["id"] for each in resources if each["custom"]}
+
+
+def test_what_a_killed_destroy_was_deleting_is_no_wonder(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one does not ask why three objects are gone: the state says who deleted them."""
+    names = ("a", "b", "c")
+    common = "platform: together, region: us-central-8, size_tib: 1"
+    volumes = "".join(f"  {name}: {{{common}, volume_name: {name}}}\n" for name in names)
+    (scene.project / "__main__.py").unlink()
+    (scene.project / "topology.yaml").write_text(f"shared_volumes:\n{volumes}")
+    assert scene.run("up", "--yes", "--skip-preview").code == 0
+    path = scene.project / ".pulumi/stacks/demo/dev.json"
+    document = json.loads(path.read_text())
+    latest = document["checkpoint"]["latest"]
+    begun = [each for each in latest["resources"] if each["urn"].rpartition("::")[2] in names]
+    path.write_text(json.dumps(document))
+    kept = path.read_text()
+    assert scene.run("destroy", "--yes").code == 0
+    path.write_text(kept)
+    refused = scene.run("destroy", "--yes")
+    assert refused.code == 1
+    assert "--allow forget-many" in refused.out + refused.err
+    latest["pending_operations"] = [{"resource": each, "type": "deleting"} for each in begun]
+    path.write_text(json.dumps(document))
+    ran = scene.run("destroy", "--yes")
+    assert ran.code == 0, ran.out + ran.err

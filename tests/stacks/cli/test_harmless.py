@@ -1,0 +1,258 @@
+"""What commands show holds no command itself, wherever its texts come from."""
+
+import ast
+import io
+import json
+import re
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from fake_clock import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from gpuform.providers.emulator.server import environment, serve
+from gpuform.schemas.json_text import json_text
+from gpuform.stacks.cli.harmless import harmless
+from gpuform.stacks.cli.live import LiveProgress
+from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.stopwatch import Stopwatch
+from gpuform.stacks.engine.events import Progress, StepStarted
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.manifests import Claims, as_yaml
+from gpuform.stacks.review.paint import STYLED, Paint
+
+Run = Any
+
+PIECES = (
+    *("::error::x", "::set-output name=a::b", "##[error]x", "##vso[task.setvariable]x", "::", "#"),
+    *("##teamcity[x]", "\x1b[31m", "\x1b]0;title\x07", "\x1b[2J", "\x9b2J", "\r", "\n", "\t", " "),
+    *("\xa0", "\u3000", "\u202e", "\u2066", "\u200b", "\ufeff", "\u2028", "\x85", "\0", "a", "ä"),
+    *("[red]", "[/]", "\ud800", "\U000e0041", "\u0600"),
+)
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.text(max_size=20)
+
+
+def hidden(text: str) -> list[str]:
+    return [each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+
+
+def commands(log: str) -> list[str]:
+    """What GitHub's runner (ActionCommand), Azure's agent and TeamCity take for commands."""
+    lines = re.split(r"\r\n|\r|\n", log)
+    return [
+        line
+        for line in lines
+        if line.lstrip().startswith("::") or re.search(r"##(\[|vso\[|teamcity\[)", line)
+    ]
+
+
+@given(TEXTS)
+def test_nothing_shown_moves_the_terminal_or_hides(text: str) -> None:
+    assert set(hidden(harmless(text, color=False, in_ci=False))) <= {"\n", "\t"}
+    colored = harmless(text, color=True, in_ci=False)
+    assert set(hidden(STYLED.sub("", colored))) <= {"\n", "\t"}
+
+
+@given(TEXTS)
+def test_nothing_shown_is_a_command_to_a_ci_system(text: str) -> None:
+    assert commands(harmless(text, color=False, in_ci=True)) == []
+
+
+@given(st.text(st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_characters=":#")))
+def test_what_people_can_read_stays(text: str) -> None:
+    assert harmless(text, color=False, in_ci=True) == text
+
+
+@pytest.mark.parametrize("style", ["add", "remove", "change", "replace", "error", "dim", "bold"])
+def test_our_own_styles_stay_where_they_are_wanted(style: str) -> None:
+    text = Paint(color=True)(style, "said")
+    assert harmless(text, color=True, in_ci=True) == text
+    assert "\x1b" not in harmless(text, color=False, in_ci=True)
+
+
+@given(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS), max_size=4))
+def test_json_means_the_same_and_shows_all(value: dict[str, Any]) -> None:
+    for text in (json_text(value, compact=True), json_text(value, indent=2)):
+        assert json.loads(text) == value
+        assert set(hidden(text)) <= {"\n"}
+        assert commands(text) == []
+        text.encode()
+    assert len(json_text(value, compact=True).splitlines()) == 1
+
+
+@given(TEXTS)
+def test_only_gpuforms_own_marks_are_commands_in_a_log(text: str) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    screen = Screen(out, err, Paint(), interactive=False, in_ci=True)
+    screen.mark("::group::Updating")
+    screen.print(text)
+    screen.warn(text)
+    assert commands(out.getvalue()) == ["::group::Updating"]
+    assert commands(err.getvalue()) == []
+
+
+@given(TEXTS)
+def test_a_phase_is_a_text_in_the_live_display(phase: str) -> None:
+    screen = Screen(io.StringIO(), io.StringIO(), Paint(), interactive=True)
+    live = LiveProgress(screen, Stopwatch(FakeClock()))
+    live.close()
+    state = ResourceState(urn=URN, type=URN.split("::")[2], custom=True)
+    live(StepStarted(Step(Op.CREATE, URN, new=state), False))
+    live(Progress(URN, phase))
+    shown = io.StringIO()
+    Console(file=shown, width=2000, color_system=None).print(live.table())
+    (line,) = shown.getvalue().splitlines()
+    assert "creating" in line
+    assert hidden(line) == []
+
+
+HOSTILE = "\n::error::no\nHost *\n    ProxyCommand touch /tmp/owned \x1b]0;x\x07\u202e"
+
+
+URN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
+
+
+def give_state(dev: Run, project: Path, exported: dict[str, Any], **entry: Any) -> None:
+    """A state as somebody else has written it, with a cluster and outputs of the stack."""
+    stack = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
+    resources = [
+        {"urn": stack, "type": "pulumi:pulumi:Stack", "outputs": exported},
+        {"urn": URN, "type": URN.split("::")[2], "custom": True, "parent": stack, **entry},
+    ]
+    document = {"version": 3, "deployment": {"manifest": {}, "resources": resources}}
+    (project / "given.json").write_text(json.dumps(document))
+    assert dev("stack", "import", "--file", "given.json", "--force").code == 0
+
+
+@pytest.fixture
+def hostile(dev: Run, project: Path) -> Run:
+    """A stack whose state somebody has filled with texts of their own."""
+    worker = {"host_name": f"n{HOSTILE}", "node_id": f"w{HOSTILE}", "status": HOSTILE}
+    good = {"host_name": "train-worker-1", "node_id": "w1", "status": "Running"}
+    outputs = {
+        "cluster_name": f"train{HOSTILE}",
+        "status": HOSTILE,
+        "not_ready_reason": HOSTILE,
+        "ready": False,
+        "gpu_worker_nodes": [worker, good],
+    }
+    exported = {"said": HOSTILE, HOSTILE: "x"}
+    give_state(dev, project, exported, id=f"id{HOSTILE}", inputs=outputs, outputs=outputs)
+    return dev
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stack", "output"),
+        ("state", "list"),
+        ("status",),
+        ("ssh-config", "--offline"),
+        ("ssh-config", "--offline", "--print"),
+        ("connect", "train", "--offline", "--print", "--node", "train-worker-1"),
+        ("connect", "train", "--offline", "--print", "--node", "none"),
+        ("kubeconfig", "--offline"),
+        ("graph", "--stack", "dev"),
+        ("graph", "--stack", "dev", "--format", "mermaid"),
+    ],
+)
+def test_a_hostile_state_commands_nothing(
+    hostile: Run, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "me")
+    monkeypatch.setenv("TOGETHER_API_KEY", "none")
+    monkeypatch.setenv("TOGETHER_BASE_URL", "http://127.0.0.1:1")
+    ran = hostile(*words)
+    shown = ran.out + ran.err
+    assert "Traceback" not in shown
+    assert ran.code != 255, shown
+    assert set(hidden(shown)) <= {"\n"}
+    assert not re.search(r"^\s*(::error|Host \*|ProxyCommand)", shown, re.MULTILINE), shown
+
+
+def test_a_platforms_message_is_no_command_in_a_job(
+    dev: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(seed="harmless") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        said = {"error": {"message": f"{HOSTILE} ##[error]x ##vso[task.x]y"}}
+        rule = {"method": "POST", "path": "^/compute/clusters", "status": 400, "body": said}
+        httpx.post(f"{server.url}/_emulator/faults", json=rule).raise_for_status()
+        monkeypatch.delenv("PULUMI_DISABLE_CI_DETECTION", raising=False)
+        monkeypatch.setenv("GITHUB_ACTIONS", "true")
+        ran = dev("up", "--yes", "--skip-preview")
+    assert ran.code == 1
+    assert "ProxyCommand" in ran.out
+    assert commands(ran.out + ran.err) == ["::group::Updating (dev, emulated)", "::endgroup::"]
+    assert set(hidden(ran.out + ran.err)) <= {"\n"}
+
+
+QUOTES = '\n"\')\nimport os\nos.abort()\n# {{ 7 * 7 }} {% raw %} ${x} \\ """ \u202e \u2028'
+DECLARED = {
+    "cluster_name": f"t{QUOTES}",
+    "region": f"r{QUOTES}",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 16,
+    "driver_version": "CUDA_12_6_560",
+    "billing_type": "ON_DEMAND",
+}
+
+
+def test_a_single_text_goes_into_a_file_as_it_is(
+    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a person looks at it, nothing in it is hidden."""
+    give_state(dev, project, {"said": HOSTILE}, id="id", inputs=DECLARED, outputs=DECLARED)
+    assert dev("stack", "output", "said").out == f"{HOSTILE}\n"
+    monkeypatch.setattr("gpuform.stacks.cli.screen.is_tty", lambda _stream: True)
+    assert set(hidden(dev("stack", "output", "said").out)) == {"\n"}
+
+
+def test_texts_of_a_state_stay_texts_in_what_is_converted(dev: Run, project: Path) -> None:
+    give_state(dev, project, {f"o{QUOTES}": QUOTES}, id="id", inputs=DECLARED, outputs=DECLARED)
+    for form in ("python", "yaml"):
+        ran = dev("convert", "--from", "state", "--to", form, "--out", f"made.{form}")
+        assert ran.code == 0, ran.err
+    program = (project / "made.python").read_text()
+    assert [type(each).__name__ for each in ast.parse(program).body] == [
+        *("Import", "ImportFrom", "Assign", "Expr")
+    ]
+    texts = [each.value for each in ast.walk(ast.parse(program)) if isinstance(each, ast.Constant)]
+    assert {*DECLARED.values(), f"o{QUOTES}"} <= {*texts}
+    topology = (project / "made.yaml").read_text()
+    assert list(yaml.safe_load(topology)["outputs"]) == [f"o{QUOTES}"]
+    assert set(hidden(program + topology)) == {"\n"}
+    shown = dev("graph", "--stack", "dev", "--format", "mermaid").out
+    assert set(hidden(shown)) == {"\n"}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"inputs": {**DECLARED, "x=1)\nimport os\n#": "1"}},
+        {"inputs": DECLARED, "customTimeouts": {"x=1)\nimport os\n#": 60}},
+    ],
+)
+def test_names_of_a_state_become_no_statements(
+    dev: Run, project: Path, entry: dict[str, Any]
+) -> None:
+    give_state(dev, project, {}, id="id", outputs=DECLARED, **entry)
+    ran = dev("convert", "--from", "state", "--to", "python", "--out", "made.py")
+    made = project / "made.py"
+    assert "Traceback" not in ran.err
+    assert made.exists() == (ran.code == 0)
+    assert not made.exists() or "import os" not in made.read_text().replace("\\nimport os", "")
+
+
+def test_a_cluster_of_another_stack_adds_no_manifest() -> None:
+    evil = Claims("id\n---\nkind: Evil\n", frozenset(), [{"kind": "PersistentVolumeClaim"}])
+    documents = list(yaml.safe_load_all(as_yaml([evil, evil])))
+    assert [each["kind"] for each in documents] == ["PersistentVolumeClaim"] * 2

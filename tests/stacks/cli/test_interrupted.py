@@ -1,0 +1,339 @@
+"""What comes after a killed create, whichever command it is, on whichever machine."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.intents import Intent, Intents
+from gpuform.schemas.together.timestamps import unix_time
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.records.kept import intents_of
+from gpuform.stacks.engine.stack import Stack
+
+pytestmark = pytest.mark.slow
+
+Run = Any
+
+VOLUME = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVolume::data"
+CLUSTER = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.tensorone:Cluster::bench"
+TOPOLOGY = """\
+clusters:
+  bench:
+    platform: tensorone
+    name: bench
+    gpu_type: A100
+    gpu_count: 2
+    storage_gb: 100
+    region: us-west-2
+    project_id: proj_456
+    docker_image: a/b:c
+shared_volumes:
+  data: {platform: together, volume_name: data, region: us-central-8, size_tib: 1}
+"""
+
+
+class Account:
+    """The stack dev with a cluster and a volume, and what the platforms have."""
+
+    def __init__(self, run: Run, project: Path, http: httpx.Client) -> None:
+        self.run = run
+        self.project = project
+        self.http = http
+
+    @property
+    def state(self) -> Path:
+        return self.project / ".pulumi/stacks/demo/dev.json"
+
+    @property
+    def intents(self) -> Intents:
+        return intents_of(Backend.open(f"file://{self.project}", {}), "demo", "dev")
+
+    @property
+    def now(self) -> float:
+        return float(self.http.get("/_emulator/clock").json()["now"])
+
+    def wait(self, seconds: float) -> None:
+        self.http.post("/_emulator/clock", json={"advance": seconds}).raise_for_status()
+
+    def ids(self) -> set[str]:
+        found = self.http.get("/_emulator/objects").json()
+        return {
+            each["id"]
+            for each in (*found["together"]["volumes"], *found["tensorone"]["clusters"])
+            if each["status"] not in ("deleting", "deleted")
+        }
+
+    def kill_create(self, urn: str, *, id_is_known: bool) -> str:
+        """As if the process that made it had been killed, just before or after it knew the id."""
+        document = json.loads(self.state.read_text())
+        latest = document["checkpoint"]["latest"]
+        (entry,) = [each for each in latest["resources"] if each["urn"] == urn]
+        latest["resources"].remove(entry)
+        id_ = str(entry.pop("id"))
+        created_at = unix_time(entry["outputs"].get("created_at"))
+        begun = {"resource": {**entry, "outputs": {}}, "type": "creating"}
+        latest["pending_operations"] = [*latest.get("pending_operations", []), begun]
+        self.state.write_text(json.dumps(document))
+        inputs = entry["inputs"]
+        is_volume = "volume_name" in inputs
+        self.intents.record(
+            Intent(
+                urn,
+                platform="together" if is_volume else "tensorone",
+                kind="SharedVolume" if is_volume else "Cluster",
+                name=inputs["volume_name"] if is_volume else inputs["name"],
+                region="" if is_volume else inputs["region"],
+                started_at=self.now if created_at is None else created_at - 1,
+                is_timed=True,
+                sent={"size_tib": 1} if is_volume else {"gpu_count": 2},
+                id=id_ if id_is_known else None,
+            )
+        )
+        return id_
+
+    def delete(self, id_: str) -> None:
+        """By somebody else."""
+        path = f"/together/v1/compute/clusters/storage/volumes/{id_}"
+        key = {"Authorization": "Bearer emulator-admin-key"}
+        self.http.delete(path, headers=key).raise_for_status()
+        self.wait(600)
+
+
+@pytest.fixture
+def account(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    (project / "__main__.py").unlink()
+    (project / "topology.yaml").write_text(TOPOLOGY)
+    with serve(seed="interrupted") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        assert dev("up", "--yes", "--skip-preview").code == 0
+        with httpx.Client(base_url=server.url) as http:
+            yield Account(dev, project, http)
+
+
+@pytest.fixture
+def clone(account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another machine: what is in the repository and in the backend, and nothing else."""
+    there = tmp_path / "clone" / "project"
+    shutil.copytree(account.project, there, ignore=shutil.ignore_patterns(".gpuform", ".pulumi"))
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{account.project}")
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "another home"))
+    monkeypatch.chdir(there)
+    return there
+
+
+@pytest.mark.parametrize("id_is_known", [True, False])
+@pytest.mark.parametrize("urn", [VOLUME, CLUSTER], ids=["volume", "cluster"])
+class TestACreateThatHappened:
+    def test_is_destroyed_on_another_machine(
+        self, account: Account, clone: Path, urn: str, id_is_known: bool
+    ) -> None:
+        account.kill_create(urn, id_is_known=id_is_known)
+        ran = account.run("destroy", "--yes", "--stack", "dev")
+        assert ran.code == 0, ran.err
+        assert "was made by an interrupted run: the stack has it now" in ran.err
+        assert "2 deleted" in ran.out
+        assert account.ids() == set()
+        assert account.intents.all() == []
+        assert account.run("stack", "rm", "dev", "--yes").code == 0
+
+    def test_keeps_the_stack_from_being_removed(
+        self, account: Account, urn: str, id_is_known: bool
+    ) -> None:
+        before = account.ids()
+        account.kill_create(urn, id_is_known=id_is_known)
+        account.run("state", "delete", "--yes", CLUSTER if urn == VOLUME else VOLUME)
+        ran = account.run("stack", "rm", "dev", "--yes")
+        assert ran.code == 1
+        assert "stack 'dev' still has 1 resources" in ran.err
+        assert account.ids() == before
+
+    @pytest.mark.parametrize(
+        "command", [("refresh", "--yes"), ("expire", "--yes"), ("up", "--yes")], ids=" ".join
+    )
+    def test_is_the_stack_s_after_any_command(
+        self, account: Account, urn: str, id_is_known: bool, command: tuple[str, ...]
+    ) -> None:
+        before = account.ids()
+        account.kill_create(urn, id_is_known=id_is_known)
+        assert account.run(*command).code == 0
+        known = json.loads(account.state.read_text())["checkpoint"]["latest"]
+        assert {each["id"] for each in known["resources"] if "id" in each} >= before
+        assert not known.get("pending_operations")
+        assert account.intents.all() == []
+        assert account.run("up", "--yes").code == 0
+        assert account.run("preview", "--expect-no-changes").code == 0
+        assert account.ids() == before
+
+
+def test_a_preview_shows_what_will_be_found_and_keeps_nothing(account: Account) -> None:
+    account.kill_create(VOLUME, id_is_known=False)
+
+    def files() -> dict[Path, bytes]:
+        folder = account.project / ".pulumi"
+        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    before = files()
+    ran = account.run("preview")
+    assert ran.code == 0
+    assert "resume waiting: its create was interrupted" in ran.out
+    assert "to create" not in ran.out
+    assert files() == before
+
+
+def test_a_create_that_made_nothing_is_forgotten(account: Account) -> None:
+    id_ = account.kill_create(VOLUME, id_is_known=False)
+    account.delete(id_)
+    ran = account.run("destroy", "--yes")
+    assert ran.code == 0, ran.err
+    assert "an interrupted create of data (SharedVolume 'data' on together) made nothing" in ran.err
+    assert "1 deleted" in ran.out
+    assert account.intents.all() == []
+    assert "interrupted" not in account.run("destroy", "--yes").err
+
+
+class TestWhatNobodyCanTell:
+    """A volume has no time of its own, and nobody has looked for it in time."""
+
+    @pytest.fixture
+    def doubtful(self, account: Account) -> str:
+        id_ = account.kill_create(VOLUME, id_is_known=False)
+        account.wait(86_400)
+        return id_
+
+    @pytest.mark.parametrize("command", ["up", "destroy", "refresh", "expire"])
+    def test_stops_every_command_before_it_does_anything(
+        self, account: Account, doubtful: str, command: str
+    ) -> None:
+        before = account.ids()
+        ran = account.run(command, "--yes")
+        assert ran.code == 1
+        assert f"may have made one of these, or none: {doubtful}" in ran.err
+        assert f"`--adopt {doubtful}`" in ran.err
+        assert "--create-anew" in ran.err
+        assert "data (SharedVolume 'data' on together)" in ran.err
+        assert account.ids() == before
+        assert len(account.intents.all()) == 1
+
+    def test_stops_the_removal_of_the_stack(self, account: Account, doubtful: str) -> None:
+        account.run("state", "delete", "--yes", CLUSTER)
+        ran = account.run("stack", "rm", "dev", "--yes")
+        assert ran.code == 1
+        assert doubtful in ran.err
+        assert account.run("stack", "rm", "dev", "--yes", "--create-anew").code == 0
+        assert doubtful in account.ids()
+
+    def test_is_adopted_when_the_user_says_so(self, account: Account, doubtful: str) -> None:
+        ran = account.run("destroy", "--yes", "--adopt", doubtful)
+        assert ran.code == 0, ran.err
+        assert account.ids() == set()
+
+    def test_is_left_alone_when_the_user_says_so(self, account: Account, doubtful: str) -> None:
+        ran = account.run("destroy", "--yes", "--create-anew")
+        assert ran.code == 0, ran.err
+        assert account.ids() == {doubtful}
+        assert account.intents.all() == []
+
+    def test_is_made_anew_when_the_user_says_so(self, account: Account, doubtful: str) -> None:
+        before = account.ids()
+        ran = account.run("up", "--yes", "--create-anew")
+        # Together has no two volumes of one name: it says so, and nothing is taken.
+        assert ran.code == 1 or len(account.ids()) == len(before) + 1
+        assert doubtful in account.ids()
+
+    def test_what_another_stack_has_is_not_adopted(self, account: Account, doubtful: str) -> None:
+        state = json.loads(account.state.read_text())
+        (operation,) = state["checkpoint"]["latest"].pop("pending_operations")
+        other = operation["resource"]
+        latest = state["checkpoint"]["latest"]
+        text = json.dumps({**other, "id": doubtful}).replace("urn:pulumi:dev", "urn:pulumi:prod")
+        providers = [
+            e for e in state["checkpoint"]["latest"]["resources"] if "providers:" in e["urn"]
+        ]
+        theirs = json.loads(json.dumps(providers).replace("urn:pulumi:dev", "urn:pulumi:prod"))
+        latest["resources"] = [*theirs, json.loads(text)]
+        state["checkpoint"]["stack"] = "organization/demo/prod"
+        account.state.with_name("prod.json").write_text(json.dumps(state))
+        ran = account.run("destroy", "--yes", "--adopt", doubtful)
+        assert "made nothing" in ran.err
+        assert doubtful in account.ids()
+
+
+def test_a_colleague_s_cluster_of_a_month_later_is_never_touched(account: Account) -> None:
+    """The create was answered with 500; what has its name now was made long after it."""
+    theirs = account.kill_create(CLUSTER, id_is_known=False)
+    (intent,) = account.intents.all()
+    month = 30 * 86_400
+    account.intents.record(replace(intent, started_at=intent.started_at - month))
+    ran = account.run("up", "--yes")
+    assert ran.code == 1
+    assert f"may have made one of these, or none: {theirs}" in ran.out
+    assert f"--adopt {theirs}" in ran.out
+    ran = account.run("destroy", "--yes")
+    assert ran.code == 0, ran.err
+    assert account.ids() == {theirs}
+
+
+def test_records_beside_the_project_are_taken_in(account: Account) -> None:
+    """As hosts leave them that cannot reach the backend, and as they once were."""
+    account.kill_create(VOLUME, id_is_known=True)
+    (intent,) = account.intents.all()
+    account.intents.forget(intent=intent)
+    beside = account.project / ".gpuform" / "intents" / "3f-9a.json"
+    beside.parent.mkdir(parents=True)
+    old = {k: v for k, v in vars(intent).items() if k not in ("is_timed", "sent", "outcome")}
+    beside.write_text(json.dumps(old))
+    ran = account.run("destroy", "--yes")
+    assert ran.code == 0, ran.err
+    assert account.ids() == set()
+    assert not beside.exists()
+
+
+def test_without_a_word_of_what_was_declared_it_says_so(account: Account) -> None:
+    id_ = account.kill_create(VOLUME, id_is_known=True)
+    document = json.loads(account.state.read_text())
+    del document["checkpoint"]["latest"]["pending_operations"]
+    account.state.write_text(json.dumps(document))
+    ran = account.run("destroy", "--yes")
+    assert ran.code == 1
+    assert f"the state does not say what was declared ({id_})" in ran.err
+    assert "gpuform import together:SharedVolume data ID" in ran.err
+    assert account.run("up", "--yes").code == 0
+    assert account.run("destroy", "--yes").code == 0
+    assert account.ids() == set()
+
+
+def test_the_doctor_and_orphans_tell_of_it(account: Account) -> None:
+    id_ = account.kill_create(VOLUME, id_is_known=True)
+    assert "a create was begun" in account.run("doctor").out
+    assert id_ in account.run("orphans").out
+
+
+def test_a_run_whose_lock_is_another_s_changes_nothing_more(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is looked at before each request, not only before what is written."""
+
+    def lost(_stack: Stack) -> None:
+        raise EngineError("the lock was lost", hint="another process has taken over")
+
+    def changes() -> list[Any]:
+        sent = account.http.get("/_emulator/requests").json()
+        return [each for each in sent if each["method"] != "GET"]
+
+    before = changes()
+    monkeypatch.setattr(Stack, "check_lock", lost)
+    topology = account.project / "topology.yaml"
+    topology.write_text(TOPOLOGY.replace("size_tib: 1", "size_tib: 2"))
+    ran = account.run("up", "--yes")
+    assert ran.code == 1
+    assert "the lock was lost" in ran.out
+    assert changes() == before

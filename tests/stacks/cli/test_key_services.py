@@ -1,0 +1,313 @@
+"""Stacks whose secrets are under a key of a key management service."""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import key_services
+import pytest
+from key_services import Service
+
+from gpuform.stacks.engine.secrets import SecretsError
+from gpuform.stacks.engine.secrets_change import SecretsChange
+
+Run = Any
+RECORDED = Path(__file__).parent / "recorded" / "awskms"
+SCHEMES = ("awskms", "azurekeyvault", "gcpkms", "hashivault")
+_VARIABLES = ("AWS_", "AZURE_", "CLOUDSDK_", "GOOGLE_", "IDENTITY_", "VAULT_")
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
+    folder = tmp_path_factory.mktemp("services")
+    key = json.loads((RECORDED / "key.json").read_text())
+    known = key["key_id"], base64.b64decode(key["key_material"])
+    with contextlib.ExitStack() as held:
+        yield {
+            "awskms": held.enter_context(key_services.aws(*known)),
+            "azurekeyvault": held.enter_context(key_services.azure(folder)),
+            "gcpkms": held.enter_context(key_services.google()),
+            "hashivault": held.enter_context(key_services.vault()),
+        }
+
+
+@pytest.fixture
+def reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Makes the environment that of a service, without a passphrase; nobody's own is left."""
+
+    def reach_service(service: Service) -> Service:
+        for name in [each for each in os.environ if each.startswith(_VARIABLES)]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
+        for name, value in service.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(socket, "getaddrinfo", key_services.resolving(service))
+        service.seen.clear()
+        monkeypatch.setattr(service, "denied", False)
+        return service
+
+    return reach_service
+
+
+@pytest.fixture(params=SCHEMES)
+def service(request: pytest.FixtureRequest, services: dict[str, Service], reach: Any) -> Service:
+    found: Service = reach(services[request.param])
+    return found
+
+
+@pytest.fixture
+def aws(services: dict[str, Service], reach: Any) -> Service:
+    found: Service = reach(services["awskms"])
+    return found
+
+
+@pytest.fixture
+def vault(services: dict[str, Service], reach: Any) -> Service:
+    found: Service = reach(services["hashivault"])
+    return found
+
+
+def state(project: Path, stack: str = "prod") -> Any:
+    return json.loads((project / f".pulumi/stacks/demo/{stack}.json").read_bytes())
+
+
+def settings(project: Path, stack: str = "prod") -> str:
+    return (project / f"Pulumi.{stack}.yaml").read_text()
+
+
+def test_a_stack_under_a_key(run: Run, project: Path, service: Service) -> None:
+    ran = run("stack", "init", "prod", "--secrets-provider", service.url)
+    assert ran.code == 0, ran.err
+    written = settings(project).splitlines()
+    assert written[0] == f"secretsprovider: {service.url}"
+    kept = written[1].removeprefix("encryptedkey: ")
+    assert len(written) == 2
+    providers = state(project)["checkpoint"]["latest"]["secrets_providers"]
+    assert providers == {"type": "cloud", "state": {"url": service.url, "encryptedkey": kept}}
+    assert run("config", "set", "--secret", "token", "hunter2").code == 0
+    assert "hunter2" not in settings(project)
+    assert run("config", "get", "token").out == "hunter2\n"
+    service.denied = True
+    if service.url.startswith("awskms"):
+        return
+    ran = run("config", "get", "token")
+    assert ran.code == 1
+    assert "cannot decrypt with the key" in ran.err
+    assert "403" in ran.err or "denied" in ran.err
+
+
+def test_to_a_passphrase_and_back(
+    run: Run, project: Path, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("stack", "init", "prod", "--secrets-provider", service.url).code == 0
+    assert run("config", "set", "--secret", "token", "hunter2").code == 0
+    monkeypatch.setenv("GPUFORM_NEW_PASSPHRASE", "two")
+    ran = run("stack", "change-secrets-provider", "passphrase")
+    assert ran.code == 0, ran.err
+    assert "encryptionsalt: v1:" in settings(project)
+    assert "secretsprovider" not in settings(project)
+    assert "encryptedkey" not in settings(project)
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "two")
+    assert run("config", "get", "token").out == "hunter2\n"
+    ran = run("stack", "change-secrets-provider", service.url)
+    assert ran.code == 0, ran.err
+    assert f"which {service.url.partition('?')[0]} protects" in ran.out
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    assert "encryptionsalt" not in settings(project)
+    assert run("config", "get", "token").out == "hunter2\n"
+    before = settings(project)
+    assert run("stack", "change-secrets-provider", service.url).code == 0
+    (key,) = [line for line in before.splitlines() if line.startswith("encryptedkey:")]
+    assert key not in settings(project)
+    assert run("config", "get", "token").out == "hunter2\n"
+
+
+@pytest.mark.usefixtures("vault")
+def test_a_change_that_was_cut_off_is_finished(
+    dev: Run, project: Path, vault: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "")
+    assert dev("config", "set", "--secret", "token", "hunter2").code == 0
+    before = settings(project, "dev")
+
+    def cut_off(_change: SecretsChange) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SecretsChange, "finish", cut_off)
+        assert dev("stack", "change-secrets-provider", vault.url).code == 1
+    assert settings(project, "dev") == before
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    assert dev("config", "get", "token").out == "hunter2\n"
+    assert "secretsprovider: hashivault://team" in settings(project, "dev")
+
+
+class TestOfPulumi:
+    """A stack that the Pulumi CLI made; its service has the key that it had then."""
+
+    @pytest.fixture
+    def recorded(self, run: Run, project: Path, aws: Service) -> Run:
+        text = (project / "Pulumi.yaml").read_text().replace("name: demo", "name: team")
+        (project / "Pulumi.yaml").write_text(text)
+        (project / "__main__.py").write_text(
+            "import pulumi\n\n"
+            'pulumi.export("token", pulumi.Config().require_secret("token"))\n'
+            'pulumi.export("size", 8)\n'
+        )
+        shutil.copy(RECORDED / "Pulumi.dev.yaml", project)
+        (project / ".pulumi/stacks/team").mkdir(parents=True)
+        shutil.copy(RECORDED / "dev.json", project / ".pulumi/stacks/team")
+        assert run("stack", "select", "dev").code == 0
+        return run
+
+    def test_it_is_opened(self, recorded: Run, project: Path) -> None:
+        assert recorded("config", "get", "token").out == "hunter2-of-pulumi\n"
+        shown = recorded("stack", "output", "token", "--show-secrets")
+        assert shown.out == "hunter2-of-pulumi\n"
+        ran = recorded("up", "--yes", "--expect-no-changes")
+        assert ran.code == 0, ran.err
+        written = (project / ".pulumi/stacks/team/dev.json").read_text()
+        before = json.loads((RECORDED / "dev.json").read_text())["checkpoint"]["latest"]
+        after = json.loads(written)["checkpoint"]["latest"]
+        assert after["secrets_providers"] == before["secrets_providers"]
+        assert "hunter2" not in written
+
+    def test_the_key_comes_back_into_a_lost_file(self, recorded: Run, project: Path) -> None:
+        (project / "Pulumi.dev.yaml").unlink()
+        assert recorded("config", "set", "--secret", "token", "hunter3").code == 0
+        lines = settings(project, "dev").splitlines()
+        assert lines[:2] == (RECORDED / "Pulumi.dev.yaml").read_text().splitlines()[:2]
+
+    def test_another_context_does_not_open_it(self, recorded: Run, project: Path) -> None:
+        file = project / "Pulumi.dev.yaml"
+        file.write_text(file.read_text().replace("context_team=ml", "context_team=hr"))
+        ran = recorded("config", "get", "token")
+        assert ran.code == 1
+        assert "AWS KMS cannot decrypt with the key alias/team-ml" in ran.err
+        assert "kms:Decrypt" in ran.err
+
+    def test_the_url_of_this_place_alone(
+        self, recorded: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = project / "Pulumi.dev.yaml"
+        file.write_text(file.read_text().replace("alias/team-ml?region=us-east-1&", "gone?"))
+        before = file.read_text()
+        assert recorded("config", "get", "token").code == 1
+        url = "awskms://alias/team-ml?region=us-east-1&context_team=ml"
+        monkeypatch.setenv("PULUMI_CLOUD_SECRET_OVERRIDE", url)
+        assert recorded("config", "get", "token").out == "hunter2-of-pulumi\n"
+        assert file.read_text() == before
+
+
+def test_by_a_vault_that_gives_out_no_public_key(run: Run, tmp_path: Path, reach: Any) -> None:
+    with key_services.azure(tmp_path, may_get=False) as service:
+        reach(service)
+        ran = run("stack", "init", "prod", "--secrets-provider", service.url)
+        assert ran.code == 0, ran.err
+        assert run("config", "set", "--secret", "token", "hunter2").code == 0
+        assert run("config", "get", "token").out == "hunter2\n"
+        assert any("/encrypt?" in path for _, path, _ in service.seen)
+
+
+def test_nothing_of_the_key_is_told(
+    run: Run, project: Path, vault: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("--verbose", "stack", "init", "prod", "--secrets-provider", vault.url).code == 0
+    key = vault.seen[0][2]["plaintext"]
+    ran = run("config", "set", "--secret", "token", "hunter2", "--verbose")
+    ran = run("preview", "--verbose")
+    told = ran.out + ran.err
+    vault.denied = True
+    refused = run("preview", "--verbose")
+    assert refused.code == 1
+    told += refused.out + refused.err
+    written = "".join(path.read_text() for path in project.rglob("*") if path.is_file())
+    for secret in (key, base64.b64decode(key).hex(), "s.token"):
+        assert secret not in told + written
+
+
+def test_a_plan_and_the_doctor_work_without_a_passphrase(run: Run, vault: Service) -> None:
+    assert run("stack", "init", "prod", "--secrets-provider", vault.url).code == 0
+    assert "the secrets provider opens the stack" in run("doctor").out
+    vault.denied = True
+    told = run("doctor").out
+    assert "HashiCorp Vault cannot decrypt with the key team: permission denied" in told
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("awskms://alias/k?regoin=x", "Did you mean region?"),
+        ("awskms://alias/k?context_a=1&context_a=2", "context_a 2 times"),
+        ("awskms://", "awskms://alias/NAME"),
+        ("azurekeyvault://team.example/keys/k", "VAULT.vault.azure.net/keys/NAME"),
+        ("azurekeyvault://v.vault.azure.net/keys/k?algorithm=none", "none is not an algorithm"),
+        ("gcpkms://projects/p?additional_authenticated_data=!", "is not base64"),
+        ("hashivault://team?mount=x", "a parameter that is not known: mount"),
+        ("hashivualt://team", "it knows passphrase, awskms://"),
+        ("service", "pulumi stack change-secrets-provider"),
+    ],
+)
+def test_a_url_that_is_wrong(run: Run, project: Path, vault: Service, url: str, why: str) -> None:
+    ran = run("stack", "init", "prod", "--secrets-provider", url)
+    assert ran.code == 1
+    assert why in ran.err.replace("\n  ", " ")
+    assert "Traceback" not in ran.err
+    assert not (project / "Pulumi.prod.yaml").exists()
+
+
+def test_nobody_says_where_the_vault_is(
+    run: Run, vault: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VAULT_ADDR")
+    assert "Set VAULT_ADDR" in run("stack", "init", "prod", "--secrets-provider", vault.url).err
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_an_extra_that_is_not_installed(
+    run: Run,
+    services: dict[str, Service],
+    reach: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    scheme: str,
+) -> None:
+    service = reach(services[scheme])
+    module = f"gpuform.stacks.engine.keepers.{scheme}"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    for name in ("azure.identity", "botocore.config", "google.auth", "hvac"):
+        monkeypatch.setitem(sys.modules, name, None)
+    ran = run("stack", "init", "prod", "--secrets-provider", service.url)
+    assert ran.code == 1
+    assert f"[{scheme}]'" in ran.err
+    assert "pip install '" in ran.err
+
+
+def test_secrets_of_another_provider_in_the_file(
+    dev: Run, project: Path, vault: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "")
+    assert dev("config", "set", "--secret", "token", "hunter2").code == 0
+    before = settings(project, "dev")
+    (project / ".pulumi/stacks/demo/dev.json").unlink()
+    ran = dev("stack", "init", "dev", "--secrets-provider", vault.url)
+    assert ran.code == 1
+    assert "has secrets that are not under hashivault://team" in ran.err
+    assert settings(project, "dev") == before
+
+
+def test_errors_hold_no_chain(vault: Service) -> None:
+    from gpuform.stacks.engine.cloud_secrets import CloudCrypter
+
+    vault.denied = True
+    with pytest.raises(SecretsError) as caught:
+        CloudCrypter.new(vault.url)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__

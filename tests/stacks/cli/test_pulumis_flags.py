@@ -1,0 +1,200 @@
+"""The flags and commands that Pulumi's users type."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_scenes import Scene
+from pulumi_cli import differences
+
+Run = Callable[..., Any]
+
+
+def test_configuration_is_set_by_a_run(made: Scene) -> None:
+    ran = made.run("up", "--yes", "--config", "gpus=24", "-c", "type=H100_SXM")
+    assert ran.code == 0, ran.err
+    assert "gpus is set in Pulumi.dev.yaml" in ran.out
+    assert "num_gpus: 16 => 24" in ran.out
+    assert made.run("config", "get", "gpus").out == "24\n"
+    ran = made.run("preview", "--json", "-c", "gpus=32")
+    assert ran.json["changeSummary"]
+    assert "gpus is set" in ran.err
+    before = (made.project / "Pulumi.dev.yaml").read_text()
+    for flags, told in (
+        (("-c", "gpus"), "as KEY=VALUE"),
+        (("-c", "gpus=8", "-c", "together:apikey=x"), "did you mean together:apiKey?"),
+        (("--config-path", "-c", "a[x=1"), "no path of a configuration value"),
+    ):
+        ran = made.run("up", "--yes", *flags)
+        assert ran.code in (1, 2)
+        assert told in ran.err
+    assert (made.project / "Pulumi.dev.yaml").read_text() == before
+
+
+def test_a_secret_given_to_a_run_is_encrypted(dev: Run, project: Path) -> None:
+    file = project / "Pulumi.yaml"
+    file.write_text(file.read_text() + "config:\n  token: {type: string, secret: true}\n")
+    ran = dev("preview", "--emulate", "-c", "token=hunter2hunter2")
+    assert "token is set, encrypted (declared in Pulumi.yaml)" in ran.out
+    text = (project / "Pulumi.dev.yaml").read_text()
+    assert "hunter2hunter2" not in text + ran.out + ran.err
+    assert dev("config", "get", "token").out == "hunter2hunter2\n"
+
+
+def test_a_part_of_a_value_by_its_path(dev: Run, project: Path) -> None:
+    def kept() -> Any:
+        return json.loads(dev("config", "get", "limits").out)
+
+    for path, value in (
+        ("limits.gpus[0]", "16"),
+        ("limits.gpus[1]", "0x10"),
+        ("limits.open", "true"),
+        ('limits["a.b:c"]', "007"),
+    ):
+        assert dev("config", "set", "--path", path, value).code == 0
+    assert kept() == {"gpus": [16, "0x10"], "open": True, "a.b:c": "007"}
+    assert dev("config", "set", "--path", "--secret", "limits.key", "hunter2hunter2").code == 0
+    assert "hunter2hunter2" not in (project / "Pulumi.dev.yaml").read_text()
+    assert kept()["key"] == "hunter2hunter2"
+    assert dev("config", "get", "--path", "limits.key").out == "hunter2hunter2\n"
+    assert dev("config", "get", "--path", "limits.gpus[1]").out == "0x10\n"
+    assert dev("config", "rm", "--path", "limits.gpus[0]").code == 0
+    assert kept()["gpus"] == ["0x10"]
+    for command, told in (
+        (("set", "--path", "limits.gpus[7]", "1"), "there is no limits.gpus[7]"),
+        (("set", "--path", "limits.open.x", "1"), "limits.open is a single value"),
+        (("set", "--path", "fresh.secure", "x"), "stands for an encrypted value"),
+        (("set", "--path", "[0]", "x"), "no path of a configuration value"),
+        (("set", "--path", "limits[*]", "x"), "no path of a configuration value"),
+        (("get", "--path", "limits.nothing"), "has no value"),
+        (("rm", "--path", "limits.gpus[7]"), "is not set in Pulumi.dev.yaml"),
+    ):
+        ran = dev("config", *command)
+        assert (ran.code, ran.out) == (1, "")
+        assert told in ran.err
+    assert dev("config", "rm", "--path", "limits").code == 0
+    assert dev("config", "get", "limits").code == 1
+
+
+def test_what_is_shown_of_a_run(made: Scene) -> None:
+    ran = made.run("preview", "--show-sames", "--urns")
+    assert "   train  together:Cluster  unchanged" in ran.out
+    assert "urn: urn:pulumi:dev::demo::" in ran.out
+    assert "unchanged\n" not in made.run("preview").out.replace("2 unchanged", "")
+    hidden = made.run("up", "--yes")
+    assert "hunter2" not in hidden.out
+    assert "hunter2" in made.run("up", "--yes", "--show-secrets").out
+    assert "hunter2" in made.run("up", "--yes", "--skip-preview", "--show-secrets").out
+    assert "Outputs:" in hidden.out
+    assert "Outputs:" not in made.run("up", "--yes", "--suppress-outputs").out
+    quiet = ("--suppress-progress", "--suppress-permalink", "--show-replacement-steps")
+    ran = made.run("destroy", "--yes", *quiet, "--show-full-output")
+    assert ran.code == 0
+    assert "train  together:Cluster  deleted" in ran.out
+    assert "deleting" not in ran.out
+    assert made.run("preview", "--show-reads", "-m", "why").code == 0
+
+
+def test_a_destroyed_stack_is_removed(made: Scene) -> None:
+    for flag, value in (
+        ("--target", "train"),
+        ("--exclude", "train"),
+        ("--plan", "plan.json"),
+        ("--save-plan", "plan.json"),
+    ):
+        assert made.run("destroy", "--remove", "--yes", flag, value).code == 2
+    ran = made.run("destroy", "--remove", "--preview-only")
+    assert ran.code == 0
+    assert "removed" not in ran.out
+    ran = made.run("destroy", "--remove", "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.out.endswith("Stack dev is removed.\n")
+    assert "forgets it" not in ran.out
+    assert not (made.project / "Pulumi.dev.yaml").exists()
+    assert made.run("stack", "ls", "--json").json == []
+
+
+def test_a_stack_that_could_not_be_destroyed_stays(made: Scene) -> None:
+    made.write_program(("size_tib=5", "size_tib=5, opts=pulumi.ResourceOptions(protect=True)"))
+    assert made.run("up", "--yes").code == 0
+    assert made.run("destroy", "--remove", "--yes").code == 1
+    assert made.run("stack", "ls", "--json").json[0]["name"] == "dev"
+    assert made.run("destroy", "--exclude-protected", "--target", "train").code == 2
+    ran = made.run("destroy", "--exclude-protected", "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    assert [
+        each["urn"].rpartition("::")[2]
+        for each in made.run("state", "list", "--json").json["resources"]
+    ] == ["demo-dev", "default", "data"]
+
+
+def test_all_stacks_of_a_backend(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = project.parent / "other"
+    other.mkdir()
+    (other / "Pulumi.yaml").write_text(
+        f"name: other\nruntime: python\nbackend: {{url: 'file://{project}'}}\n"
+    )
+    monkeypatch.chdir(other)
+    assert dev("stack", "init", "prod").code == 0
+    found = dev("stack", "ls", "--all", "--json").json
+    assert [(each["name"], each["current"]) for each in found] == [
+        ("organization/demo/dev", False),
+        ("organization/other/prod", True),
+    ]
+    assert [each["name"] for each in dev("stack", "ls", "--json").json] == ["prod"]
+
+
+def test_what_is_at_work(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "correct horse")
+    found = dev("about", "--json").json
+    assert found["project"] == {"name": "demo", "file": str(project / "Pulumi.yaml")}
+    assert found["backend"]["url"] == f"file://{project}"
+    assert found["stack"]["name"] == "dev"
+    assert "PULUMI_CONFIG_PASSPHRASE" in found["environment"]["set"]
+    told = dev("about")
+    assert "pulumi sdk" in told.out
+    assert "correct horse" not in told.out
+    assert dev("about", "--stack", "nope").code == 0
+    user = dev("whoami").out.strip()
+    assert dev("whoami", "--verbose").out == f"User: {user}\nBackend URL: file://{project}\n"
+    assert dev("whoami", "--json").json == {"user": user, "url": f"file://{project}"}
+    (project / "Pulumi.yaml").write_text("name: [\n")
+    assert "Pulumi.yaml" in dev("about").out
+    monkeypatch.chdir(project.parent)
+    (project / "Pulumi.yaml").unlink()
+    assert "gpuform" in dev("about").out
+
+
+def test_the_documentation_lists_every_difference() -> None:
+    """Recorded from Pulumi's CLI: `pulumi COMMAND --help` of each command."""
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    section = text.partition("### Where commands and flags differ\n")[2].partition("\n## ")[0]
+    found = differences()
+    before, _, after = section.partition("Of the flags of every command")
+    told, _, own = after.partition("\n\n")
+    for table, told_there, there_is in (
+        ("first", _told(before), found.lacking),
+        ("second", _told(own), found.own),
+    ):
+        missing, surplus = there_is - told_there, told_there - there_is
+        assert not missing | surplus, f"README's {table} table: add {missing}, remove {surplus}"
+    assert set(re.findall(r"`([^`]+)`", told)) == found.everywhere | found.commands
+
+
+def _told(table: str) -> set[tuple[str, str]]:
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    named = [[re.findall(r"`([^`]+)`", cell) for cell in row[:2]] for row in rows]
+    pairs = [(flag, command) for flags, commands in named for flag in flags for command in commands]
+    assert len(pairs) == len(set(pairs))
+    return set(pairs)
+
+
+def test_pulumis_other_names_of_commands(dev: Run) -> None:
+    assert dev("stack", "list", "--json").json[0]["name"] == "dev"
+    assert dev("config", "remove", "nothing").code == 1
+    for command in (("pre",), ("down",), ("update",), ("stack", "remove"), ("state", "remove")):
+        assert dev(*command, "--help").code == 0
+    assert dev("list").code == 2

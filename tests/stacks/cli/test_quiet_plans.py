@@ -1,0 +1,97 @@
+"""Plans without noise: one order, one word for what is not known, counts that agree, and hints."""
+
+import json
+import re
+
+import pytest
+from plan_scenes import Scene
+
+MANY = """
+import pulumi
+from gpuform.providers.together import SharedVolume
+
+names = pulumi.Config().get("names") or "v10 v9 v1 a b"
+for name in names.split():
+    SharedVolume(name, volume_name=f"volume-{name}", region="us-central-8", size_tib=5)
+pulumi.export("z", 1)
+pulumi.export("a", pulumi.Output.secret("hunter2"))
+"""
+COMPONENT = """
+import pulumi
+from gpuform.providers.together import SharedVolume
+
+team = pulumi.ComponentResource("my:org:Team", "team")
+SharedVolume("data", volume_name="data", region="us-central-8", size_tib=5,
+             opts=pulumi.ResourceOptions(parent=team))
+"""
+
+
+def program(scene: Scene, text: str) -> None:
+    (scene.project / "__main__.py").write_text(text)
+
+
+def heads(out: str) -> list[str]:
+    return re.findall(r"^[-+~] +(\S+)  together:", out, re.MULTILINE)
+
+
+def test_changes_are_in_the_order_of_their_names(scene: Scene) -> None:
+    program(scene, MANY)
+    first = scene.run("preview").out
+    assert heads(first) == ["a", "b", "v1", "v9", "v10"]
+    scene.run("config", "set", "names", "b v10 a v9 v1")
+    assert scene.run("preview").out == first
+    places = [first.index(text) for text in ("+  v10", "Outputs:", "Resources:")]
+    assert places == sorted(places)
+    scene.run("up", "--yes", "--skip-preview")
+    gone = scene.run("destroy", "--preview-only").out
+    assert heads(gone) == ["a", "b", "v1", "v9", "v10"]
+
+
+def test_one_word_for_what_is_not_known(made: Scene) -> None:
+    assert "[unknown]" not in made.run("preview").out
+    made.run("config", "set", "type", "H200_SXM")
+    out = made.run("preview").out
+    assert '  ~ status:     "Ready" => [known after apply]' in out
+    assert "  ~ kubeconfig: [secret] => [known after apply]" in out
+    assert "[unknown]" not in out
+    assert "[secret] => [secret]" not in out
+    assert "~ place" not in out, "its token did not change"
+
+
+@pytest.mark.parametrize("text", [MANY, COMPONENT])
+def test_counts_agree(scene: Scene, text: str) -> None:
+    program(scene, text)
+    assert scene.run("up", "--yes", "--skip-preview").code == 0
+    (row,) = scene.run("stack", "ls", "--json").json
+    count = row["resourceCount"]
+    assert f"    {count} unchanged\n" in scene.run("preview").out
+    assert f"\n{count} resources" in scene.run("status").out
+    assert len(scene.run("status", "--refresh", "--json").json["resources"]) == count
+    scene.save()
+    assert f"{count} unchanged" in scene.run("review", "plan.json").out
+    deleting = scene.run("destroy", "--preview-only").out
+    assert f"    - {count} to delete\n" in deleting
+
+
+def test_another_name_is_hinted_at(scene: Scene) -> None:
+    program(scene, MANY)
+    scene.run("config", "set", "names", "data")
+    assert scene.run("up", "--yes", "--skip-preview").code == 0
+    program(scene, MANY.replace("volume-{name}", "volume-data"))
+    scene.run("config", "set", "names", "scratch")
+    scene.save()
+    told = (
+        "scratch: has the inputs of data, which is deleted: if only its name has changed, keep "
+        "the object with `aliases` (- name: data) in its options, or with `gpuform state rename "
+        "data scratch`"
+    )
+    assert f"To know:\n    {told}\n" in scene.run("preview").out
+    assert told in scene.run("review", "plan.json").out
+    messages = [each["message"] for each in scene.run("preview", "--json").json["diagnostics"]]
+    assert told in messages
+    assert scene.run("state", "rename", "data", "scratch", "--yes").code == 0
+    assert scene.run("preview", "--expect-no-changes").code == 0
+    program(scene, MANY)
+    scene.run("config", "set", "names", "other")
+    assert "To know" not in scene.run("preview").out, "its inputs are others"
+    assert json.loads(scene.state)["version"] == 3

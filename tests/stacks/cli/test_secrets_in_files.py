@@ -1,0 +1,113 @@
+"""What is secret in a state is in no file that a command writes, and in nothing that it shows."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
+from pulumi.dynamic.dynamic import serialize_provider
+from secret_states import CONFIGURED, NUMBER, PLANTED, SECRETS, states
+
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.state import ResourceState, Snapshot
+from gpuform.stacks.engine.values import Secret
+from gpuform.stacks.lifecycles import lifecycle_of
+
+Run = Callable[..., Any]
+
+WRITTEN = [
+    ("convert", "--from", "state", "--out", "state.yaml"),
+    ("convert", "--from", "state", "--to", "python", "--out", "state.py", "--set-secrets"),
+    ("convert", "--from", "program", "--out", "program.yaml", "--set-secrets"),
+    ("convert", "state.yaml", "--out", "topology.py"),
+    ("stack", "export", "--file", "export.json"),
+    ("stack", "import", "--file", "export.json"),
+    ("stack", "output"),
+    ("stack", "output", "--json"),
+    ("stack", "history"),
+    ("graph", "--output", "graph.dot"),
+    ("graph", "--format", "html", "--output", "graph.html"),
+    ("graph", "--format", "mermaid", "--output", "graph.md"),
+    ("state", "list"),
+    ("state", "show", "dev"),
+    ("preview", "--save-plan", "plan.json"),
+    ("preview", "--json"),
+    ("preview", "--diff"),
+    ("review", "plan.json", "--output", "review.html"),
+    ("graph", "--plan", "plan.json", "--format", "html", "--output", "plan.html"),
+    ("manifests",),
+    ("state", "protect", "train", "--yes"),
+    ("new", "ci", "--forge", "github", "--force"),
+    ("new", "together-training", "--dir", "new", "--force"),
+]
+MADE = ("state.yaml", "state.py", "program.yaml", "topology.py", "export.json", "plan.json",
+        "graph.html", "plan.html", "review.html")  # fmt: skip
+PROGRAM = """
+import pulumi
+pulumi.export("a", pulumi.Config().require_secret("own"))
+pulumi.export("b", {"c": [pulumi.Output.secret("pl4nted")]})
+"""
+
+
+@settings(
+    max_examples=2,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(states(SECRETS))
+def test_no_secret_is_written(
+    dev: Run, project: Path, salt: str, entries: list[ResourceState]
+) -> None:
+    for path in project.iterdir():
+        if path.name not in ("Pulumi.yaml", "Pulumi.dev.yaml", ".pulumi"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (project / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {salt}\n")
+    for entry in entries:
+        if (lifecycle := lifecycle_of(entry.type)) is not None:
+            entry.outputs["__provider"] = serialize_provider(lifecycle())
+    crypter = PassphraseCrypter("", salt)
+    snapshot = Snapshot("organization/demo/dev", entries, secrets_provider=crypter.provider)
+    state = project / ".pulumi/stacks/demo/dev.json"
+    (project / "program").mkdir()
+    (project / "program" / "__main__.py").write_text(PROGRAM)
+    (project / "Pulumi.yaml").write_text(
+        "name: demo\nruntime: python\nmain: program\nbackend:\n  url: file://.\n"
+    )
+    assert dev("config", "set", "--secret", "own", CONFIGURED).code == 0
+    # One as the engine writes it, and one whose secrets somebody has brought in in the clear.
+    for text in (snapshot.to_json(crypter), snapshot.to_json(crypter, show_secrets=True)):
+        state.write_bytes(text)
+        for args in WRITTEN:
+            ran = dev(*args, *(["--force"] if args[0] == "convert" else []))
+            assert ran.code in (0, 1), (args, ran.err)
+            assert "internal error" not in ran.err
+            assert_kept(ran.out + ran.err, str(args))
+        for name in MADE:
+            assert (project / name).exists(), name
+        own = (state, state.with_name("dev.json.bak"), project / "program" / "__main__.py")
+        for path in project.rglob("*"):
+            if path.is_file() and path not in own:
+                assert_kept(path.read_text(errors="replace"), str(path))
+
+
+def assert_kept(text: str, where: str) -> None:
+    for secret in (PLANTED, CONFIGURED, str(int(NUMBER))):
+        assert secret not in text, (where, text)
+
+
+def test_an_export_encrypts_what_the_state_has_in_the_clear(
+    dev: Run, project: Path, salt: str
+) -> None:
+    entry = ResourceState("urn:pulumi:dev::demo::my:mod:T::a", True, "my:mod:T", id="a")
+    entry.outputs = {"key": ["x", Secret(PLANTED)]}
+    crypter = PassphraseCrypter("", salt)
+    snapshot = Snapshot("organization/demo/dev", [entry], secrets_provider=crypter.provider)
+    state = project / ".pulumi/stacks/demo/dev.json"
+    state.write_bytes(snapshot.to_json(crypter, show_secrets=True))
+    exported = dev("stack", "export")
+    assert PLANTED not in exported.out
+    (told,) = exported.json["deployment"]["resources"]
+    assert crypter.decrypt(told["outputs"]["key"][1]["ciphertext"]) == json.dumps(PLANTED)
+    assert PLANTED in dev("stack", "export", "--show-secrets").out

@@ -1,0 +1,97 @@
+"""Commands in a folder of a project: what its files name is relative to the project."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_scenes import Scene
+
+Run = Callable[..., Any]
+
+TOPOLOGY = """
+include: [parts/volumes.yaml]
+clusters:
+  train:
+    platform:   together
+    cluster_name: training
+    region: us-central-8
+    gpu_type: H100_SXM
+    num_gpus: 16
+    cuda_version: "12.6"
+    nvidia_driver_version: "560"
+    billing_type: ON_DEMAND
+    volume: "{{ shared_volumes.data }}"
+"""
+VOLUMES = """
+shared_volumes:
+  data: {platform: together, volume_name: training-data, region: us-central-8, size_tib: 5}
+"""
+
+
+@pytest.fixture
+def deep(project: Path) -> Path:
+    folder = project / "a b" / "deep"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_there_is_one_state_wherever_a_command_is_started(
+    made: Scene, deep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = made.requests
+    for start in (lambda *command: made.run(*command, "--cwd", str(deep)), made.run):
+        if start is made.run:
+            monkeypatch.chdir(deep)
+        assert start("preview", "--expect-no-changes").code == 0
+        assert "train" in start("status").out
+        assert start("stack", "ls", "--json").json[0]["resourceCount"] == 2
+    assert made.run("config", "set", "gpus", "24").code == 0
+    assert "gpus" in (made.project / "Pulumi.dev.yaml").read_text()
+    assert made.run("up", "--yes").code == 0
+    assert len(made.requests) == len(before) + 1
+    assert made.run("destroy", "--yes").code == 0
+    assert list(deep.iterdir()) == []
+    # What is given on the command line or in the environment starts at the current folder.
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "file://.")
+    assert "no stack named 'dev' in file://." in made.run("status", "--stack", "dev").err
+
+
+def test_all_of_a_projects_files_are_found_from_its_folders(
+    dev: Run, project: Path, deep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "__main__.py").unlink()
+    (project / "parts").mkdir()
+    (project / "topology.yaml").write_text(TOPOLOGY)
+    (project / "parts" / "volumes.yaml").write_text(VOLUMES)
+    (project / "prices.yaml").write_text(
+        "currency: EUR\ngpus:\n  - {platform: together, gpu_type: H100_SXM, per_hour: 2.0}\n"
+    )
+    (project / "gates.yaml").write_text(
+        "gates:\n  budget: {max_hourly_cost: {amount: 8, currency: EUR}}\n"
+    )
+    monkeypatch.chdir(deep)
+    assert "2 resources" in dev("validate").out
+    files = (project / "topology.yaml", project / "parts" / "volumes.yaml")
+    assert dev("fmt").out.splitlines() == [*map(str, files)]
+    ran = dev("preview", "--emulate", "--save-plan", "plan.json")
+    assert ran.code == 5, ran.out + ran.err
+    assert (deep / "plan.json").is_file()
+    assert "EUR" in ran.out
+    reviewed = dev("review", "plan.json", "--detailed-exitcode")
+    assert reviewed.code == 5
+    assert (project / ".gpuform" / "emulator.db").is_file()
+    assert [path.name for path in deep.iterdir()] == ["plan.json"]
+
+
+def test_a_chosen_backend_is_one_folder(
+    run: Run, project: Path, deep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    assert run("login", "file://.").out == f"Logged in to file://{project}.\n"
+    assert run("stack", "init", "dev").code == 0
+    monkeypatch.chdir(deep)
+    assert run("stack", "ls", "--json").json[0]["name"] == "dev"
+    os.chdir(project)
+    assert run("logout", "file://.").code == 0

@@ -1,0 +1,212 @@
+"""A stack belongs to one world: the other one is refused before anything is asked or changed."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_scenes import Scene
+
+from gpuform.providers.emulator.server import serve
+from gpuform.providers.world import World, record_world, world_of
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.records.kept import intents_of
+
+Run = Any
+
+COMMANDS = (
+    ("preview",),
+    ("up", "--yes"),
+    ("up", "--yes", "--skip-preview"),
+    ("refresh", "--yes"),
+    ("refresh", "--yes", "--skip-preview"),
+    ("destroy", "--yes"),
+    ("destroy", "--yes", "--skip-preview"),
+    ("expire", "--yes"),
+    ("drift",),
+    ("import", "together:SharedVolume", "data2", "vol-1", "--yes"),
+    ("status", "--refresh"),
+    ("kubeconfig",),
+    ("convert", "--from", "program", "--to", "yaml"),
+)
+
+
+def set_world(scene: Scene, world: World | None, stack: str = "dev") -> None:
+    records = intents_of(Backend.open(f"file://{scene.project}", {}), "demo", stack).records
+    if world is None:
+        records.delete("world")
+    else:
+        record_world(records, world)
+
+
+def world(scene: Scene, stack: str = "dev") -> World | None:
+    backend = Backend.open(f"file://{scene.project}", {})
+    return world_of(intents_of(backend, "demo", stack).records)
+
+
+@pytest.fixture
+def real(made: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A stack whose platform counts as real: no process follows the clock of its emulator."""
+    set_world(made, None)
+    monkeypatch.delenv("GPUFORM_CLOCK")
+    assert made.run("refresh", "--yes").code == 0
+    return made
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[str]:
+    with serve() as server:
+        yield server.url
+
+
+def assert_all_are_refused(scene: Scene, *flags: str, told: tuple[str, ...]) -> None:
+    before = scene.state, scene.requests
+    for command in COMMANDS:
+        ran = scene.run(*command, *flags)
+        assert ran.code not in (0, 2), command
+        assert all(each in ran.err for each in told), (command, ran.err)
+        assert (scene.state, scene.requests) == before, command
+
+
+def test_a_real_stack_is_not_emulated(real: Scene) -> None:
+    why = "the stack lives on real platforms, and this run would be on the emulator"
+    assert_all_are_refused(real, "--emulate", told=(why, "gpuform stack init NAME --emulate"))
+
+
+def test_an_emulated_stack_is_not_real(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPUFORM_CLOCK")
+    why = "the stack lives on the emulator, and this run would ask real platforms"
+    assert_all_are_refused(made, told=(why, "add --emulate"))
+
+
+def test_a_platform_at_another_address_is_another_world(
+    real: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOGETHER_BASE_URL", f"{elsewhere}/together")
+    why = f"are at {real.url}/together/v1, and together would be asked at {elsewhere}"
+    assert_all_are_refused(real, told=(why, "--allow new-address"))
+
+
+def test_an_address_that_is_meant_is_taken_over(
+    real: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another name of the same machine is another address."""
+    moved = real.url.replace("127.0.0.1", "localhost")
+    monkeypatch.setenv("TOGETHER_BASE_URL", f"{moved}/together")
+    assert real.run("up", "--yes", "--allow", "new-address").code == 0
+    assert world(real) == World(False, {"together": f"{moved}/together/v1"})
+    assert real.run("refresh", "--yes").code == 0
+
+
+def test_a_state_of_unknown_world_is_not_emulated(real: Scene) -> None:
+    set_world(real, None)
+    before = real.state
+    ran = real.run("destroy", "--yes", "--emulate")
+    assert ran.code == 1
+    assert "nothing says that the resources of stack dev are on the emulator" in ran.err
+    assert real.state == before
+
+
+def test_a_stack_is_made_on_the_emulator(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPUFORM_CLOCK")
+    told = scene.run("stack", "init", "trial", "--emulate")
+    assert (told.code, told.out) == (0, "Stack trial is made on the emulator and selected.\n")
+    refused = scene.run("up", "--yes")
+    assert "the stack lives on the emulator" in refused.err
+    assert scene.requests == []
+    assert scene.run("up", "--yes", "--emulate").code == 0
+
+
+def test_a_look_decides_nothing(scene: Scene) -> None:
+    """What was only previewed on the emulator may still become a real stack."""
+    assert scene.run("preview").code == 0
+    assert world(scene) is None
+
+
+def test_the_world_goes_along_with_a_new_name(made: Scene) -> None:
+    assert made.run("stack", "rename", "prod").code == 0
+    assert world(made, "prod") == World(True)
+    assert world(made) is None
+
+
+def test_a_removed_stack_leaves_no_world(made: Scene) -> None:
+    assert made.run("destroy", "--yes", "--skip-preview").code == 0
+    assert made.run("stack", "rm", "dev", "--yes").code == 0
+    assert made.run("stack", "init", "dev").code == 0
+    assert world(made) is None
+
+
+def test_resources_do_not_move_to_another_world(made: Scene) -> None:
+    assert made.run("stack", "init", "prod").code == 0
+    set_world(made, World(False, {"together": "https://api.together.ai/v1"}), "prod")
+    before = made.state
+    moved = made.run("state", "move", "--source", "dev", "--dest", "prod", "data", "--yes")
+    assert moved.code == 1, moved.out
+    assert "one of the two stacks lives on the emulator" in moved.err
+    assert made.state == before
+
+
+def test_every_screen_of_an_emulated_stack_says_so(made: Scene) -> None:
+    assert "Previewing update (dev, emulated):" in made.run("preview").out
+    assert "Updating (dev, emulated):" in made.run("up", "--yes").out
+    assert "Stack dev lives on the emulator: nothing of it is real." in made.run("status").out
+    assert made.run("status", "--json").json["emulated"] is True
+    made.save()
+    assert made.document["emulated"] is True
+    for form in ("text", "markdown", "github", "html"):
+        assert "demo/dev (emulated)" in made.run("review", "plan.json", "--format", form).out
+    assert "demo/dev (emulated)" in made.run("drift").out
+
+
+def test_the_state_of_an_emulated_stack_is_shown_without_a_flag(
+    made: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GPUFORM_CLOCK")
+    ran = made.run("status")
+    assert ran.code == 0, ran.err
+    assert "Stack dev lives on the emulator: nothing of it is real." in ran.out
+    assert "the stack lives on the emulator" in made.run("status", "--refresh").err
+
+
+def test_a_real_stack_says_nothing_of_it(real: Scene) -> None:
+    for command in ("preview", "status", "drift"):
+        ran = real.run(command)
+        assert ran.code == 0
+        assert "emulat" not in ran.out + ran.err
+
+
+def test_a_damaged_record_is_an_error(made: Scene) -> None:
+    intents_of(Backend.open(f"file://{made.project}", {}), "demo", "dev").records.write(
+        "world", {"nonsense": 1}
+    )
+    ran = made.run("preview")
+    assert ran.code == 1
+    assert "world is damaged" in ran.err
+    assert json.loads(made.state)["checkpoint"]
+
+
+def test_projects_of_a_folder_share_emulated_objects(dev: Run, project: Path) -> None:
+    assert dev("emulator", "share", str(project.parent)).code == 0
+    assert dev("up", "--emulate", "--yes", "--skip-preview").code == 0
+    other = project.parent / "other"
+    other.mkdir()
+    (other / "Pulumi.yaml").write_text(
+        f"name: other\nruntime: python\nbackend: {{url: 'file://{project}'}}\n"
+    )
+    (other / "__main__.py").write_text(
+        "import pulumi\n"
+        "from gpuform.providers.together import SharedVolume\n"
+        "ids = pulumi.Config().require('volume')\n"
+        "volume = SharedVolume.get('data', ids)\n"
+        "pulumi.export('name', volume.volume_name)\n"
+    )
+    resources = dev("stack", "export").json["deployment"]["resources"]
+    volume = next(each["id"] for each in resources if each["type"].endswith("SharedVolume"))
+    at_other = ("--cwd", str(other))
+    assert dev(*at_other, "stack", "init", "dev", "--emulate").code == 0
+    assert dev(*at_other, "config", "set", "volume", volume).code == 0
+    ran = dev(*at_other, "up", "--emulate", "--yes", "--skip-preview")
+    assert ran.code == 0, ran.out + ran.err
+    assert 'name: "training-data"' in ran.out
+    assert not (other / ".gpuform/emulator.db").exists()

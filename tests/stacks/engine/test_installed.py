@@ -1,0 +1,30 @@
+"""What pip is told to install gpuform in another place, by how it was installed here."""
+
+import importlib.metadata
+import json
+
+import pytest
+
+from gpuform.stacks.engine.installed import requirement
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        ({"url": "file:///src/my%20clone", "dir_info": {}}, "/src/my clone[cloud]"),
+        ({"url": "file:///w/gpuform-1-py3-none-any.whl"}, "/w/gpuform-1-py3-none-any.whl[cloud]"),
+        ({"url": "https://example.org/g.whl"}, "gpuform[cloud] @ https://example.org/g.whl"),
+        (None, "gpuform[cloud]"),
+    ],
+)
+def test_from_where_it_came(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, object] | None, wanted: str
+) -> None:
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return json.dumps(told) if told else None
+
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda _name: Installed())
+    assert requirement("cloud") == wanted
+    assert requirement() == wanted.replace("[cloud]", "")

@@ -1,0 +1,275 @@
+"""Modules in `include`: inputs, outputs, instances, names, and where problems are told."""
+
+import pytest
+from topologies import Topologies, cluster, volume
+
+POOL = f"""
+inputs:
+  gpus: {{type: integer, multiple_of: 8}}
+  label: {{default: pool}}
+shared_volumes:
+  data: {volume(volume_name="'{{ inputs.label }}'")}
+clusters:
+  head: {cluster(num_gpus="'{{ inputs.gpus }}'", volume="'{{ shared_volumes.data }}'")}
+outputs:
+  volume: "{{{{ shared_volumes.data }}}}"
+  label: "{{{{ inputs.label }}}}"
+"""
+ONE = "include: {file: pool.yaml, name: train, with: {gpus: 16}}\n"
+EACH = """
+include:
+  - file: pool.yaml
+    name: train
+    for_each: {a: one, b: two}
+    with: {gpus: 16, label: "{{ each.value }}"}
+"""
+
+
+@pytest.fixture(autouse=True)
+def pool(topologies: Topologies) -> None:
+    """The module pool.yaml is beside the topology."""
+    topologies.write(POOL, "pool.yaml")
+
+
+def test_what_is_in_a_module_is_named_after_it(topologies: Topologies) -> None:
+    result = topologies.good(ONE)
+    assert result.names == ["train-data", "train-head"]
+    assert result.values("train-head")["num_gpus"] == 16
+    assert result.values("train-data")["volume_name"] == "pool"
+
+
+def test_instances(topologies: Topologies) -> None:
+    result = topologies.good(EACH + 'outputs: {all: "{{ modules.train.b.label }}"}')
+    assert sorted(result.names) == ["train-a-data", "train-a-head", "train-b-data", "train-b-head"]
+    assert result.values("train-b-data")["volume_name"] == "two"
+
+
+def test_a_module_that_is_not_there(topologies: Topologies) -> None:
+    text = ONE.replace("with:", 'when: "{{ config.wanted }}", with:')
+    text += "config: {wanted: {type: boolean, default: false}}\n"
+    assert topologies.good(text).names == []
+    told = topologies.bad(text + 'outputs: {a: "{{ modules.train.label }}"}')
+    assert told == ["topology.yaml:3: modules.train is not declared: its `when` is false"]
+
+
+def test_outputs_are_values_and_dependencies(topologies: Topologies) -> None:
+    entry = cluster(
+        volume="'{{ modules.train.volume }}'", cluster_name="'{{ modules.train.label }}'"
+    )
+    result = topologies.good(ONE + f"clusters:\n  other: {entry}\n")
+    assert result.values("other")["cluster_name"] == "pool"
+    (other,) = [each for each in result.planned.resources if each.instance.name == "other"]
+    assert [each.name for each in other.uses["volume_id"]] == ["train-data"]
+    assert result.names.index("train-data") < result.names.index("other")
+
+
+def test_resources_go_in_and_options_name_them(topologies: Topologies) -> None:
+    volume_id = "'{{ inputs.volume }}'"
+    entry = cluster(volume=volume_id, options=f"{{depends_on: [{volume_id}]}}")
+    topologies.write(f"inputs: {{volume: {{}}}}\nclusters:\n  head: {entry}\n", "inner.yaml")
+    after = volume(volume_name="last", options="{depends_on: ['{{ modules.a }}']}")
+    text = f"""
+include:
+  - {{file: inner.yaml, name: a, with: {{volume: "{{{{ shared_volumes.data }}}}"}}}}
+shared_volumes:
+  data: {volume()}
+  last: {after}
+"""
+    result = topologies.good(text)
+    by_name = {each.instance.name: each for each in result.planned.resources}
+    assert [each.name for each in by_name["a-head"].uses["volume_id"]] == ["data"]
+    assert [each.name for each in by_name["a-head"].after] == ["data"]
+    assert [each.name for each in by_name["last"].after] == ["a-head"]
+
+
+def test_modules_in_modules(topologies: Topologies) -> None:
+    outer = """
+    inputs: {sizes: {type: object}}
+    include:
+      - file: pool.yaml
+        name: inner
+        for_each: "{{ inputs.sizes }}"
+        with: {gpus: "{{ each.value }}"}
+    outputs: {label: "{{ modules.inner.a.label }}"}
+    """
+    topologies.write(outer, "outer.yaml")
+    text = (
+        "include: [{file: outer.yaml, name: east, with: {sizes: {a: 8, b: 12}}}]\n"
+        "outputs: {label: '{{ modules.east.label }}'}"
+    )
+    result = topologies(text)
+    assert "east-inner-a-head" in result.names
+    assert [str(each) for each in result.problems] == [
+        (
+            "outer.yaml:7:18, included at topology.yaml:1:11: "
+            "modules.east.modules.inner.b.with.gpus: 12 is not a multiple of 8\n"
+            "  the input is declared at pool.yaml:3:3"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            ONE.replace("16", "12"),
+            (
+                "topology.yaml:1:54: modules.train.with.gpus: 12 is not a multiple of 8\n"
+                "  the input is declared at pool.yaml:3:3"
+            ),
+        ),
+        (
+            ONE.replace("gpus: 16", "gpus: 16, gpu: 8"),
+            "topology.yaml:1:58: modules.train has no input gpu\n  did you mean gpus?",
+        ),
+        (
+            ONE.replace("gpus: 16", ""),
+            (
+                "topology.yaml:1:10: modules.train: the input gpus is not given\n"
+                "  add it: with: {gpus: ...}; it is declared at pool.yaml:3:3"
+            ),
+        ),
+        (
+            ONE + "outputs: {a: '{{ modules.train.labl }}'}",
+            (
+                "topology.yaml:2:18: there is no modules.train.labl\n"
+                "  did you mean modules.train.label?"
+            ),
+        ),
+        (
+            ONE + "outputs: {a: '{{ modules.tran.label }}'}",
+            "topology.yaml:2:18: there is no modules.tran\n  did you mean modules.train?",
+        ),
+        (
+            ONE + "outputs: {a: '{{ inputs.gpus }}'}",
+            "topology.yaml:2:18: inputs are known only in modules\n  use config",
+        ),
+        (
+            ONE.replace("name: train, ", ""),
+            (
+                "topology.yaml:1:10: include.name: is required: What the names of its resources "
+                "begin with: NAME-ENTRY, or NAME-KEY-ENTRY with `for_each`. Another name means "
+                "other resources."
+            ),
+        ),
+        (
+            ONE.replace("pool.yaml", "pol.yaml"),
+            "topology.yaml:1:17: there is no file pol.yaml\n  paths are relative to this file",
+        ),
+    ],
+)
+def test_what_is_wrong_where_a_module_is_included(
+    topologies: Topologies, text: str, told: str
+) -> None:
+    assert [str(each) for each in topologies(text).problems] == [told]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "outputs: {a: '{{ config.gpus }}'}",
+            "module.yaml:2:18, included at topology.yaml:1:10: config is not known in a module",
+        ),
+        (
+            "config: {gpus: {type: integer}}",
+            (
+                "module.yaml:2:1, included at topology.yaml:1:10: config is the topology's alone: "
+                "this file is a module, it has inputs"
+            ),
+        ),
+        (
+            "outptus: {}",
+            "module.yaml:2:1, included at topology.yaml:1:10: outptus is not known",
+        ),
+        (
+            "include: [{file: module.yaml, name: again}]",
+            (
+                "module.yaml:2:18, included at topology.yaml:1:10: files include each other: "
+                "topology.yaml -> module.yaml -> module.yaml"
+            ),
+        ),
+        (
+            "include: [topology.yaml]",
+            (
+                "module.yaml:2:11, included at topology.yaml:1:10: files include each other: "
+                "topology.yaml -> module.yaml -> topology.yaml"
+            ),
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_module(topologies: Topologies, line: str, told: str) -> None:
+    topologies.write(f"inputs: {{}}\n{line}\n", "module.yaml")
+    problems = topologies("include: {file: module.yaml, name: it}\n").problems
+    assert [f"{each.place}: {each.message}" for each in problems] == [told]
+
+
+def test_a_problem_of_a_file_is_told_once(topologies: Topologies) -> None:
+    topologies.write(POOL.replace("H100_SXM", "H100_SXM, gpu_typ: x"), "pool.yaml")
+    text = "include:\n" + "".join(
+        f"  - {{file: pool.yaml, name: n{number}, with: {{gpus: 8}}}}\n" for number in (1, 2)
+    )
+    text += "  - {file: pool.yaml, name: n1, with: {gpus: 8}}\n"
+    told = topologies.bad(text)
+    assert "topology.yaml:4: modules.n1 is there twice: first at topology.yaml:2:29" in told
+    assert told[0].startswith("pool.yaml:8: modules.n1.clusters.head.gpu_typ: is not known")
+    assert len(told) == 2
+
+
+def test_values_that_are_made_of_themselves(topologies: Topologies) -> None:
+    topologies.write("inputs: {x: {}}\noutputs: {y: '{{ inputs.x }}'}\n", "same.yaml")
+    text = """
+    include:
+      - {file: same.yaml, name: a, with: {x: "{{ modules.b.y }}"}}
+      - {file: same.yaml, name: b, with: {x: "{{ modules.a.y }}"}}
+    """
+    told = topologies.bad(text)
+    assert any("is made of itself" in each for each in told)
+
+
+def test_two_resources_of_one_name(topologies: Topologies) -> None:
+    text = ONE + f"shared_volumes:\n  train-data: {volume()}\n"
+    assert topologies.bad(text) == [
+        (
+            "pool.yaml:6: shared_volumes.train-data and modules.train.shared_volumes.data would "
+            "both be called train-data"
+        )
+    ]
+
+
+def test_many_modules_that_use_each_other(topologies: Topologies) -> None:
+    """Each uses the one before it twice: every value is made once."""
+    topologies.write("inputs: {x: {}}\noutputs: {y: '{{ inputs.x }}'}\n", "same.yaml")
+    lines = ["  - {file: same.yaml, name: n0, with: {x: a}}"]
+    lines += [
+        f'  - {{file: same.yaml, name: n{at}, with: {{x: "{{{{ (modules.n{at - 1}.y ~ '
+        f'modules.n{at - 1}.y)[:1] }}}}"}}}}'
+        for at in range(1, 40)
+    ]
+    text = "include:\n" + "\n".join(lines) + "\noutputs: {end: '{{ modules.n39.y }}'}\n"
+    topologies.good(text)
+
+
+def test_secrets_stay_unknown_while_checking(topologies: Topologies) -> None:
+    topologies.write(
+        "inputs: {key: {secret: true, min_length: 3}}\noutputs: {key: '{{ inputs.key }}'}\n",
+        "secret.yaml",
+    )
+    told = topologies("include: {file: secret.yaml, name: a, with: {key: 'no'}}").problems
+    assert [each.message for each in told] == ["modules.a.with.key: its value is shorter than 3"]
+
+
+def test_what_is_known_before_its_instances_are(topologies: Topologies) -> None:
+    text = ONE.replace("with:", "for_each: '{{ config.sites }}', with:").replace("gpus:", "gpu:")
+    result = topologies(text + "config: {sites: {type: array}}\n", planning=False)
+    assert result.messages == [
+        "modules.train: the input gpus is not given",
+        "modules.train has no input gpu",
+    ]
+    assert result.planned.open_groups() == ["modules.train"]
+
+
+def test_a_module_is_no_topology(topologies: Topologies) -> None:
+    told = topologies.bad(POOL)
+    assert told[0].endswith("topology.yaml is a module: it has inputs")
+    assert topologies(POOL, planning=False).problems == []
