@@ -1,4 +1,4 @@
-"""`gpuform` as its users run it, in a process of its own or in a child of a warm one."""
+"""`gpuform` and `pulumi` as their users run them, in processes of their own or in a warm one."""
 
 import json
 import os
@@ -22,24 +22,32 @@ class Result:
     stderr: str
 
 
-class Gpuform(Protocol):
+class Cli(Protocol):
+    """A command line with Pulumi's commands and flags."""
+
     def __call__(self, folder: Path, *arguments: str, **environ: str) -> Result: ...
 
 
 def in_a_process(folder: Path, *arguments: str, **environ: str) -> Result:
+    return _done([sys.executable, "-m", "gpuform.stacks.cli", *arguments], folder, environ)
+
+
+def pulumi(folder: Path, *arguments: str, **environ: str) -> Result:
+    """The Pulumi CLI of PATH; its programs run in this interpreter's environment."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    quiet = {"PULUMI_SKIP_UPDATE_CHECK": "1", "NO_COLOR": "1"}
+    return _done(["pulumi", *arguments], folder, {"PATH": path, **quiet, **environ})
+
+
+def _done(argv: Sequence[str], folder: Path, environ: dict[str, str]) -> Result:
     done = subprocess.run(
-        [sys.executable, "-m", "gpuform.stacks.cli", *arguments],
-        cwd=folder,
-        env=os.environ | environ,
-        capture_output=True,
-        text=True,
-        check=False,
+        argv, cwd=folder, env=os.environ | environ, capture_output=True, text=True, check=False
     )
     return Result(done.returncode, done.stdout, done.stderr)
 
 
 @contextmanager
-def in_a_warm_process() -> Iterator[Gpuform]:
+def in_a_warm_process() -> Iterator[Cli]:
     """Commands whose folder is one of several below a scenario's own."""
     argv: Sequence[str] = [
         sys.executable,

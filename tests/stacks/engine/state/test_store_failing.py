@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 from bucket_server import KEYS, BucketServer, Fault, Proxy, Request, proxy, url
-from processes.commands import PASSPHRASE, SALT, Gpuform, Result, in_a_warm_process
+from processes.commands import PASSPHRASE, SALT, Cli, Result, in_a_warm_process
 
 from gpuform.stacks.engine import integrity
 from gpuform.stacks.engine.backend import Backend
@@ -54,7 +54,7 @@ class Scene:
     """A project whose state is in a bucket behind a proxy; `world` is what exists."""
 
     folder: Path
-    gpuform: Gpuform
+    gpuform: Cli
     front: Proxy
     bucket: str
 
@@ -105,15 +105,13 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def warm() -> Iterator[Gpuform]:
+def warm() -> Iterator[Cli]:
     with in_a_warm_process() as run:
         yield run
 
 
 @pytest.fixture
-def make(
-    tmp_path: Path, warm: Gpuform, bucket_server: BucketServer
-) -> Iterator[Callable[[], Scene]]:
+def make(tmp_path: Path, warm: Cli, bucket_server: BucketServer) -> Iterator[Callable[[], Scene]]:
     with proxy(bucket_server) as front:
 
         def made() -> Scene:

@@ -1,0 +1,162 @@
+"""Replays a scenario on a stack of its own, command by command, by any engine with Pulumi's flags.
+
+The provider is `recordings/steered.py`; `recordings/scenarios.yaml` shows what a step can say.
+"""
+
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bucket_server import KEYS
+from processes.commands import PASSPHRASE, SALT, Cli, Result
+
+from gpuform.stacks.engine import integrity
+from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.state import Snapshot
+
+STEERED = Path(__file__).parent / "stacks/engine/recordings/steered.py"
+
+HEAD = (
+    "from pulumi import Alias, Config, ResourceOptions, export\nfrom steered import Folder, Thing\n"
+)
+
+MASKED = {
+    "created", "modified", "sourcePosition", "stackTrace", "ciphertext", "__provider",
+}  # fmt: skip
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def masked(value: Any, key: str | None = None) -> Any:
+    if key in MASKED and value is not None:
+        return f"<{key}>"
+    if isinstance(value, dict):
+        return {name: masked(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [masked(item) for item in value]
+    return UUID.sub("<uuid>", value) if isinstance(value, str) else value
+
+
+@dataclass
+class Replay:
+    """One stack that goes through the steps of a scenario, command by command."""
+
+    folder: Path
+    cli: Cli
+    url: str
+
+    @classmethod
+    def begin(cls, folder: Path, cli: Cli, url: str = "") -> "Replay":
+        (folder / "project").mkdir()
+        (folder / "state").mkdir()
+        shutil.copy(STEERED, folder / "project")
+        (folder / "project/Pulumi.yaml").write_text("name: rec\nruntime: python\n")
+        (folder / "project/Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
+        replay = cls(folder, cli, url or f"file://{folder}/state")
+        assert replay.run("stack", "init", "dev").code == 0
+        return replay
+
+    def run(self, *arguments: str) -> Result:
+        return self.cli(
+            self.folder / "project",
+            *arguments,
+            "--non-interactive",
+            PULUMI_BACKEND_URL=self.url,
+            PULUMI_HOME=str(self.folder / "home"),
+            PULUMI_CONFIG_PASSPHRASE=PASSPHRASE,
+            PULUMI_DEBUG_COMMANDS="1",
+            **KEYS,
+        )
+
+    def step(
+        self,
+        run: str = "up",
+        program: str = "",
+        config: Any = None,
+        others: Any = None,
+        flags: Iterable[str] = (),
+    ) -> dict[str, Any]:
+        """What one command does, as the recordings say it."""
+        for key, value in (config or {}).items():
+            secret = ["--secret"] if isinstance(value, list) else []
+            assert (
+                self.run("config", "set", key, *(value if secret else [value]), *secret).code == 0
+            )
+        if others:
+            self._change_platform(others)
+        project = self.folder / "project"
+        (project / "__main__.py").write_text(HEAD + program)
+        (project / "calls.jsonl").unlink(missing_ok=True)
+        always = [] if run == "preview" else ["--yes", "--skip-preview"]
+        log = self.folder / "events"
+        done = self.run(run, *flags, *always, "--event-log", str(log))
+        found = dict(self._facets(done, log))
+        if run == "preview":
+            found |= self._planned(flags)
+        return found
+
+    def _change_platform(self, others: dict[str, dict[str, Any] | None]) -> None:
+        file = self.folder / "project/platform.json"
+        platform = json.loads(file.read_text())
+        for id_, properties in others.items():
+            if properties is None:
+                del platform["objects"][id_]
+            else:
+                platform["objects"][id_].update(properties)
+        file.write_text(json.dumps(platform))
+
+    def _facets(self, done: Result, log: Path) -> Iterator[tuple[str, Any]]:
+        yield "succeeded", done.code == 0
+        yield "operations", by_urn(_operations(log))
+        yield "calls", Counter(self._calls())
+        data = Backend.open(self.url, KEYS).storage.read(".pulumi/stacks/rec/dev.json").data
+        snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
+        assert integrity.verify(snapshot) == []
+        yield "pending operations", len(snapshot.pending_operations)
+        latest = json.loads(data)["checkpoint"]["latest"]
+        yield from entries(masked(latest.get("resources") or []))
+
+    def _planned(self, flags: Iterable[str]) -> dict[str, Any]:
+        calls = self.folder / "project/calls.jsonl"
+        told = calls.read_text() if calls.exists() else ""
+        digest = json.loads(self.run("preview", *flags, "--json").stdout)
+        calls.write_text(told)
+        planned = Counter(f"{step['op']} {step['urn']}" for step in digest["steps"])
+        return {"planned": planned, "changes": digest["changeSummary"]}
+
+    def _calls(self) -> Iterator[str]:
+        file = self.folder / "project/calls.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        yield from (spelt(json.loads(line)) for line in lines)
+
+
+def _operations(log: Path) -> Iterator[list[str]]:
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        for kind, failed in (("resOutputsEvent", []), ("resOpFailedEvent", ["failed"])):
+            if kind in event:
+                metadata = event[kind]["metadata"]
+                yield [metadata["op"], metadata["urn"], *failed]
+
+
+def by_urn(operations: Iterable[list[str]]) -> dict[str, list[list[str]]]:
+    """What happened to each resource, in order; between resources the order is nobody's."""
+    found: dict[str, list[list[str]]] = {}
+    for op, urn, *failed in operations:
+        found.setdefault(urn, []).append([op, *failed])
+    return found
+
+
+def entries(resources: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for entry in resources:
+        mark = " (delete)" if entry.get("delete") else ""
+        yield f"entry {entry['urn']}{mark}", entry
+
+
+def spelt(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
