@@ -26,6 +26,7 @@ from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.stack_rename import rename_stack
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.urn import is_listed
+from gpuform.stacks.engine.workspace import short_name
 
 _PROVIDER = click.option(
     "--secrets-provider",
@@ -131,10 +132,23 @@ def select(name: str, create: bool, secrets_provider: str | None) -> None:
     """
     with session() as current:
         workspace = workspace_of(current)
-        if create and name.rsplit("/", 1)[-1] not in workspace.stacks():
+        if create and short_name(workspace.project, name) not in workspace.stacks():
             _init(workspace, name, current, secrets_provider)
             return
         workspace.select(name)
+
+
+@stack.command()
+@common_flags
+def unselect() -> None:
+    """Select no stack: each command wants --stack until one is selected again.
+
+    \b
+    Example:
+      gpuform stack unselect
+    """
+    with session() as current:
+        workspace_of(current).unselect()
 
 
 @stack.command("rm")
@@ -208,7 +222,7 @@ def rename(name: str) -> None:
       gpuform stack rename staging --stack dev
     """
     with session() as current, opened_for_change(current) as opened:
-        new = name.rsplit("/", 1)[-1]
+        new = short_name(opened.project, name)
         if new == opened.name:
             raise EngineError(f"the stack's name is '{new}' already")
         rename_stack(opened, new, current.environ, patience(current.screen))
@@ -223,7 +237,7 @@ def _init(
     *,
     emulate: bool = False,
 ) -> None:
-    name = name.rsplit("/", 1)[-1]
+    name = short_name(workspace.project, name)
     workspace.init(name, passphrase_of(workspace, current.screen, twice=True), provider or "")
     if emulate:
         with errors_of_engine():

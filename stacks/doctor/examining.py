@@ -13,7 +13,7 @@ from gpuform.stacks.doctor.program import program
 from gpuform.stacks.engine.backend import Backend, backend_url
 from gpuform.stacks.engine.project import NoProject, Project, find_project
 from gpuform.stacks.engine.storage.addresses import without_credentials
-from gpuform.stacks.engine.workspace import selected_stack
+from gpuform.stacks.engine.workspace import selected_stack, short_name
 
 BACKEND = "backend"
 _LITTLE_SPACE = 100 * 2**20
@@ -83,13 +83,15 @@ def _stack(
     used: set[str],
 ) -> Mapping[str, str]:
     """Looks at the stack; its configuration, as far as it can be read."""
-    named = name or exam.get("stack", lambda: selected_stack(project, environ))
+    named = exam.get(
+        "stack", lambda: short_name(project, name) if name else selected_stack(project, environ)
+    )
     known = exam.get("stack", lambda: backend.stacks(project.name)) or []
     names = [each.rsplit("/", 1)[-1] for each in known]
-    if not named or (chosen := named.rsplit("/", 1)[-1]) not in names:
+    if not named or named not in names:
         exam.findings.append(_no_stack(named, names))
         return {}
-    subject = stacks.Subject(project, backend, chosen, environ)
+    subject = stacks.Subject(project, backend, named, environ)
     area = subject.area
     exam.look(area, lambda: stacks.locks(subject))
     exam.look(area, lambda: stacks.undone(subject))

@@ -14,7 +14,7 @@ from gpuform.stacks.engine.project import NoProject, Project, find_project
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.storage.addresses import without_credentials
 from gpuform.stacks.engine.urn import is_listed
-from gpuform.stacks.engine.workspace import selected_stack
+from gpuform.stacks.engine.workspace import selected_stack, short_name
 
 Sections = Mapping[str, Mapping[str, Any]]
 
@@ -54,7 +54,11 @@ def whose(project: Project | None, environ: Mapping[str, str]) -> dict[str, str]
 def _stack(
     project: Project, environ: Mapping[str, str], stack: str | None
 ) -> Iterator[tuple[str, Any]]:
-    name = stack.rsplit("/", 1)[-1] if stack else selected_stack(project, environ)
+    try:
+        name = short_name(project, stack) if stack else selected_stack(project, environ)
+    except EngineError as error:
+        yield "error", str(error)
+        return
     if name is None:
         yield "error", "none is selected"
         return

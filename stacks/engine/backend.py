@@ -40,7 +40,14 @@ def backend_url(environ: Mapping[str, str], project: Project | None) -> str:
 
     A relative path in a project's file starts at the project, whatever the current folder is.
     """
-    own = anchored(project.backend_url, project.directory) if project else ""
+    if project and project.backend_url and not environ.get("PULUMI_BACKEND_URL"):
+        return anchored(project.backend_url, project.directory)
+    return configured_url(environ, project)
+
+
+def configured_url(environ: Mapping[str, str], project: Project | None) -> str:
+    """The URL of `backend_url` as it was written: the Pulumi CLI knows a backend by this."""
+    own = project.backend_url if project else ""
     return environ.get("PULUMI_BACKEND_URL") or own or current_url(environ) or "file://~"
 
 

@@ -34,11 +34,14 @@ from gpuform.stacks.engine.state import (
     load_checkpoint,
 )
 from gpuform.stacks.engine.urn import is_provider
-from gpuform.stacks.engine.workspace import select_stack, selected_stack
-
-
-class StackNotFound(EngineError):
-    """There is no such stack, or none is selected."""
+from gpuform.stacks.engine.workspace import (
+    StackNotFound,
+    check_selectable,
+    select_stack,
+    selected_stack,
+    short_name,
+    unselect_stack,
+)
 
 
 def unsaved_path(project: Project, stack: str) -> Path:
@@ -189,12 +192,15 @@ class Workspace:
         return [name.rsplit("/", 1)[-1] for name in self.backend.stacks(self.project.name)]
 
     def selected(self) -> str | None:
-        """The selected stack, whether or not it exists still."""
+        """The selected stack, whether or not it exists still.
+
+        Raises EngineError when that cannot be told, and for a stack of another project.
+        """
         return selected_stack(self.project, self.environ)
 
     def resolve(self, name: str | None) -> str:
         """The stack to work on: the one named, else the selected one. Raises StackNotFound."""
-        name = name.rsplit("/", 1)[-1] if name else self.selected()
+        name = short_name(self.project, name) if name else self.selected()
         stacks = self.stacks()
         known = f"stacks of this project: {', '.join(stacks)}" if stacks else ""
         if name is None:
@@ -213,12 +219,17 @@ class Workspace:
         """Makes a stack the selected one. Raises StackNotFound."""
         select_stack(self.project, self.resolve(name), self.environ)
 
+    def unselect(self) -> None:
+        """No stack is selected any more."""
+        select_stack(self.project, None, self.environ)
+
     def init(self, name: str, passphrase: Callable[[], str], provider: str = "") -> None:
         """Makes an empty stack and selects it.
 
         Its secrets are as its settings file says, if there is one; else under the `provider`, a
         passphrase or the URL of a key.
         """
+        check_selectable(self.project, self.environ)
         if self.backend.exists(self.project.name, name):
             raise EngineError(
                 f"a stack named '{name}' exists already",
@@ -247,6 +258,7 @@ class Workspace:
         interrupted runs have made.
         """
         name = self.resolve(name)
+        check_selectable(self.project, self.environ)
         with self.backend.lock(self.project.name, name, patience) as lock:
             if not force:
                 settle(lock)
@@ -262,8 +274,7 @@ class Workspace:
             self.backend.remove(self.project.name, name)
         self.project.settings_path(name).unlink(missing_ok=True)
         unsaved_path(self.project, name).unlink(missing_ok=True)
-        if self.selected() == name:
-            select_stack(self.project, None, self.environ)
+        unselect_stack(self.project, name, self.environ)
 
     def open(
         self, name: str | None, passphrase: Callable[[], str], *, exclusive: bool = False

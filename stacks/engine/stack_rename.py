@@ -12,7 +12,7 @@ from gpuform.stacks.engine.records.kept import intents_of
 from gpuform.stacks.engine.sealed import read_sealed
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.workspace import select_stack
+from gpuform.stacks.engine.workspace import check_selectable, select_stack
 
 
 def rename_stack(
@@ -24,6 +24,7 @@ def rename_stack(
     when it is done again. Raises EngineError before anything is changed.
     """
     backend, project = stack.backend, stack.project
+    check_selectable(project, environ)
     renamed = state_edits.rename_stack(stack.snapshot, full_name(project.name, new))
     old_settings, new_settings = project.settings_path(stack.name), project.settings_path(new)
     with backend.lock(project.name, new, patience):

@@ -8,7 +8,12 @@ import pytest
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.workspace import select_stack, selected_stack
+from gpuform.stacks.engine.workspace import (
+    StackNotFound,
+    select_stack,
+    selected_stack,
+    unselect_stack,
+)
 
 
 @pytest.fixture
@@ -18,7 +23,7 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    return {"PULUMI_HOME": str(tmp_path / "home")}
+    return {"PULUMI_HOME": str(tmp_path / "home"), "PULUMI_BACKEND_URL": "file:///one", "PATH": ""}
 
 
 def file_of(project: Project, environ: dict[str, str]) -> Path:
@@ -26,10 +31,18 @@ def file_of(project: Project, environ: dict[str, str]) -> Path:
     return Path(environ["PULUMI_HOME"]) / "workspaces" / f"demo-{digest}-workspace.json"
 
 
+def write(project: Project, environ: dict[str, str], text: str) -> Path:
+    path = file_of(project, environ)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
 def test_a_selection_is_kept_where_the_cli_looks(project: Project, environ) -> None:
     assert selected_stack(project, environ) is None
     select_stack(project, "dev", environ)
-    assert json.loads(file_of(project, environ).read_text()) == {"stack": "organization/demo/dev"}
+    kept = {"stacks": {"file:///one": "organization/demo/dev"}}
+    assert json.loads(file_of(project, environ).read_text()) == kept
     assert selected_stack(project, environ) == "dev"
     select_stack(project, None, environ)
     assert selected_stack(project, environ) is None
@@ -37,14 +50,90 @@ def test_a_selection_is_kept_where_the_cli_looks(project: Project, environ) -> N
     select_stack(project, None, environ)
 
 
-@pytest.mark.parametrize("stored", ["dev", "organization/dev", "organization/demo/dev"])
-def test_every_spelling_of_the_cli_is_understood(project: Project, environ, stored: str) -> None:
-    path = file_of(project, environ)
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"stack": stored, "unheard": 1}))
+def test_each_backend_has_a_selection_of_its_own(project: Project, environ) -> None:
+    other = environ | {"PULUMI_BACKEND_URL": "s3://bucket/prefix?region=x"}
+    select_stack(project, "dev", environ)
+    assert selected_stack(project, other) is None
+    select_stack(project, "prod", other)
+    assert (selected_stack(project, environ), selected_stack(project, other)) == ("dev", "prod")
+    select_stack(project, None, environ)
+    assert (selected_stack(project, environ), selected_stack(project, other)) == (None, "prod")
+
+
+def test_a_backend_is_known_by_its_url_as_it_was_written(tmp_path: Path, environ) -> None:
+    del environ["PULUMI_BACKEND_URL"]
+    project = Project("demo", tmp_path / "Pulumi.yaml", backend_url="file://./state")
+    select_stack(project, "dev", environ)
+    assert list(json.loads(file_of(project, environ).read_text())["stacks"]) == ["file://./state"]
+
+
+def test_what_an_older_cli_chose_counts_until_something_newer_is_chosen(
+    project: Project, environ
+) -> None:
+    path = write(project, environ, '{"stack": "organization/demo/old"}')
+    assert selected_stack(project, environ) == "old"
+    select_stack(project, "new", environ)
+    assert json.loads(path.read_text()) == {
+        "stack": "organization/demo/old",
+        "stacks": {"file:///one": "organization/demo/new"},
+    }
+    assert selected_stack(project, environ) == "new"
+    other = environ | {"PULUMI_BACKEND_URL": "file:///two"}
+    assert selected_stack(project, other) == "old"
+    unselect_stack(project, "old", environ)  # not what is selected
+    assert selected_stack(project, environ) == "new"
+    unselect_stack(project, "new", environ)
+    assert (selected_stack(project, environ), selected_stack(project, other)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("version", "kept"),
+    [
+        ("v3.255.1", {"stack": "organization/demo/dev"}),
+        ("v3.256.0", {"stacks": {"file:///one": "organization/demo/dev"}}),
+        ("v4.0.0-alpha.1", {"stacks": {"file:///one": "organization/demo/dev"}}),
+        ("no version", {"stacks": {"file:///one": "organization/demo/dev"}}),
+    ],
+)
+def test_the_installed_cli_finds_the_selection(
+    project: Project, environ, tmp_path: Path, version: str, kept: dict[str, object]
+) -> None:
+    cli = tmp_path / "bin" / "pulumi"
+    cli.parent.mkdir()
+    cli.write_text(f"#!/bin/sh\necho {version}\n")
+    cli.chmod(0o755)
+    environ["PATH"] = str(cli.parent)
+    select_stack(project, "dev", environ)
+    assert json.loads(file_of(project, environ).read_text()) == kept
     assert selected_stack(project, environ) == "dev"
-    select_stack(project, "prod", environ)
-    assert json.loads(path.read_text()) == {"stack": "organization/demo/prod", "unheard": 1}
+
+
+@pytest.mark.parametrize("stored", ["dev", "organization/dev", "organization/demo/dev"])
+@pytest.mark.parametrize("shape", ['{"stack": "%s"}', '{"stacks": {"file:///one": "%s"}}'])
+def test_every_spelling_of_the_cli_is_understood(
+    project: Project, environ, stored: str, shape: str
+) -> None:
+    write(project, environ, shape % stored)
+    assert selected_stack(project, environ) == "dev"
+
+
+def test_a_stack_of_another_project_is_not_taken_for_the_own_one_of_that_name(
+    project: Project, environ
+) -> None:
+    write(project, environ, '{"stacks": {"file:///one": "organization/other/dev"}}')
+    with pytest.raises(StackNotFound, match=r"organization/other/dev.*demo"):
+        selected_stack(project, environ)
+    with pytest.raises(StackNotFound, match="acme/dev"):
+        selected_stack(project, environ | {"PULUMI_STACK": "acme/dev"})
+    select_stack(project, "dev", environ)
+    assert selected_stack(project, environ) == "dev"
+
+
+def test_what_an_older_cli_chose_in_another_backend_is_nothing_here(
+    project: Project, environ
+) -> None:
+    write(project, environ, '{"stack": "acme/demo/dev"}')
+    assert selected_stack(project, environ) is None
 
 
 def test_the_variable_wins(project: Project, environ) -> None:
@@ -52,12 +141,37 @@ def test_the_variable_wins(project: Project, environ) -> None:
     assert selected_stack(project, environ | {"PULUMI_STACK": "organization/demo/prod"}) == "prod"
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"stack": 5}', '{"stack": ""}'])
-def test_a_damaged_file_selects_nothing(project: Project, environ, text: str) -> None:
-    path = file_of(project, environ)
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-    assert selected_stack(project, environ) is None
+def test_an_empty_variable_selects_nothing(project: Project, environ) -> None:
+    select_stack(project, "dev", environ)
+    assert selected_stack(project, environ | {"PULUMI_STACK": ""}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "Expecting value"),
+        ("[]", "no JSON object"),
+        ('{"stack": 5}', "no text"),
+        ('{"stacks": ["dev"]}', "no table"),
+        ('{"stacks": {"file:///one": {"name": "dev"}}}', "no table"),
+        ('{"version": 2, "stacks": {}}', "newer Pulumi CLI.*version"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_named_and_left_alone(
+    project: Project, environ, text: str, why: str
+) -> None:
+    path = write(project, environ, text)
+    for attempt in (
+        lambda: selected_stack(project, environ),
+        lambda: select_stack(project, "dev", environ),
+        lambda: select_stack(project, None, environ),
+    ):
+        with pytest.raises(EngineError, match=why) as caught:
+            attempt()
+        assert str(path) in str(caught.value)
+        assert "--stack NAME" in caught.value.hint
+    assert path.read_text() == text
+    assert selected_stack(project, environ | {"PULUMI_STACK": "dev"}) == "dev"
 
 
 def test_the_users_home_is_the_default(project: Project, tmp_path: Path, monkeypatch) -> None:
@@ -69,5 +183,7 @@ def test_the_users_home_is_the_default(project: Project, tmp_path: Path, monkeyp
 def test_a_home_that_cannot_be_written_is_named(project: Project, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EngineError, match="cannot be kept") as caught:
-        select_stack(project, "dev", {"PULUMI_HOME": str(tmp_path / "file")})
+        select_stack(
+            project, "dev", {"PULUMI_HOME": str(tmp_path / "file"), "PULUMI_BACKEND_URL": "s3://b"}
+        )
     assert "--stack" in caught.value.hint

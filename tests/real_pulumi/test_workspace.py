@@ -1,0 +1,168 @@
+"""One selection: what either engine selects, makes, renames or removes, the other one finds so."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from processes.commands import PASSPHRASE, SALT, Cli, Result, pulumi
+
+Change = Callable[["Project", Cli], object]
+
+
+@dataclass
+class Project:
+    """A project with two backends. `backend` is the one that commands are given."""
+
+    folder: Path
+    gpuform: Cli
+    backend: str
+
+    def run(self, cli: Cli, *arguments: str, **environ: str) -> Result:
+        return cli(
+            self.folder / "project",
+            *arguments,
+            "--non-interactive",
+            PULUMI_HOME=str(self.folder / "home"),
+            PULUMI_CONFIG_PASSPHRASE=PASSPHRASE,
+            **{"PULUMI_BACKEND_URL": self.backend, **environ},
+        )
+
+    def did(self, cli: Cli, *arguments: str) -> None:
+        done = self.run(cli, *arguments)
+        assert done.code == 0, done.stderr
+
+    def selected(self) -> str | None:
+        """The selected stack, of which both engines say the same."""
+        own, theirs = (
+            [each["name"] for each in json.loads(listed.stdout) if each["current"]]
+            for listed in (
+                self.run(self.gpuform, "stack", "ls", "--json"),
+                self.run(pulumi, "stack", "ls", "--json"),
+            )
+        )
+        assert own == theirs
+        shown = self.run(pulumi, "stack", "--show-name")
+        assert shown.stdout.split() == own
+        exported = self.run(self.gpuform, "stack", "export")
+        assert exported.code == (0 if own else 6)
+        return own[0] if own else None
+
+
+@pytest.fixture
+def project(tmp_path: Path, gpuform: Cli) -> Project:
+    for name in ("project", "state", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "project/Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (tmp_path / "project/__main__.py").write_text("")
+    for stack in ("dev", "prod", "new"):
+        (tmp_path / f"project/Pulumi.{stack}.yaml").write_text(f"encryptionsalt: {SALT}\n")
+    return Project(tmp_path, gpuform, f"file://{tmp_path}/state")
+
+
+@pytest.fixture(params=["gpuform", "pulumi"])
+def chooser(request: pytest.FixtureRequest, gpuform: Cli) -> Cli:
+    return gpuform if request.param == "gpuform" else pulumi
+
+
+def test_a_course_of_selections(project: Project, chooser: Cli) -> None:
+    assert project.selected() is None
+    project.did(chooser, "stack", "init", "dev")
+    assert project.selected() == "dev"
+    project.did(chooser, "stack", "init", "prod")
+    assert project.selected() == "prod"
+    project.did(chooser, "stack", "select", "dev")
+    assert project.selected() == "dev"
+    (project.folder / "project/Pulumi.new.yaml").unlink()
+    project.did(chooser, "stack", "rename", "new")
+    assert project.selected() == "new"
+    project.did(chooser, "stack", "unselect")
+    assert project.selected() is None
+    project.did(chooser, "stack", "select", "organization/demo/prod")
+    assert project.selected() == "prod"
+    project.did(chooser, "stack", "rm", "prod", "--yes")
+    assert project.selected() is None
+    project.did(chooser, "stack", "select", "--create", "dev")
+    assert project.selected() == "dev"
+
+
+def test_each_undoes_what_the_other_one_selected(project: Project, gpuform: Cli) -> None:
+    for first, second in ((gpuform, pulumi), (pulumi, gpuform)):
+        project.did(first, "stack", "init", "dev")
+        project.did(second, "stack", "init", "prod")
+        project.did(first, "stack", "select", "dev")
+        project.did(second, "stack", "unselect")
+        assert project.selected() is None
+        project.did(first, "stack", "select", "dev")
+        project.did(second, "stack", "rm", "dev", "--yes")
+        assert project.selected() is None
+        project.did(second, "stack", "rm", "prod", "--yes")
+
+
+def test_backends_have_selections_of_their_own(project: Project, chooser: Cli) -> None:
+    project.did(chooser, "stack", "init", "dev")
+    project.did(chooser, "stack", "init", "prod")
+    one, two = project.backend, f"file://{project.folder}/other"
+    project.backend = two
+    assert project.selected() is None
+    project.did(chooser, "stack", "init", "dev")
+    assert project.selected() == "dev"
+    project.backend = one
+    assert project.selected() == "prod"
+    project.did(chooser, "stack", "unselect")
+    project.backend = two
+    assert project.selected() == "dev"
+
+
+def test_the_backend_that_a_project_names(project: Project, chooser: Cli) -> None:
+    (project.folder / "project/state").mkdir()
+    (project.folder / "project/Pulumi.yaml").write_text(
+        "name: demo\nruntime: python\nbackend:\n  url: file://./state\n"
+    )
+    project.backend = ""
+    project.did(chooser, "stack", "init", "dev")
+    assert project.selected() == "dev"
+
+
+def test_the_backend_of_a_login(project: Project, chooser: Cli) -> None:
+    url, project.backend = project.backend, ""
+    project.did(chooser, "login", url)
+    project.did(chooser, "stack", "init", "dev")
+    assert project.selected() == "dev"
+
+
+def test_what_an_older_cli_has_selected(project: Project, chooser: Cli) -> None:
+    project.did(chooser, "stack", "init", "dev")
+    project.did(chooser, "stack", "init", "prod")
+    (file,) = (project.folder / "home/workspaces").iterdir()
+    file.write_text('{"stack": "organization/demo/dev"}')
+    assert project.selected() == "dev"
+    project.did(chooser, "stack", "select", "prod")
+    assert project.selected() == "prod"
+    project.did(chooser, "stack", "unselect")
+    assert project.selected() is None
+
+
+def test_a_selected_stack_of_another_project_is_not_the_own_one_of_that_name(
+    project: Project, gpuform: Cli
+) -> None:
+    project.did(pulumi, "stack", "init", "dev")
+    other = Project(project.folder / "another", gpuform, project.backend)
+    (other.folder / "project").mkdir(parents=True)
+    (other.folder / "project/Pulumi.yaml").write_text("name: other\nruntime: python\n")
+    other.did(pulumi, "stack", "init", "dev")
+    project.did(pulumi, "stack", "select", "organization/other/dev")
+    for command in ("export", "ls"):
+        refused = project.run(gpuform, "stack", command)
+        assert (refused.code, refused.stdout) == (6, "")
+        assert "'organization/other/dev' is no stack of this project" in refused.stderr
+    refused = project.run(gpuform, "stack", "export", "--stack", "organization/other/dev")
+    assert refused.code == 6
+    assert project.run(gpuform, "stack", "export", "--stack", "dev").code == 0
+
+
+def test_an_empty_variable_selects_nothing(project: Project, gpuform: Cli) -> None:
+    project.did(pulumi, "stack", "init", "dev")
+    for cli in (gpuform, pulumi):
+        assert project.run(cli, "stack", "export", PULUMI_STACK="").code != 0
