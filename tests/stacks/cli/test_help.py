@@ -62,7 +62,8 @@ def test_every_command_is_there() -> None:
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),
-        *(f"stack {name}" for name in ("import", "history", "rename", "unselect")), "stack change-secrets-provider")),
+        *(f"stack {name}" for name in ("import", "history", "rename", "unselect")),
+        "stack change-secrets-provider",
         *("plugin", *(f"plugin {name}" for name in ("install", "uninstall", "doctor"))),
         *(f"config {name}" for name in ("set", "get", "rm")),
     }
