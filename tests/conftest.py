@@ -27,6 +27,10 @@ for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") el
         signal.signal(_number, signal.default_int_handler)
 
 
+# The tests start many processes: each would compile all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 @pytest.fixture(autouse=True)
 def no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests say themselves when they are to be a CI job, also where they run in one."""
