@@ -2,6 +2,7 @@
 
 import os
 import signal
+import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +26,18 @@ settings.load_profile("project")
 for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Chooses by the name of a test, so that the choice is the same everywhere."""
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if (
+            sampled
+            and item.get_closest_marker("slow")
+            and zlib.crc32(item.nodeid.encode()) % sampled.args[0]
+        ):
+            item.add_marker("exhaustive")
 
 
 # The tests start many processes: each would compile all modules again.

@@ -10,6 +10,7 @@ from conformance.kinds import FAST, HEALTH_GATE, MADE, for_each
 from conformance.stacks import EmbeddedStack, Result, Stack, thing
 from conformance.verbs import Refused
 
+pytestmark = pytest.mark.sampled(5)
 slow = pytest.mark.slow
 
 

@@ -12,7 +12,7 @@ from conformance.verbs import Verbs
 from gpuform.providers.catalog import LIFECYCLES
 from gpuform.schemas.values import UNKNOWN
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
 
 GONE = "00000000-0000-4000-8000-000000000000"
 
