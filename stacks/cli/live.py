@@ -32,7 +32,7 @@ class LiveProgress:
     def __init__(self, screen: Screen, watch: Stopwatch) -> None:
         self._screen = screen
         self._watch = watch
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[int, _Row] = {}  # by id() of the step: a URN may have several
         self._lock = threading.Lock()
         # The real stream: what the program prints is taken from sys.stdout meanwhile.
         self._console = Console(file=screen.out, highlight=False, no_color=not screen.paint.color)
@@ -47,13 +47,14 @@ class LiveProgress:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, StepStarted) and is_work(event.step, planning=event.planning):
-            self._watch.start(event.step.urn)
+            self._watch.start(id(event.step))
             with self._lock:
-                self._rows[event.step.urn] = _Row(event.step)
+                self._rows[id(event.step)] = _Row(event.step)
         elif isinstance(event, Progress):
             with self._lock:
-                if event.urn in self._rows:
-                    self._rows[event.urn].phase = event.text
+                for row in self._rows.values():
+                    if row.step.urn == event.urn:
+                        row.phase = event.text
         elif isinstance(event, StepDone | StepFailed):
             self._end(event)
 
@@ -76,7 +77,7 @@ class LiveProgress:
             grid.add_row(
                 self._styled(step_text.subject(step.op, step.urn, self._screen.paint)),
                 Text(step_text.running(step.op, row.phase)),
-                duration(self._watch.elapsed(step.urn)),
+                duration(self._watch.elapsed(id(step))),
             )
         if len(rows) > _MOST_ROWS:
             grid.add_row(f"   and {len(rows) - _MOST_ROWS} more")
@@ -84,6 +85,6 @@ class LiveProgress:
 
     def _end(self, event: StepDone | StepFailed) -> None:
         with self._lock:
-            row = self._rows.pop(event.step.urn, None)
+            row = self._rows.pop(id(event.step), None)
         if row is not None and is_news(event):
-            self.print(ended(event, self._watch.elapsed(event.step.urn), self._screen.paint))
+            self.print(ended(event, self._watch.elapsed(id(event.step)), self._screen.paint))

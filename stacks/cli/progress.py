@@ -80,11 +80,11 @@ class EndedProgress:
     def __call__(self, event: Event) -> None:
         with self._lock:
             if isinstance(event, StepStarted):
-                self._watch.start(event.step.urn)
+                self._watch.start(id(event.step))
             elif isinstance(event, StepDone | StepFailed):
                 planning = isinstance(event, StepDone) and event.planning
                 if is_work(event.step, planning=planning) and is_news(event):
-                    seconds = self._watch.elapsed(event.step.urn)
+                    seconds = self._watch.elapsed(id(event.step))
                     self._screen.print(ended(event, seconds, self._screen.paint))
 
     def print(self, text: str) -> None:
@@ -105,7 +105,7 @@ class LineProgress:
     def __init__(self, screen: Screen, watch: Stopwatch, *, beat: float | None = None) -> None:
         self._screen = screen
         self._watch = watch
-        self._running: dict[str, _Running] = {}
+        self._running: dict[int, _Running] = {}  # by id() of the step: a URN may have several
         self._done = 0
         self._has_told = False
         watch.start(self)
@@ -119,16 +119,17 @@ class LineProgress:
         with self._lock:
             if isinstance(event, StepStarted) and is_work(event.step, planning=event.planning):
                 is_read = event.step.op is Op.REFRESH
-                self._running[event.step.urn] = _Running(event.step, is_untold=not is_read)
-                self._watch.start(event.step.urn)
-            elif isinstance(event, Progress) and event.urn in self._running:
-                running = self._running[event.urn]
-                running.phase, running.is_untold = event.text, True
-            elif isinstance(event, StepDone | StepFailed) and event.step.urn in self._running:
-                del self._running[event.step.urn]
+                self._running[id(event.step)] = _Running(event.step, is_untold=not is_read)
+                self._watch.start(id(event.step))
+            elif isinstance(event, Progress):
+                for running in self._running.values():
+                    if running.step.urn == event.urn:
+                        running.phase, running.is_untold = event.text, True
+            elif isinstance(event, StepDone | StepFailed) and id(event.step) in self._running:
+                del self._running[id(event.step)]
                 self._done += 1
                 if is_news(event):
-                    seconds = self._watch.elapsed(event.step.urn)
+                    seconds = self._watch.elapsed(id(event.step))
                     self._screen.print(ended(event, seconds, self._screen.paint))
             self._tell_what_is_due()
 
@@ -167,7 +168,7 @@ class LineProgress:
     def _one(self, running: _Running) -> str:
         step, since = running.step, ""
         if not running.is_untold:
-            since = f", {duration(self._watch.elapsed(step.urn))} so far"
+            since = f", {duration(self._watch.elapsed(id(step)))} so far"
         return f"{step_text.subject(step.op, step.urn, self._screen.paint)}  {running.doing}{since}"
 
     def _several(self, told: list[_Running]) -> str:

@@ -127,6 +127,14 @@ def test_a_replacement_and_a_failure(log: Log) -> None:
     ]
 
 
+def test_several_objects_of_one_resource_end_each_for_itself(log: Log) -> None:
+    originals = [step(Op.DELETE_REPLACED, "a") for _ in range(2)]
+    half_replaced = step(Op.REMOVE_PENDING_REPLACE, "a")
+    log.feed(*(StepStarted(each, planning=False) for each in (*originals, half_replaced)))
+    log.feed(*(StepDone(each, planning=False) for each in (half_replaced, *originals)))
+    assert log.lines[1:] == ["-- a  together:Cluster  deleted original in 1s"] * 2
+
+
 def test_a_refresh_tells_only_what_it_found(log: Log) -> None:
     for found in (Op.SAME, Op.UPDATE, Op.DELETE):
         read = step(Op.REFRESH, str(found), result_op=found)
@@ -157,10 +165,11 @@ def test_there_is_a_pause_between_two_lines_of_what_runs(
     happenings: list[tuple[int, str, float]],
 ) -> None:
     log = Log()
+    steps = [step(Op.CREATE, f"c{number}") for number in range(6)]
     running: set[str] = set()
     ended = 0
     for number, what, pause in happenings:
-        one = step(Op.CREATE, f"c{number}")
+        one = steps[number]
         if what == "start" and one.urn not in running:
             running.add(one.urn)
             log.feed(StepStarted(one, False))
