@@ -5,6 +5,8 @@ from declared import CLUSTER, VOLUME
 
 from gpuform.providers.emulator.together import MEMBER_KEY
 
+pytestmark = pytest.mark.slow
+
 RESERVED = {**CLUSTER, "billing_type": "RESERVED"}
 
 WRONG = {

@@ -3,11 +3,14 @@
 import base64
 import json
 
+import pytest
 import together
 import yaml
 from declared import CLUSTER, VOLUME
 
 from gpuform.providers.emulator.together import ADMIN_KEY
+
+pytestmark = pytest.mark.slow
 
 
 def client(project) -> together.Together:

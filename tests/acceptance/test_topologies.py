@@ -4,6 +4,8 @@ from textwrap import dedent
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TOPOLOGY = dedent("""
     config:
       gpus: {type: integer, default: 16, multiple_of: 8}

@@ -1,5 +1,6 @@
 """The life of one resource in a stack, from the first plan to the last, under each engine."""
 
+import pytest
 from conformance.described import Described, doubles
 from conformance.emulated import Platform
 from conformance.kinds import for_made_failing, for_made_waiting
@@ -44,6 +45,7 @@ def test_a_life(described: Described, stack: Stack, platform: Platform) -> None:
     assert stack.id is None
 
 
+@pytest.mark.slow
 def test_a_replacement_deletes_first(
     described: Described, stack: Stack, platform: Platform
 ) -> None:
@@ -114,6 +116,7 @@ def test_destroy_takes_what_is_gone_for_deleted(
     assert stack.id is None
 
 
+@pytest.mark.slow
 @for_made_waiting
 def test_what_is_not_ready_is_resumed_by_the_next_run(
     described: Described, stack: Stack, platform: Platform

@@ -31,6 +31,7 @@ def test_the_files_are_current(capsys: pytest.CaptureFixture[str]) -> None:
     assert generated.main(["--check"]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_file_that_is_not_current_is_named_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,7 @@ def one_by_one(inputs: Properties, **nodes: Properties) -> Properties:
     return {key: value for key, value in inputs.items() if key != "count"} | {"nodes": nodes}
 
 
+@pytest.mark.slow
 class TestBatches:
     def test_eight_nodes_are_two_calls_five_more_one_and_their_end_one(
         self, world: Any, pool_inputs: Properties
@@ -144,6 +145,7 @@ class TestSize:
         world.delete(pool)
 
 
+@pytest.mark.slow
 class TestInPlace:
     def test_power_of_all_is_one_request_each_way(
         self, world: Any, pool_inputs: Properties
@@ -409,6 +411,7 @@ class TestFabrics:
         assert world.writes() == {}
 
 
+@pytest.mark.slow
 class TestTrouble:
     def test_one_failed_node_does_not_lose_the_others(
         self, world: Any, pool_inputs: Properties
