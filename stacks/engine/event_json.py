@@ -102,21 +102,25 @@ class PreviewDigest:
     """Collects the events of a preview; `to_json` is the object of `pulumi preview --json`.
 
     A replacement is one step; of the unchanged resources only the stack is listed, and those whose
-    `protect` changes. `duration` is in nanoseconds.
+    `protect` changes. What a refresh alone finds to be changed, or gone, is listed as that.
+    `duration` is in nanoseconds.
     """
 
     _config: dict[str, str] = field(default_factory=dict)
     _steps: dict[tuple[str, Op], JsonObject] = field(default_factory=dict)
     _diagnostics: list[JsonObject] = field(default_factory=list)
     _summary: Summary | None = None
+    _operation: str = ""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Prelude):
-            self._config = dict(event.config)
+            self._config, self._operation = dict(event.config), event.operation
         elif isinstance(event, StepStarted):
             if _is_listed(event.step):
                 # At once: later the step holds outputs as well, which the CLI does not show.
                 self._steps[event.step.urn, event.step.op] = _preview_step(event.step)
+        elif isinstance(event, StepDone) and self._operation == "refresh":
+            self._find(event.step)
         elif isinstance(event, Diagnostic | Unchecked):
             told = _diagnostic(event)
             if told["severity"] != "debug":
@@ -124,6 +128,11 @@ class PreviewDigest:
                 self._diagnostics.append({name: told[name] for name in names if name in told})
         elif isinstance(event, Summary):
             self._summary = event
+
+    def _find(self, step: Step) -> None:
+        listed = (step.urn, Op.REFRESH)
+        if listed in self._steps and step.result_op in (Op.UPDATE, Op.DELETE):
+            self._steps[listed] = {**_preview_step(step), "op": str(step.result_op)}
 
     def to_json(self) -> JsonObject:
         """The object; without the parts that the run did not come to."""
@@ -227,7 +236,7 @@ _KINDS = {Action.ADD: "add", Action.UPDATE: "update", Action.DELETE: "delete"}
 
 def _detailed_diff(step: Step, kind: str) -> JsonObject | None:
     """Path -> what happens to the property, where the plan knows; `kind` names the entry."""
-    if step.change is None or step.op not in (Op.UPDATE, Op.REPLACE):
+    if step.change is None or step.shown_op not in (Op.UPDATE, Op.REPLACE):
         return None
     made: JsonObject = {
         change.path: {

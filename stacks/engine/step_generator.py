@@ -380,7 +380,7 @@ class StepGenerator:
 
 def unchanged(old: ResourceState) -> Step:
     """Leaves an entry as it is, with all that it holds."""
-    return Step(Op.SAME, old.urn, old, replace(old, id="", outputs={}))
+    return Step(Op.SAME, old.urn, old, replace(old))
 
 
 def _as_before(registration: Registration, old: ResourceState | None) -> Registration:

@@ -198,3 +198,17 @@ def test_what_a_step_gets_later_is_not_in_the_preview() -> None:
     step.state.outputs = {"n": 1.0, "made": "x"}
     (listed,) = json.loads(json.dumps(made.to_json()["steps"]))
     assert "outputs" not in listed["newState"]
+
+
+def test_what_a_refresh_finds_is_in_its_preview() -> None:
+    """And what is read ahead of an update is not: the update tells it."""
+    for operation, found in (("refresh", "delete"), ("update", "refresh")):
+        made = PreviewDigest()
+        made(Prelude(operation, True, {}))
+        step = Step(Op.REFRESH, URN, state(), state(), result_op=Op.SAME)
+        made(StepStarted(step, True))
+        step.new, step.result_op = None, Op.DELETE
+        made(StepDone(step, True))
+        (listed,) = json.loads(json.dumps(made.to_json()["steps"]))
+        assert listed["op"] == found
+        assert ("newState" in listed) is (operation == "update")
