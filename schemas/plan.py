@@ -252,6 +252,11 @@ class Plan(_PlanModel):
     basis: Basis | None = Field(
         default=None, description="What it was made from; null in a plan that was not saved."
     )
+    errors: tuple[str, ...] = Field(
+        default=(),
+        description="What its preview has failed with: then the plan is not whole, and nothing is "
+        "to be decided by it.",
+    )
     outputs: tuple[OutputChange, ...] = Field(
         default=(), description="The outputs of the stack that change."
     )
@@ -294,8 +299,9 @@ class Plan(_PlanModel):
     @property
     def has_changes(self) -> bool:
         """Whether applying it would do anything; reads are no changes."""
-        idle = {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH}
-        return any(change.action not in idle for change in self.changes)
+        actions = {change.action for change in self.changes}
+        actions |= {action for action, count in self.summary.items() if count}
+        return bool(actions - {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH})
 
 
 _VALUES: Final = ("before", "after")

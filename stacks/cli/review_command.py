@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, POLICY_VIOLATION, SUCCESS
+from gpuform.stacks.cli.failures import FAILED, FOUND, INCOMPLETE, POLICY_VIOLATION, SUCCESS
 from gpuform.stacks.cli.files import content_of
 from gpuform.stacks.cli.flags import output_flag, require_checks_flag
 from gpuform.stacks.cli.forge_flags import forge_flags
@@ -58,7 +58,8 @@ from gpuform.stacks.forges.asked import Asked
 @click.option(
     "--label",
     is_flag=True,
-    help="With --post: label the pull request `gpuform: no changes`, `changes` or `dangerous`.",
+    help="With --post: label the pull request `gpuform: no changes`, `changes`, `dangerous` or "
+    "`failed`.",
 )
 @forge_flags
 @common_flags
@@ -77,8 +78,10 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
 ) -> int:
     """Show saved plans to those who decide on them.
 
-    FILE is a plan that `gpuform preview --save-plan` saved, or what `gpuform preview --json` or
-    `pulumi preview --json` printed; - is stdin. Several are reviewed together, one line for each
+    FILE is a plan that `gpuform preview --save-plan` saved, or what `--json` printed or
+    `--event-log FILE` wrote of a preview of an update, a refresh or a destroy, by gpuform or the
+    Pulumi CLI; - is stdin. The review of a preview that has failed begins with its errors, and
+    ends with 1. Several are reviewed together, one line for each
     stack first. What destroys capacity or data leads, with the field that forces it. Secrets are
     masked, old ones as well. Markdown stays below 65,536 characters: what does not fit is counted.
     A plan holds what its gates say; where nobody has asked them yet, this folder's project's are.
@@ -109,6 +112,8 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
             from gpuform.stacks.cli.review_posting import post_review  # noqa: PLC0415 - as above
 
             post_review(found, current, asked, label=label)
+    if found.has_failed:
+        return FAILED
     if (detailed_exitcode or fail_on_danger or require_checks) and found.is_stopped:
         return POLICY_VIOLATION
     if require_checks and found.unchecked:

@@ -19,9 +19,12 @@ class Verdict(StrEnum):
     NO_CHANGES = "no-changes"
     CHANGES = "changes"
     DANGEROUS = "dangerous"
+    FAILED = "failed"
 
     @classmethod
     def of(cls, review: Review) -> Self:
+        if review.has_failed:
+            return cls("failed")
         if any(stack.dangers for stack in review.stacks):
             return cls("dangerous")
         return cls("changes" if review.has_changes else "no-changes")

@@ -11,20 +11,33 @@ from typing import Any, Final, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gpuform.schemas.visible import shortened
 from gpuform.stacks.review.cost_text import cost_facts, plan_cost_text
-from gpuform.stacks.review.facts import Review, as_property, gates_counted, gpus_text, validity
+from gpuform.stacks.review.facts import (
+    FAILED,
+    Review,
+    as_property,
+    gates_counted,
+    gpus_text,
+    planned_text,
+    validity,
+)
 from gpuform.stacks.review.fitting import Item, Part, fit, length
 from gpuform.stacks.review.gates_text import gate_text
 from gpuform.stacks.review.names import counted, short_type
 from gpuform.stacks.review.notices_text import notice_text
 from gpuform.stacks.review.reasons import causes
-from gpuform.stacks.review.summary_text import counts_text, unchecked_line
+from gpuform.stacks.review.summary_text import unchecked_line
+
+_LONGEST_BRIEF: Final = 200
+"""Characters of an error in brief."""
 
 _SPARE: Final = 400
 """Room for the sentences that tell what is in brief."""
 
 
 _SHARES: Final = {
+    "errors": (0.12, 0.12),
     "stacks": (0.15, 0.15),
     "costs": (0.2, 0.2),
     "notices": (0.25, 0.25),
@@ -41,13 +54,13 @@ Filters: TypeAlias = dict[str, Callable[..., Any]]
 
 FACTS: Final[Filters] = {
     "causes": causes,
-    "counts_text": counts_text,
     "gates_counted": gates_counted,
     "gpus": lambda number: counted(number, "GPU"),
     "gpus_text": gpus_text,
+    "planned_text": planned_text,
     "short_type": short_type,
     "unchecked_line": unchecked_line,
-    "validity": validity,
+    "validity": lambda review: FAILED if review.has_failed else validity(review),
 }
 """What all forms say in the same words."""
 
@@ -117,6 +130,10 @@ def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:
         if stack.plan.cost is not None:
             for text in (plan_cost_text(stack.plan.cost), *cost_facts(stack.plan.cost)):
                 made["costs"].append(Item(partial(_text, pieces.line, stack, text, several)))
+        for error in stack.plan.errors:
+            first = shortened(error.split("\n")[0], _LONGEST_BRIEF)
+            brief = partial(_text, pieces.line, stack, first, several)
+            made["errors"].append(Item(brief, partial(_text, pieces.line, stack, error, several)))
         lines = {
             "notices": map(notice_text, stack.plan.notices),
             "gates": map(gate_text, stack.plan.gates or ()),

@@ -5,12 +5,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PropertyChange, ResourceChange
 from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.review.dangers import Danger, danger_of, rank, ranked
 from gpuform.stacks.review.gates_text import gate_word
 from gpuform.stacks.review.reasons import is_shown
+from gpuform.stacks.review.summary_text import counts_text
+
+FAILED: Final = "What failed tells nothing to decide on: mend it, and preview again."
+"""What comes next after a preview that has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +82,11 @@ class StackFacts:
         """How many resources by action, without the stack's own entry and providers."""
         changes = (change for change in self.plan.changes if not is_noise(change.type))
         counted = Counter(change.action for change in changes)
-        # Of those that do not change at all, the plan has the number alone.
-        same = self.plan.summary.get(PlanAction.SAME, 0)
-        counted[PlanAction.SAME] = max(counted[PlanAction.SAME], same)
+        # Of those that do not change at all, the plan has the number alone; of a refresh it may
+        # have no more of what was changed outside.
+        alone = (PlanAction.SAME, *((PlanAction.UPDATE,) if self.is_drift else ()))
+        for action in alone:
+            counted[action] = max(counted[action], self.plan.summary.get(action, 0))
         return {action: counted[action] for action in PlanAction if counted[action]}
 
     @cached_property
@@ -89,6 +96,11 @@ class StackFacts:
     @cached_property
     def gpus_added(self) -> Gpus:
         return Gpus.of(change.gpus_added for change in self.plan.changes)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its preview has failed: it is not whole."""
+        return bool(self.plan.errors)
 
     @property
     def is_stopped(self) -> bool:
@@ -107,8 +119,8 @@ class StackFacts:
 
     @property
     def command(self) -> str:
-        """What applies it; empty when there is nothing to apply."""
-        if not (self.plan.has_changes or self.plan.outputs):
+        """What applies it; empty when there is nothing to apply, or it is not whole."""
+        if self.has_failed or not (self.plan.has_changes or self.plan.outputs):
             return ""
         operation = self.plan.operation
         words = ["gpuform", "up" if operation == "update" else operation]
@@ -145,6 +157,11 @@ class Review:
         return _sum(stack.gpus_added for stack in self.stacks)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a preview has failed: then not all is known that would be done."""
+        return any(stack.has_failed for stack in self.stacks)
+
+    @property
     def unchecked(self) -> int:
         """How many checks could not be made while planning."""
         return sum(len(stack.plan.unchecked) for stack in self.stacks)
@@ -170,7 +187,9 @@ class Review:
 
     @property
     def nothing(self) -> str:
-        """What it says when there are no changes."""
+        """What it says when there is nothing to apply."""
+        if self.has_failed:
+            return FAILED
         return "Nothing was changed outside." if self.is_drift else "Nothing is to be done."
 
 
@@ -185,6 +204,15 @@ def gpus_text(facts: StackFacts | Review) -> str:
     if facts.is_drift:
         return f"{removed or 'none'} gone, {added or 'none'} new"
     return f"{removed or 'none'} destroyed, {added or 'none'} added"
+
+
+def planned_text(facts: StackFacts | Review) -> str:
+    """`2 to create, 1 to replace`; of what has failed, what was planned before it did."""
+    text = counts_text(facts.counts)
+    if not facts.has_failed:
+        return text
+    planned = any(action is not PlanAction.SAME for action in facts.counts)
+    return f"failed; planned before: {text}" if planned else "failed"
 
 
 def gates_counted(facts: StackFacts | Review) -> str:

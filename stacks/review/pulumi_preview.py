@@ -1,22 +1,22 @@
 """The plan in what `pulumi preview --json` or `gpuform preview --json` prints.
 
 Property changes and reasons are made as the engine makes them; what the document does not tell is
-said among what was not checked.
+said among what was not checked. No such document names its operation: its steps tell it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.properties import plain
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.checking import ABOUT_KEYS, check
-from gpuform.schemas.plan import Plan, PlanReason, ResourceChange
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.presentation import describe
+from gpuform.stacks.engine.presentation import describe, describe_drift
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.provider_values import to_provider
 from gpuform.stacks.engine.state import ResourceState
@@ -25,7 +25,7 @@ from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, typ
 from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.pricing.footprints import footprint_now, footprint_then
 from gpuform.stacks.review.masking import masked_resource, secrets_of
-from gpuform.stacks.review.names import PROVIDER_PROPERTY
+from gpuform.stacks.review.names import PROVIDER_PROPERTY, counted
 
 _OPS: Final = {
     **{str(op): op for op in (Op.SAME, Op.CREATE, Op.UPDATE, Op.DELETE, Op.READ, Op.IMPORT)},
@@ -33,10 +33,18 @@ _OPS: Final = {
         ("replace", "create-replacement", "delete-replaced", "import-replacement"), Op.REPLACE
     ),
 }
-_OF_PREVIEWS: Final = ("steps", "changeSummary", "maybeCorrupt")
-_SILENT: Final = ("refresh", "remove-pending-replace", "discard", "discard-replaced")
+_OF_PREVIEWS: Final = ("steps", "changeSummary", "duration", "diagnostics", "maybeCorrupt")
+_REFRESH: Final = "refresh"
+_SILENT: Final = (_REFRESH, "remove-pending-replace", "discard", "discard-replaced")
 _NOT_TOLD: Final = "changes of the stack's outputs: the document of a preview does not tell them"
 _NOTE: Final = "not checked: "
+_ERROR: Final = "error: "
+_CLOSING: Final = ("preview failed", "update failed")
+"""What Pulumi says at last, whatever has failed."""
+_DELETED_BY_WHOM: Final = (
+    "which command this is a preview of: the document tells `up` and a `destroy` of a part alike. "
+    "It is taken for `up`; a `destroy` would delete what the program may still have"
+)
 
 
 _ABOUT_NAMES: Final = (*ABOUT_KEYS, "is required")
@@ -54,6 +62,42 @@ class _Step:
     changed: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A preview's document, and what only another form of it knows.
+
+    `failed` where it has failed without a word; `was_done` where it is no preview but a run. Of a
+    log it is known whether it `refreshes` alone, and `runs_program`.
+    """
+
+    document: Mapping[str, Any]
+    failed: bool = False
+    was_done: bool = False
+    refreshes: bool | None = None
+    runs_program: bool | None = None
+
+    @property
+    def told(self) -> Sequence[Any]:
+        """Its steps, whatever they are."""
+        steps = self.document.get("steps")
+        return steps if isinstance(steps, list) else []
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """What it has failed with; nothing where it has succeeded."""
+        found = [*_errors(self.document)]
+        named = [text for text in found if text not in _CLOSING]
+        if self.failed and not found:
+            return ("it has failed, or was cancelled, and does not tell why",)
+        return tuple(named or found)
+
+    def counted(self, *ops: str) -> int:
+        """How many resources its summary counts under these operations."""
+        summary = self.document.get("changeSummary")
+        counts = [summary.get(op) for op in ops] if isinstance(summary, dict) else []
+        return sum(count for count in counts if isinstance(count, int))
+
+
 class _Counter:
     """Counts GPUs by type and inputs alone."""
 
@@ -67,37 +111,128 @@ def is_preview(document: Mapping[str, Any]) -> bool:
     return "format_version" not in document and any(key in document for key in _OF_PREVIEWS)
 
 
-def plan_of(name: str, document: Mapping[str, Any]) -> Plan:
-    """The plan in a preview's document. Raises EngineError, which names the file and the place."""
+def plan_of(name: str, preview: Preview) -> Plan:
+    """The plan in a preview. Raises EngineError, which names the file and the place."""
     steps: dict[str, _Step] = {}
+    ops: dict[str, list[str]] = {}
     notes: list[str] = []
     stack, project = "", ""
-    told = document.get("steps")
-    for at, each in enumerate(told if isinstance(told, list) else []):
+    for at, each in enumerate(preview.told):
         where = f"{name} is no preview: steps.{at}"
         if not isinstance(each, dict) or not is_urn(str(each.get("urn"))):
             raise EngineError(f"{where}.urn is not the name of a resource")
         urn, op = str(each["urn"]), str(each.get("op"))
+        ops.setdefault(urn, []).append(op)
         stack, project = urn.removeprefix("urn:pulumi:").split("::")[:2]
         if op in _OPS:
             _merge(steps, urn, _step(where, each, _OPS[op]))
         elif op not in _SILENT:
             notes.append(f"{name_of(urn)}: what Pulumi's operation {op} does is not known here")
-    if not steps:
+    if not ops:
+        failed = "".join(f"; it has failed: {text}" for text in preview.errors)
         raise EngineError(
-            f"{name} has no steps, so that it tells neither stack nor plan",
-            "the preview has failed, or the stack is empty: look at its diagnostics",
+            f"{name} has no steps, so that it tells neither stack nor plan{failed}",
+            "" if failed else "the stack is empty",
         )
-    found = {urn: step for urn, step in steps.items() if not is_noise(urn.split("::")[2])}
-    notes += [note for urn, step in found.items() for note in _notes(name_of(urn), step)]
-    notes += [*_diagnostics(document), _NOT_TOLD]
-    changes = [_change(step) for step in found.values() if step.old or step.new]
-    # No update deletes the stack's own entry.
-    if any(type_of(urn) == STACK_TYPE and step.op is Op.DELETE for urn, step in steps.items()):
+    operation = _operation(preview, ops, steps)
+    if operation is None:
+        operation = "update"
+        notes.append(_DELETED_BY_WHOM)
+    if preview.was_done:
+        steps.clear()
+    found = {urn: step for urn, step in steps.items() if not is_noise(type_of(urn))}
+    notes += [note for urn in sorted(found) for note in _notes(name_of(urn), found[urn])]
+    changes = [
+        _drift(step) if operation == "refresh" else _change(step)
+        for step in found.values()
+        if step.old or step.new
+    ]
+    if operation == "destroy":
         changes = [each.model_copy(update={"reason": PlanReason.DESTROYED}) for each in changes]
-        plan = Plan.of(project, stack, changes, unchecked=notes)
-        return plan.model_copy(update={"operation": "destroy"})
-    return Plan.of(project, stack, changes, unchecked=notes)
+    plan = Plan.of(project, stack, changes)
+    summary, more = _summary(preview, plan, ops, operation)
+    notes += [*more, *_unchecked(preview.document), _NOT_TOLD]
+    return plan.model_copy(
+        update={
+            "operation": operation,
+            "errors": preview.errors,
+            "summary": summary,
+            "unchecked": tuple(notes),
+        }
+    )
+
+
+def _operation(
+    preview: Preview, ops: Mapping[str, Sequence[str]], steps: Mapping[str, _Step]
+) -> str | None:
+    """Which operation the steps are of; None where they can be of more than one."""
+    of_stack = next((told for urn, told in ops.items() if type_of(urn) == STACK_TYPE), None)
+    if of_stack is not None and Op.DELETE in of_stack:
+        return "destroy"  # no update deletes the stack's own entry
+    is_refresh = preview.refreshes
+    if is_refresh is None:
+        # What is refreshed ahead of something else is told twice.
+        is_refresh = any(_REFRESH in told for told in ops.values()) and all(
+            len(told) == 1 for told in ops.values()
+        )
+    if is_refresh:
+        return "refresh"
+    changed = {op for told in ops.values() for op in told} - {Op.SAME, _REFRESH}
+    if changed != {Op.DELETE}:
+        return "update"
+    if of_stack is None:
+        # A part of a stack that is refreshed is told without it, and so is a destroy that is
+        # refused; a destroy of a part is told with it.
+        if preview.refreshes is False or preview.errors:
+            return "destroy"
+        return "refresh" if "changeSummary" in preview.document else None
+    if preview.runs_program is not None and not preview.errors:
+        return "update" if preview.runs_program else "destroy"
+    stack = next(step for urn, step in steps.items() if type_of(urn) == STACK_TYPE)
+    if not (stack.old and stack.new and stack.old.outputs):
+        return None
+    # The program's run begins without outputs.
+    return "destroy" if stack.new.outputs else "update"
+
+
+def _summary(
+    preview: Preview, plan: Plan, ops: Mapping[str, Sequence[str]], operation: str
+) -> tuple[Mapping[PlanAction, int], list[str]]:
+    """The counts, with what is counted and not told of each resource; and that it is not told."""
+    if preview.was_done:
+        return plan.summary, []
+    of_stack = [op for urn, told in ops.items() if type_of(urn) == STACK_TYPE for op in told]
+    is_same = Op.SAME in of_stack or (operation == "refresh" and _REFRESH in of_stack)
+    same = max(plan.summary.get(PlanAction.SAME, 0), preview.counted(Op.SAME) - is_same)
+    summary = {**plan.summary, **({PlanAction.SAME: same} if same else {})}
+    if operation != "refresh":
+        return summary, []
+    known = plan.summary.get(PlanAction.UPDATE, 0)
+    untold = preview.counted(Op.UPDATE) - known
+    if untold <= 0:
+        return summary, []
+    summary[PlanAction.UPDATE] = known + untold
+    note = (
+        f"which {counted(untold, 'resource')} changed outside: the document counts and does not "
+        "name what has no property-level differences; `--event-log FILE` names it"
+    )
+    return summary, [note]
+
+
+def _drift(step: _Step) -> ResourceChange:
+    """What a refresh found: as the engine has it, by what an update would do about it."""
+    old, new = step.old or step.new, None if step.op is Op.DELETE else step.new
+    if old is None:
+        raise AssertionError("a step has an old or a new state")
+    fields = None if new is None else _fields(step, replace(new, inputs=new.outputs), old)
+    diff = Diff(step.op is Op.UPDATE, (), delete_before_replace=False, fields=fields)
+    change = describe_drift(_Counter(), old, new, diff)
+    return change.model_copy(
+        update={
+            "before": footprint_now(old),
+            "after": footprint_then(new, new) if new else None,
+        }
+    )
 
 
 def _step(where: str, each: Mapping[str, Any], op: Op) -> _Step:
@@ -191,7 +326,7 @@ def _notes(name: str, step: _Step) -> Iterator[str]:
     """What the document cannot tell of a resource, or tells beside its changes."""
     if step.op in (Op.UPDATE, Op.REPLACE) and step.old and step.new:
         both = secrets_of(step.old.inputs) & secrets_of(step.new.inputs)
-        unseen = sorted(both - {*step.changed})
+        unseen = sorted(both - {*step.changed, PROVIDER_PROPERTY})
         if unseen:
             listed = ", ".join(unseen)
             yield f"{name}: whether {listed} changes cannot be seen: the document masks secrets"
@@ -199,14 +334,21 @@ def _notes(name: str, step: _Step) -> Iterator[str]:
         yield f"{name} is protected: Pulumi will refuse to delete it"
 
 
-def _diagnostics(document: Mapping[str, Any]) -> Iterator[str]:
-    told = document.get("diagnostics")
-    for each in told if isinstance(told, list) else []:
-        if not isinstance(each, dict):
-            continue
+def _errors(document: Mapping[str, Any]) -> Iterator[str]:
+    for each in _diagnostics(document):
         message, urn = str(each.get("message", "")).strip(), str(each.get("urn", ""))
+        if each.get("severity") == "error" and message:
+            about = f"{name_of(urn)}: " if is_urn(urn) else ""
+            yield f"{about}{message.removeprefix(_ERROR)}"
+
+
+def _unchecked(document: Mapping[str, Any]) -> Iterator[str]:
+    for each in _diagnostics(document):
+        message = str(each.get("message", "")).strip()
         if message.startswith(_NOTE):
             yield message.removeprefix(_NOTE)
-        elif each.get("severity") == "error" and message:
-            about = f"{name_of(urn)}: " if is_urn(urn) else ""
-            yield f"{about}the preview failed: {message}"
+
+
+def _diagnostics(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    told = document.get("diagnostics")
+    return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []

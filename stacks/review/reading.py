@@ -1,28 +1,30 @@
-"""What a file for review holds: a plan of gpuform, or the JSON of a preview. Never a secret."""
+"""What a file for review holds: a plan of gpuform, or a preview as JSON. Never a secret."""
 
 import json
+import re
 from typing import Any
 
 from pydantic import ValidationError
 
 from gpuform.schemas.plan import FORMAT_VERSION, Plan
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.review.pulumi_preview import is_preview, plan_of
+from gpuform.stacks.review.pulumi_events import cut_off, is_event, preview_of
+from gpuform.stacks.review.pulumi_preview import Preview, is_preview, plan_of
 
 _TO_REVIEW = (
-    "give what `gpuform preview --save-plan FILE` saves, or what `gpuform preview --json` or "
-    "`pulumi preview --json` prints"
+    "give what `gpuform preview --save-plan FILE` saves, or what `--json` or `--event-log FILE` "
+    "tells of a preview by `gpuform` or `pulumi`"
 )
 _TO_APPLY = "`gpuform preview --save-plan FILE` makes one; so do `gpuform destroy` and `refresh`"
 _CLI_PLAN = "resourcePlans"
 
 _DEEPEST = 100
+_VALUE = re.compile(r"[^ \t\r\n]")
 
 _OTHERS = {
     _CLI_PLAN: "a plan file of the Pulumi CLI, which has another form",
     "checkpoint": "a state file",
     "deployment": "an exported state",
-    "sequence": "an event log, of one event a line",
     "resource_changes": "a plan of Terraform or OpenTofu",
     "stacks": "a review, not a plan",
 }
@@ -31,14 +33,23 @@ _OTHERS = {
 
 def read_plan(name: str, content: bytes) -> Plan:
     """The plan in a file's content. Raises EngineError, which names the file and the place."""
-    document = _document(name, content, _TO_REVIEW)
-    return _preview(name, document) if is_preview(document) else _plan(name, document, _TO_REVIEW)
+    *before, last = _values(name, content, _TO_REVIEW)
+    if is_event(last):
+        events = [each for each in before if is_event(each)]
+        return _preview(name, preview_of(name, [*events, last]))
+    if before:
+        raise EngineError(f"{name} is no plan: it holds more than one JSON value", _TO_REVIEW)
+    document = _object(name, last, _TO_REVIEW)
+    if is_preview(document):
+        return _preview(name, Preview(document))
+    return _plan(name, document, _TO_REVIEW)
 
 
 def read_saved_plan(name: str, content: bytes) -> Plan:
     """The saved plan in a file's content, to be applied. Raises EngineError."""
-    document = _document(name, content, _TO_APPLY)
-    if is_preview(document):
+    *before, last = _values(name, content, _TO_APPLY)
+    document = _object(name, last, _TO_APPLY)
+    if before or is_event(document) or is_preview(document):
         raise EngineError(f"{name} is what a preview prints, not a saved plan", _TO_APPLY)
     plan = _plan(name, document, _TO_APPLY)
     if plan.basis is None:
@@ -46,26 +57,48 @@ def read_saved_plan(name: str, content: bytes) -> Plan:
     return plan
 
 
-def _document(name: str, content: bytes, hint: str) -> dict[str, Any]:
+def _values(name: str, content: bytes, hint: str) -> list[Any]:
+    """The JSON values, one after the other: one, or those of an event log."""
     try:
-        document = json.loads(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        text = f"{name} is no plan: it is not UTF-8 text (byte {error.start})"
-        raise EngineError(text, hint) from None
+        told = f"{name} is no plan: it is not UTF-8 text (byte {error.start})"
+        raise EngineError(told, hint) from None
+    decoder, values, at = json.JSONDecoder(), list[Any](), _next(text, 0)
+    if at == len(text):
+        raise EngineError(f"{name} is no plan: it is empty", hint)
+    try:
+        while at < len(text):
+            value, end = decoder.raw_decode(text, at)
+            values.append(value)
+            at = _next(text, end)
     except json.JSONDecodeError as error:
-        raise _no_json(name, content, error, hint) from None
+        if values and is_event(values[-1]):
+            raise cut_off(name) from None
+        told = f"{name}:{error.lineno}:{error.colno}: this is not JSON: {error.msg}"
+        raise EngineError(told, hint) from None
     except RecursionError:
         raise _too_deep(name, hint) from None
-    if _is_too_deep(document):
+    if _is_too_deep(values):
         raise _too_deep(name, hint)
-    if not isinstance(document, dict):
+    return values
+
+
+def _next(text: str, at: int) -> int:
+    """Where the next value begins; the text's end where none does."""
+    found = _VALUE.search(text, at)
+    return found.start() if found else len(text)
+
+
+def _object(name: str, value: Any, hint: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise EngineError(f"{name} is no plan: it is not an object", hint)
-    return document
+    return value
 
 
-def _preview(name: str, document: dict[str, Any]) -> Plan:
+def _preview(name: str, preview: Preview) -> Plan:
     try:
-        return plan_of(name, document)
+        return plan_of(name, preview)
     except EngineError as error:
         error.hint = error.hint or _TO_REVIEW
         raise
@@ -104,11 +137,3 @@ def _plan(name: str, document: dict[str, Any], hint: str) -> Plan:
 
 def _too_deep(name: str, hint: str) -> EngineError:
     return EngineError(f"{name} is no plan: it is nested too deeply", hint)
-
-
-def _no_json(name: str, content: bytes, error: json.JSONDecodeError, hint: str) -> EngineError:
-    if not content.strip():
-        return EngineError(f"{name} is no plan: it is empty", hint)
-    if error.msg == "Extra data" and b'"sequence"' in content[:2000]:
-        return EngineError(f"{name} is {_OTHERS['sequence']}", hint)
-    return EngineError(f"{name}:{error.lineno}:{error.colno}: this is not JSON: {error.msg}", hint)

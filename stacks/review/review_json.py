@@ -13,6 +13,7 @@ def review_document(review: Review) -> dict[str, Any]:
     """The JSON document."""
     return {
         "format_version": FORMAT_VERSION,
+        "failed": review.has_failed,
         **_totals(review),
         "unchecked": review.unchecked,
         "stacks": [_stack(stack) for stack in review.stacks],
@@ -24,6 +25,7 @@ def _stack(stack: StackFacts) -> dict[str, Any]:
         "project": stack.plan.project,
         "stack": stack.plan.stack,
         "operation": stack.plan.operation,
+        "errors": [*stack.plan.errors],
         **_totals(stack),
         "dangers": [_danger(subject) for subject in stack.subjects if subject.danger],
         "stopped_by": [gate.name for gate in stack.plan.gates or () if gate.stops],

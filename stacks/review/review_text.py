@@ -6,18 +6,19 @@ from gpuform.schemas.visible import visible
 from gpuform.stacks.review.change_text import output_changes_lines
 from gpuform.stacks.review.cost_text import plan_cost_lines
 from gpuform.stacks.review.dangers_text import dangers_lines
-from gpuform.stacks.review.facts import Review, gpus_text, validity
+from gpuform.stacks.review.errors_text import errors_lines
+from gpuform.stacks.review.facts import FAILED, Review, gpus_text, planned_text, validity
 from gpuform.stacks.review.gates_text import gates_lines
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.plan_text import changes_text, unchecked_lines
-from gpuform.stacks.review.summary_text import counts_text, unchecked_line
+from gpuform.stacks.review.summary_text import unchecked_line
 
 
 def review_text(review: Review, paint: Paint = PLAIN) -> str:
     """The text, without an end of its own; nothing is left out."""
-    blocks = [unchecked_line(review.unchecked, paint)]
+    blocks = ["\n".join(errors_lines(review, paint)), unchecked_line(review.unchecked, paint)]
     blocks += ["\n".join(_heading(review, paint)), "\n".join(dangers_lines(review, paint))]
     for stack in review.stacks:
         title = paint("bold", f"{visible(stack.name)}:")
@@ -45,7 +46,7 @@ def _heading(review: Review, paint: Paint) -> Iterator[str]:
         what = "Drift" if review.is_drift else "Plans"
         yield paint("bold", f"{what} of {len(review.stacks)} stacks")
     removed = bool(review.gpus_removed)
-    yield counts_text(review.counts)
+    yield planned_text(review)
     yield paint("remove" if removed else "", f"GPUs: {gpus_text(review)}")
     if len(review.stacks) > 1:
         yield ""
@@ -57,7 +58,7 @@ def _table(review: Review) -> Iterator[str]:
     for stack in review.stacks:
         dangers = f"; {counted(stack.dangers, 'dangerous change')}" if stack.dangers else ""
         gpus = f"; GPUs: {gpus_text(stack)}" if stack.gpus_removed or stack.gpus_added else ""
-        yield f"{visible(stack.name):<{width}}  {counts_text(stack.counts)}{gpus}{dangers}"
+        yield f"{visible(stack.name):<{width}}  {planned_text(stack)}{gpus}{dangers}"
 
 
 def _next(review: Review, paint: Paint) -> Iterator[str]:
@@ -65,4 +66,4 @@ def _next(review: Review, paint: Paint) -> Iterator[str]:
     yield paint("bold", "Next:") if commands else review.nothing
     yield from (f"    {visible(command)}" for command in commands)
     if commands:
-        yield validity(review)
+        yield FAILED if review.has_failed else validity(review)

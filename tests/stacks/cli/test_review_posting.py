@@ -205,3 +205,24 @@ def test_a_commit_that_came_by_no_pull_request(
     assert refused.code == 1
     assert "no merged pull request has commit" in refused.err
     assert scene.run("fetch-plan").code == 2
+
+
+def test_a_preview_that_failed_is_posted_as_failed(
+    scene: Scene, action: Path, forge: forge_server.Forge
+) -> None:
+    """By gpuform itself: its program ends in an error, and so does the review of what it told."""
+    main = scene.project / "__main__.py"
+    main.write_text(f"{main.read_text()}\nraise ValueError('no such luck')\n")
+    failed = scene.run("preview", "--json")
+    assert failed.code == 1
+    Path("failed.json").write_text(failed.out)
+    flags = ("--post", "--label", "--detailed-exitcode", "--fail-on-danger")
+    posted = scene.run("review", "failed.json", *flags)
+    assert posted.code == 1
+    assert posted.out.startswith("Failed:\n")
+    assert "no such luck" in posted.out
+    assert "Labelled gpuform: failed" in posted.err
+    body = forge.comments[0]["body"]
+    assert body.index("## Failed: 1") < body.index("# gpuform plan")
+    assert "gpuform up" not in body
+    assert forge.labels == {"gpuform: failed"}

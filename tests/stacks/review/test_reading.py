@@ -64,7 +64,9 @@ def test_the_schema_refuses_what_is_no_plan(wrong: dict[str, Any]) -> None:
         (b'{"manifest": {}, "resourcePlans": {}}', "is a plan file of the Pulumi CLI"),
         (b'{"version": 3, "deployment": {}}', "is an exported state"),
         (b'{"version": 3, "checkpoint": {}}', "is a state file"),
-        (b'{"sequence": 0}\n{"sequence": 1}\n', "is an event log"),
+        (b'{"sequence": 0}\n{"sequence": 1}\n', "ends in the middle of a run"),
+        (b"{}\n{}\n", "is no plan: it holds more than one JSON value"),
+        (b'{"format_version": "1"}\n{"sequence": 0, "cancelEvent": {}}', "has no steps"),
         (b'{"resource_changes": []}', "is a plan of Terraform or OpenTofu"),
         (b'{"stacks": []}', "is a review, not a plan"),
         (b'{"steps": []}', "has no steps"),
@@ -176,9 +178,9 @@ def test_what_a_preview_does_not_tell_is_said() -> None:
         "train: what Pulumi's operation wonder does is not known here",
         "train: whether os_user_password changes cannot be seen: the document masks secrets",
         "regions: there is no key",
-        "train: the preview failed: no such type",
         "changes of the stack's outputs: the document of a preview does not tell them",
     )
+    assert plan.errors == ("train: no such type",)
     assert ("update", "count", 3, False) in told(plan)
 
 
