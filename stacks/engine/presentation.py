@@ -89,6 +89,7 @@ def describe_drift(
         if diff.fields is None and diff.changes:
             fields = list(_compared(old.outputs, new.outputs))
     action = PlanAction.UPDATE if fields or (diff and diff.changes) else PlanAction.SAME
+    before, after = host.gpus(old), host.gpus(new) if new else 0
     return ResourceChange(
         urn=old.urn,
         type=old.type,
@@ -96,8 +97,8 @@ def describe_drift(
         action=PlanAction.DELETE if new is None else action,
         reason=PlanReason.GONE if new is None else PlanReason.DRIFT,
         changes=tuple(_property_changes(fields, old, new)),
-        gpus_removed=host.gpus(old) if new is None else 0,
-        gpus_added=0,
+        gpus_added=_gpus_added(Op.UPDATE, before, after),
+        gpus_removed=_gpus_added(Op.UPDATE, after, before),
         **place_of(old),
     )
 

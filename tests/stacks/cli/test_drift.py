@@ -54,6 +54,7 @@ def test_drift_is_told_apart_from_what_the_program_wants(made: Scene) -> None:
     assert ran.code == 0
     assert "~  train  together:Cluster  update: changed outside of this stack" in ran.out
     assert "~ num_gpus: 16 => 24" in ran.out
+    assert "GPUs: none gone, 8 new" in ran.out
     assert "H200_SXM" not in ran.out
     assert "    gpuform refresh --stack dev\n`gpuform refresh` takes over what" in ran.out
     assert "hello from the program" not in ran.out, "it is not run"
@@ -84,6 +85,7 @@ def test_what_cannot_be_read_is_an_error_beside_what_was_found(made: Scene) -> N
     assert ran.code == 1
     assert "error: not every resource could be read" in ran.err
     assert "~ num_gpus: 16 => 24" in ran.out
+    assert "GPUs: none gone, 8 new" in ran.out
     assert files(made.project) == before
 
 
