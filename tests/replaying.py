@@ -49,6 +49,8 @@ class Replay:
     folder: Path
     cli: Cli
     url: str
+    project: str = "rec"
+    head: str = HEAD
 
     @classmethod
     def begin(cls, folder: Path, cli: Cli, url: str = "") -> "Replay":
@@ -90,10 +92,11 @@ class Replay:
         if others:
             self._change_platform(others)
         project = self.folder / "project"
-        (project / "__main__.py").write_text(HEAD + program)
+        (project / "__main__.py").write_text(self.head + program)
         (project / "calls.jsonl").unlink(missing_ok=True)
         always = [] if run == "preview" else ["--yes", "--skip-preview"]
         log = self.folder / "events"
+        log.unlink(missing_ok=True)
         done = self.run(run, *flags, *always, "--event-log", str(log))
         found = dict(self._facets(done, log))
         if run == "preview":
@@ -114,7 +117,8 @@ class Replay:
         yield "succeeded", done.code == 0
         yield "operations", by_urn(_operations(log))
         yield "calls", Counter(self._calls())
-        data = Backend.open(self.url, KEYS).storage.read(".pulumi/stacks/rec/dev.json").data
+        file = f".pulumi/stacks/{self.project}/dev.json"
+        data = Backend.open(self.url, KEYS).storage.read(file).data
         snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
         assert integrity.verify(snapshot) == []
         yield "pending operations", len(snapshot.pending_operations)
@@ -136,7 +140,8 @@ class Replay:
 
 
 def _operations(log: Path) -> Iterator[list[str]]:
-    for line in log.read_text().splitlines():
+    """None where nothing was begun: then there is no log."""
+    for line in log.read_text().splitlines() if log.exists() else ():
         event = json.loads(line)
         for kind, failed in (("resOutputsEvent", []), ("resOpFailedEvent", ["failed"])):
             if kind in event:
