@@ -158,9 +158,11 @@ def by_urn(operations: Iterable[list[str]]) -> dict[str, list[list[str]]]:
 
 
 def entries(resources: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    for entry in resources:
-        mark = " (delete)" if entry.get("delete") else ""
-        yield f"entry {entry['urn']}{mark}", entry
+    counts = Counter[str]()
+    for entry in sorted(resources, key=lambda entry: entry.get("id", "")):
+        key = f"entry {entry['urn']}{' (delete)' if entry.get('delete') else ''}"
+        counts[key] += 1
+        yield key if counts[key] == 1 else f"{key} {counts[key]}", entry
 
 
 def spelt(value: Any) -> str:

@@ -25,7 +25,7 @@ from randomized.operations import Run, runs
 from randomized.playing import outside_objects
 from randomized.programs import HEAD as PROGRAM_HEAD
 from randomized.programs import PROJECT, Program
-from randomized.strategies import programs, successors
+from randomized.strategies import chance, programs, successors
 from randomized.world import World
 from replaying import Replay
 
@@ -76,7 +76,7 @@ class Start:
             replace(each, properties={"label": each.variable, **each.properties})
             if each.custom
             else each
-            for each in map(_comparable_entry, self.planned)
+            for each in self.planned
         ]
         crypter = PassphraseCrypter(PASSPHRASE, SALT)
         snapshot = old_states.plant(labelled, world, serialize_provider(machines().Machines()))
@@ -181,7 +181,7 @@ class Stage:
 
 def _comparable(seen: dict[str, Any], run: Run) -> dict[str, Any]:
     """What is seen of a run, without what the engines deliberately do in their own ways."""
-    found = dict(seen)
+    found = {facet: _in_order(facet, value) for facet, value in seen.items()}
     if not found["succeeded"]:
         # The CLI kills a program when a step fails, gpuform lets it say its outputs.
         found["operations"] = {
@@ -197,8 +197,23 @@ def _comparable(seen: dict[str, Any], run: Run) -> dict[str, Any]:
     return found
 
 
+def _in_order(facet: str, value: Any) -> Any:
+    """An entry with what it depends on in order; the SDK sends it in any."""
+    if not facet.startswith("entry"):
+        return value
+    found = dict(value)
+    if "dependencies" in found:
+        found["dependencies"] = sorted(found["dependencies"])
+    if isinstance(of_properties := found.get("propertyDependencies"), dict):
+        found["propertyDependencies"] = {
+            key: sorted(urns) if isinstance(urns, list) else urns
+            for key, urns in of_properties.items()
+        }
+    return found
+
+
 def _deletes(step: list[str]) -> bool:
-    return step[0].startswith("delete")
+    return step[0].startswith(("delete", "discard", "remove"))
 
 
 def _settled(operations: Mapping[str, list[list[str]]]) -> dict[str, list[list[str]]]:
@@ -235,23 +250,34 @@ def _differences(
 @st.composite
 def courses(draw: st.DrawFn) -> Course:
     """One or two runs on any state."""
-    start = Start(tuple(draw(planned_states(most=4))), draw(st.booleans()))
+    planned, moving = draw(planned_states(most=4)), draw(st.booleans())
     program = comparable(draw(programs(may_fail=False, most=4)))
-    names = {each.variable for each in start.planned}
+    names = {each.variable for each in planned}
     played = []
     for _ in range(draw(st.integers(1, 2))):
-        played.append((program, comparable_run(draw(runs(names)), program, names)))
+        run = comparable_run(draw(runs(names)), program, names)
+        if run.operation == "update" and chance(draw, 15):
+            run = _previewed(run)
+        played.append((program, run))
         program = comparable(draw(successors(program)))
         # What fits nothing is refused by gpuform before anything is done.
         names = set()
-    return Course(start, played)
+    first, run = played[0]
+    known = [_comparable_entry(each, first, run) for each in planned]
+    return Course(Start(known, moving), played)
 
 
-def _comparable_entry(planned: Planned) -> Planned:
-    """An object that is deleted already is deleted once more by the CLI when it falls with another;
-    gpuform lets it be."""
+def _comparable_entry(planned: Planned, program: Program, run: Run) -> Planned:
+    """The entry in a condition that both deal with alike.
+
+    What is deleted already is deleted once more by the CLI when it falls with another; what was
+    only read and is to be made is made by it also when it is no target. gpuform does neither.
+    """
     falls = planned.uses or planned.deleted_with or planned.replace_with
-    if planned.condition == "half replaced" and falls:
+    made = any(d.variable == planned.variable and d.kind == "machine" for d in program.declared)
+    if (planned.condition == "half replaced" and falls) or (
+        planned.condition == "external" and made and run.selection.is_limited
+    ):
         return replace(planned, condition="plain")
     return planned
 
@@ -293,6 +319,12 @@ def comparable_run(run: Run, program: Program, names: Collection[str]) -> Run:
         selection = replace(selection, exclude_dependents=False)
     options["selection"] = _patterns(selection)
     return replace(run, options=options, faults=faults)
+
+
+def _previewed(run: Run) -> Run:
+    """The preview, in which nothing fails: how far one comes that does is nobody's to say."""
+    options = {key: value for key, value in run.options.items() if key != "continue_on_error"}
+    return replace(run, options={**options, "preview": True}, faults=())
 
 
 def _patterns(selection: Selection) -> Selection:
