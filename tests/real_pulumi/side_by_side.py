@@ -328,10 +328,14 @@ def _previewed(run: Run) -> Run:
 
 
 def _patterns(selection: Selection) -> Selection:
-    """With names as patterns, as the CLI takes them."""
+    """With names as patterns, as the CLI takes them.
+
+    Not with `d*`: the default provider is among what it fits, and the CLI replaces that, too.
+    """
     spelt = {
         name: UrnPatterns(
-            text if "*" in text else f"**::{text}" for text in getattr(selection, name).given
+            f"**::{text}" if "*" not in text else text.replace("::d*", "::d")
+            for text in getattr(selection, name).given
         )
         for name in ("targets", "excludes", "replace")
     }
