@@ -22,8 +22,9 @@ from gpuform.stacks.engine.values import (
 
 
 def to_provider(properties: PropertyMap) -> dict[str, Any]:
-    """Properties as a provider's arguments."""
-    return {key: _plain(value) for key, value in properties.items()}
+    """Properties as a provider's arguments: without nulls, but for those in lists."""
+    plain = ((key, _plain(value)) for key, value in properties.items())
+    return {key: value for key, value in plain if value is not None}
 
 
 def _plain(value: PropertyValue) -> Any:
@@ -36,7 +37,7 @@ def _plain(value: PropertyValue) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return to_provider(value)
     if isinstance(value, Unknown):
         return pulumi.output.Unknown()  # type: ignore[no-untyped-call]  # as the SDK has it
     if isinstance(value, ResourceReference):

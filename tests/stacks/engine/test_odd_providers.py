@@ -176,3 +176,11 @@ def test_what_it_says_has_nothing_of_its_secret_inputs(odd, verb, answer):
     assert said
     assert "4711" not in said
     assert '"one' not in said
+
+
+def test_providers_get_no_nulls_but_in_lists(lab):
+    lab.up("Machine('a', note=None, deep={'x': None, 'y': 1}, items=[None, 1])")
+    wanted = {"deep": {"y": 1}, "items": [None, 1]}
+    assert [call["news"] for call in lab.calls if call["verb"] == "check"] == [wanted]
+    inputs = lab.state("a").inputs
+    assert {key: inputs[key] for key in inputs if key != "__provider"} == wanted
