@@ -49,8 +49,6 @@ class Replay:
     folder: Path
     cli: Cli
     url: str
-    project: str = "rec"
-    head: str = HEAD
 
     @classmethod
     def begin(cls, folder: Path, cli: Cli, url: str = "") -> "Replay":
@@ -92,11 +90,11 @@ class Replay:
         if others:
             self._change_platform(others)
         project = self.folder / "project"
-        (project / "__main__.py").write_text(self.head + program)
+        (project / "__main__.py").write_text(HEAD + program)
         (project / "calls.jsonl").unlink(missing_ok=True)
         always = [] if run == "preview" else ["--yes", "--skip-preview"]
         log = self.folder / "events"
-        log.unlink(missing_ok=True)
+        log.write_text("")
         done = self.run(run, *flags, *always, "--event-log", str(log))
         found = dict(self._facets(done, log))
         if run == "preview":
@@ -117,8 +115,7 @@ class Replay:
         yield "succeeded", done.code == 0
         yield "operations", by_urn(_operations(log))
         yield "calls", Counter(self._calls())
-        file = f".pulumi/stacks/{self.project}/dev.json"
-        data = Backend.open(self.url, KEYS).storage.read(file).data
+        data = Backend.open(self.url, KEYS).storage.read(".pulumi/stacks/rec/dev.json").data
         snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
         assert integrity.verify(snapshot) == []
         yield "pending operations", len(snapshot.pending_operations)
@@ -140,8 +137,7 @@ class Replay:
 
 
 def _operations(log: Path) -> Iterator[list[str]]:
-    """None where nothing was begun: then there is no log."""
-    for line in log.read_text().splitlines() if log.exists() else ():
+    for line in log.read_text().splitlines():
         event = json.loads(line)
         for kind, failed in (("resOutputsEvent", []), ("resOpFailedEvent", ["failed"])):
             if kind in event:
@@ -158,11 +154,9 @@ def by_urn(operations: Iterable[list[str]]) -> dict[str, list[list[str]]]:
 
 
 def entries(resources: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    counts = Counter[str]()
-    for entry in sorted(resources, key=lambda entry: entry.get("id", "")):
-        key = f"entry {entry['urn']}{' (delete)' if entry.get('delete') else ''}"
-        counts[key] += 1
-        yield key if counts[key] == 1 else f"{key} {counts[key]}", entry
+    for entry in resources:
+        mark = " (delete)" if entry.get("delete") else ""
+        yield f"entry {entry['urn']}{mark}", entry
 
 
 def spelt(value: Any) -> str:

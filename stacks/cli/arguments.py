@@ -19,8 +19,10 @@ class RunArguments:
     history. `adopt` holds ids of objects that an interrupted create is said to have made; with
     `create_anew` none is. `config` is set in the stack's file before the run, by paths with
     `config_path`. `exclude_protected` adds what is protected to what is excluded. With `remove` a
-    destroyed stack is removed, too. With `require_checks` a plan fails whose checks could not be
-    made.
+    destroyed stack is removed, too. With `run_program` a refresh or destroy takes components and
+    providers from the program; with `clear_pending_creates` a refresh forgets the creates that were
+    interrupted and that nothing can look for. With `require_checks` a plan fails whose checks could
+    not be made.
     """
 
     operation: Literal["update", "refresh", "destroy", "expire"]
@@ -52,6 +54,8 @@ class RunArguments:
     config_path: bool = False
     exclude_protected: bool = False
     remove: bool = False
+    run_program: bool = False
+    clear_pending_creates: bool = False
     show_sames: bool = False
     show_secrets: bool = False
     urns: bool = False

@@ -155,6 +155,17 @@ _EXCLUDE_PROTECTED = click.option(
     is_flag=True,
     help="Leave what is protected, and what that needs; destroy all else.",
 )
+_RUN_PROGRAM = click.option(
+    "--run-program",
+    is_flag=True,
+    envvar="PULUMI_RUN_PROGRAM",
+    help="Run the program first, for components and providers as it declares them now.",
+)
+_CLEAR_PENDING = click.option(
+    "--clear-pending-creates",
+    is_flag=True,
+    help="Forget interrupted creates that nothing can look for.",
+)
 _NO_MESSAGE = click.option(
     "--message",
     "-m",
@@ -252,6 +263,8 @@ def up(**flags: Any) -> int:
     _PREVIEW_ONLY,
     _EXPECT,
     *_TARGETS,
+    _RUN_PROGRAM,
+    _CLEAR_PENDING,
     _SAVE_PLAN_ALONE,
     _PLAN,
     *_WRITING,
@@ -282,6 +295,7 @@ def refresh(**flags: Any) -> int:
     require_checks_flag,
     *_TARGETS,
     _EXCLUDE_PROTECTED,
+    _RUN_PROGRAM,
     _CONTINUE,
     _SAVE_PLAN_ALONE,
     _PLAN,

@@ -34,7 +34,7 @@ from gpuform.stacks.cli.run_log import LogKeeper
 from gpuform.stacks.cli.saved_plans import SavedPlan, bound_of, origin_of, save
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.settling import answers, settled
+from gpuform.stacks.cli.settling import answers, cleared, settled
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.cli.variables import set_variables
@@ -134,6 +134,8 @@ def _prepared(
     if makes:
         _warn_of_clear_secrets(stack, session)
     stack = settled(workspace, stack, session, lock, makes=makes)
+    if arguments.clear_pending_creates and lock is not None:
+        stack = cleared(workspace, stack, session)
     if not makes and not is_planned:  # a plan says better what moved
         arguments.selection.require(entry.urn for entry in stack.snapshot.resources)
     return stack
@@ -363,6 +365,7 @@ class Run:
             rules=(*RULES, self.expiry.expired.refused),
             deletion_rules=DELETION_RULES,
             deletes_first=deletes_first,
+            run_program=arguments.run_program,
             selection=arguments.selection,
             continue_on_error=arguments.continue_on_error,
             bound=bound,

@@ -22,7 +22,7 @@ from gpuform.stacks.engine.stack import Stack
 
 _OPTIONS = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),
-    *("replace", "target_replace"),
+    *("replace", "target_replace", "run_program"),
 )
 _DEFAULTS = {f.name: f.default for f in fields(RunArguments) if f.name in _OPTIONS}
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gpuform.providers import permissions
 from gpuform.stacks.cli.passphrase import passphrase_of
@@ -13,6 +14,7 @@ from gpuform.stacks.engine.records.kept import intents_of
 from gpuform.stacks.engine.records.moving import is_anything_beside, take_in
 from gpuform.stacks.engine.records.settling import settle
 from gpuform.stacks.engine.stack import Stack, Workspace
+from gpuform.stacks.engine.urn import name_of
 
 
 def answers(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:
@@ -47,6 +49,19 @@ def settled(
     if found is not None:
         stack.snapshot = found
     return stack
+
+
+def cleared(workspace: Workspace, stack: Stack, session: Session) -> Stack:
+    """The stack, under its lock, without the interrupted creates that nothing can look for."""
+    pending = stack.snapshot.pending_operations
+    begun = [each.resource.urn for each in pending if each.type == "creating"]
+    if not begun:
+        return stack
+    kept = [each for each in pending if each.type != "creating"]
+    stack.save(replace(stack.snapshot, pending_operations=kept))
+    for urn in begun:
+        session.screen.warn(f"the interrupted create of {name_of(urn)} is forgotten")
+    return workspace.open(stack.name, passphrase_of(workspace, session.screen), exclusive=True)
 
 
 def settle_left(

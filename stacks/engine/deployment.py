@@ -47,9 +47,9 @@ from gpuform.stacks.engine.snapshot import SnapshotManager
 from gpuform.stacks.engine.stack_reference import StackReferences
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.step_executor import StepExecutor
-from gpuform.stacks.engine.step_generator import StepGenerator, unchanged
+from gpuform.stacks.engine.step_generator import Holding, StepGenerator, unchanged
 from gpuform.stacks.engine.steps import Op
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.targeting import Chosen, Selection, UrnPatterns, deletable
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.value_json import Crypter
 from gpuform.stacks.engine.values import PropertyMap
@@ -69,7 +69,8 @@ class Options:
     that changes something keeps within the `bound`, if there is one. The `calendar` says what is
     due in a run that expires; its selection is what is read before, and dependents of what ends go
     along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
-    `deletes_first` says of a type whether a replacement that nobody orders deletes first.
+    `deletes_first` says of a type whether a replacement that nobody orders deletes first. With
+    `run_program` a refresh or destroy takes components and providers from the program.
     """
 
     operation: Operation
@@ -84,6 +85,7 @@ class Options:
     at_work: str = ""
     deletion_rules: Sequence[DeletionRule] = ()
     deletes_first: Callable[[str], bool] = lambda _type: False
+    run_program: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,19 +228,17 @@ class Deployment:
         known = [entry.urn for entry in base]
         if options.operation in {"refresh", "destroy"} and self._tells_unmatched(known):
             return
-        if options.refresh or options.operation == "refresh":
-            base = refreshing.run(
-                self._executor,
-                base,
-                counted=options.operation == "refresh",
-                selection=options.selection,
-            )
+        counted, chosen = options.operation == "refresh", Chosen(options.selection)
+        if counted and options.run_program:
+            chosen, base = self._refresh_by_program(base)
+        if options.refresh or (counted and not self._executor.stopping):
+            base = refreshing.run(self._executor, base, counted=counted, chosen=chosen)
         if self._executor.stopping:
             return
         if options.operation == "update":
             self._update(base)
         elif options.operation == "destroy":
-            self._delete(self._generator(base), self._executor.snapshot.leftovers())
+            self._destroy(base)
         elif options.operation == "expire" and options.calendar is not None:
             self._expire(base, options.calendar)
 
@@ -286,7 +286,9 @@ class Deployment:
             self._executor.fail("", error)
         return bool(errors)
 
-    def _generator(self, base: Sequence[ResourceState]) -> StepGenerator:
+    def _generator(
+        self, base: Sequence[ResourceState], holding: Holding | None = None
+    ) -> StepGenerator:
         return StepGenerator(
             stack=self.subject.program.stack,
             project=self.subject.program.project,
@@ -298,24 +300,58 @@ class Deployment:
             selection=self.options.selection,
             others=self.subject.others,
             deletes_first=self.options.deletes_first,
+            holding=holding,
         )
 
-    def _update(self, base: Sequence[ResourceState]) -> None:
-        generator = self._generator(base)
+    def _refresh_by_program(
+        self, base: Sequence[ResourceState]
+    ) -> tuple[Chosen, list[ResourceState]]:
+        """Refreshes what the program declares; what is chosen, and the entries that are left."""
+        executor, generator = self._executor, self._generator(base, "refresh")
+        keep = executor.snapshot.replaced
+        executor.read_anew = refreshing.Refresh(executor, keep, counted=True).read
+        monitor = self._monitor_of(generator)
+        if not self._run_program(monitor):
+            executor.stop()
+        self._keep_stack_outputs(monitor)
+        return generator.chosen, [each for each in base if each.urn not in generator.declared]
+
+    def _destroy(self, base: Sequence[ResourceState]) -> None:
+        generator = self._generator(base, "destroy")
+        if self.options.run_program:
+            monitor = self._monitor_of(generator)
+            finished = self._run_program(monitor)
+            may_delete = self.options.continue_on_error or not self._executor.failed
+            if finished and may_delete and not self._executor.stopping:
+                if self.options.preview:
+                    # The state has nothing of what the program says.
+                    base = [generator.held.get(id(each), each) for each in base]
+                else:
+                    base = self._executor.snapshot.rebuild()
+                generator.base = base
+                self._delete(base, base, generator)
+            self._keep_stack_outputs(monitor)
+        else:
+            self._delete(base, base, generator)
+
+    def _monitor_of(self, generator: StepGenerator) -> Monitor:
         program = self.subject.program
-        monitor = Monitor(
+        self._monitor = Monitor(
             target=Target(program.project, program.stack, str(program.root)),
             generator=generator,
             executor=self._executor,
             providers=self._providers,
             events=self.events,
             preview=self.options.preview,
-            rules=self.options.rules,
+            rules=() if generator.holding else self.options.rules,
             bound=self._executor.bound,
         )
-        self._monitor = monitor
+        return self._monitor
+
+    def _update(self, base: Sequence[ResourceState]) -> None:
+        generator = self._generator(base)
+        monitor = self._monitor_of(generator)
         finished = self._run_program(monitor)
-        monitor.close()
         if finished:
             self._declared = generator.declared
             finished = not self._tells_unmatched([*(e.urn for e in base), *self._declared])
@@ -323,7 +359,10 @@ class Deployment:
         if finished and may_delete and not self._executor.stopping:
             # In a preview nothing was done that the state could tell.
             preview, snapshot = self.options.preview, self._executor.snapshot
-            self._delete(generator, generator.leftovers() if preview else snapshot.leftovers())
+            leftovers = generator.leftovers() if preview else snapshot.leftovers()
+            kept = self._providers.registered | generator.kept
+            doomed = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
+            self._delete(doomed, leftovers, generator)
         self._keep_stack_outputs(monitor)
 
     def _run_program(self, monitor: Monitor) -> bool:
@@ -338,32 +377,40 @@ class Deployment:
         except language.ProgramError as error:
             self._executor.fail(monitor.stack.urn if monitor.stack else "", error)
             return False
+        finally:
+            monitor.close()
         return not self._executor.stopping
 
     def _keep_stack_outputs(self, monitor: Monitor) -> None:
         step = monitor.stack
-        if step is None:
+        if step is None or monitor.stack_outputs is None:
             return
-        outputs = dict(monitor.stack_outputs or {})
+        outputs = dict(monitor.stack_outputs)
         if self._executor.failed or self._executor.stopping:
             # What a failed run did not come to say is still true.
             outputs = {**self._outputs_before(), **outputs}
+        there = self._executor.snapshot.snapshot().resources
         if self.options.preview:
             step.state.outputs = outputs
-        else:
+        elif any(each.type == STACK_TYPE for each in there):
             self._executor.snapshot.outputs(step.state, outputs)
         self.events.emit(StepDone(step, self.options.preview))
 
-    def _delete(self, generator: StepGenerator, leftovers: Sequence[ResourceState]) -> None:
-        registered = self._providers.registered
-        kept = registered | generator.kept
-        doomed = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
+    def _delete(
+        self,
+        doomed: Sequence[ResourceState],
+        leftovers: Sequence[ResourceState],
+        generator: StepGenerator,
+    ) -> None:
+        """Deletes what of the doomed the selection takes; no step has dealt with the leftovers."""
         selection = self.options.selection
+        if selection.targets:
+            generator.compare_dependents(deletable(selection, generator.base))
         if selection.is_limited:
             doomed = self._chosen(doomed, selection, generator.base)
         if self._executor.stopping:
             return
-        gone, declared = set(map(id, doomed)), registered | generator.declared
+        gone, declared = set(map(id, doomed)), self._providers.registered | generator.declared
         for entry in leftovers:
             if id(entry) not in gone and entry.urn not in declared:
                 self._executor.run_layer([unchanged(entry)])

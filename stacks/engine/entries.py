@@ -119,18 +119,20 @@ class Entries:
         self._gone[old.urn] = old
 
     def rebuild(self) -> list[ResourceState]:
-        """After a refresh: the entries to go on with, which name nothing that is gone.
+        """The entries to go on with after a refresh, or after the program of a destroy.
 
-        As under the Pulumi CLI, a property that depends on nothing loses its key in
-        `property_dependencies`.
+        They name nothing that is gone or renamed. As under the Pulumi CLI, a property that depends
+        on nothing loses its key in `property_dependencies` when it is refreshed.
         """
-        gone = self._missing({})
-        for entry in list(self._old.values()):
-            rebuilt = _rewired(entry, gone, {}, keep_empty=False)
+        names = self._names()
+        gone = self._missing(names)
+        for number, entry in list(chain(self._done.items(), self._old.items())):
+            rebuilt = _rewired(entry, gone, names, keep_empty=number in self._done)
             if rebuilt is not entry:
                 self.put(entry, rebuilt)
         self._gone.clear()
-        return self.leftovers()
+        found = {**self._done, **self._old}
+        return [found[number] for number in _in_order(found)]
 
     def leftovers(self) -> list[ResourceState]:
         """The old entries that no step has dealt with."""
@@ -170,7 +172,8 @@ class Entries:
         order = Order(numbers, done, list(self._pending))
         return [found[n] for n in numbers], list(self._pending.values()), order
 
-    def _all(self) -> Iterator[ResourceState]:
+    def all(self) -> Iterator[ResourceState]:
+        """Those of this run, then the old ones that no step has dealt with."""
         return chain(self._done.values(), self._old.values())
 
     def _note_name(self, old: ResourceState, new: ResourceState) -> None:
@@ -181,8 +184,8 @@ class Entries:
     def _names(self) -> Mapping[str, str]:
         """Old URN -> new URN, also of what is inside a component that has another one."""
         names = dict(self._renamed)
-        live = {entry.urn for entry in self._all()} if names else set()
-        for entry in self._all() if names else ():
+        live = {entry.urn for entry in self.all()} if names else set()
+        for entry in self.all() if names else ():
             parent = names.get(entry.parent)
             if parent is not None and entry.urn not in names and type_of(parent) != STACK_TYPE:
                 urn = inside(entry.urn, parent)
@@ -201,7 +204,7 @@ class Entries:
         """The entries that are gone and have no other of their URN, by the URN of today."""
         if not self._gone:
             return {}
-        there = {names.get(entry.urn, entry.urn) for entry in self._all()}
+        there = {names.get(entry.urn, entry.urn) for entry in self.all()}
         gone = {names.get(urn, urn): entry for urn, entry in self._gone.items()}
         return {urn: entry for urn, entry in gone.items() if urn not in there}
 

@@ -200,12 +200,13 @@ class Monitor:
             if failing:
                 self.executor.drop(steps)
                 return self._skipped(registration)
-        state = self._run(registration.urn, steps)
+        state, skipped = self._run(registration.urn, steps), steps[-1].skipped
+        told = registration.custom and not skipped
         return resource_pb2.RegisterResourceResponse(
             urn=state.urn,
-            id=state.id,
-            object=values.to_struct(state.outputs) if registration.custom else None,
-            unknown=steps[-1].skipped,
+            id="" if skipped else state.id,
+            object=values.to_struct(state.outputs) if told else None,
+            unknown=skipped,
         )
 
     def _declare(self, asked: Registration | Read) -> None:

@@ -1,7 +1,7 @@
 """Refresh: what the platforms say of every resource in the state."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -13,9 +13,11 @@ from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState, timestamp
 from gpuform.stacks.engine.step_executor import StepExecutor
 from gpuform.stacks.engine.steps import Op, Step
-from gpuform.stacks.engine.targeting import Chosen, Selection
+from gpuform.stacks.engine.targeting import Chosen
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 from gpuform.stacks.engine.vanished import Vanished
+
+Keep = Callable[[ResourceState, ResourceState], None]
 
 
 def run(
@@ -23,7 +25,7 @@ def run(
     base: Sequence[ResourceState],
     *,
     counted: bool,
-    selection: Selection,
+    chosen: Chosen,
 ) -> list[ResourceState]:
     """Reads every selected resource and keeps what it finds; the state to go on with.
 
@@ -31,8 +33,7 @@ def run(
     cannot be read does not keep the others from it, but the run ends there. Those that are gone are
     forgotten at the end, when it is known how many they are.
     """
-    refresh = _Refresh(executor, counted)
-    chosen = Chosen(selection)
+    refresh = Refresh(executor, executor.snapshot.refreshed, counted=counted)
     base = [entry for entry in base if chosen.includes(entry)]
     if not base:
         return executor.snapshot.rebuild()
@@ -45,9 +46,15 @@ def run(
     return executor.snapshot.rebuild()
 
 
-class _Refresh:
-    def __init__(self, executor: StepExecutor, counted: bool) -> None:
+class Refresh:
+    """Does the steps of a refresh. With `counted`, each result counts as a change of the run.
+
+    `keep` puts what was found into the place of an entry.
+    """
+
+    def __init__(self, executor: StepExecutor, keep: Keep, *, counted: bool) -> None:
         self._executor = executor
+        self._keep_entry = keep
         self._counted = counted
         self._began = time.monotonic()
 
@@ -58,10 +65,8 @@ class _Refresh:
         executor = self._executor
         step = Step(Op.REFRESH, old.urn, old, old, result_op=Op.SAME)
         began = time.monotonic()
-        executor.events.emit(StepStarted(step, executor.preview))
         try:
-            if old.custom and not is_provider(old.type) and not old.pending_replacement:
-                self._read(step, old)
+            self.read(step)
         except EngineError as error:
             executor.note_failure(old.urn, error)
             executor.events.emit(StepFailed(step, time.monotonic() - began))
@@ -72,6 +77,13 @@ class _Refresh:
             executor.count(step)
         executor.warn_of_secret_id(step)
         executor.events.emit(StepDone(step, executor.preview, time.monotonic() - began))
+
+    def read(self, step: Step) -> None:
+        """Asks the platform, if there is one to ask; what is gone is `skipped` from then on."""
+        self._executor.events.emit(StepStarted(step, self._executor.preview))
+        old = step.state
+        if old.custom and not is_provider(old.type) and not old.pending_replacement:
+            self._read(step, old)
 
     def _read(self, step: Step, old: ResourceState) -> None:
         if old.type == STACK_REFERENCE_TYPE:
@@ -90,7 +102,7 @@ class _Refresh:
             on_gone=causes.append,
         )
         if read is None:
-            step.new, step.result_op = None, Op.DELETE
+            step.new, step.result_op, step.skipped = None, Op.DELETE, True
             step.change = describe_drift(self._executor.host, old, None, None)
             self._keep_within_bound(step)
             if causes and not old.external and not self._executor.was_deleting(old):
@@ -120,7 +132,7 @@ class _Refresh:
         step.result_op = Op.UPDATE if diff.changes else Op.SAME
         step.change = describe_drift(self._executor.host, old, new, diff)
         self._keep_within_bound(step)
-        self._executor.snapshot.refreshed(old, new)
+        self._keep_entry(old, new)
 
     def _keep_within_bound(self, step: Step) -> None:
         """Raises PlanExceeded for a find that a saved plan of a refresh does not have."""

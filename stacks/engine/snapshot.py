@@ -165,11 +165,11 @@ class SnapshotManager:
                 self._record("put", facts, new)
 
     def rebuild(self) -> list[ResourceState]:
-        """After a refresh: the entries to go on with, which name nothing that is gone."""
+        """The entries to go on with after a refresh, or after the program of a destroy."""
         with self._lock:
-            before = self._entries.leftovers()
+            before = {id(entry) for entry in self._entries.all()}
             after = self._entries.rebuild()
-            if any(old is not new for old, new in zip(before, after, strict=True)):
+            if any(id(entry) not in before for entry in after):
                 self._record("rebuild", {})
             return after
 

@@ -47,7 +47,8 @@ class StepExecutor:
     `continue_on_error` a failed step does not keep those that do not need it from starting. What
     is not within the `bound` ends the run. `effects` holds what was done, by URN; `out_of_credit`
     says that a platform has refused a step for want of credit. `is_unsettled` says of a URN whose
-    create has failed whether it may have made something all the same.
+    create has failed whether it may have made something all the same. `read_anew` does the steps of
+    a refresh.
     """
 
     host: ProviderHost
@@ -59,6 +60,7 @@ class StepExecutor:
     continue_on_error: bool = False
     bound: Bound | None = None
     is_unsettled: Callable[[str], bool] = lambda _urn: False
+    read_anew: Callable[[Step], None] | None = None
     failed: set[str] = field(default_factory=set)
     out_of_credit: bool = False
     changes: Counter[str] = field(default_factory=Counter)
@@ -275,6 +277,9 @@ class StepExecutor:
 
     def _apply(self, step: Step) -> list[str]:
         """Does the step; the reasons why its object exists but is not ready are returned."""
+        if step.op is Op.REFRESH and self.read_anew is not None:
+            self.read_anew(step)
+            return []
         if self.preview:
             self._plan(step)
             return []

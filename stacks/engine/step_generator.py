@@ -5,8 +5,9 @@ check and to compare, never to change anything.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import goals, graph, importing, property_paths, resource_diff
@@ -27,6 +28,7 @@ from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
 from gpuform.stacks.engine.values import UNKNOWN_TEXT, PropertyMap
 
 Tell = Callable[[str, EngineError], None]
+Holding = Literal["refresh", "destroy"]
 UNPROTECT = "remove `protect` from its options first, in an `up` of its own"
 
 
@@ -35,7 +37,10 @@ class StepGenerator:
     """Turns registrations into steps, over the state that the last run left.
 
     `base` is that state in its order. Problems of a preview that do not keep the others from being
-    planned go to `tell`. `others` are the other stacks of the backend.
+    planned go to `tell`. `others` are the other stacks of the backend. `holding` names an operation
+    whose program is run for its components and providers alone: a refresh reads each other resource
+    when it is declared, a destroy leaves it as it is, and neither makes any. `held` has what the
+    program of a destroy says of these, by the `id()` of their old entries.
     """
 
     stack: str
@@ -48,9 +53,11 @@ class StepGenerator:
     selection: Selection = field(default_factory=Selection)
     others: Others | None = None
     deletes_first: Callable[[str], bool] = lambda _type: False
+    holding: Holding | None = None
+    held: dict[int, ResourceState] = field(default_factory=dict)
     _old: OldEntries = field(init=False)
     _cascade: Cascade = field(init=False)
-    _chosen: Chosen = field(init=False)
+    chosen: Chosen = field(init=False)
     _owned: importing.Owned = field(init=False)
     _began: float = field(default_factory=time.monotonic)
     _doomed: set[int] = field(default_factory=set)  # id() of entries replaced before they go
@@ -65,7 +72,7 @@ class StepGenerator:
     def __post_init__(self) -> None:
         self._old = OldEntries.among(self.stack, self.project, self.base)
         self._cascade = Cascade(self.base, self.host)
-        self._chosen = Chosen(self.selection)
+        self.chosen = Chosen(self.selection)
         self._owned = importing.Owned(self.host, self.base, self.others, self.preview)
 
     def generate(self, registration: Registration, provider: str) -> list[Step]:
@@ -78,8 +85,12 @@ class StepGenerator:
         registration = goals.inheriting(registration, self._old.seen.get(registration.parent))
         self._old.seen[registration.urn] = registration
         goal = goals.goal_of(registration, provider)
+        held = self._held(registration, old, goal) if self.holding else None
+        if held is not None:
+            self._stepped.add(registration.urn)
+            return [held]
         always = goal.type == STACK_TYPE or is_provider(goal.type)
-        targeted = always or self._chosen.includes(goal)
+        targeted = always or self.chosen.includes(goal)
         if not targeted and not (old and old.urn in self._fallen):
             steps = self._untargeted(registration, old, goal)
         else:
@@ -89,7 +100,30 @@ class StepGenerator:
         self._goals[goal.urn] = steps[-1].state
         self._refuse_missing_needs(steps)
         self._stepped.add(registration.urn)
-        return self._in_turn(old, steps)
+        read_first = [_refresh(old)] if self.holding == "refresh" and old and targeted else []
+        return self._in_turn(old, [*read_first, *steps])
+
+    def _held(
+        self, registration: Registration, old: ResourceState | None, goal: ResourceState
+    ) -> Step | None:
+        """The step of what the program of a refresh or destroy does not change; None of others."""
+        is_made = not goal.custom or is_provider(goal.type)
+        waits = bool(graph.needs(goal) & self._skipped)
+        if is_made and not waits:
+            return None
+        if old is None or (waits and self.holding == "destroy"):
+            self._skipped.add(goal.urn)
+        if old is None:
+            return Step(Op.SAME, goal.urn, None, goal, skipped=True)
+        if waits or self.holding == "refresh":
+            self._old.keep_name(old, registration)
+            is_read = self.holding == "refresh" and self.chosen.includes(old)
+            return _refresh(old) if is_read else unchanged(old)
+        # Its deletion goes by the options that the program says, and by what is true of the object.
+        goal.inputs, goal.external = old.inputs, old.external
+        goal.pending_replacement = old.pending_replacement
+        self.held[id(old)] = goal
+        return Step(Op.SAME, goal.urn, old, goal)
 
     def generate_read(self, read: Read, provider: str) -> list[Step]:
         """The steps of one read: what is read belongs to somebody else.
@@ -130,6 +164,12 @@ class StepGenerator:
         """The URNs that no delete phase may delete: what the program has, and what that needs."""
         return self.declared | self._needed
 
+    def compare_dependents(self, targets: Collection[str]) -> None:
+        """Asks what would be replaced with the targets: calls that the Pulumi CLI makes as well."""
+        for entry in self.base:
+            if entry.urn in targets:
+                self._cascade.of(entry, {*self._stepped, *self._fallen})
+
     def leftovers(self) -> list[ResourceState]:
         """The old entries, marked as the steps would leave those that they replace."""
         return [
@@ -167,6 +207,7 @@ class StepGenerator:
             return self._replacement(old, goal, None, create_first=True)
         diff = self._diff(old, replace(goal, inputs=compared), asked=asked)
         if self._is_gone(old) or (diff.changes and diff.replaces):
+            self._refuse_replacement(registration, old, goal, diff)
             if not asked:
                 # The second check is for the new object, which has no old inputs.
                 goal.inputs, _ = self._inputs(registration, old, provider, fresh=True)
@@ -284,7 +325,6 @@ class StepGenerator:
     def _replace(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> list[Step]:
-        self._refuse_replacement(registration, old, goal, diff)
         self._replaced.add(goal.urn)
         first = registration.delete_before_replace
         if first is None and not diff.delete_before_replace and self.deletes_first(goal.type):
@@ -338,7 +378,7 @@ class StepGenerator:
         if not self.selection.is_limited:
             return
         for each in self._cascade.of(root, {*self._stepped, *self._fallen}):
-            if not self._chosen.includes(each.resource):
+            if not self.chosen.includes(each.resource):
                 raise EngineError(
                     f"{root.urn} cannot be replaced alone: {name_of(each.resource.urn)} cannot "
                     "stay without it, and is not among the targets",
@@ -381,6 +421,10 @@ class StepGenerator:
 def unchanged(old: ResourceState) -> Step:
     """Leaves an entry as it is, with all that it holds."""
     return Step(Op.SAME, old.urn, old, replace(old))
+
+
+def _refresh(old: ResourceState) -> Step:
+    return Step(Op.REFRESH, old.urn, old, old, result_op=Op.SAME)
 
 
 def _as_before(registration: Registration, old: ResourceState | None) -> Registration:

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuform.stacks.engine.deployment import Deployment, Options
-from gpuform.stacks.engine.events import EventBus
+from gpuform.stacks.engine.events import EventBus, StepDone
 
 BEFORE = "Machine('a')\nMachine('b')\npulumi.export('x', 1)\n"
 
@@ -233,3 +233,17 @@ def test_a_duplicate_names_both_places(lab):
     (error,) = lab.errors
     assert "__main__.py" in error
     assert all(place in error for place in ("py:4", "py:7")), error
+
+
+def test_a_program_that_raises_before_its_outputs_leaves_the_stack_alone(lab):
+    lab.up("a = Machine('a')\npulumi.export('x', a.address)")
+    lab.up(
+        """
+        a = Machine('a')
+        def broken(address): raise RuntimeError('no')
+        pulumi.export('x', a.address.apply(broken))
+        """
+    )
+    done = [event.step.urn for event in lab.events if isinstance(event, StepDone)]
+    assert not [urn for urn in done if "Stack" in urn]
+    assert lab.snapshot.resources[0].outputs == {"x": "10.0.0.1"}

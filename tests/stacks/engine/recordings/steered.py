@@ -6,7 +6,7 @@ Copied into each replayed stack. The platform is `platform.json`, every call is 
 - check refuses a `size` of -1
 - diff: any property that differs is a change; `region` and `zone` force a replacement, `zone` one
   that deletes first; `made` is the platform's own
-- `fail_create`, `fail_update` and `fail_delete` make the verb fail
+- `fail_diff`, `fail_create`, `fail_read`, `fail_update` and `fail_delete` make the verb fail
 - ids are `<label>-<n>`, counted for each label and never used twice
 """
 
@@ -75,6 +75,7 @@ class Steered(dynamic.ResourceProvider):
 
     def diff(self, id_, olds, news):
         record("diff", id=id_, olds=said(olds), news=said(news))
+        refuse("diff", news)
         differing = {key for key in news if olds.get(key) != news[key]} - {"__provider", "made"}
         forcing = differing & {"region", "zone"}
         return dynamic.DiffResult(
@@ -93,6 +94,7 @@ class Steered(dynamic.ResourceProvider):
 
     def read(self, id_, props):
         record("read", id=id_, props=said(props))
+        refuse("read", props)
         with Platform() as platform:
             found = platform.objects.get(id_)
         if found is None:

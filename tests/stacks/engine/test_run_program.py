@@ -1,0 +1,98 @@
+"""Refreshes and destroys that run the program first, and make nothing by it."""
+
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+a = Machine('a', size=1)
+Machine('b', uses=a.address)
+Machine('old')
+pulumi.export('size', a.size)
+"""
+CHANGED = """
+a = Machine('a', size=2)
+Machine('b', uses=a.address)
+new = Machine('new')
+Machine('after', uses=new.address)
+pulumi.export('size', a.size)
+"""
+MADE = "m-1", "m-2", "m-3"
+
+
+def sent(lab: Any) -> list[tuple[str, str]]:
+    return [(call["verb"], call["id"]) for call in lab.calls if "id" in call]
+
+
+def test_a_refresh_reads_what_is_there_and_tells_the_program(lab: Any) -> None:
+    lab.up(PROGRAM)
+    lab.change_world(lab.state("a").id, {"size": 7})
+    lab.change_world(lab.state("old").id, None)
+    preview = lab.run("refresh", CHANGED, preview=True, run_program=True)
+    outcome = lab.run("refresh", CHANGED, run_program=True)
+    assert preview.succeeded
+    assert outcome.succeeded, lab.errors
+    assert lab.state("a").outputs["size"] == 7
+    assert outcome.outputs == {"size": 7}
+    assert sorted(lab.names) == ["a", "b"]
+    assert [call["verb"] for call in lab.calls] == []
+
+
+def test_what_is_gone_and_the_program_declares_is_not_made(lab: Any) -> None:
+    lab.up(PROGRAM)
+    lab.change_world(lab.state("a").id, None)
+    outcome = lab.run("refresh", PROGRAM, run_program=True)
+    assert outcome.succeeded, lab.errors
+    assert sorted(lab.names) == ["b", "old"]
+    assert lab.state("b").dependencies == []
+    assert len(lab.world) == 2
+
+
+@pytest.mark.parametrize("operation", ["refresh", "destroy"])
+def test_a_program_that_raises_ends_it(lab: Any, operation: str) -> None:
+    lab.up(PROGRAM)
+    outcome = lab.run(operation, "a = Machine('a')\nraise RuntimeError('no')", run_program=True)
+    assert not outcome.succeeded
+    assert sorted(lab.names) == ["a", "b", "old"]
+    assert len(lab.world) == 3
+
+
+def test_a_destroy_makes_nothing_and_deletes_all(lab: Any) -> None:
+    lab.up(PROGRAM)
+    lab.run("destroy", CHANGED, preview=True, run_program=True)
+    planned = sorted(step for step in lab.steps if step[0] != "same")
+    outcome = lab.run("destroy", CHANGED, run_program=True)
+    assert outcome.succeeded, lab.errors
+    assert sorted(step for step in lab.steps if step[0] != "same") == planned
+    assert sorted(sent(lab)) == [("delete", id_) for id_ in MADE]
+    assert outcome.snapshot.resources == []
+
+
+def test_a_destroy_goes_by_the_options_of_the_program(lab: Any) -> None:
+    lab.up("Machine('a', ResourceOptions(protect=True))\nMachine('b')")
+    freed = "Machine('a')\nMachine('b', ResourceOptions(retain_on_delete=True))"
+    for preview in (True, False):
+        assert lab.run("destroy", freed, preview=preview, run_program=True).succeeded
+    assert len(sent(lab)) == 1
+    assert len(lab.world) == 1
+
+
+def test_a_destroy_never_deletes_what_was_only_read(lab: Any) -> None:
+    lab.up("Machine('mine')")
+    lab.up("Machine('mine')\nMachine('theirs', ResourceOptions(id='m-1'))")
+    lab.run("destroy", "Machine('theirs')", run_program=True)
+    assert sent(lab) == [("delete", "m-1")]
+    assert ("discard", "theirs") in lab.steps
+
+
+def test_a_destroy_of_something_renamed(lab: Any) -> None:
+    lab.up("a = Machine('a')\nMachine('b', uses=a.address)")
+    renamed = "Machine('c', ResourceOptions(aliases=[pulumi.Alias(name='a')]))"
+    assert lab.run("destroy", renamed, run_program=True).succeeded, lab.errors
+    assert sent(lab) == [("delete", "m-2"), ("delete", "m-1")]
+
+
+def test_a_refused_replacement_is_not_checked_again(lab: Any) -> None:
+    lab.up("Machine('a', ResourceOptions(protect=True), rack=1)")
+    assert not lab.up("Machine('a', ResourceOptions(protect=True), rack=2)").succeeded
+    assert [call["verb"] for call in lab.calls] == ["check"]
