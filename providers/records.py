@@ -7,7 +7,7 @@ request goes out that they tell of. `FolderRecords` is for hosts that cannot rea
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -16,6 +16,8 @@ from gpuform.providers.errors import GpuformError
 
 Fields = Mapping[str, Any]
 Record = TypeVar("Record")
+Stored = Collection[tuple[str, str]]
+"""The URNs and the ids of what a state has, but for what is deleted already."""
 
 
 class Records(Protocol):
@@ -38,6 +40,9 @@ class Records(Protocol):
 
     def delete(self, *names: str) -> None:
         """Removes those of them that there are."""
+
+    def stored(self) -> Stored | None:
+        """What the state beside them has now; None where that cannot be told."""
 
 
 def parsed(data: bytes, where: str) -> Fields:
@@ -115,6 +120,10 @@ class FolderRecords:
         for name in names:
             self._path(name).unlink(missing_ok=True)
 
+    def stored(self) -> Stored | None:
+        """The state is elsewhere."""
+        return None
+
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
@@ -146,6 +155,10 @@ class Unkept:
     def delete(self, *names: str) -> None:
         """Hides them while the process lives."""
         self._own.update(dict.fromkeys(names))
+
+    def stored(self) -> Stored | None:
+        """As of the records that they are over."""
+        return self._under.stored() if self._under else None
 
 
 def _sync(directory: Path) -> None:

@@ -34,6 +34,7 @@ from gpuform.providers.plugin.settings import (
     stack_config,
 )
 from gpuform.providers.plugin.tokens import lifecycle_of
+from gpuform.providers.plugin.unsettled import refuse_to_forget
 from gpuform.providers.plugin.wire import (
     from_struct,
     marked,
@@ -153,6 +154,8 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         if not request.HasField("args"):
             inputs = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
         self.settings = settings_of(revealed(inputs), self.config)
+        if request.urn:
+            refuse_to_forget(call.hosted_call(request.urn).intents)
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, acceptOutputs=True, acceptResources=True, supportsPreview=True
         )

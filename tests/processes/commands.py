@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,9 +34,14 @@ def in_a_process(folder: Path, *arguments: str, **environ: str) -> Result:
 
 def pulumi(folder: Path, *arguments: str, **environ: str) -> Result:
     """The Pulumi CLI of PATH; its programs run in this interpreter's environment."""
+    return _done(["pulumi", *arguments], folder, environment_of_pulumi(environ))
+
+
+def environment_of_pulumi(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a `pulumi` whose programs run in this interpreter's environment."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     quiet = {"PULUMI_SKIP_UPDATE_CHECK": "1", "NO_COLOR": "1"}
-    return _done(["pulumi", *arguments], folder, {"PATH": path, **quiet, **environ})
+    return {**os.environ, "PATH": path, **quiet, **environ}
 
 
 def _done(argv: Sequence[str], folder: Path, environ: dict[str, str]) -> Result:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import PREFIX, Intent, Intents
-from gpuform.providers.records import Fields, Records, typed
+from gpuform.providers.records import Fields, Records, Stored, typed
 from gpuform.stacks.engine import layout
 from gpuform.stacks.engine.backend import Backend, backend_url
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.engine.records.batches import Batches, Change, GroupCommit
+from gpuform.stacks.engine.state import load_checkpoint
 
 
 @contextmanager
@@ -73,6 +74,17 @@ class BackendRecords:
         change = {name: None for name in names if name in there}
         if change:
             self._write(change)
+
+    def stored(self) -> Stored | None:
+        """What the stack's checkpoint has."""
+        with errors_of_providers():
+            data = self._backend.read(self._project, self._stack)
+            latest = load_checkpoint(data).latest if data else {}
+        return [
+            (str(each.get("urn")), str(each["id"]))
+            for each in latest.get("resources") or ()
+            if each.get("id") and not each.get("pendingReplacement")
+        ]
 
     def _write(self, change: Change) -> None:
         with self._lock:

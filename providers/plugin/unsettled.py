@@ -1,0 +1,70 @@
+"""What interrupted creates have made that the state does not have, where `pulumi destroy` runs.
+
+The Pulumi CLI asks no provider about such creates: it would forget them with their stack, and leave
+the objects on the platform.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.intents import Intent, Intents, in_dynamic_form
+from gpuform.providers.records import Stored
+
+_DESTROY = frozenset({"destroy", "down", "dn"})
+_COMMANDS = _DESTROY | {"up", "update", "preview", "pre", "refresh", "import", "watch"}
+
+
+def refuse_to_forget(intents: Intents) -> None:
+    """Raises GpuformError when this is a destroy that would leave something."""
+    stored = intents.records.stored()
+    left = left_behind(intents.all(), stored) if stored is not None else []
+    if left and is_destroy(_arguments(os.getppid())):
+        raise GpuformError(
+            "\n".join(map(_told, left)),
+            hint="`pulumi up` goes on with it, and then `pulumi destroy` deletes it; "
+            "`gpuform destroy` does both",
+        )
+
+
+def left_behind(intents: Iterable[Intent], stored: Stored) -> list[Intent]:
+    """Those that have, or may have, made something that is not stored."""
+    ids = {id_ for _, id_ in stored}
+    urns = {in_dynamic_form(urn) for urn, _ in stored}
+
+    def is_stored(intent: Intent) -> bool:
+        if intent.names:  # parts of a resource, which looks after them
+            return in_dynamic_form(intent.urn or "") in urns
+        return bool(intent.made) and ids.issuperset(intent.made)
+
+    return [each for each in intents if not each.outcome and not is_stored(each)]
+
+
+def is_destroy(arguments: Sequence[str]) -> bool:
+    """Whether these are the arguments of `pulumi destroy`."""
+    return next((each for each in arguments if each in _COMMANDS), "") in _DESTROY
+
+
+def _arguments(process: int) -> list[str]:
+    """Those of a process; nothing where the system does not tell them."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text().split("\0")
+    except OSError:
+        pass
+    try:
+        ps = ["ps", "-o", "args=", "-p", str(process)]
+        done = subprocess.run(ps, capture_output=True, text=True, check=False)  # noqa: S603 - fixed
+        return done.stdout.split()
+    except OSError:
+        return []
+
+
+def _told(intent: Intent) -> str:
+    what = f"{intent.kind} {intent.name!r} on {intent.platform}"
+    if intent.made:
+        made = f"has made {', '.join(intent.made)}, which the state does not have"
+    else:
+        made = "may have made it, and the state does not have it"
+    return f"an interrupted create of {what} {made}: this would leave it"

@@ -1,0 +1,222 @@
+"""`pulumi up` through the plugin, killed at any point of a create: the next run goes on with it."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance.described import Described
+from conformance.emulated import Platform, emulated, product_path
+from conformance.kinds import AIOS_CLUSTER, CLUSTER, NODE_POOL, SHARED_VOLUME
+from processes.commands import PASSPHRASE, SALT, Cli, Result, environment_of_pulumi, pulumi
+
+from gpuform.providers import permissions
+from gpuform.providers.emulator.faults import DroppedConnection
+from gpuform.providers.emulator.server import environment
+
+POINTS = ("unsent", "unanswered", "answered", "waiting")
+"""When: the request was about to be sent; it had its effect and nobody was told; the answer was
+there; the object was waited for."""
+PROGRAM = "from gpuform.providers.catalog import resource_class\n"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A stack in the plugin form, whose program declares resources."""
+
+    folder: Path
+    platform: Platform
+
+    @classmethod
+    def begin(cls, folder: Path, platform: Platform, described: Described) -> "Project":
+        (folder / "project").mkdir()
+        (folder / "state").mkdir()
+        (folder / "project/Pulumi.yaml").write_text("name: killed\nruntime: python\n")
+        (folder / "project/Pulumi.dev.yaml").write_text(
+            f"encryptionsalt: {SALT}\nconfig:\n  gpuform:form: plugin\n"
+        )
+        project = cls(folder, platform)
+        project.declare(described)
+        project.run(pulumi, "stack", "init", "dev")
+        return project
+
+    def declare(self, *kinds: Described) -> None:
+        lines = [
+            f'resource_class({each.platform!r}, {each.kind!r})("it", **{dict(each.good)!r})'
+            for each in kinds
+        ]
+        (self.folder / "project/__main__.py").write_text("\n".join([PROGRAM, *lines]))
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            **environment(self.platform.server.url),
+            "PULUMI_BACKEND_URL": f"file://{self.folder}/state",
+            "PULUMI_HOME": str(self.folder / "home"),
+            "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+            permissions.VARIABLE: ",".join(permissions.Permission),
+        }
+
+    def tried(self, cli: Cli, *arguments: str) -> Result:
+        return cli(self.folder / "project", *arguments, "--non-interactive", **self.environ)
+
+    def run(self, cli: Cli, *arguments: str) -> Result:
+        done = self.tried(cli, *arguments)
+        assert done.code == 0, done.stdout + done.stderr
+        return done
+
+    def killed(self, described: Described, point: str) -> None:
+        """`pulumi up` until the point; then neither it nor any process of it lives on."""
+        command = ["pulumi", "up", "--yes", "--skip-preview", "--non-interactive"]
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder / "project",
+            env=environment_of_pulumi(self.environ),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        with process, dying(self.platform, described, point, process.pid):
+            process.wait()
+        assert process.returncode == -signal.SIGKILL, f"it ended before it was {point}"
+
+    @property
+    def resources(self) -> list[dict[str, Any]]:
+        checkpoint = json.loads((self.folder / "state/.pulumi/stacks/killed/dev.json").read_text())
+        entries = checkpoint["checkpoint"]["latest"].get("resources") or []
+        return [each for each in entries if each["type"].partition(":")[0] != "pulumi"]
+
+
+@contextlib.contextmanager
+def dying(platform: Platform, described: Described, point: str, pid: int) -> Iterator[None]:
+    """Kills a process and all that it has started at a point of the create."""
+    assert described.create
+    create = (described.create.method, described.create.path)
+    inner, looks = platform.server._http.app, {"answered": 1, "waiting": 3}
+    seen: list[str] = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        asked = (environ["REQUEST_METHOD"], product_path(environ))
+        if seen or asked == create:
+            seen.append(asked[0])
+        if not seen or not asked[1]:
+            return inner(environ, start_response)
+        if point == "unsent":
+            kill(pid)
+            raise DroppedConnection
+        if point == "unanswered" or len(seen) > looks[point]:
+            answer = b"".join(inner(environ, start_response))
+            kill(pid)
+            return [answer]
+        return inner(environ, start_response)
+
+    platform.server._http.app = app
+    try:
+        yield
+    finally:
+        platform.server._http.app = inner
+
+
+def kill(pid: int) -> None:
+    """The children are stopped first, so that none of them learns of the others' end."""
+    found = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    )
+    parents = {
+        int(child): int(parent) for child, parent in map(str.split, found.stdout.splitlines())
+    }
+
+    def is_below(process: int) -> bool:
+        return process == pid or (process in parents and is_below(parents[process]))
+
+    family = [process for process in parents if is_below(process)]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for process in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+
+
+@pytest.fixture
+def platform() -> Iterator[Platform]:
+    with emulated(seed="killed") as platform:
+        yield platform
+
+
+@pytest.fixture(params=["pulumi", "gpuform"])
+def engine(request: pytest.FixtureRequest, gpuform: Cli) -> Cli:
+    return pulumi if request.param == "pulumi" else gpuform
+
+
+CASES = [
+    *((CLUSTER, point) for point in POINTS),
+    *((kind, "unanswered") for kind in (SHARED_VOLUME, NODE_POOL, AIOS_CLUSTER)),
+]
+
+
+@pytest.mark.parametrize(("kind", "point"), CASES, ids=map(str, CASES))
+def test_the_next_up_goes_on(
+    kind: Described, point: str, engine: Cli, platform: Platform, tmp_path: Path
+) -> None:
+    described = platform.prepare(kind)
+    project = Project.begin(tmp_path, platform, described)
+    project.killed(described, point)
+    there = platform.ids(described)
+    assert bool(there) == (point != "unsent")
+    project.run(engine, "cancel", "--stack", "dev", "--yes")
+    project.run(engine, "up", "--yes", "--skip-preview", "--stack", "dev")
+    project.run(engine, "preview", "--expect-no-changes", "--stack", "dev")
+    assert {each["id"] for each in project.resources} == platform.ids(described)
+    assert platform.created(described) == 1
+
+
+@pytest.mark.parametrize("point", ["unanswered", "waiting"])
+def test_gpuforms_destroy_goes_on(
+    point: str, platform: Platform, tmp_path: Path, gpuform: Cli
+) -> None:
+    project = Project.begin(tmp_path, platform, CLUSTER)
+    project.killed(CLUSTER, point)
+    project.run(gpuform, "cancel", "--stack", "dev", "--yes")
+    project.run(gpuform, "destroy", "--yes", "--skip-preview", "--stack", "dev")
+    assert platform.ids(CLUSTER) == set()
+
+
+def test_pulumis_destroy_is_refused_while_it_would_leave_what_was_made(
+    platform: Platform, tmp_path: Path
+) -> None:
+    project = Project.begin(tmp_path, platform, SHARED_VOLUME)
+    project.run(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
+    project.declare(SHARED_VOLUME, CLUSTER)
+    project.killed(CLUSTER, "answered")
+    (made,) = platform.ids(CLUSTER)
+    project.run(pulumi, "cancel", "--stack", "dev", "--yes")
+    destroy = ("destroy", "--yes", "--skip-preview", "--stack", "dev")
+    done = project.tried(pulumi, *destroy)
+    assert done.code != 0
+    assert made in done.stdout
+    assert "pulumi up" in done.stdout
+    assert platform.ids(SHARED_VOLUME)
+    project.run(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
+    assert platform.ids(CLUSTER) == {made}
+    project.run(pulumi, *destroy)
+    assert platform.ids(CLUSTER, SHARED_VOLUME) == set()
+
+
+def test_pulumis_destroy_of_nothing_else_leaves_the_record(
+    platform: Platform, tmp_path: Path
+) -> None:
+    """The CLI then starts no plugin that could refuse it: the next `up` goes on."""
+    project = Project.begin(tmp_path, platform, CLUSTER)
+    project.killed(CLUSTER, "answered")
+    (made,) = platform.ids(CLUSTER)
+    project.run(pulumi, "cancel", "--stack", "dev", "--yes")
+    destroy = ("destroy", "--yes", "--skip-preview", "--stack", "dev")
+    project.run(pulumi, *destroy)
+    project.run(pulumi, "up", "--yes", "--skip-preview", "--stack", "dev")
+    assert {each["id"] for each in project.resources} == {made} == platform.ids(CLUSTER)
+    project.run(pulumi, *destroy)
+    assert platform.ids(CLUSTER) == set()
