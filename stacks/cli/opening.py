@@ -10,7 +10,7 @@ from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import unwinding
 from gpuform.stacks.engine.backups import naming_the_last_good
-from gpuform.stacks.engine.sealed import read_sealed
+from gpuform.stacks.engine.sealed import SealedState, doubt, read_sealed
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
 
@@ -41,6 +41,10 @@ def opened_for_change(session: Session, name: str | None = None) -> Iterator[Sta
         stack = workspace.open(name, passphrase, exclusive=True)
         stack.crypter.check()
         warn_of_recovery(session.screen, stack.recovered)
+        where = workspace.backend.journal(workspace.project.name, name).where
+        told = doubt(where, stack.snapshot, stack.overtaken)
+        if told:
+            session.screen.warn(f"warning: {told}")
         yield stack
 
 
@@ -49,7 +53,17 @@ def sealed_snapshot(session: Session, workspace: Workspace | None = None) -> Sna
     workspace = workspace or workspace_of(session)
     name = workspace.resolve(session.stack)
     with naming_the_last_good(workspace.backend, workspace.project.name, name):
-        return read_sealed(workspace.backend, workspace.project.name, name).snapshot
+        return read_for_showing(session.screen, workspace, name).snapshot
+
+
+def read_for_showing(screen: Screen, workspace: Workspace, name: str) -> SealedState:
+    """The stack's state without its secrets; what its journal may tell beside it is warned of."""
+    backend, project = workspace.backend, workspace.project.name
+    found = read_sealed(backend, project, name)
+    told = found.doubt(backend.journal(project, name).where)
+    if told:
+        screen.warn(f"warning: {told}")
+    return found
 
 
 def at_work_on(workspace: Workspace, name: str) -> str:

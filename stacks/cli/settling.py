@@ -37,13 +37,22 @@ def settled(
     """
     if lock is not None:
         take_in(stack)
-    if not stack.intents().all() or (lock is None and _is_in_use(workspace, stack)):
+    if not (stack.intents().all() or stack.overtaken) or (
+        lock is None and _is_in_use(workspace, stack)
+    ):
         return stack
     cancelled = threading.Event()
     leave = lock.release if lock is not None else cancelled.set
     with stopping(cancelled.set, leave):
         save = None if lock is None else stack.save
-        found = settle(stack.subject(), save, session.screen.warn, cancelled, makes=makes)
+        found = settle(
+            stack.subject(), save, session.screen.warn, cancelled, stack.overtaken, makes=makes
+        )
+    if stack.overtaken and lock is not None:
+        session.screen.warn(
+            "another program has written the state since a run was interrupted; the journal of "
+            f"that run is kept in {stack.set_journal_aside()}"
+        )
     if found is not None and lock is not None:
         return workspace.open(stack.name, passphrase_of(workspace, session.screen), exclusive=True)
     if found is not None:
@@ -68,7 +77,8 @@ def settle_left(
     workspace: Workspace, name: str, session: Session, lock: StackLock, *, emulate: bool
 ) -> None:
     """Settles what is left of a stack under its lock; opens it only if there is anything."""
-    left = intents_of(workspace.backend, workspace.project.name, name).all()
+    backend, project = workspace.backend, workspace.project.name
+    left = intents_of(backend, project, name).all() or backend.journal(project, name).read()
     if left or is_anything_beside(workspace.project):
         passphrase = passphrase_of(workspace, session.screen)
         stack = workspace.open(name, passphrase, exclusive=True)

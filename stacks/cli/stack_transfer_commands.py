@@ -9,12 +9,12 @@ import click
 
 from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.locking import lock_flag
-from gpuform.stacks.cli.opening import locked, workspace_of
+from gpuform.stacks.cli.opening import locked, read_for_showing, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.backups import naming_the_last_good
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.sealed import SEALED, read_sealed
+from gpuform.stacks.engine.sealed import SEALED
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.stack_import import StackImport
 from gpuform.stacks.engine.state import load_checkpoint
@@ -85,9 +85,11 @@ def _deployment(workspace: Workspace, current: Session, *, show_secrets: bool) -
     """With what the journal of an interrupted run tells."""
     name = workspace.resolve(current.stack)
     with naming_the_last_good(workspace.backend, workspace.project.name, name):
-        found = read_sealed(workspace.backend, workspace.project.name, name)
+        found = read_for_showing(current.screen, workspace, name)
     if show_secrets or found.snapshot.has_plain_secrets():
-        opened = workspace.open(name, passphrase_of(workspace, current.screen))
+        opened = workspace.open(
+            name, passphrase_of(workspace, current.screen), with_journal=found.fault is None
+        )
         data = opened.snapshot.to_json(opened.crypter, show_secrets=show_secrets)
     else:
         data = found.snapshot.to_json(SEALED) if found.recovered else found.data

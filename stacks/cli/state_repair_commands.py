@@ -7,14 +7,13 @@ import click
 from gpuform.stacks.cli.asking import agreed
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.locking import lock_flag
-from gpuform.stacks.cli.opening import locked, workspace_of
+from gpuform.stacks.cli.opening import locked, read_for_showing, workspace_of
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import common_flags, session, stack_flags
 from gpuform.stacks.engine import journal
 from gpuform.stacks.engine.backups import Backup, find_backups, load_backup, naming_the_last_good
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.journal_log import JournalError
-from gpuform.stacks.engine.sealed import SEALED, read_sealed
+from gpuform.stacks.engine.sealed import SEALED
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.state_repair import repair as repaired
 
@@ -67,7 +66,7 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
 def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
     with naming_the_last_good(backend, project, name):
-        found = read_sealed(backend, project, name)
+        found = read_for_showing(screen, workspace, name)
     result = repaired(found.snapshot)
     if not result.done:
         screen.print("The state is sound: there is nothing to repair.")
@@ -77,7 +76,7 @@ def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> in
     if not agreed(screen, "Write the repaired state?", yes=yes):
         return FAILED
     kept = backend.restore(project, name, result.snapshot.to_json(SEALED))
-    if found.recovered:  # its changes are in what was written
+    if found.recovered and not found.overtaken:  # its changes are in what was written
         backend.journal(project, name).remove()
     screen.print(f"The state is repaired. What was there is kept in {kept}.")
     return SUCCESS
@@ -98,13 +97,9 @@ def _restore(screen: Screen, workspace: Workspace, name: str, given: str, *, yes
     screen.print(f"Stack {name} has the state of {where} again.")
     if kept is not None:
         screen.print(f"What was there is kept in {kept}.")
-    try:
-        found = read_sealed(backend, project, name)
-    except JournalError as error:
-        screen.warn(f"warning: {error}\n{error.hint}")
-    else:
-        if found.recovered:
-            screen.print(f"{found.recovered} changes of the journal belong to it and are kept.")
+    found = read_for_showing(screen, workspace, name)
+    if found.recovered:
+        screen.print(f"{found.recovered} changes of the journal belong to it and are kept.")
     screen.print("`gpuform refresh` compares it with what the platforms have.")
     return SUCCESS
 

@@ -82,6 +82,8 @@ def state(subject: Subject) -> SealedState:
     backend, project = subject.backend, subject.project.name
     with naming_the_last_good(backend, project, subject.name):
         found = read_sealed(backend, project, subject.name)
+        if found.fault is not None:
+            raise found.fault
         integrity.check(found.snapshot)
     return found
 
@@ -101,6 +103,15 @@ def health(subject: Subject, found: SealedState) -> Iterator[Finding]:
             subject,
             f"a run was interrupted; its journal has {counted(found.recovered, 'change')} of it",
             "the next `gpuform up` takes over what the journal has",
+        )
+    if found.overtaken:
+        where = subject.backend.journal(subject.project.name, subject.name).where
+        yield _warning(
+            subject,
+            found.doubt(where)
+            or f"another program has written the state since a run was interrupted: {where} is its "
+            "journal",
+            "gpuform refresh settles what that run has made, and sets the journal aside",
         )
     pending = [f"{o.type} {name_of(o.resource.urn)}" for o in found.snapshot.pending_operations]
     if pending:

@@ -46,7 +46,8 @@ class ForeignStack:
             crypter.check()
             snapshot = Snapshot.from_json(checkpoint, crypter)
             integrity.check(snapshot)
-        if journal.recover(backend.journal(project, name), data, snapshot, crypter) is not None:
+        found = journal.recover(backend.journal(project, name), data, snapshot, crypter)
+        if found.changes or found.overtaken:
             raise EngineError(
                 f"the last run of stack {full_name(project, name)} was interrupted",
                 hint="Run `gpuform up` or `gpuform refresh` in its project first.",

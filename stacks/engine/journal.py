@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.entries import Entries, Order
@@ -28,6 +28,8 @@ from gpuform.stacks.engine.state import (
 from gpuform.stacks.engine.value_json import Crypter, Json
 
 VERSION = 1
+_CHECKPOINTS = ("checkpoint", "unwritten")
+"""Records that tell of checkpoints, not of changes."""
 
 
 def digest(checkpoint: bytes) -> str:
@@ -59,15 +61,20 @@ class Journal:
     log: Log
     base: str
     _begun: bool = False
+    _denied: Record | None = None
 
     def append(self, records: Sequence[Record]) -> None:
         """Keeps the records; when this returns they are there. Raises JournalError."""
-        lines = [record.encoded() for record in records]
+        lines = [record.encoded() for record in (*filter(None, [self._denied]), *records)]
         if not self._begun:
             head: dict[str, Json] = {"gpuform-journal": VERSION, "base": self.base}
             lines.insert(0, _line(value_json.dump(head)))
         self.log.append(b"".join(lines))
-        self._begun = True
+        self._begun, self._denied = True, None
+
+    def deny(self, checkpoint: Record) -> None:
+        """A checkpoint that was announced could not be written: what comes now tells so."""
+        self._denied = Record("unwritten", {"digest": checkpoint.facts["digest"]})
 
     def end(self) -> None:
         """The checkpoint says it all: the journal goes."""
@@ -96,37 +103,59 @@ def checkpoint_record(checkpoint: bytes, order: Order) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Overtaken:
+    """What the journal of a run tells that another program has gone on without.
+
+    `made` are objects that none of the run's checkpoints has, as far as these were written;
+    `begun` are creates of which the run does not know the end. `is_sure` is False when nobody can
+    tell whether the run's last checkpoint was written, so that the other program knew of them.
+    """
+
+    made: tuple[ResourceState, ...] = ()
+    begun: tuple[ResourceState, ...] = ()
+    is_sure: bool = True
+
+    def lost(self, snapshot: Snapshot) -> list[ResourceState]:
+        """The objects that this state does not know."""
+        known = {entry.id for entry in snapshot.resources}
+        return [entry for entry in self.made if entry.id not in known]
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered:
-    """A state brought up to date; `changes` counts the lines that did it."""
+    """A state with what the journals add that belong to it; `changes` counts the lines that did.
+
+    `overtaken` are the journals that do not belong to it.
+    """
 
     snapshot: Snapshot
-    changes: int
+    changes: int = 0
+    overtaken: tuple[Overtaken, ...] = ()
 
 
-def recover(
-    log: Readable, checkpoint: bytes, snapshot: Snapshot, crypter: Crypter
-) -> Recovered | None:
-    """The state of a checkpoint with what its journal adds; None when there is nothing to add.
+def recover(log: Readable, checkpoint: bytes, snapshot: Snapshot, crypter: Crypter) -> Recovered:
+    """The state of a checkpoint, with what its journal adds.
 
-    Raises JournalError for a journal of another version, one that is damaged, and one that does
-    not belong to the checkpoint and tells ids that the checkpoint does not have.
+    Raises JournalError for a journal of another version, one that is damaged, and one whose secrets
+    cannot be read.
     """
     fitting: list[_Fitting] = []
+    overtaken: list[Overtaken] = []
     for head, records in _runs(log):
         with _naming(log.where):
             fits = _fit(head, records, digest(checkpoint), snapshot)
             if fits is None:
-                refuse_lost_ids(log.where, snapshot, records)
+                overtaken.append(_overtaken(log.where, records, crypter))
             else:
                 fitting.append(fits)
     # Of several, all but one were left by owners that came too late to do anything.
     longest = max(fitting, key=lambda fits: len(fits.added), default=None)
     if longest is None or not longest.added:
-        return None
+        return Recovered(snapshot, overtaken=tuple(overtaken))
     _replay(log.where, longest.entries, longest.added, crypter)
     resources, pending, _ = longest.entries.current()
     recovered = replace(snapshot, resources=resources, pending_operations=pending)
-    return Recovered(recovered, len(longest.added))
+    return Recovered(recovered, len(longest.added), tuple(overtaken))
 
 
 _Lines = list[dict[str, Any]]
@@ -175,7 +204,83 @@ def _fit(
             entries = Entries.ordered(snapshot.resources, snapshot.pending_operations, order)
     if entries is None:
         return None
-    return _Fitting(entries, [each for each in records[start:] if each["op"] != "checkpoint"])
+    return _Fitting(entries, [each for each in records[start:] if each["op"] not in _CHECKPOINTS])
+
+
+def _overtaken(where: str, records: _Lines, crypter: Crypter) -> Overtaken:
+    last = len(records) - 1
+    checkpoints = [place for place, record in enumerate(records) if record["op"] == "checkpoint"]
+    # Whatever follows a checkpoint says whether it was written; of the last line nobody knows.
+    written = [
+        place for place in checkpoints if place < last and records[place + 1]["op"] != "unwritten"
+    ]
+    told = _Told(where, crypter)
+    for record in records[: written[-1] if written else 0]:
+        told.take(record)
+    known = {*told.made}
+    for record in records[written[-1] if written else 0 :]:
+        told.take(record)
+    made = tuple(entry for entry in told.made.values() if entry.id not in known)
+    is_sure = not checkpoints or checkpoints[-1] < last
+    return Overtaken(made, tuple(told.begun.values()), is_sure)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What lines tell of objects, without the state that they change."""
+
+    where: str
+    crypter: Crypter
+    made: dict[str, ResourceState] = field(default_factory=dict)
+    begun: dict[int, ResourceState] = field(default_factory=dict)
+    _creates: set[str] = field(default_factory=set)
+    _ids: dict[int, str] = field(default_factory=dict)
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        op = record["op"]
+        if op == "begin":
+            operation = _decoded(self.where, _operation, record, self.crypter)
+            if operation.type in ("creating", "importing"):
+                self._creates.add(operation.resource.urn)
+                self.begun[_number(record, "token")] = operation.resource
+        elif op == "end":
+            self.begun.pop(_number(record, "token"), None)
+        elif op == "same":
+            self._ids[_number(record, "new")] = self._ids.get(_number(record, "old"), "")
+        elif op == "remove":
+            self.made.pop(self._ids.get(_number(record, "old"), ""), None)
+        elif "resource" in record:
+            self._entry(record, _decoded(self.where, _new, record, self.crypter))
+
+    def _entry(self, record: Mapping[str, Any], entry: ResourceState) -> None:
+        if "new" in record:
+            self._ids[_number(record, "new")] = entry.id
+        is_new = record["op"] == "add" or entry.urn in self._creates
+        if is_new and entry.custom and entry.id and not entry.external:
+            self.made[entry.id] = entry
+
+
+_Decoded = TypeVar("_Decoded")
+
+
+def _decoded(
+    where: str,
+    decode: Callable[[Mapping[str, Any], Crypter], _Decoded],
+    record: Mapping[str, Any],
+    crypter: Crypter,
+) -> _Decoded:
+    try:
+        return decode(record, crypter)
+    except StateError:
+        raise
+    except EngineError as error:
+        raise JournalError(
+            f"the journal {where} of an interrupted run holds secrets that the stack's key does "
+            f"not open: {error}",
+            hint="If the passphrase is right, another program has changed the stack's secrets "
+            "provider since. Compare the state with the platform: what exists can be imported. "
+            "Then run `gpuform state repair --discard-journal`, which keeps the journal.",
+        ) from error
 
 
 def told(log: Readable) -> list[tuple[str, str]]:

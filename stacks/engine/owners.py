@@ -90,7 +90,8 @@ def _entries(backend: Backend, project: str, name: str) -> Iterator[ResourceStat
         return  # it was removed meanwhile
     snapshot = Snapshot.from_json(load_checkpoint(data), _Blind())
     recovered = journal.recover(backend.journal(project, name), data, snapshot, _Blind())
-    for entry in (recovered.snapshot if recovered else snapshot).resources:
+    lost = [entry for each in recovered.overtaken for entry in each.lost(snapshot)]
+    for entry in (*recovered.snapshot.resources, *lost):
         # A replaced object that is gone already has its entry until the new one is there.
         is_object = entry.custom and entry.id and not is_provider(entry.type)
         if is_object and not entry.external and not entry.pending_replacement:

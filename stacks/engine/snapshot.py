@@ -264,8 +264,14 @@ class SnapshotManager:
         data = join_checkpoint(snapshot, texts, operations)
         if self.journal is not None:
             records = [self._encoded(change) for change in changes]
-            self.journal.append([*records, checkpoint_record(data, order)])
-        self.write(data)
+            announced = checkpoint_record(data, order)
+            self.journal.append([*records, announced])
+        try:
+            self.write(data)
+        except EngineError:
+            if self.journal is not None:
+                self.journal.deny(announced)
+            raise
 
     def _encoded(self, change: _Change) -> Record:
         raw: dict[str, bytes] = {}

@@ -13,7 +13,7 @@ from gpuform.stacks.engine.backups import naming_the_last_good
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, Subject
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.history import IN_PROGRESS, HistoryEntry
-from gpuform.stacks.engine.journal import Journal
+from gpuform.stacks.engine.journal import Journal, Overtaken, Recovered
 from gpuform.stacks.engine.language import Program
 from gpuform.stacks.engine.lock import Patience, StackLock
 from gpuform.stacks.engine.origin import Origin
@@ -59,7 +59,8 @@ class Stack:
 
     `passphrase` is asked for the secrets of other stacks that its program reads. `digest` is that
     of the checkpoint on disk; `recovered` counts the changes that an interrupted run's journal
-    added to it.
+    added to it, and `overtaken` are journals that do not belong to it: they stay until what they
+    tell is settled.
     """
 
     project: Project
@@ -71,6 +72,7 @@ class Stack:
     passphrase: Callable[[], str]
     digest: str
     recovered: int = 0
+    overtaken: tuple[Overtaken, ...] = ()
     _intents: Intents | None = None
 
     def subject(self, parallel: int = DEFAULT_PARALLEL) -> Subject:
@@ -118,6 +120,21 @@ class Stack:
         if self._intents is None:
             self._intents = intents_of(self.backend, self.project.name, self.name)
         return self._intents
+
+    def set_journal_aside(self) -> str | None:
+        """What was overtaken is settled: it is kept beside its place, which is returned."""
+        self.overtaken = ()
+        return self.backend.journal(self.project.name, self.name).set_aside()
+
+    def refuse_overtaken(self) -> None:
+        """Raises EngineError before work that the journal of another run would not outlive."""
+        if self.overtaken:
+            where = self.backend.journal(self.project.name, self.name).where
+            raise EngineError(
+                f"another program has written the state since a run was interrupted, whose journal "
+                f"is {where}",
+                hint="`gpuform refresh` settles first what that run has made.",
+            )
 
     @property
     def full_name(self) -> str:
@@ -277,13 +294,19 @@ class Workspace:
         unselect_stack(self.project, name, self.environ)
 
     def open(
-        self, name: str | None, passphrase: Callable[[], str], *, exclusive: bool = False
+        self,
+        name: str | None,
+        passphrase: Callable[[], str],
+        *,
+        exclusive: bool = False,
+        with_journal: bool = True,
     ) -> Stack:
         """A stack with its settings and its last state, which is checked.
 
         `passphrase` is asked once, when there is a secret to read or a run to begin. What an
         interrupted run left in its journal is part of the state; who has the stack's lock
-        (`exclusive`) puts it into the checkpoint.
+        (`exclusive`) puts it into the checkpoint. Without it (`with_journal`) a stack can be shown
+        whose journal cannot be read.
         """
         name = self.resolve(name)
         unsaved.refuse(unsaved_path(self.project, name))
@@ -297,17 +320,18 @@ class Workspace:
             snapshot = Snapshot.from_json(checkpoint, reader)
             integrity.check(snapshot)
         log = self.backend.journal(self.project.name, name)
-        recovered = journal.recover(log, data, snapshot, reader)
-        if recovered is not None:
-            snapshot = recovered.snapshot
+        recovered = (
+            journal.recover(log, data, snapshot, reader) if with_journal else Recovered(snapshot)
+        )
+        snapshot = recovered.snapshot
+        if recovered.changes:
             integrity.check(snapshot)
         snapshot.secrets_provider = crypter.provider
-        if exclusive and recovered is not None:
+        if exclusive and recovered.changes:
             data = snapshot.to_json(crypter)
             self.backend.write(self.project.name, name, data)
-        if exclusive:
+        if exclusive and not recovered.overtaken:
             log.remove()
-        changes = recovered.changes if recovered else 0
         return Stack(
             self.project,
             self.backend,
@@ -317,7 +341,8 @@ class Workspace:
             snapshot,
             passphrase,
             journal.digest(data),
-            changes,
+            recovered.changes,
+            recovered.overtaken,
         )
 
     def finish_secrets_change(self, name: str, *, exclusive: bool) -> None:

@@ -25,6 +25,7 @@ def rename_stack(
     """
     backend, project = stack.backend, stack.project
     check_selectable(project, environ)
+    stack.refuse_overtaken()
     renamed = state_edits.rename_stack(stack.snapshot, full_name(project.name, new))
     old_settings, new_settings = project.settings_path(stack.name), project.settings_path(new)
     with backend.lock(project.name, new, patience):

@@ -9,6 +9,7 @@ from pathlib import Path
 from gpuform.stacks.engine import integrity, journal
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.journal import Recovered
 from gpuform.stacks.engine.journal_log import JournalError, Readable
 from gpuform.stacks.engine.sealed import SEALED, read_sealed
 from gpuform.stacks.engine.segments import SegmentLog
@@ -43,14 +44,13 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
             hint="Set PULUMI_BACKEND_URL to the backend that the run had.",
         )
     whole = _joined(log, found, path) if found and isinstance(log, SegmentLog) else None
-    if whole is not None:
-        changes = _replay(backend, project, stack, whole)
-    else:
-        changes = _replay(backend, project, stack, log)
+    done = _replay(backend, project, stack, log if whole is None else whole)
+    if whole is None or done.overtaken:
         _refuse_lost(backend, project, stack, found, path)
-    log.remove()
+    if not done.overtaken:  # else the next run settles what it tells
+        log.remove()
     unsaved.remove()
-    return changes
+    return done.changes
 
 
 def _joined(log: SegmentLog, found: list[Part], path: Path) -> _Joined | None:
@@ -73,15 +73,14 @@ def _refuse_lost(backend: Backend, project: str, stack: str, found: list[Part], 
         raise
 
 
-def _replay(backend: Backend, project: str, stack: str, log: Readable) -> int:
+def _replay(backend: Backend, project: str, stack: str, log: Readable) -> Recovered:
     data = backend.read(project, stack)
     if data is None:
         raise EngineError(f"no stack named '{stack}' in {backend.url}")
     snapshot = Snapshot.from_json(load_checkpoint(data), SEALED)
     done = journal.recover(log, data, snapshot, SEALED)
-    if done is None:
-        return 0
-    recovered = replace(done.snapshot, manifest=Manifest())
-    integrity.check(recovered)
-    backend.write(project, stack, recovered.to_json(SEALED))
-    return done.changes
+    if done.changes:
+        recovered = replace(done.snapshot, manifest=Manifest())
+        integrity.check(recovered)
+        backend.write(project, stack, recovered.to_json(SEALED))
+    return done

@@ -281,8 +281,7 @@ class EmbeddedStack(Kept):
         """The state on disk, with what the journal adds."""
         data, snapshot = self._read(), self.checkpoint
         log = self._backend.journal("conformance", "dev")
-        recovered = journal.recover(log, data, snapshot, self.crypter)
-        return recovered.snapshot if recovered else snapshot
+        return journal.recover(log, data, snapshot, self.crypter).snapshot
 
     @property
     def pending(self) -> Sequence[Any]:

@@ -19,6 +19,7 @@ from gpuform.providers.records import Unkept
 from gpuform.stacks.engine import integrity, values
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Subject
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.journal import Overtaken
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records.kept import errors_of_engine, errors_of_providers
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot, timestamp
@@ -36,11 +37,13 @@ class Unsettled(EngineError):
 class Settled:
     """What came of it: `adopted` are entries for what was found, by the URNs of their creates.
 
-    `over` are the intents of those, `nothing` those that made nothing, `anew` those of which the
-    user says so, `unsure` what could not be told, and why.
+    `lost` are entries of objects that only an overtaken journal knew. `over` are the intents of
+    what was adopted, `nothing` those that made nothing, `anew` those of which the user says so,
+    `unsure` what could not be told, and why.
     """
 
     adopted: dict[str, ResourceState] = field(default_factory=dict)
+    lost: list[ResourceState] = field(default_factory=list)
     over: list[Intent] = field(default_factory=list)
     nothing: list[Intent] = field(default_factory=list)
     anew: list[Intent] = field(default_factory=list)
@@ -52,25 +55,32 @@ def settle(
     save: Callable[[Snapshot], None] | None,
     tell: Tell,
     cancelled: threading.Event,
+    overtaken: Sequence[Overtaken] = (),
     *,
     makes: bool = False,
 ) -> Snapshot | None:
     """The state of a stack with what was found, which is saved; None when nothing was left.
 
+    What journals tell that another program has `overtaken` is looked for too.
+
     Without `save` nothing is kept, nothing is waited for, and what nobody can tell is only told.
     What `makes` objects afterwards may have to make some of them anew. Raises Unsettled.
     """
     intents, before = subject.intents, subject.snapshot
-    begun = {
-        in_dynamic_form(operation.resource.urn): operation.resource
-        for operation in before.pending_operations
-        if operation.type == "creating"
-    }
+    declared = [
+        *(resource for each in overtaken for resource in (*each.begun, *each.made)),
+        *(each.resource for each in before.pending_operations if each.type == "creating"),
+    ]
+    begun = {in_dynamic_form(resource.urn): resource for resource in declared}
     left = list(_left(intents, before, begun if makes else None))
-    if not left:
+    if not left and not overtaken:
         return None
-    found = _Search(subject, begun, tell, cancelled, looks_only=save is None).settled(left)
-    for urn, entry in found.adopted.items():
+    search = _Search(subject, begun, tell, cancelled, looks_only=save is None)
+    found = search.settled(left)
+    for each in overtaken:
+        search.look_for(each, found)
+    for entry in (*found.adopted.values(), *found.lost):
+        urn = entry.urn
         tell(f"{name_of(urn)} ({entry.id}) was made by an interrupted run: the stack has it now")
     for intent in found.nothing:
         tell(f"an interrupted create of {_named(intent)} made nothing")
@@ -137,13 +147,14 @@ class _Search:
         self.intents = Intents(Unkept(kept.records)) if self.looks_only else kept
 
     def settled(self, left: Sequence[Intent]) -> Settled:
-        program = self.subject.program
-        host = ProviderHost(program.project, program.config, self._call)
-        host.plugins.know(self.subject.snapshot.resources)
+        host = self._host()
         by_urn: dict[str, list[Intent]] = {}
         for intent in left:
             by_urn.setdefault(in_dynamic_form(intent.urn or ""), []).append(intent)
         found = Settled()
+
+        if not left:
+            return found
 
         def one(urn: str) -> None:
             try:
@@ -167,6 +178,42 @@ class _Search:
         if self.cancelled.is_set():
             raise Unsettled("interrupted while looking for what an earlier run has made")
         return found
+
+    def look_for(self, overtaken: Overtaken, found: Settled) -> None:
+        """Adds the objects of an overtaken journal that are there and that nobody else knows."""
+        host = self._host()
+        known = {entry.id for entry in (*found.adopted.values(), *found.lost)}
+        for entry in overtaken.lost(self.subject.snapshot):
+            if entry.id in known:
+                continue
+            shown = f"{name_of(entry.urn)} ({entry.id})"
+            try:
+                if not host.finds_its_creates(entry) and not overtaken.is_sure:
+                    self.tell(
+                        f"{shown} was made by an interrupted run, and another program has gone on "
+                        "since: nobody can tell whether it knew that; `gpuform import` takes it in"
+                    )
+                    continue
+                read = host.read(
+                    entry.urn, entry.id, entry.inputs, entry.outputs, None, entry.provider
+                )
+            except EngineError as error:
+                hint = f"\n  {error.hint}" if error.hint else ""
+                found.unsure.append(f"{shown} was made by an interrupted run: {error}{hint}")
+                continue
+            if read is None:
+                self.tell(f"{shown} was made by an interrupted run, and is gone")
+                continue
+            outputs = values.mark_secret_outputs(
+                read[0].outputs, entry.inputs, entry.additional_secret_outputs
+            )
+            found.lost.append(replace(entry, outputs=outputs))
+
+    def _host(self) -> ProviderHost:
+        program = self.subject.program
+        host = ProviderHost(program.project, program.config, self._call)
+        host.plugins.know(self.subject.snapshot.resources)
+        return host
 
     def _found(
         self, host: ProviderHost, begun: ResourceState | None, intents: Sequence[Intent]
@@ -242,12 +289,27 @@ def _with_adopted(snapshot: Snapshot, found: Settled) -> Snapshot:
         else:
             # It was made to take the other's place, which has still to be deleted.
             resources[at : at + 1] = [entry, replace(resources[at], delete=True)]
+    for entry in found.lost:
+        _place(resources, entry)
     settled = {
         in_dynamic_form(each.urn or "") for each in (*found.over, *found.nothing, *found.anew)
     }
     pending = [each for each in snapshot.pending_operations if not _is_of(each, settled)]
     after = replace(snapshot, resources=resources, pending_operations=pending)
     return after if not integrity.verify(after) else repair(after).snapshot
+
+
+def _place(resources: list[ResourceState], entry: ResourceState) -> None:
+    """Puts in what was made before the other program went on: what that has made since is newer."""
+    at = next((n for n, e in enumerate(resources) if e.urn == entry.urn and not e.delete), None)
+    if at is None:
+        resources.append(entry)
+    elif resources[at].pending_replacement:
+        resources[at] = entry
+    elif resources[at].created and resources[at].created < entry.created:
+        resources[at : at + 1] = [entry, replace(resources[at], delete=True)]
+    else:
+        resources.append(replace(entry, delete=True))
 
 
 def _is_of(operation: PendingOperation, urns: set[str]) -> bool:

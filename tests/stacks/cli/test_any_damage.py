@@ -202,13 +202,17 @@ def test_of_the_settings(stack: Stack, data: st.DataObject) -> None:
 
 
 def test_of_the_selection(stack: Stack) -> None:
-    """Nothing is selected then, and the next selection replaces the file."""
+    """It is named and left alone: without it a stack can be selected again."""
     (file,) = (stack.scene.project.parent / "home/workspaces").iterdir()
     for text in (b"{", b"[]", b'{"stack": 7}', b'{"stack": []}', VERY_DEEP.encode(), b"\xff"):
         file.write_bytes(text)
         ran = stack.run("preview")
-        assert ran.code == 6
-        assert "no stack is selected" in ran.err
+        assert ran.code == 1
+        assert str(file) in ran.err
+        assert stack.run("stack", "select", "dev").code == 1
+        assert file.read_bytes() == text
+        assert stack.run("preview", "--expect-no-changes", "--stack", "dev").code == 0
+    file.unlink()
     assert stack.run("stack", "select", "dev").code == 0
     assert stack.run("preview", "--expect-no-changes").code == 0
 

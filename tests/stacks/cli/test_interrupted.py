@@ -9,12 +9,14 @@ from typing import Any
 
 import httpx
 import pytest
+from file_locks import file_journal
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.intents import Intent, Intents
 from gpuform.schemas.together.timestamps import unix_time
 from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.journal import Record
 from gpuform.stacks.engine.records.kept import intents_of
 from gpuform.stacks.engine.stack import Stack
 
@@ -337,3 +339,120 @@ def test_a_run_whose_lock_is_another_s_changes_nothing_more(
     assert ran.code == 1
     assert "the lock was lost" in ran.out
     assert changes() == before
+
+
+class TestOvertaken:
+    """A run was killed, and another program has gone on with the state that it had before."""
+
+    @pytest.fixture
+    def journal(self, account: Account) -> Path:
+        """The volume is in the journal of the killed run alone, which had its id last."""
+        document = json.loads(account.state.read_text())
+        latest = document["checkpoint"]["latest"]
+        (entry,) = [each for each in latest["resources"] if each["urn"] == VOLUME]
+        latest["resources"].remove(entry)
+        begun = {"resource": {**entry, "outputs": {}}, "type": "creating"}
+        del begun["resource"]["id"]
+        path = account.project / ".pulumi/gpuform/demo/dev.journal"
+        kept = file_journal(path, "of the state that the run began with")
+        kept.append(
+            [
+                Record("begin", {"token": 1, "operation": begun}),
+                Record("add", {"new": 3, "resource": entry}),
+                Record("end", {"token": 1}),
+            ]
+        )
+        kept.log.close()
+        account.state.write_text(json.dumps(document))
+        return path
+
+    @pytest.mark.parametrize("command", ["up", "refresh"])
+    def test_what_only_the_journal_knows_is_found_and_the_journal_kept(
+        self, account: Account, journal: Path, command: str
+    ) -> None:
+        before, text = account.ids(), journal.read_bytes()
+        ran = account.run(command, "--yes")
+        assert ran.code == 0, ran.err
+        assert "was made by an interrupted run: the stack has it now" in ran.err
+        assert not journal.exists()
+        (kept,) = journal.parent.glob("dev.journal.*")
+        assert kept.read_bytes() == text
+        assert f"that run is kept in {kept}" in ran.err
+        again = account.run("preview", "--expect-no-changes")
+        assert (again.code, "interrupted" in again.err) == (0, False)
+        assert account.ids() == before
+
+    def test_is_destroyed(self, account: Account, journal: Path) -> None:
+        assert "2 deleted" in account.run("destroy", "--yes").out
+        assert account.ids() == set()
+        assert not journal.exists()
+
+    def test_keeps_the_stack_from_being_removed(self, account: Account, journal: Path) -> None:
+        account.run("state", "delete", "--yes", CLUSTER)
+        assert journal.exists()
+        ran = account.run("stack", "rm", "dev", "--yes")
+        assert ran.code == 1
+        assert "stack 'dev' still has 1 resources" in ran.err
+
+    def test_what_the_program_no_longer_declares_is_asked_about(
+        self, account: Account, journal: Path
+    ) -> None:
+        (account.project / "topology.yaml").write_text(TOPOLOGY.partition("shared_volumes")[0])
+        assert "data  together:SharedVolume  delete" in account.run("preview").out
+        assert journal.exists()
+        before = account.ids()
+        assert account.run("up").code != 0  # nobody says yes
+        assert account.ids() == before
+        assert "1 deleted" in account.run("up", "--yes").out
+        assert len(account.ids()) == len(before) - 1
+
+    def test_of_what_is_gone_nothing_is_left(self, account: Account, journal: Path) -> None:
+        state = json.loads(account.state.read_text())["checkpoint"]["latest"]
+        (id_,) = account.ids() - {each.get("id") for each in state["resources"]}
+        account.delete(id_)
+        ran = account.run("up", "--yes")
+        assert ran.code == 0, ran.err
+        assert f"data ({id_}) was made by an interrupted run, and is gone" in ran.err
+        assert "1 created" in ran.out
+        assert not journal.exists()
+
+    def test_a_platform_that_cannot_tell_stops_the_run_and_the_journal_stays(
+        self, account: Account, journal: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        text = journal.read_bytes()
+        with monkeypatch.context() as broken:
+            broken.setenv("TOGETHER_API_KEY", "another key")
+            for command in ("up", "destroy"):
+                ran = account.run(command, "--yes")
+                assert ran.code == 1
+                assert "data (" in ran.err
+        assert journal.read_bytes() == text
+        assert account.run("stack", "export").code == 0
+        assert account.run("up", "--yes").code == 0
+
+    def test_a_create_that_only_the_journal_declares(self, account: Account, journal: Path) -> None:
+        """Its intent tells that it was sent, and the other program has never seen it."""
+        before = account.ids()
+        document = json.loads(account.state.read_text())
+        known = {each.get("id") for each in document["checkpoint"]["latest"]["resources"]}
+        (id_,) = before - known
+        head, begin, *_ = journal.read_bytes().splitlines(keepends=True)
+        journal.write_bytes(head + begin)
+        declared = json.loads(begin.partition(b" ")[2])["operation"]["resource"]
+        account.intents.record(
+            Intent(
+                VOLUME,
+                platform="together",
+                kind="SharedVolume",
+                name=declared["inputs"]["volume_name"],
+                region="",
+                started_at=account.now,
+                is_timed=True,
+                sent={"size_tib": 1},
+                id=id_,
+            )
+        )
+        ran = account.run("destroy", "--yes")
+        assert ran.code == 0, ran.err
+        assert account.ids() == set()
+        assert account.intents.all() == []

@@ -260,10 +260,19 @@ class TestJournal:
 
     def test_it_can_be_given_up(self, run: Run, files: Files, terminal: None) -> None:
         self.journal(files, b"another state", machine("c"))
-        refused = run("state", "protect", "a", "--yes")
-        assert refused.code == 1
-        assert "m-c" in refused.err
-        assert "gpuform state repair --discard-journal" in refused.err
+        for args in (("stack", "export"), ("state", "list"), ("state", "repair")):
+            ran = run(*args)
+            assert ran.code == 0
+            assert f"{machine('c').urn} (id m-c)" in ran.err
+            assert str(files.journal) in ran.err
+        assert "m-c" in run("state", "protect", "b", "--yes").err
+        for args in (
+            ("stack", "rename", "other"),
+            ("stack", "change-secrets-provider", "passphrase"),
+        ):
+            refused = run(*args)
+            assert refused.code == 1
+            assert "gpuform refresh" in refused.err
         before = files.journal.read_bytes()
         shown = run("state", "repair", "--discard-journal", answers="no\n")
         assert f"{machine('c').urn} (id m-c)" in shown.out
@@ -281,9 +290,10 @@ class TestJournal:
         files.journal.parent.mkdir(parents=True, exist_ok=True)
         files.journal.write_bytes(journal._line(text))
         before = files.all()
-        for args in (("preview",), ("state", "taint", "a", "--yes"), ("state", "list")):
+        shows = (("stack", "export"), ("stack", "export", "--show-secrets"), ("state", "list"))
+        for args in (*shows, ("state", "repair"), ("preview",), ("state", "taint", "a", "--yes")):
             ran = run(*args)
-            assert ran.code == 1
+            assert ran.code == (args[0] == "preview" or "taint" in args)
             assert "version 9" in ran.err
             assert "--discard-journal" in ran.err
         assert files.all() == before

@@ -80,8 +80,15 @@ def entries(snapshot):
 
 def recovered(path, data, crypter):
     snapshot = Snapshot.from_json(data, crypter)
-    found = journal.recover(FileLog(path), data, snapshot, crypter)
-    return found.snapshot if found else snapshot
+    return journal.recover(FileLog(path), data, snapshot, crypter).snapshot
+
+
+def overtaken(path, data, crypter):
+    """What the only journal at a path tells beside a state that does not fit it."""
+    (told,) = journal.recover(
+        FileLog(path), data, Snapshot.from_json(data, crypter), crypter
+    ).overtaken
+    return told
 
 
 @pytest.mark.parametrize("operation", ["update", "refresh", "destroy"])
@@ -143,18 +150,92 @@ def test_a_journal_of_another_version_is_refused_and_stays(interrupted, lab):
     assert path.read_bytes() == before
 
 
-def test_a_journal_that_does_not_fit_is_refused_when_it_knows_more_than_the_state(interrupted, lab):
-    path, _, _ = interrupted("update")
+def test_a_journal_that_another_program_has_overtaken_tells_what_only_it_knows(interrupted, lab):
+    """Cut off anywhere: what is in a checkpoint that was written the other program knew."""
+    path, _, _ = interrupted("update", parallel=4)
+    whole = path.read_bytes()
     other = Snapshot("organization/lab/dev").to_json(lab.crypter)
-    with pytest.raises(JournalError, match="id m-") as told:
-        recovered(path, other, lab.crypter)
-    assert "Machine::f" in str(told.value)
+    lines = whole.splitlines(keepends=True)
+    records = [json.loads(line.partition(b" ")[2]) for line in lines]
+    unsure = 0
+    for end in range(1, len(lines) + 1):
+        path.write_bytes(b"".join(lines[:end]))
+        told = overtaken(path, other, lab.crypter)
+        ops = [record.get("op") for record in records[:end]]
+        start = max((n for n in range(end - 1) if ops[n] == "checkpoint"), default=0)
+        ids = [(record.get("resource") or {}).get("id") for record in records[:end]]
+        new = {entry.id for entry in told.made}
+        assert new <= {*ids[start:]} - {*ids[:start]}
+        removed = {r["old"] for r in records[:end] if r.get("op") == "remove"}
+        adds = [r for r in records[start:end] if r.get("op") == "add" and r["new"] not in removed]
+        assert new >= {r["resource"]["id"] for r in adds if r["resource"].get("id")}
+        assert told.is_sure == (ops[-1] != "checkpoint")
+        unsure += not told.is_sure
+    assert unsure
 
 
-def test_a_journal_that_does_not_fit_and_knows_nothing_new_is_left_aside(interrupted, lab):
+def test_creates_without_an_end_are_told_of_an_overtaken_journal(interrupted, lab):
+    path, _, _ = interrupted("update", parallel=1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    begun = [n for n, line in enumerate(lines) if b'"op":"begin"' in line and b'"creating"' in line]
+    path.write_bytes(b"".join(lines[: begun[0] + 1]))
+    other = Snapshot("organization/lab/dev").to_json(lab.crypter)
+    (create,) = overtaken(path, other, lab.crypter).begun
+    assert create.urn in lines[begun[0]].decode()
+
+
+def test_a_checkpoint_that_could_not_be_written_is_known_to_nobody(interrupted, lab):
+    path, _, _ = interrupted("update", parallel=1)
+    head, *lines = path.read_bytes().splitlines(keepends=True)
+    adds = [n for n, line in enumerate(lines) if b'"op":"add"' in line and b'"id":"m-' in line]
+    after = next(n for n in range(adds[0], len(lines)) if b'"op":"checkpoint"' in lines[n])
+    other = Snapshot("organization/lab/dev").to_json(lab.crypter)
+    for op, known in (("unwritten", True), ("begun-anything", False)):
+        following = journal.Record(op).encoded()
+        path.write_bytes(b"".join([head, *lines[: after + 1], following]))
+        assert bool(overtaken(path, other, lab.crypter).made) == known
+
+
+def test_a_store_that_refuses_a_checkpoint_is_in_the_journal(lab, tmp_path):
+    path = tmp_path / "dev.journal"
+    first = lab.snapshot.to_json(lab.crypter)
+    written = []
+
+    def write(data: bytes) -> None:
+        if written:
+            raise EngineError("no room")
+        written.append(data)
+
+    kept = Journal(FileLog(path), journal.digest(first))
+    subject = replace(lab.subject(), journal=kept, write=write)
+    (lab.directory / "__main__.py").write_text(
+        "from lab import Machine\na = Machine('a')\nb = Machine('b', size=a.size)\n"
+    )
+    with pytest.raises(EngineError, match="no room"):
+        Deployment(subject, Options("update", preview=False), EventBus()).run()
+    ids = {entry.id for entry in overtaken(path, first + b" ", lab.crypter).made}
+    assert ids == set(lab.world)
+    assert ids
+
+
+def test_a_journal_whose_secrets_another_key_has_is_named(interrupted, lab):
+    path, _, _ = interrupted("update", after="Machine('s', size=pulumi.Output.secret('hush'))")
+    other = Snapshot("organization/lab/dev").to_json(lab.crypter)
+
+    class Another:
+        def decrypt(self, ciphertext: str) -> str:
+            raise EngineError(f"cannot open {len(ciphertext)} characters")
+
+    with pytest.raises(JournalError, match=r"holds secrets.*cannot open") as told:
+        journal.recover(FileLog(path), other, Snapshot.from_json(other, lab.crypter), Another())
+    assert "--discard-journal" in (told.value.hint or "")
+
+
+def test_a_journal_that_does_not_fit_and_knows_nothing_new_adds_nothing(interrupted, lab):
     path, _, outcome = interrupted("update")
     other = outcome.snapshot.to_json(lab.crypter)
     assert entries(recovered(path, other, lab.crypter)) == entries(outcome.snapshot)
+    assert overtaken(path, other, lab.crypter).lost(outcome.snapshot) == []
 
 
 def test_a_record_that_does_not_fit_the_state_is_refused(interrupted, lab):
@@ -168,7 +249,8 @@ def test_a_record_that_does_not_fit_the_state_is_refused(interrupted, lab):
 def test_without_a_journal_there_is_nothing_to_recover(tmp_path, lab):
     data = Snapshot("organization/lab/dev").to_json(lab.crypter)
     snapshot = Snapshot.from_json(data, lab.crypter)
-    assert journal.recover(FileLog(tmp_path / "none"), data, snapshot, lab.crypter) is None
+    found = journal.recover(FileLog(tmp_path / "none"), data, snapshot, lab.crypter)
+    assert found == journal.Recovered(snapshot)
 
 
 def test_a_journal_that_cannot_be_written_stops_the_run(lab, tmp_path):
@@ -194,12 +276,19 @@ def test_of_several_runs_the_one_that_fits_counts(interrupted, lab):
             assert entries(recovered(path, written[0], lab.crypter)) == entries(outcome.snapshot)
 
 
-def test_of_several_runs_each_must_be_known(interrupted, lab):
-    path, written, _ = interrupted("update")
+def test_of_several_runs_each_is_told(interrupted, lab):
+    path, written, outcome = interrupted("update")
+    urn = b"urn:pulumi:dev::lab::t::n"
     lost = journal.Record(
-        "add", {"new": 1}, {"resource": b'{"urn":"urn:pulumi:dev::lab::t::n","id":"m-lost"}'}
+        "add",
+        {"new": 1},
+        {"resource": b'{"urn":"%s","custom":true,"type":"t","id":"m-lost"}' % urn},
     )
     stray = journal._line(b'{"gpuform-journal":1,"base":"another"}') + lost.encoded()
-    path.write_bytes(path.read_bytes() + stray)
-    with pytest.raises(JournalError, match="id m-lost"):
-        recovered(path, written[0], lab.crypter)
+    path.write_bytes(path.read_bytes() + stray + stray)
+    snapshot = Snapshot.from_json(written[0], lab.crypter)
+    found = journal.recover(FileLog(path), written[0], snapshot, lab.crypter)
+    assert entries(found.snapshot) == entries(outcome.snapshot)
+    assert [[e.id for e in each.lost(found.snapshot)] for each in found.overtaken] == [
+        ["m-lost"]
+    ] * 2
