@@ -323,6 +323,7 @@ def test_a_newer_format_is_left_alone(
 
 LIMITED = """
 import resource, sys
+sys.dont_write_bytecode = True  # a file of it would be cut off and stay
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)),) * 2)
 from gpuform.stacks.cli.app import cli
 cli.main(args=sys.argv[1:], prog_name="gpuform")
