@@ -67,9 +67,13 @@ KNOWN_FEATURES = frozenset(
 
 
 def timestamp(moment: datetime | None = None) -> str:
-    """RFC 3339 in UTC, as the state writes times; now when no moment is given."""
+    """RFC 3339 in UTC, as Pulumi writes times: without zeros at the end of a second's fraction.
+
+    Now when no moment is given.
+    """
     moment = (moment or datetime.now(UTC)).astimezone(UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return f"{text.rstrip('0').removesuffix('.')}Z"
 
 
 @dataclass(slots=True)

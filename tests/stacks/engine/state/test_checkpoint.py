@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from datetime import UTC, datetime
 from functools import reduce
 
 import pytest
@@ -336,3 +337,12 @@ def test_a_wrong_magic_is_kept_for_the_integrity_check(crypter) -> None:
 def test_timestamps_are_rfc_3339_in_utc() -> None:
     assert len(timestamp()) == len("2026-11-21T03:22:20.882632Z")
     assert timestamp().endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("microsecond", "text"),
+    [(0, "08:00:07Z"), (839_730, "08:00:07.83973Z"), (5, "08:00:07.000005Z")],
+)
+def test_times_are_written_as_pulumi_writes_them(microsecond: int, text: str) -> None:
+    moment = datetime(2026, 3, 1, 8, 0, 7, microsecond, tzinfo=UTC)
+    assert timestamp(moment) == f"2026-03-01T{text}"
