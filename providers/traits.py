@@ -29,6 +29,8 @@ class Traits:
     timeouts: ClassVar[Timeouts]
     gpus_field: ClassVar[str] = ""
     """The input that says how many GPUs the resource holds, if there is one (see `gpus`)."""
+    asked: ClassVar[str] = ""
+    """The required input that no read brings and an import is told with the id, `ID@VALUE`."""
     planned: ClassVar[frozenset[str]] = frozenset()
     """The inputs that `planned_changes` compares, instead of their rules."""
     parts: ClassVar[str] = ""

@@ -49,6 +49,8 @@ class Replay:
     folder: Path
     cli: Cli
     url: str
+    project: str = "rec"
+    head: str = HEAD
 
     @classmethod
     def begin(cls, folder: Path, cli: Cli, url: str = "") -> "Replay":
@@ -90,7 +92,7 @@ class Replay:
         if others:
             self._change_platform(others)
         project = self.folder / "project"
-        (project / "__main__.py").write_text(HEAD + program)
+        (project / "__main__.py").write_text(self.head + program)
         (project / "calls.jsonl").unlink(missing_ok=True)
         always = [] if run == "preview" else ["--yes", "--skip-preview"]
         log = self.folder / "events"
@@ -115,7 +117,8 @@ class Replay:
         yield "succeeded", done.code == 0
         yield "operations", by_urn(_operations(log))
         yield "calls", Counter(self._calls())
-        data = Backend.open(self.url, KEYS).storage.read(".pulumi/stacks/rec/dev.json").data
+        file = f".pulumi/stacks/{self.project}/dev.json"
+        data = Backend.open(self.url, KEYS).storage.read(file).data
         snapshot = Snapshot.from_json(data, PassphraseCrypter(PASSPHRASE, SALT))
         assert integrity.verify(snapshot) == []
         yield "pending operations", len(snapshot.pending_operations)
@@ -154,9 +157,11 @@ def by_urn(operations: Iterable[list[str]]) -> dict[str, list[list[str]]]:
 
 
 def entries(resources: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    for entry in resources:
-        mark = " (delete)" if entry.get("delete") else ""
-        yield f"entry {entry['urn']}{mark}", entry
+    counts = Counter[str]()
+    for entry in sorted(resources, key=lambda entry: entry.get("id", "")):
+        key = f"entry {entry['urn']}{' (delete)' if entry.get('delete') else ''}"
+        counts[key] += 1
+        yield key if counts[key] == 1 else f"{key} {counts[key]}", entry
 
 
 def spelt(value: Any) -> str:

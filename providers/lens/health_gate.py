@@ -84,6 +84,7 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     timeouts = Timeouts(create=DAY, update=DAY, delete=60)  # `wait_minutes` is what ends waiting
     actions = HealthGateActions
     is_bound = True
+    asked = "condition"
 
 
 def _outputs(overview: Overview, reason: str) -> HealthGateOutputs:

@@ -16,12 +16,14 @@ from typing import Any, Never, TypeVar, cast
 import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.struct_pb2 import Struct
+from pulumi.dynamic import ReadResult
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from gpuform.providers import call
 from gpuform.providers.actions import Settings
 from gpuform.providers.edge import unexpected
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.importing import imported
 from gpuform.providers.plugin import functions
 from gpuform.providers.plugin.details import detailed, top_level
 from gpuform.providers.plugin.engine_log import EngineLog
@@ -77,6 +79,8 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     config: Mapping[str, str] = field(default_factory=stack_config)
     cancelled: threading.Event = field(default_factory=threading.Event)
     settings: Settings = field(default_factory=Settings)
+    _of_imports: dict[str, Properties] = field(default_factory=dict, repr=False)
+    """By URN, the secrets of what was imported, which are no inputs yet."""
 
     def __post_init__(self) -> None:
         self.settings = settings_of({}, self.config)
@@ -167,6 +171,8 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         self, request: provider_pb2.CheckRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.CheckResponse:
         lifecycle, news = self._lifecycle(request), from_struct(request.news)
+        if request.news == request.olds:  # so an import asks whether what it has read is complete
+            news = {**self._of_imports.get(request.urn, {}), **news}
         with self._calling(request):
             result = lifecycle.check(_arguments(request.olds), revealed(news))
         return provider_pb2.CheckResponse(
@@ -225,7 +231,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         lifecycle = self._lifecycle(request)
         olds, inputs = from_struct(request.properties), from_struct(request.inputs)
         with self._calling(request):
-            found = lifecycle.read(request.id, revealed(olds))
+            if request.HasField("inputs"):
+                found = lifecycle.read(request.id, revealed(olds))
+            else:
+                found = self._imported(request, lifecycle)
         if not found.id:
             return provider_pb2.ReadResponse()  # without properties: there is no such object
         return provider_pb2.ReadResponse(
@@ -233,6 +242,15 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             properties=_struct(lifecycle, found.outs or {}, olds),
             inputs=_struct(lifecycle, found.inputs or {}, inputs or olds),
         )
+
+    def _imported(self, request: provider_pb2.ReadRequest, lifecycle: Any) -> ReadResult:
+        found = imported(type(lifecycle), request.id, self.settings)
+        outs, inputs = found.outs or {}, found.inputs or {}
+        secrets = {*lifecycle.secret_names()} & lifecycle.inputs.model_fields.keys()
+        self._of_imports[request.urn] = {
+            name: outs[name] for name in secrets if name in outs and name not in inputs
+        }
+        return found
 
     @answering
     def Update(  # noqa: N802

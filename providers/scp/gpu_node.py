@@ -209,6 +209,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     outputs = GpuNodeOutputs
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     actions = GpuNodeActions
+    asked = "server_type_id"
     planned = frozenset(PLANNED)
     power = Power("state", "RUNNING", "STOPPED")
 

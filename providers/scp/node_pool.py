@@ -208,6 +208,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     outputs = NodePoolOutputs
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     actions = NodePoolActions
+    asked = "server_type_id"
     planned = pool_changes.PLANNED
     parts = "node_ids"
     parts_kind = "GpuNode"

@@ -153,6 +153,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     outputs = SharedVolumeOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
     actions = SharedVolumeActions
+    asked = "region"
 
     @classmethod
     def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook

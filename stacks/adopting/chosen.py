@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from gpuform.providers import importing
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.inventory import Held
 from gpuform.schemas.reasons import nearest
 from gpuform.schemas.topology import NAME, SECTIONS
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.records.kept import errors_of_engine
 
 Key = tuple[str, str, str]
 """The platform, the kind and the id of an object."""
@@ -111,10 +113,14 @@ def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "")
             f"{name!r} is not a name",
             hint="use letters, digits, hyphens, underscores and dots: import TYPE NAME ID",
         )
+    lifecycle, text = lifecycle_class(platform, kind), id_
+    id_ = importing.object_id(lifecycle, text)
     found = next((each for each in held if (each.kind, each.id) == (kind, id_)), None)
+    with errors_of_engine():
+        told = importing.agreed(lifecycle, text, found.told if found else {})
     if found is None:
-        return Wanted(platform, kind, id_, name, region=region)
-    return Wanted(platform, kind, id_, name, found.name, found.region or region, found.told)
+        return Wanted(platform, kind, id_, name, region=region, told=told)
+    return Wanted(platform, kind, id_, name, found.name, found.region or region, told)
 
 
 def all_of(held: Sequence[Held], wanted: Filter) -> list[Wanted]:

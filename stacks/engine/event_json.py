@@ -107,7 +107,7 @@ class PreviewDigest:
     """
 
     _config: dict[str, str] = field(default_factory=dict)
-    _steps: dict[tuple[str, Op], JsonObject] = field(default_factory=dict)
+    _steps: dict[int, tuple[Step, JsonObject]] = field(default_factory=dict)  # by id()
     _diagnostics: list[JsonObject] = field(default_factory=list)
     _summary: Summary | None = None
     _operation: str = ""
@@ -118,7 +118,7 @@ class PreviewDigest:
         elif isinstance(event, StepStarted):
             if _is_listed(event.step):
                 # At once: later the step holds outputs as well, which the CLI does not show.
-                self._steps[event.step.urn, event.step.op] = _preview_step(event.step)
+                self._steps[id(event.step)] = event.step, _preview_step(event.step)
         elif isinstance(event, StepDone) and self._operation == "refresh":
             self._find(event.step)
         elif isinstance(event, Diagnostic | Unchecked):
@@ -130,13 +130,16 @@ class PreviewDigest:
             self._summary = event
 
     def _find(self, step: Step) -> None:
-        listed = (step.urn, Op.REFRESH)
-        if listed in self._steps and step.result_op in (Op.UPDATE, Op.DELETE):
-            self._steps[listed] = {**_preview_step(step), "op": str(step.result_op)}
+        is_found = step.op is Op.REFRESH and step.result_op in (Op.UPDATE, Op.DELETE)
+        if is_found and id(step) in self._steps:
+            self._steps[id(step)] = step, {**_preview_step(step), "op": str(step.result_op)}
 
     def to_json(self) -> JsonObject:
         """The object; without the parts that the run did not come to."""
-        made: JsonObject = {"config": {**self._config}, "steps": [*self._steps.values()]}
+        made: JsonObject = {
+            "config": {**self._config},
+            "steps": [told for _, told in self._steps.values()],
+        }
         if self._diagnostics:
             made["diagnostics"] = [*self._diagnostics]
         if self._summary is not None:

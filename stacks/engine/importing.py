@@ -6,14 +6,18 @@ same run, after the plan has shown it. A declaration that would replace the obje
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from gpuform.providers.lifecycle import PROVIDER_KEY
+from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.importing import given_with, object_id
+from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
 from gpuform.stacks.engine import resource_diff, values
 from gpuform.stacks.engine.checking import checked
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.owners import Others, Owners
 from gpuform.stacks.engine.presentation import describe
 from gpuform.stacks.engine.provider_host import ProviderHost
+from gpuform.stacks.engine.records.kept import errors_of_engine
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op, Step
@@ -29,7 +33,7 @@ def is_wanted(registration: Registration, old: ResourceState | None) -> bool:
         return False
     if old is None or old.external:
         return True
-    if registration.import_id in (old.id, old.import_id):
+    if old.import_id == registration.import_id or old.id == _object_id(registration):
         return False
     raise EngineError(
         f"{registration.urn} has the id {old.id} in the state, and import_ names "
@@ -59,7 +63,7 @@ class Owned:
     def take(self, registration: Registration) -> None:
         """Notes an import. Raises EngineError when the object is another resource's."""
         if not self.host.is_bound(registration.urn, registration.inputs):
-            key = _key(registration.type, registration.import_id, registration.inputs)
+            key = _key(registration.type, _object_id(registration), registration.inputs)
             self._take(registration.urn, key)
 
     def take_parts(self, imported: ResourceState) -> None:
@@ -117,8 +121,9 @@ def steps(
     moment since `as_of` will do, so that many share one list.
     Raises EngineError when there is no such object or it does not fit the declaration.
     """
-    id_ = registration.import_id
+    id_ = _object_id(registration)
     goal.inputs = checked(host, registration, {}, registration.inputs, goal.provider)
+    _refuse_other(registration, goal)
     found = host.read(goal.urn, id_, goal.inputs, goal.inputs, provider=goal.provider, as_of=as_of)
     if found is None:
         raise EngineError(
@@ -127,7 +132,7 @@ def steps(
         )
     read, read_inputs = found
     outputs = values.mark_secret_outputs(read.outputs, goal.inputs, goal.additional_secret_outputs)
-    goal.import_id = id_
+    goal.import_id = registration.import_id
     imported = replace(
         goal,
         id=read.id,
@@ -150,6 +155,33 @@ def steps(
         return [taken]
     update = describe(host, Op.UPDATE, imported, goal, diff)
     return [taken, Step(Op.UPDATE, goal.urn, imported, goal, change=update)]
+
+
+def _object_id(registration: Registration) -> str:
+    """The id that import_ names: of gpuform's own resources perhaps with an input behind it."""
+    kind = _kind(registration)
+    return object_id(kind, registration.import_id) if kind else registration.import_id
+
+
+def _kind(registration: Registration) -> type[Lifecycle[Any, Any]] | None:
+    platform, _, kind = own_type(registration.type).partition(":")
+    return lifecycle_class(platform, kind) if kind else None
+
+
+def _refuse_other(registration: Registration, goal: ResourceState) -> None:
+    """Raises EngineError where import_ names an input otherwise than it is declared."""
+    kind = _kind(registration)
+    if kind is None:
+        return
+    with errors_of_engine():
+        given = given_with(kind, registration.import_id)
+    for name, value in given.items():
+        declared = values.unwrap_secrets(goal.inputs.get(name))
+        if declared is not values.UNKNOWN and declared != value:
+            raise EngineError(
+                f"{goal.urn}: import_ names the {name} {value}, and another one is declared",
+                hint="declare what is behind the @, or leave that out",
+            )
 
 
 def _known(goal: ResourceState, outputs: values.PropertyMap) -> values.PropertyMap:

@@ -97,6 +97,7 @@ class Described:
       removed
     - `needs`: what has to be there before, made by somebody else; ids of what `needed_as` lists
       stand for `{NAME}` in all declarations
+    - `untold`: what an import has behind an id: a required input that the platform does not tell
     - `room`: the part of the emulator that serves the objects, where it is not the platform's own
 
     In `key`, `{url}` is the emulator's address.
@@ -139,6 +140,7 @@ class Described:
     control: str = ""
     needs: Sequence[Request] = ()
     needed_as: str = ""
+    untold: str = ""
     room: str = ""
 
     @property

@@ -9,6 +9,7 @@ _GATE = {"condition": {"faulty_nodes": {"at_most": 0.0}}, "triggers": ["v1"]}
 HEALTH_GATE = Described(
     platform="lens",
     kind="HealthGate",
+    untold="@{faulty_nodes: {at_most: 0}}",
     good=_GATE,
     bad=[
         ({**_GATE, "condition": {}}, "condition"),

@@ -29,11 +29,6 @@ from gpuform.stacks.cli.app import cli
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 
 PASSWORD = "Imported#1pass"
-UNTOLD: Mapping[str, Mapping[str, str]] = {
-    "together-SharedVolume": {"region": "us-central-8"},
-    "lens-HealthGate": {"condition": "{faulty_nodes: {at_most: 0}}"},
-}
-"""Required inputs that the platform does not tell of the object."""
 
 
 def gpuform(folder: Path, *arguments: str) -> tuple[int, str]:
@@ -135,11 +130,11 @@ def test_what_is_imported_has_no_changes_and_can_be_destroyed(
         assume(made(there, described, data.draw(declarations(described))))
         accepted.append(True)
         here = new_project()
-        untold = [f"--set={k}={v}" for k, v in UNTOLD.get(str(described), {}).items()]
-        one = (f"{described.platform}:{described.kind}", "taken", id_in(there, described))
+        id_ = id_in(there, described) + described.untold
+        one = (f"{described.platform}:{described.kind}", "taken", id_)
         what = ("--all", "--platform", "scp") if described.kind == "Fabric" else one
         for command in (
-            ("import", "--yes", *what, *untold),
+            ("import", "--yes", *what),
             ("preview", "--expect-no-changes"),
             ("refresh", "--yes", "--skip-preview", "--expect-no-changes"),
             ("destroy", "--yes", "--skip-preview"),

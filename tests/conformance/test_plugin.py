@@ -14,13 +14,14 @@ import grpc
 import pytest
 from conformance.described import Described, doubles
 from conformance.emulated import Platform
-from conformance.kinds import FAST
+from conformance.kinds import FAST, NODE_POOL, SHARED_VOLUME, for_all, for_each
 from conformance.plugin import PluginHost, PluginVerbs, partial, running_plugin
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2
 
 from gpuform.providers.emulator.server import environment
-from gpuform.providers.plugin.wire import from_struct, to_struct
+from gpuform.providers.importing import variable
+from gpuform.providers.plugin.wire import from_struct, revealed, to_struct
 
 pytestmark = pytest.mark.slow
 
@@ -163,3 +164,52 @@ def test_custom_timeouts_arrive(
     made = verbs.create(doubles(described.good))
     assert made.outputs["ready"] is False
     assert "not done after 2m" in made.outputs["not_ready_reason"]
+
+
+@for_all
+def test_what_an_import_reads_is_all_that_a_program_declares(
+    described: Described, platform: Platform, tmp_path: Path
+) -> None:
+    password = described.good.get("os_user_password", "")
+    variables = {**environment(platform.server.url), variable("os_user_password"): password}
+    with running_plugin(tmp_path / "plugin", variables) as plugin:
+        verbs = PluginVerbs(described.lifecycle, plugin.stub)
+        made = verbs.create(doubles(described.good))
+        request = provider_pb2.ReadRequest(id=made.id + described.untold, urn=verbs.urn)
+        read = plugin.stub.Read(request)
+        checked = plugin.stub.Check(
+            provider_pb2.CheckRequest(urn=verbs.urn, olds=read.inputs, news=read.inputs)
+        )
+        assert read.id == made.id
+        assert list(checked.failures) == []
+        inputs = revealed(from_struct(read.inputs))
+        assert "os_user_password" not in inputs  # the CLI would write it into a program
+        whole = {**inputs, **({"os_user_password": password} if password else {})}
+        outputs = revealed(from_struct(read.properties))
+        assert not verbs.diff(made.id, outputs, verbs.check(whole, inputs).inputs).changes
+
+
+@for_each([SHARED_VOLUME, NODE_POOL])
+def test_an_import_says_what_nobody_tells(
+    described: Described, plugin: PluginHost, platform: Platform
+) -> None:
+    verbs = PluginVerbs(described.lifecycle, plugin.stub)
+    id_ = verbs.create(doubles(described.good)).id
+    asked = {SHARED_VOLUME.kind: f"{id_}@us-central-8", NODE_POOL.kind: "GPUFORM_OS_USER_PASSWORD"}
+    with pytest.raises(grpc.RpcError) as caught:
+        plugin.stub.Read(provider_pb2.ReadRequest(id=id_, urn=verbs.urn))
+    assert asked[described.kind] in caught.value.details()
+    assert verbs.read(id_, {}).id == id_  # `.get` needs less
+
+
+@for_each([SHARED_VOLUME])
+def test_an_import_is_not_told_what_cannot_be(
+    described: Described, plugin: PluginHost, platform: Platform
+) -> None:
+    verbs = PluginVerbs(described.lifecycle, plugin.stub)
+    id_ = verbs.create(doubles(described.good)).id
+    with pytest.raises(grpc.RpcError) as caught:
+        plugin.stub.Read(provider_pb2.ReadRequest(id=f"{id_}@us-central-88", urn=verbs.urn))
+    assert "us-central-88 is not a region" in caught.value.details()
+    missing = plugin.stub.Read(provider_pb2.ReadRequest(id="gone@us-central-8", urn=verbs.urn))
+    assert not missing.HasField("properties")

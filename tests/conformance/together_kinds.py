@@ -89,6 +89,7 @@ SHARED_VOLUME = Described(
     ],
     create=Request("POST", _VOLUMES, _VOLUME),
     listed_as="volumes",
+    untold="@us-central-8",
     behind=Request("PUT", _VOLUMES, {"volume_id": "{id}", "size_tib": 4}),
     drift={"size_tib": 4},
     drift_is_repaired=False,

@@ -48,9 +48,9 @@ class Planned:
 
 
 @st.composite
-def planned_states(draw: st.DrawFn) -> list[Planned]:
-    """The plans of up to seven entries; empty for a new stack."""
-    variables = draw(st.lists(st.sampled_from(VARIABLES), unique=True, max_size=7))
+def planned_states(draw: st.DrawFn, most: int = 7) -> list[Planned]:
+    """The plans of some entries; empty for a new stack."""
+    variables = draw(st.lists(st.sampled_from(VARIABLES), unique=True, max_size=most))
     planned: list[Planned] = []
     for variable in variables:
         planned.append(draw(_planned(variable, planned)))
@@ -93,6 +93,7 @@ def _planned(draw: st.DrawFn, variable: str, earlier: Sequence[Planned]) -> Plan
 @dataclass
 class _Planting:
     world: World
+    provider: str
     entries: list[ResourceState] = field(default_factory=list)
     pending: list[PendingOperation] = field(default_factory=list)
     live: dict[str, ResourceState] = field(default_factory=dict)
@@ -124,7 +125,7 @@ class _Planting:
             make_urn(STACK, PROJECT, parent, type_, planned.variable),
             planned.custom,
             type_,
-            inputs={"__provider": Secret(_provider()), **inputs} if planned.custom else inputs,
+            inputs={"__provider": Secret(self.provider), **inputs} if planned.custom else inputs,
             parent=parent,
             dependencies=sorted(dependencies),
             property_dependencies={key: [entry.urn] for key, entry in uses.items()},
@@ -148,9 +149,12 @@ class _Planting:
         entry.taint = condition == "tainted"
 
 
-def plant(planned: Sequence[Planned], world: World) -> Snapshot:
-    """The state that was planned, and its objects in the world."""
-    planting = _Planting(world)
+def plant(planned: Sequence[Planned], world: World, provider: str = "") -> Snapshot:
+    """The state that was planned, and its objects in the world.
+
+    `provider` is the pickled one of its machines; that of the world in memory when none is given.
+    """
+    planting = _Planting(world, provider or _provider())
     if planned:
         planting.entries += [
             ResourceState(ROOT, False, STACK_TYPE),

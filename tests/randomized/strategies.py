@@ -63,10 +63,14 @@ def chance(draw: st.DrawFn, percent: int) -> bool:
 
 @st.composite
 def programs(
-    draw: st.DrawFn, frequencies: Frequencies = Frequencies(), *, may_fail: bool = True
+    draw: st.DrawFn,
+    frequencies: Frequencies = Frequencies(),
+    *,
+    may_fail: bool = True,
+    most: int = len(VARIABLES),
 ) -> Program:
-    """Up to eight resources, each with what it may refer to declared before it."""
-    variables = draw(st.lists(st.sampled_from(VARIABLES), unique=True, max_size=8))
+    """Some resources, each with what it may refer to declared before it."""
+    variables = draw(st.lists(st.sampled_from(VARIABLES), unique=True, max_size=most))
     declared: list[Declared] = []
     for variable in variables:
         declared.append(draw(_resources(variable, declared, frequencies)))

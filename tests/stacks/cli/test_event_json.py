@@ -1,6 +1,7 @@
 """Engine events in Pulumi's JSON."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from gpuform.schemas.changes import Action
@@ -189,6 +190,13 @@ def test_the_object_of_a_preview() -> None:
     assert document["changeSummary"] == {"replace": 1, "same": 1}
     assert document["maybeCorrupt"] is False
     assert "hunter2" not in json.dumps(document)
+
+
+def test_every_object_of_a_resource_is_in_the_preview() -> None:
+    both = (state(), replace(state(), delete=True))
+    steps = [Step(Op.REFRESH, URN, each, each) for each in both]
+    listed = digest(*(StepStarted(step, True) for step in steps))["steps"]
+    assert [each["oldState"].get("delete", False) for each in listed] == [False, True]
 
 
 def test_what_a_step_gets_later_is_not_in_the_preview() -> None:

@@ -1,0 +1,124 @@
+"""`pulumi import` through the plugin, for any kind: its code plans nothing afterwards."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conformance.described import Described
+from conformance.emulated import Platform, emulated
+from conformance.kinds import KINDS, SHARED_VOLUME
+from processes.commands import PASSPHRASE, SALT, Cli, Result, pulumi
+
+from gpuform.providers import permissions
+from gpuform.providers.call import Call, serving
+from gpuform.providers.clock import clock_from
+from gpuform.providers.emulator.server import environment
+from gpuform.providers.intents import Intents
+from gpuform.providers.records import Unkept
+from gpuform.stacks.engine.secrets import PassphraseCrypter
+
+PASSWORD = "Planted#1pass"
+
+
+@pytest.fixture
+def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
+    with emulated(seed="imported") as platform:
+        for name, value in environment(platform.server.url).items():
+            monkeypatch.setenv(name, value)
+        yield platform
+
+
+def made(described: Described) -> str:
+    """The id of an object of the kind, made past any stack."""
+    call = Call(clock=clock_from(os.environ), intents=Intents(Unkept()))
+    with serving(call):
+        return str(described.lifecycle().create(dict(described.good)).id)
+
+
+class Project:
+    def __init__(
+        self, folder: Path, url: str, program: dict[str, Any], config: dict[str, Any]
+    ) -> None:
+        self.folder = folder / "project"
+        self._environ = {
+            **environment(url),
+            "PULUMI_BACKEND_URL": f"file://{folder}/state",
+            "PULUMI_HOME": str(folder / "home"),
+            "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+            permissions.VARIABLE: ",".join(permissions.Permission),
+        }
+        self._program = program
+        self.folder.mkdir()
+        (folder / "state").mkdir()
+        self.declare({})
+        settings = {"encryptionsalt": SALT, "config": config}
+        (self.folder / "Pulumi.dev.yaml").write_text(yaml.safe_dump(settings))
+        assert self.run(pulumi, "stack", "init", "dev").code == 0
+
+    def declare(self, resources: dict[str, Any]) -> None:
+        text = yaml.safe_dump({"name": "imports", **self._program, **resources})
+        (self.folder / "Pulumi.yaml").write_text(text)
+
+    def run(self, cli: Cli, *arguments: str) -> Result:
+        return cli(self.folder, *arguments, "--non-interactive", **self._environ)
+
+    def said(self, cli: Cli, *arguments: str) -> str:
+        done = self.run(cli, *arguments)
+        assert done.code == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def in_yaml(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("GPUFORM_OS_USER_PASSWORD", PASSWORD)
+    secret = {"os_user_password": {"type": "string", "secret": True}}
+    kept = {"secure": PassphraseCrypter(PASSPHRASE, SALT).encrypt(PASSWORD)}
+    program = {"runtime": "yaml", "config": secret}
+    return Project(tmp_path, platform.server.url, program, {"imports:os_user_password": kept})
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_is_imported_has_no_changes(
+    kind: Described, platform: Platform, in_yaml: Project
+) -> None:
+    described = platform.prepare(kind)
+    id_ = made(described) + kind.untold
+    type_ = f"gpuform:{kind.platform}:{kind.kind}"
+    said = in_yaml.said(pulumi, "import", type_, "taken", id_, "--yes", "--out", "made.yaml")
+    assert "bug in" not in said
+    assert PASSWORD not in said
+    code = (in_yaml.folder / "made.yaml").read_text()
+    assert PASSWORD not in code
+    # The one thing that people have to write: which of their secrets it is.
+    in_yaml.declare(
+        yaml.safe_load(
+            code.replace('os_user_password: ""', "os_user_password: ${os_user_password}")
+        )
+    )
+    in_yaml.said(pulumi, "preview", "--expect-no-changes")
+    in_yaml.said(pulumi, "refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    in_yaml.said(pulumi, "up", "--yes", "--skip-preview", "--expect-no-changes")
+    assert PASSWORD not in in_yaml.said(pulumi, "stack", "export")
+    in_yaml.said(pulumi, "destroy", "--yes", "--skip-preview", "--exclude-protected")
+
+
+@pytest.mark.parametrize("form", ["plugin", "dynamic"])
+def test_the_option_settles_in_both_engines(
+    form: str, platform: Platform, tmp_path: Path, gpuform: Cli
+) -> None:
+    """By the CLI in the plugin form: its host of dynamic providers cannot import."""
+    named = made(SHARED_VOLUME) + SHARED_VOLUME.untold
+    project = Project(tmp_path, platform.server.url, {"runtime": "python"}, {"gpuform:form": form})
+    (project.folder / "__main__.py").write_text(
+        "import pulumi\nfrom gpuform.providers.together import SharedVolume\n"
+        f"SharedVolume('taken', pulumi.ResourceOptions(import_={named!r}),"
+        f" **{dict(SHARED_VOLUME.good)!r})\n"
+    )
+    first = pulumi if form == "plugin" else gpuform
+    project.said(first, "up", "--yes", "--skip-preview", "--stack", "dev")
+    for cli in (pulumi, gpuform):
+        project.said(cli, "preview", "--expect-no-changes", "--stack", "dev")
+    assert len(platform.requests("POST")) == 1
