@@ -59,6 +59,7 @@ def graph(form: str, plan_file: str | None, output: Path | None, most: int) -> N
     """
     from gpuform.stacks.drawing.arranging import arrange  # noqa: PLC0415 - not for help
     from gpuform.stacks.drawing.things import things_of_plan, things_of_state  # noqa: PLC0415
+    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.review.reading import read_plan  # noqa: PLC0415 - as above
 
     with session() as current:
@@ -67,6 +68,12 @@ def graph(form: str, plan_file: str | None, output: Path | None, most: int) -> N
             things = things_of_state(entries)
         else:
             plan = read_plan("stdin" if plan_file == "-" else plan_file, content_of(plan_file))
+            if plan.errors:
+                raise EngineError(
+                    f"there is no graph of a plan that is not whole: its preview has failed: "
+                    f"{plan.errors[0]}",
+                    "`gpuform review` shows how far it came",
+                )
             title = f"{plan.project}/{plan.stack}"
             things = things_of_plan(plan, _known(current, plan))
         drawing = arrange(title, things, most or len(things))

@@ -1,5 +1,6 @@
 """`gpuform graph` as a person runs it."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,13 @@ def test_what_cannot_be_drawn(dev: Run, project: Path) -> None:
     refused = dev("graph", "--plan", "no.json")
     assert (refused.code, refused.out) == (1, "")
     assert "error: no.json is no plan" in refused.err
+    urn = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
+    error = {"severity": "error", "message": "error: no luck"}
+    failed = {"steps": [{"op": "same", "urn": urn}], "diagnostics": [error]}
+    (project / "failed.json").write_text(json.dumps(failed))
+    refused = dev("graph", "--plan", "failed.json")
+    assert (refused.code, refused.out) == (1, "")
+    assert "its preview has failed: no luck" in refused.err
     assert dev("graph", "--plan", "none.json").code == 1
     assert dev("graph", "--stack", "none").code == 6
     assert dev("graph", "--output", "no/such/file").code == 1

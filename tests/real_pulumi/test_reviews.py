@@ -1,0 +1,105 @@
+"""What the Pulumi CLI tells of previews today is reviewed: in each form, and whatever it is of."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+from processes.commands import pulumi
+from replaying import HEAD, Replay
+from review_documents import FORMS
+
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.reading import read_plan
+
+BEFORE: Final = "a = Thing('a', size=1)\nThing('b', zone='x')\nThing('c')\nexport('made', a.made)\n"
+AFTER: Final = "a = Thing('a', size=2)\nThing('b', zone='y')\nThing('d')\nexport('made', a.made)\n"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Replay:
+    stack = Replay.begin(tmp_path_factory.mktemp("reviewed"), pulumi)
+    assert stack.step("up", BEFORE)["succeeded"]
+    return stack
+
+
+def write(stack: Replay, program: str) -> None:
+    (stack.folder / "project/__main__.py").write_text(HEAD + program)
+
+
+def told(stack: Replay, *command: str, stream: bool = False) -> bytes:
+    """What `--json` prints."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PULUMI_ENABLE_STREAMING_JSON_PREVIEW", str(stream).lower())
+        return stack.run(*command, "--json").stdout.encode()
+
+
+def logged(stack: Replay, *command: str) -> bytes:
+    log = stack.folder / "log.jsonl"
+    stack.run(*command, "--event-log", str(log))
+    return log.read_bytes()
+
+
+def reviewed(content: bytes) -> tuple[Plan, str]:
+    plan = read_plan("told.json", content)
+    changes = sorted(plan.changes, key=lambda change: change.urn)
+    plan = plan.model_copy(update={"changes": tuple(changes)})
+    return plan, FORMS["text"](Review([StackFacts(plan, "told.json")]))
+
+
+def test_each_form_of_a_plan_is_the_same_review(stack: Replay) -> None:
+    write(stack, AFTER)
+    contents: Sequence[bytes] = [
+        told(stack, "preview"),
+        told(stack, "preview", stream=True),
+        logged(stack, "preview"),
+    ]
+    (plan, text), *others = map(reviewed, contents)
+    assert others == [(plan, text)] * 2
+    assert plan.summary == {"create": 1, "update": 1, "replace": 1, "delete": 1}
+    with pytest.raises(EngineError, match="ends in the middle of a run"):
+        read_plan("told.json", contents[1][:-40])
+
+
+def test_a_destroy_and_a_refresh_are_told_for_what_they_are(stack: Replay) -> None:
+    write(stack, BEFORE)
+    for content in (
+        told(stack, "destroy", "--preview-only"),
+        told(stack, "destroy", "--preview-only", "--target", "**::a"),
+    ):
+        plan, text = reviewed(content)
+        assert plan.operation == "destroy"
+        assert "in the program" not in text
+        assert "gpuform destroy --stack dev" in text
+    platform = stack.folder / "project/platform.json"
+    objects = json.loads(platform.read_text())
+    gone = {key: value for key, value in objects["objects"].items() if key != "c-1"}
+    platform.write_text(json.dumps({**objects, "objects": gone}))
+    plan, text = reviewed(told(stack, "refresh", "--preview-only"))
+    platform.write_text(json.dumps(objects))
+    assert plan.operation == "refresh"
+    assert "delete: no longer exists on the platform" in text
+    assert "gpuform refresh --stack dev" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [("raise ValueError('no luck')\n", "no luck"), ("Thing('z', size=-1)\n", "must not be -1")],
+)
+def test_a_preview_that_failed_is_a_failed_review(stack: Replay, more: str, why: str) -> None:
+    write(stack, AFTER + more)
+    plan, text = reviewed(told(stack, "preview"))
+    assert why in "\n".join(plan.errors)
+    assert text.startswith("Failed:\n")
+    assert "gpuform up" not in text
+
+
+def test_where_the_cli_tells_nothing(stack: Replay, tmp_path: Path) -> None:
+    """It refuses before anything begins: nothing is on its stdout."""
+    done = pulumi(tmp_path, "preview", "--json", "--non-interactive", PULUMI_HOME=str(tmp_path))
+    assert done.code != 0
+    with pytest.raises(EngineError, match="is no plan: it is empty"):
+        read_plan("told.json", done.stdout.encode())
