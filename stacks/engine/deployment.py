@@ -406,7 +406,7 @@ class Deployment:
         selection = self.options.selection
         if selection.targets:
             generator.compare_dependents(deletable(selection, generator.base))
-        if selection.is_limited:
+        if selection.is_limited and not self._executor.stopping:
             doomed = self._chosen(doomed, selection, generator.base)
         if self._executor.stopping:
             return

@@ -165,10 +165,16 @@ class StepGenerator:
         return self.declared | self._needed
 
     def compare_dependents(self, targets: Collection[str]) -> None:
-        """Asks what would be replaced with the targets: calls that the Pulumi CLI makes as well."""
+        """Asks what would be replaced with the targets, as the Pulumi CLI does before deletions.
+
+        A provider that cannot tell keeps them all.
+        """
         for entry in self.base:
-            if entry.urn in targets:
-                self._cascade.of(entry, {*self._stepped, *self._fallen})
+            try:
+                if entry.urn in targets:
+                    self._cascade.of(entry, {*self._stepped, *self._fallen})
+            except EngineError as error:
+                self.tell(entry.urn, error)
 
     def leftovers(self) -> list[ResourceState]:
         """The old entries, marked as the steps would leave those that they replace."""

@@ -134,3 +134,14 @@ def test_a_program_that_fails_deletes_no_target(lab):
     lab.up("Machine('a')")
     assert not lab.up("raise RuntimeError('no')", **targets("a")).succeeded
     assert lab.names == ["a"]
+
+
+@pytest.mark.parametrize("operation", ["update", "destroy"])
+def test_nothing_goes_when_a_dependent_cannot_be_compared(lab, operation):
+    lab.up("a = Machine('a')\nMachine('b', uses=a.address, refuse='diff')\nMachine('c')")
+    chosen = targets("a", target_dependents=True)
+    for preview in (True, False):
+        assert not lab.run(operation, "Machine('c')", preview=preview, **chosen).succeeded
+        assert [error for error in lab.errors if "nothing to compare with" in error]
+    assert deleted(lab) == []
+    assert len(lab.names) == 3
