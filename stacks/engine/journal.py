@@ -25,6 +25,7 @@ from gpuform.stacks.engine.state import (
     decode_operation,
     decode_resource,
 )
+from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.value_json import Crypter, Json
 
 VERSION = 1
@@ -109,11 +110,13 @@ class Overtaken:
     `made` are objects that none of the run's checkpoints has, as far as these were written;
     `begun` are creates of which the run does not know the end. `is_sure` is False when nobody can
     tell whether the run's last checkpoint was written, so that the other program knew of them.
+    `others` are components and providers, which objects may need.
     """
 
     made: tuple[ResourceState, ...] = ()
     begun: tuple[ResourceState, ...] = ()
     is_sure: bool = True
+    others: tuple[ResourceState, ...] = ()
 
     def lost(self, snapshot: Snapshot) -> list[ResourceState]:
         """The objects that this state does not know."""
@@ -222,7 +225,7 @@ def _overtaken(where: str, records: _Lines, crypter: Crypter) -> Overtaken:
         told.take(record)
     made = tuple(entry for entry in told.made.values() if entry.id not in known)
     is_sure = not checkpoints or checkpoints[-1] < last
-    return Overtaken(made, tuple(told.begun.values()), is_sure)
+    return Overtaken(made, tuple(told.begun.values()), is_sure, tuple(told.others.values()))
 
 
 @dataclass(slots=True)
@@ -233,6 +236,7 @@ class _Told:
     crypter: Crypter
     made: dict[str, ResourceState] = field(default_factory=dict)
     begun: dict[int, ResourceState] = field(default_factory=dict)
+    others: dict[str, ResourceState] = field(default_factory=dict)
     _creates: set[str] = field(default_factory=set)
     _ids: dict[int, str] = field(default_factory=dict)
 
@@ -256,7 +260,9 @@ class _Told:
         if "new" in record:
             self._ids[_number(record, "new")] = entry.id
         is_new = record["op"] == "add" or entry.urn in self._creates
-        if is_new and entry.custom and entry.id and not entry.external:
+        if not entry.custom or is_provider(entry.type):
+            self.others[entry.urn] = entry
+        elif is_new and entry.id and not entry.external:
             self.made[entry.id] = entry
 
 

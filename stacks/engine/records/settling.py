@@ -24,7 +24,7 @@ from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records.kept import errors_of_engine, errors_of_providers
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot, timestamp
 from gpuform.stacks.engine.state_repair import repair
-from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.engine.urn import name_of, type_of
 
 Tell = Callable[[str], None]
 
@@ -84,7 +84,8 @@ def settle(
         tell(f"{name_of(urn)} ({entry.id}) was made by an interrupted run: the stack has it now")
     for intent in found.nothing:
         tell(f"an interrupted create of {_named(intent)} made nothing")
-    snapshot = _with_adopted(before, found)
+    others = {entry.urn: entry for each in overtaken for entry in each.others}
+    snapshot = _with_adopted(before, found, others)
     if save is not None:
         save(snapshot)
         with errors_of_engine():
@@ -277,9 +278,17 @@ class _Search:
             self.subject.check_lock()
 
 
-def _with_adopted(snapshot: Snapshot, found: Settled) -> Snapshot:
-    """The state with the entries of what was found, each behind what it needs."""
+def _with_adopted(
+    snapshot: Snapshot, found: Settled, others: Mapping[str, ResourceState]
+) -> Snapshot:
+    """The state with the entries of what was found, each behind what it needs.
+
+    What another program has removed since, and they need, is taken from the `others`.
+    """
     resources = list(snapshot.resources)
+    for urn, entry in found.adopted.items():
+        found.adopted[urn] = _needing(resources, entry, others)
+    found.lost = [_needing(resources, entry, others) for entry in found.lost]
     for entry in found.adopted.values():
         at = next((n for n, e in enumerate(resources) if e.urn == entry.urn and not e.delete), None)
         if at is None:
@@ -297,6 +306,27 @@ def _with_adopted(snapshot: Snapshot, found: Settled) -> Snapshot:
     pending = [each for each in snapshot.pending_operations if not _is_of(each, settled)]
     after = replace(snapshot, resources=resources, pending_operations=pending)
     return after if not integrity.verify(after) else repair(after).snapshot
+
+
+def _needing(
+    resources: list[ResourceState], entry: ResourceState, others: Mapping[str, ResourceState]
+) -> ResourceState:
+    """The entry with a provider that is there, and its parents too where they are known."""
+    there = {each.urn: each for each in resources if not each.delete}
+    if entry.parent and entry.parent not in there and entry.parent in others:
+        resources.append(_needing(resources, others[entry.parent], others))
+    urn, _, id_ = entry.provider.rpartition("::")
+    if not urn:
+        return entry
+    current = there.get(urn) or others.get(urn)
+    if current is None and name_of(urn).startswith("default"):
+        # The program's next run gives it what is configured.
+        current = ResourceState(urn, custom=True, type=type_of(urn), id=id_)
+    if current is None:
+        return entry
+    if urn not in there:
+        resources.append(current)
+    return replace(entry, provider=f"{urn}::{current.id}")
 
 
 def _place(resources: list[ResourceState], entry: ResourceState) -> None:

@@ -456,3 +456,23 @@ class TestOvertaken:
         assert ran.code == 0, ran.err
         assert account.ids() == set()
         assert account.intents.all() == []
+
+    @pytest.mark.parametrize("command", ["up", "destroy"])
+    def test_what_it_needs_was_deleted_by_the_other_program(
+        self, account: Account, journal: Path, command: str
+    ) -> None:
+        document = json.loads(account.state.read_text())
+        latest = document["checkpoint"]["latest"]
+        (cluster,) = [each["id"] for each in latest["resources"] if each["urn"] == CLUSTER]
+        latest["resources"] = []
+        account.state.write_text(json.dumps(document))
+        (account.project / "topology.yaml").write_text(
+            "shared_volumes:\n" + TOPOLOGY.partition("shared_volumes:\n")[2]
+        )
+        before = account.ids()
+        ran = account.run(command, "--yes")
+        assert ran.code == 0, ran.err
+        assert "the stack has it now" in ran.err
+        assert account.ids() == (before if command == "up" else {cluster})
+        assert account.run("preview").code == 0
+        assert not journal.exists()

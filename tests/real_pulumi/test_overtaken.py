@@ -1,0 +1,225 @@
+"""A run of one engine is killed, and the other one goes on with the stack.
+
+Nothing is lost, nothing is made twice, and every command works afterwards.
+"""
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from processes.commands import PASSPHRASE, SALT, Cli, Result, pulumi
+from replaying import masked
+
+from gpuform.providers.emulator.server import Server, environment, serve
+
+PROGRAM = """
+import pulumi
+from gpuform.providers.together import SharedVolume
+
+token = pulumi.Config().require_secret("token")
+for name in NAMES:
+    SharedVolume(
+        name,
+        pulumi.ResourceOptions(additional_secret_outputs=["volume_name"]),
+        volume_name=name,
+        region="us-central-8",
+        size_tib=SIZE,
+    )
+pulumi.export("token", token)
+"""
+
+# Ends at the nth time that something is written to the disk, before or after it is there.
+MORTAL = """
+import os, sys
+from gpuform.stacks.cli import app
+
+left = [int(sys.argv[1])]
+fsync = os.fsync
+
+def mortal(handle):
+    left[0] -= 1
+    if left[0] == 0:
+        os._exit(9)
+    fsync(handle)
+
+os.fsync = mortal
+app.cli.main(args=sys.argv[2:], prog_name="gpuform")
+"""
+
+
+@dataclass
+class Stack:
+    folder: Path
+    gpuform: Cli
+    server: Server
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def program(self, *names: str, size: int = 1) -> None:
+        text = PROGRAM.replace("NAMES", repr(names)).replace("SIZE", str(size))
+        (self.folder / "project/__main__.py").write_text(text)
+
+    def run(self, cli: Cli, *arguments: str) -> Result:
+        return cli(self.folder / "project", *arguments, "--non-interactive", **self.environment)
+
+    def did(self, cli: Cli, *arguments: str) -> Result:
+        done = self.run(cli, *arguments)
+        assert done.code == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
+        return done
+
+    def goes_on(self, command: str) -> None:
+        """gpuform's command; what it asks about was made by this stack, since nobody else makes."""
+        done = self.run(self.gpuform, command, *YES)
+        asked = re.findall(r"--adopt (\S+?)`", done.stderr) if done.code else []
+        if asked:
+            adopt = [word for id_ in asked for word in ("--adopt", id_)]
+            done = self.run(self.gpuform, command, *YES, *adopt)
+        assert done.code == 0, f"{command}: {done.stdout}\n{done.stderr}"
+
+    def killed(self, moment: int, *arguments: str) -> bool:
+        """Whether gpuform died at this moment, rather than coming to its end."""
+
+        def mortal(folder: Path, *given: str, **environ: str) -> Result:
+            argv = [sys.executable, "-c", MORTAL, str(moment), *given]
+            done = subprocess.run(
+                argv,
+                cwd=folder,
+                env=os.environ | environ,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            return Result(done.returncode, done.stdout, done.stderr)
+
+        code = self.run(mortal, *arguments).code
+        assert code in (0, 9)
+        return code == 9
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "PULUMI_BACKEND_URL": f"file://{self.folder}/state",
+            "PULUMI_HOME": str(self.folder / "home"),
+            "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+            **environment(self.server.url),
+            **self.environ,
+        }
+
+    def world(self) -> dict[str, str]:
+        """The objects that there are, by id; an object of which there are two has both."""
+        told = httpx.get(
+            f"{self.server.url}/together/v1/compute/clusters/storage/volumes",
+            headers={"Authorization": f"Bearer {environment(self.server.url)['TOGETHER_API_KEY']}"},
+        )
+        return {each["volume_id"]: each["volume_name"] for each in told.json()["volumes"]}
+
+    def state(self, cli: Cli) -> dict[str, Any]:
+        return json.loads(self.did(cli, "stack", "export").stdout)["deployment"]
+
+    def check(self) -> None:
+        """The stack has what there is, each of it once, and no plan sees anything to do."""
+        entries = self.state(self.gpuform).get("resources", [])
+        mine = [each["id"] for each in entries if "SharedVolume" in each["type"]]
+        assert sorted(mine) == sorted(self.world())
+        assert len({*self.world().values()}) == len(mine)
+        assert masked(self.state(pulumi).get("resources", [])) == masked(entries)
+        for path in (self.folder / "state").rglob("*"):
+            if path.is_file():
+                data = path.read_bytes()
+                data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+                assert b"hush" not in data
+
+
+@pytest.fixture(params=["plain", "gzip"])
+def stack(request: pytest.FixtureRequest, tmp_path: Path, gpuform: Cli) -> Iterator[Stack]:
+    for name in ("project", "state"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "project/Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (tmp_path / "project/Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
+    environ = {"PULUMI_DIY_BACKEND_GZIP": "1"} if request.param == "gzip" else {}
+    with serve(seed="overtaken") as server:
+        made = Stack(tmp_path, gpuform, server, environ)
+        made.did(gpuform, "stack", "init", "dev")
+        made.did(gpuform, "config", "set", "--secret", "token", "hush-hush")
+        yield made
+
+
+YES = ("--yes", "--skip-preview")
+
+
+@pytest.mark.parametrize(
+    ("moment", "then"),
+    [
+        (4, "destroy"),
+        (7, "another program"),
+        (10, "up"),
+        (13, "refresh"),
+        (16, "destroy"),
+        (19, "another program"),
+        (22, "cancel alone"),
+        (25, "up"),
+        (28, "another program"),
+        (31, "destroy"),
+    ],
+)
+def test_gpuform_is_killed_and_pulumi_goes_on(stack: Stack, moment: int, then: str) -> None:
+    stack.program("one")
+    stack.did(stack.gpuform, "up", *YES)
+    stack.program("one", "two", "three", "four", size=2)
+    stack.killed(moment, "up", *YES)
+    stack.did(pulumi, "cancel", "--yes")
+    if then in ("up", "destroy", "refresh"):
+        stack.run(pulumi, then, *YES)
+    elif then == "another program":
+        stack.program("five")
+        stack.run(pulumi, "up", *YES)
+    stack.state(stack.gpuform)
+    stack.did(stack.gpuform, "state", "repair", "--yes")
+    if then == "destroy":
+        stack.goes_on("destroy")
+        assert stack.world() == {}
+    stack.goes_on("up")
+    stack.check()
+    stack.did(stack.gpuform, "preview", "--expect-no-changes")
+    stack.did(pulumi, "destroy", *YES)
+    assert stack.world() == {}
+
+
+@pytest.mark.parametrize("then", ["up", "destroy"])
+def test_pulumi_is_killed_and_gpuform_goes_on(stack: Stack, then: str) -> None:
+    """At the moment when the second volume is there."""
+    stack.program("one")
+    stack.did(pulumi, "up", *YES)
+    stack.program("one", "two", "three")
+    folder = stack.folder / "project"
+    environ = os.environ | stack.environment
+    with subprocess.Popen(
+        ["pulumi", "up", *YES, "--non-interactive", "--parallel", "1"],
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as run:
+        while run.poll() is None and len(stack.world()) < 2:
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+    stack.did(stack.gpuform, "cancel", "--yes")
+    stack.state(stack.gpuform)
+    stack.goes_on(then)
+    if then == "destroy":
+        assert stack.world() == {}
+        stack.goes_on("up")
+    stack.check()
+    stack.did(pulumi, "preview", "--expect-no-changes")
