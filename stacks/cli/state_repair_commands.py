@@ -15,6 +15,7 @@ from gpuform.stacks.engine.backups import Backup, find_backups, load_backup, nam
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.sealed import SEALED
 from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.engine.state import load_checkpoint, refuse_newer
 from gpuform.stacks.engine.state_repair import repair as repaired
 
 
@@ -71,6 +72,7 @@ def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> in
     if not result.done:
         screen.print("The state is sound: there is nothing to repair.")
         return SUCCESS
+    refuse_newer(load_checkpoint(found.data))
     for line in result.done:
         screen.print(line)
     if not agreed(screen, "Write the repaired state?", yes=yes):

@@ -118,6 +118,12 @@ _AS_IS: dict[type, dict[str, str]] = {
 _SHARED = frozenset({"parent", "provider", "sourcePosition"})
 _NAMES = [pair for table in _AS_IS.values() for pair in table.items()]
 
+FIELDS = frozenset(
+    {"urn", "custom", "type", "inputs", "outputs", "aliases", "customTimeouts", "stackTrace"}
+    | {"replacementTrigger", *(name for name, _ in _NAMES)}
+)
+"""Every field of an entry that this engine knows, or that Pulumi itself no longer writes."""
+
 
 def encode_resource(
     state: ResourceState, crypter: Crypter | None, *, show_secrets: bool = False

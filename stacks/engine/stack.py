@@ -32,6 +32,7 @@ from gpuform.stacks.engine.state import (
     Manifest,
     Snapshot,
     load_checkpoint,
+    refuse_newer,
 )
 from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.workspace import (
@@ -315,6 +316,8 @@ class Workspace:
         with naming_the_last_good(self.backend, self.project.name, name):
             data = self._read(name)
             checkpoint = load_checkpoint(data)
+            if exclusive:
+                refuse_newer(checkpoint)
             crypter = crypter_of(settings, checkpoint.secrets_provider, passphrase)
             reader = reader_of(checkpoint.secrets_provider, crypter, passphrase)
             snapshot = Snapshot.from_json(checkpoint, reader)

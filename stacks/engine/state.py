@@ -6,6 +6,7 @@ rules over the whole snapshot `integrity`'s.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from typing import Any
 
 from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.resource_state import (
+    FIELDS,
     PendingOperation,
     ResourceState,
     StateError,
@@ -287,6 +289,31 @@ def checkpoint_of(document: Any) -> Checkpoint:
     if not is_object or not isinstance(provider.get("type") or "", str):
         raise StateError("the checkpoint's `secrets_providers` is malformed", hint=_RESTORE)
     return Checkpoint(stack, latest, features)
+
+
+def refuse_newer(checkpoint: Checkpoint) -> None:
+    """Raises UnknownFormat for what a newer Pulumi CLI may have added: a write would lose it.
+
+    Of the CLIs that this engine follows nothing else is kept, as by themselves.
+    """
+    version = str((checkpoint.latest.get("manifest") or {}).get("version", ""))
+    if _release(version) <= _release(ENGINE_VERSION):
+        return
+    entries = [each for each in checkpoint.latest.get("resources", ()) if isinstance(each, dict)]
+    unknown = {name for entry in entries for name in entry.keys() - FIELDS}
+    unknown |= checkpoint.latest.keys() - {*_PARTS, *_CARRIED, "secrets_providers"}
+    if unknown:
+        raise UnknownFormat(
+            f"the checkpoint was written by Pulumi CLI {version} and has parts that this gpuform "
+            f"does not know: {', '.join(sorted(unknown))}",
+            hint="Nothing was changed: writing it would lose them. Use the Pulumi CLI for this "
+            "stack, or upgrade gpuform.",
+        )
+
+
+def _release(version: str) -> tuple[int, int]:
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _readable_features(document: Mapping[str, Any]) -> frozenset[str]:

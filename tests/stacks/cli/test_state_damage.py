@@ -16,7 +16,7 @@ from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine import journal
 from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.state import ResourceState, Snapshot, encode_resource
+from gpuform.stacks.engine.state import ResourceState, Snapshot, encode_resource, magic_of
 from gpuform.stacks.engine.values import Secret
 
 Run = Any
@@ -319,6 +319,28 @@ def test_a_newer_format_is_left_alone(
         assert said in ran.err
         assert "newer gpuform" in ran.err or "upgrade gpuform" in ran.err
     assert files.all() == before
+
+
+@pytest.mark.parametrize("version", ["v3.261.0", "v4.0.0-alpha.1", "v3.260.5"])
+def test_what_a_newer_cli_has_added_is_not_written_away(
+    run: Run, files: Files, version: str
+) -> None:
+    document = json.loads(files.path.read_text())
+    latest = document["checkpoint"]["latest"]
+    latest["manifest"] |= {"version": version, "magic": magic_of(version)}
+    latest["resources"][-1]["tomorrow"] = 1
+    files.path.write_text(json.dumps(document))
+    before = files.all()
+    ran = run("state", "protect", "a", "--yes")
+    is_newer = version != "v3.260.5"
+    assert (ran.code, files.all() == before) == (is_newer, is_newer)
+    if is_newer:
+        assert f"written by Pulumi CLI {version}" in ran.err
+        assert "tomorrow" in ran.err
+        assert "upgrade gpuform" in ran.err
+    exported = run("stack", "export")
+    assert exported.code == 0
+    assert ("tomorrow" in exported.out) == is_newer
 
 
 LIMITED = """
