@@ -98,10 +98,9 @@ class DeletePhase:
     def _delete(self, layer: Sequence[ResourceState], urns: Collection[str]) -> None:
         going = [entry for entry in layer if self._may_go(entry)]
         steps = [_deletion(self.executor.host, entry, urns) for entry in going]
-        if steps:
-            self.executor.run_layer(steps)
+        left = {id(step.old) for step in self.executor.run_layer(steps)} if steps else set()
         for entry in going:
-            if entry.urn in self.executor.failed:
+            if id(entry) in left:
                 self._hold(entry)
 
     def _may_go(self, entry: ResourceState) -> bool:

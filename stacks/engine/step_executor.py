@@ -181,20 +181,21 @@ class StepExecutor:
             self.skip(step.urn)
             raise StepError
 
-    def run_layer(self, steps: list[Step]) -> None:
-        """Does independent steps side by side; returns when all have ended."""
+    def run_layer(self, steps: list[Step]) -> list[Step]:
+        """Does independent steps side by side; those that were not done, when all have ended."""
         if len(steps) == 1 or self.parallel <= 1:
-            for step in steps:
-                self._run_quietly(step)
-            return
-        with ThreadPoolExecutor(min(self.parallel, len(steps))) as pool:
-            list(pool.map(self._run_quietly, steps))
+            done = [self._run_quietly(step) for step in steps]
+        else:
+            with ThreadPoolExecutor(min(self.parallel, len(steps))) as pool:
+                done = list(pool.map(self._run_quietly, steps))
+        return [step for step, is_done in zip(steps, done, strict=True) if not is_done]
 
-    def _run_quietly(self, step: Step) -> None:
+    def _run_quietly(self, step: Step) -> bool:
         try:
             self.run([step])
         except (Stopped, StepError):
-            return
+            return False
+        return True
 
     def _run_one(self, step: Step) -> None:
         planning = self.preview

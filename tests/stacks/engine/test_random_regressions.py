@@ -66,6 +66,21 @@ def test_what_goes_with_a_resource_is_deleted_itself_when_that_one_has_to_stay(l
     assert sorted(lab.world) == [lab.state("a").id, lab.state("b").id]
 
 
+def test_what_fails_for_one_object_of_a_resource_keeps_nothing_for_another(lab):
+    lab.up("a = Machine('a', rack='x')\nMachine('b', rack=a.address, refuse='delete')\n")
+    # The older objects of both wait for their deletion, and the newer one of `b` is protected.
+    lab.up("""
+        a = Machine('a', rack='y')
+        Machine('b', rack=a.address, opts=ResourceOptions(protect=True))
+        """)
+    for entry in lab.snapshot.resources:
+        entry.inputs.pop("refuse", None)
+        entry.outputs.pop("refuse", None)
+    assert not lab.up("").succeeded
+    assert lab.names == ["a", "b"]
+    assert sorted(lab.world) == sorted(lab.state(name).id for name in "ab")
+
+
 @pytest.mark.parametrize("option", ["id=c.id", "id='o-1', parent=g", "id='o-1', depends_on=[c]"])
 def test_what_needs_an_object_that_is_not_created_is_not_read(lab, option):
     (lab.directory / "world.json").write_text(json.dumps({"o-1": {}}))
