@@ -112,7 +112,7 @@ class Stand(Replay):
             others=others,
             flags=["--stack", "dev", *_flags(run)],
         )
-        return {**found, "operations": _settled(found["operations"]), "platform": self.objects}
+        return {**found, "operations": _settled(run, found["operations"]), "platform": self.objects}
 
     def run(self, *arguments: str) -> Result:
         self.last = super().run(*arguments)
@@ -187,13 +187,6 @@ def _comparable(seen: dict[str, Any], run: Run) -> dict[str, Any]:
         found["operations"] = {
             urn: steps for urn, steps in found["operations"].items() if type_of(urn) != STACK_TYPE
         }
-    if run.selection.targets:
-        # The CLI asks what would fall with a target, and does the same whatever it hears.
-        found["calls"] = {
-            call: count
-            for call, count in found["calls"].items()
-            if json.loads(call)["call"] != "diff"
-        }
     return found
 
 
@@ -216,10 +209,13 @@ def _deletes(step: list[str]) -> bool:
     return step[0].startswith(("delete", "discard", "remove"))
 
 
-def _settled(operations: Mapping[str, list[list[str]]]) -> dict[str, list[list[str]]]:
-    """With deletions sorted: several objects of a resource go in any order."""
+def _settled(run: Run, operations: Mapping[str, list[list[str]]]) -> dict[str, list[list[str]]]:
+    """With deletions and finds sorted: several objects of a resource come in any order."""
     found: dict[str, list[list[str]]] = {}
     for urn, steps in operations.items():
+        if run.operation == "refresh":
+            found[urn] = sorted(steps)
+            continue
         found[urn] = []
         for deletes, group in groupby(steps, _deletes):
             together = list(group)
@@ -271,8 +267,11 @@ def _comparable_entry(planned: Planned, program: Program, run: Run) -> Planned:
     """The entry in a condition that both deal with alike.
 
     What is deleted already is deleted once more by the CLI when it falls with another; what was
-    only read and is to be made is made by it also when it is no target. gpuform does neither.
+    only read and is to be made is made by it also when it is no target; of several older objects
+    that one which cannot be deleted may need, it keeps one. gpuform does none of these.
     """
+    if any(fault.verb == "delete" for fault in run.faults):
+        planned = replace(planned, old=planned.old[:1])
     falls = planned.uses or planned.deleted_with or planned.replace_with
     made = any(d.variable == planned.variable and d.kind == "machine" for d in program.declared)
     if (planned.condition == "half replaced" and falls) or (
