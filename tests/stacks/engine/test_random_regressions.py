@@ -148,14 +148,6 @@ def test_an_object_is_imported_once(lab, before):
         assert lab.world == {"o-1": {}}
 
 
-@pytest.mark.parametrize("operation", ["update", "destroy"])
-def test_nothing_is_compared_to_find_what_goes_with_a_target(lab, operation):
-    lab.up("a = Machine('a')\nMachine('b', uses=a.address, refuse='diff')\n")
-    outcome = lab.run(operation, selection=targets("a", "b"))
-    assert outcome.succeeded, lab.errors
-    assert lab.world == {}
-
-
 @st.composite
 def entries(draw: st.DrawFn) -> list[ResourceState]:
     """Entries that need each other without a circle, in any order."""
