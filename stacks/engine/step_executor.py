@@ -382,6 +382,7 @@ class StepExecutor:
     def _read_object(self, step: Step) -> None:
         """Asks for the object that a program names by its id, in previews as well."""
         new, old = _new(step), step.old
+        found = None
         if new.id == values.UNKNOWN_TEXT:
             new.id = ""
             return
@@ -397,11 +398,11 @@ class StepExecutor:
             self._take(new, found[0])
             new.id = found[0].id
         if old is not None:
-            new.created, new.modified = old.created, old.modified
-            if not (
-                values.equal(new.inputs, old.inputs) and values.equal(new.outputs, old.outputs)
-            ):
-                new.modified = timestamp()
+            # As in Pulumi: what `additional_secret_outputs` seals differs from what was read.
+            read = new.outputs if found is None else found[0].outputs
+            is_same = values.equal(new.inputs, old.inputs) and values.equal(read, old.outputs)
+            new.created = old.created
+            new.modified = old.modified if is_same else timestamp()
 
     def _delete(self, step: Step) -> list[str]:
         old = _old(step)

@@ -212,3 +212,16 @@ def test_what_is_read_is_never_protected_nor_retained(lab):
     assert not lab.state("r").protect
     assert lab.up("").succeeded
     assert lab.names == []
+
+
+def test_a_read_that_has_secret_outputs_is_modified_by_each_run_as_under_the_cli(lab):
+    """Pulumi compares what was read with what it had sealed."""
+    program = (
+        "Machine('r', opts=ResourceOptions(id='x-1', additional_secret_outputs=['size']))\n"
+        "Machine('s', opts=ResourceOptions(id='x-2'))\n"
+    )
+    modified = []
+    for _ in range(2):
+        lab.up(program)
+        modified.append({e.id for e in lab.snapshot.resources if e.external and e.modified})
+    assert modified == [set(), {"x-1"}]
