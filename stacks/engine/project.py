@@ -92,20 +92,23 @@ def topology_in(folder: Path) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def find_project(directory: Path) -> Project:
-    """The project of a folder or of the nearest one above it; NoProject when there is none."""
+def find_project(directory: Path, *, any_runtime: bool = False) -> Project:
+    """The project of a folder or of the nearest one above it; NoProject when there is none.
+
+    Only who runs no program may take one of any runtime.
+    """
     start = Path(os.path.abspath(directory))  # noqa: PTH100 - Path.resolve would follow links
     for folder in (start, *start.parents):
         for name in _FILE_NAMES:
             if (folder / name).is_file():
-                return load_project(folder / name)
+                return load_project(folder / name, any_runtime=any_runtime)
     raise NoProject(
         f"no Pulumi.yaml in {start} or a folder above it",
         hint="Go to the project's folder, or name it with --cwd.",
     )
 
 
-def load_project(path: Path) -> Project:
+def load_project(path: Path, *, any_runtime: bool = False) -> Project:
     """Read a Pulumi.yaml; problems are named as file:line:column."""
     where = str(path)
     root = yaml_text.parse(read_text(path), where)
@@ -116,7 +119,7 @@ def load_project(path: Path) -> Project:
         if key not in found:
             raise yaml_text.located(where, root, f"{key} is missing", hint=_WHAT_IS_NEEDED)
     directory = path.parent
-    virtualenv = _virtualenv(found["runtime"][1], where)
+    virtualenv = "" if any_runtime else _virtualenv(found["runtime"][1], where)
     main = _text(found, "main", where)
     backend = yaml_text.entries(_mapping(found, "backend", where), where)
     return Project(

@@ -143,7 +143,7 @@ def records_for_host(
     Then the state is in a service, or this process lacks what reads its bucket.
     """
     try:
-        found = find_project(directory)
+        found = find_project(directory, any_runtime=True)
     except EngineError:
         found = None
     try:

@@ -190,3 +190,18 @@ def test_a_host_of_pulumis_finds_them_by_the_url(backend: Backend, tmp_path: Pat
     assert BackendRecords(backend, "demo", "dev").read("a") == {"n": 1}
     elsewhere = {"PULUMI_BACKEND_URL": "https://api.pulumi.com"}
     assert records_for_host("demo", "dev", tmp_path, elsewhere) is None
+
+
+@pytest.mark.parametrize("runtime", ["python", "yaml", "go", "{name: nodejs, options: {}}"])
+def test_a_host_finds_the_backend_of_a_project_in_any_language(
+    runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by the project's file alone: the plugin serves them all."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Pulumi.yaml").write_text(
+        f"name: demo\nruntime: {runtime}\nbackend: {{url: 'file://.'}}\n"
+    )
+    Backend.open(f"file://{tmp_path}").write("demo", "dev", b'{"version": 3, "checkpoint": {}}')
+    records = records_for_host("demo", "dev", tmp_path, {"HOME": str(tmp_path / "home")})
+    assert records is not None
+    assert records.place.startswith(str(tmp_path))
