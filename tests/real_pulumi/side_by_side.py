@@ -187,6 +187,14 @@ def _comparable(seen: dict[str, Any], run: Run) -> dict[str, Any]:
         found["operations"] = {
             urn: steps for urn, steps in found["operations"].items() if type_of(urn) != STACK_TYPE
         }
+    if run.selection.targets:
+        # How often the CLI asks what would fall with a target depends on how many older objects
+        # there are; it goes by the answer alone.
+        found["calls"] = {
+            call: count
+            for call, count in found["calls"].items()
+            if json.loads(call)["call"] != "diff"
+        }
     return found
 
 
