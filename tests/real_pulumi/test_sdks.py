@@ -28,6 +28,26 @@ import {{ together }} from "gpuform-pulumi";
 
 export const status = new together.Cluster("train", {{ {inputs} }}).status;
 """
+GO = """
+package main
+
+import (
+	"example.com/pulumi-gpuform/sdk/go/gpuform/together"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+)
+
+func main() {{
+	pulumi.Run(func(ctx *pulumi.Context) error {{
+		made, err := together.NewCluster(ctx, "train", &together.ClusterArgs{{ {inputs} }})
+		if err != nil {{
+			return err
+		}}
+		ctx.Export("status", made.Status)
+		return nil
+	}})
+}}
+"""
+GO_PACKAGE = "example.com/pulumi-gpuform/sdk/go/gpuform"
 
 
 @dataclass(frozen=True)
@@ -102,6 +122,16 @@ def inputs(form: str) -> str:
     )
 
 
+def inputs_in_go() -> str:
+    def typed(name: str, value: object) -> str:
+        if name == "billing_type":
+            return f"together.ClusterBillingType({json.dumps(value)})"
+        return f"pulumi.{'Int' if isinstance(value, int) else 'String'}({json.dumps(value)})"
+
+    named = (f"{name.capitalize()}: {typed(name, value)}" for name, value in CLUSTER.good.items())
+    return ", ".join(named)
+
+
 def test_python(work: Work) -> None:
     sdk = work.generate("python")
     site = work.folder / "site"
@@ -120,3 +150,22 @@ def test_typescript(work: Work) -> None:
     work.run(["npm", "install", "--install-links", *quiet, str(sdk)], work.project)
     program = TYPESCRIPT.format(inputs=inputs("{name}: {value}"))
     work.make_a_cluster("nodejs", "index.ts", program)
+
+
+def test_go(work: Work) -> None:
+    """With the CLI's own version of Pulumi's SDK."""
+    needing("pulumi-language-go", "go")
+    sdk = work.generate("go") / "gpuform"
+    version = work.run(["pulumi", "version"], work.folder).strip()
+    pulumi = f"github.com/pulumi/pulumi/sdk/v3 {version}"
+    (sdk / "go.mod").write_text(f"module {GO_PACKAGE}\n\nrequire {pulumi}\n")
+    program = GO.format(inputs=inputs_in_go())
+    (work.project / "main.go").write_text(program)
+    (work.project / "go.mod").write_text(
+        f"module sdks\n\nrequire {pulumi}\nrequire {GO_PACKAGE} v0.0.0\n\n"
+        f"replace {GO_PACKAGE} => {sdk}\n"
+    )
+    work.run(["go", "mod", "tidy"], sdk)
+    work.run(["go", "build", "./..."], sdk)
+    work.run(["go", "mod", "tidy"], work.project)
+    work.make_a_cluster("go", "main.go", program)
