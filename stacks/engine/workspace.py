@@ -6,9 +6,6 @@ The file has a stack for each backend, under the backend's URL as it is configur
 
 import hashlib
 import json
-import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from gpuform.stacks.engine.atomic import replace_file
 from gpuform.stacks.engine.backend import configured_url, full_name
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
+from gpuform.stacks.engine.pulumi_cli import cli_version
 from gpuform.stacks.engine.value_json import load
 
 _BY_BACKEND = (3, 256)
@@ -144,19 +142,5 @@ def _not_understood(path: Path, why: str) -> EngineError:
 
 def _knows_backends(environ: Mapping[str, str]) -> bool:
     """Whether the Pulumi CLI that is installed here keeps a selection for each backend."""
-    cli = shutil.which("pulumi", path=environ.get("PATH"))
-    if cli is None:
-        return True
-    try:
-        told = subprocess.run(  # noqa: S603 - the program that the user would start
-            [cli, "version"],
-            env={**environ, "PULUMI_SKIP_UPDATE_CHECK": "1"},
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return True
-    version = re.match(r"v(\d+)\.(\d+)", told)
-    return version is None or (int(version[1]), int(version[2])) >= _BY_BACKEND
+    version = cli_version(environ)
+    return version is None or version >= _BY_BACKEND
