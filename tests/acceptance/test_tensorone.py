@@ -42,6 +42,7 @@ def test_more_gpus_come_with_a_start_and_the_plan_says_it(workbench):
     assert workbench.ok("preview", "--expect-no-changes")
 
 
+@pytest.mark.slow
 def test_what_the_platform_has_stopped_stays_stopped_until_it_is_allowed(workbench):
     cluster = only(workbench)
     workbench.admin("POST", f"tensorone/clusters/{cluster['id']}", json={"idle": True})

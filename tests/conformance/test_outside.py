@@ -86,6 +86,7 @@ def test_the_state_is_the_same(
     assert out == inside
 
 
+@pytest.mark.slow
 def test_a_topology_that_fails_outside_is_told_by_its_place(
     tmp_path: Path,
     crypter: PassphraseCrypter,

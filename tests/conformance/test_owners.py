@@ -62,6 +62,7 @@ def test_one_entry_may_not_be_declared_by_two_gpu_nodes(
     assert "is declared by" in result.errors[0]
 
 
+@pytest.mark.slow
 def test_otherwise_nodes_and_clusters_go_together(
     embedded: EmbeddedStack, platform: Platform
 ) -> None:

@@ -22,6 +22,7 @@ def done(stack: Stack, declared: Declared) -> list[str]:
     return list(result.operations)
 
 
+@pytest.mark.slow
 def test_a_life(described: Described, stack: Stack, platform: Platform) -> None:
     first = thing(described)
     assert planned(stack, first) == ["create"]
@@ -64,6 +65,7 @@ def test_a_replacement_deletes_first(
     assert planned(stack, moved) == []
 
 
+@pytest.mark.slow
 def test_what_somebody_else_changed_is_drift_of_that_field(
     described: Described, stack: Stack, platform: Platform
 ) -> None:
@@ -88,6 +90,7 @@ def test_what_somebody_else_changed_is_drift_of_that_field(
         assert planned(stack, as_found) == []
 
 
+@pytest.mark.slow
 def test_what_somebody_else_deleted_is_made_again_after_a_refresh(
     described: Described, stack: Stack, platform: Platform
 ) -> None:

@@ -482,6 +482,7 @@ class TestEvidence:
 FAULTS = st.sampled_from([None, *LOST, *DEFINITE, Killed()])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     attempts=st.lists(st.tuples(FAULTS, st.booleans()), max_size=6),

@@ -305,6 +305,7 @@ class TestNeverTwo:
             lifecycle.create(declared)
         assert len(emulator.objects("clusters")) == 1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("search", [SEARCH, None], ids=["declared", "no longer declared"])
     def test_a_process_that_died_finds_it_where_it_was_sent(
         self,

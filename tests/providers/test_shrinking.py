@@ -155,6 +155,7 @@ class TestChoice:
         assert not set(jobs) & cluster.ended.keys()
         assert (cluster.cordoned, cluster.record) == ([], None)
 
+    @pytest.mark.slow
     def test_the_named_go_when_their_jobs_have_ended(self, cluster: Cluster) -> None:
         job = cluster.run(0, minutes=90)
         news = cluster.declared(nodes=["train-worker-0"], wait_minutes=120)

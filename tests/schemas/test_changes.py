@@ -395,6 +395,7 @@ def test_order_never_matters_where_there_is_none(
     assert changes(Machine, left, right) == []
 
 
+@pytest.mark.slow
 @given(KNOWN, _machines(UNKNOWNS))
 def test_unknown_values_never_raise(observed: dict[str, Any], declared: dict[str, Any]):
     found = changes(Machine, observed, declared)

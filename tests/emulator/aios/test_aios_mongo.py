@@ -14,6 +14,7 @@ from gpuform.providers.emulator.aios.filtering import is_match
 from gpuform.providers.emulator.aios.updating import updated
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(DOCUMENTS, FILTERS)
 def test_a_filter_finds_what_mongomock_finds(document: dict[str, Any], wanted: Any) -> None:

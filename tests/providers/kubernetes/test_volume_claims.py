@@ -140,6 +140,7 @@ def test_what_a_claim_waits_for_is_told(
     assert told in made.outs["not_ready_reason"]
 
 
+@pytest.mark.slow
 def test_a_claim_that_pods_use_goes_when_they_have_ended(
     cluster: Any, lifecycle: VolumeClaimLifecycle
 ) -> None:

@@ -87,6 +87,7 @@ def test_an_interrupted_installation_is_none_for_the_cli(
     assert not begun.partial.exists()
 
 
+@pytest.mark.slow
 @POSIX
 def test_many_at_once(environ: dict[str, str]) -> None:
     code = "import os; from gpuform.providers.plugin.installing import install; install(os.environ)"

@@ -41,6 +41,7 @@ def there(properties: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in properties.items() if value is not None}
 
 
+@pytest.mark.slow
 @given(PROPERTIES)
 def test_what_is_sent_arrives(properties: dict[str, Any]) -> None:
     sent = Struct.FromString(to_struct(properties).SerializeToString())
@@ -63,6 +64,7 @@ def test_the_engine_reads_the_same(properties: dict[str, Any]) -> None:
     assert from_struct(values.to_struct(read)) == there(properties)
 
 
+@pytest.mark.slow
 @given(PROPERTIES, PROPERTIES)
 def test_marking_hides_and_changes_nothing(answer: dict[str, Any], given_: dict[str, Any]) -> None:
     names = set(list(answer)[:1])

@@ -88,6 +88,7 @@ def test_another_public_ip_is_exchanged(world: Any, inputs: Properties) -> None:
     assert world.changes(world.refresh(node)) == {}
 
 
+@pytest.mark.slow
 def test_it_moves_within_its_vendor_pool(world: Any, inputs: Properties, other: Any) -> None:
     node = world.create("GpuNode", inputs)
     moved = {**inputs, "cluster_fabric_id": other.outs["cluster_fabric_id"]}
@@ -115,6 +116,7 @@ def test_it_does_not_move_to_another_vendor_pool(
     assert world.writes() == {}
 
 
+@pytest.mark.slow
 def test_it_does_not_leave_a_declared_fabric_empty(
     world: Any, inputs: Properties, pool: Any, other: Any
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_fabric_that_ends_before_the_create_is_told(
     assert world.intents.all() == []
 
 
+@pytest.mark.slow
 def test_a_stop_behind_our_back_is_drift_and_undone(world: Any, inputs: Properties) -> None:
     node = world.create("GpuNode", inputs)
     world.client.stop_nodes([node.id])
@@ -157,6 +160,7 @@ def test_a_stop_behind_our_back_is_drift_and_undone(world: Any, inputs: Properti
 
 
 class TestLocks:
+    @pytest.mark.slow
     def test_neither_deleted_nor_stopped_nor_replaced_without_permission(
         self, world: Any, inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:

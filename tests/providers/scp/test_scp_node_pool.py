@@ -300,6 +300,7 @@ class TestFabrics:
         names = {"cluster_fabric_name": "fabric2", "gpu_node_name_prefix": "other"}
         return world.create("NodePool", {**pool_inputs, **names}, name="other")
 
+    @pytest.mark.slow
     def test_a_move_is_one_request(self, world: Any, pool_inputs: Properties, other: Any) -> None:
         pool = world.create("NodePool", many(pool_inputs, 5))
         world.writes()

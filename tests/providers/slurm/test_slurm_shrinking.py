@@ -77,6 +77,7 @@ def test_the_node_without_a_job_of_slurm_goes(call: Call, cluster: SlurmCluster)
     assert open_everywhere(cluster)
 
 
+@pytest.mark.slow
 def test_a_job_of_slurm_is_waited_for(call: Call, cluster: SlurmCluster) -> None:
     names = slurm_names(cluster)
     job = cluster.submit(nodes=[names[1]], runs_for=1200)
@@ -97,6 +98,7 @@ def test_without_slurms_word_nothing_goes(
     assert Drains.beside(call.intents).find(cluster.id) is None
 
 
+@pytest.mark.slow
 def test_what_cannot_end_in_time_stays(call: Call, cluster: SlurmCluster) -> None:
     names = slurm_names(cluster)
     jobs = [cluster.submit(nodes=[name]) for name in names]

@@ -92,6 +92,7 @@ def leaves_every_byte(text: str, names: list[str], use: bool) -> None:
         assert take(both, *names) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HAND_WRITTEN)
 def test_texts_of_all_kinds_come_back(text: str) -> None:
     both = put(text, "training", "other")

@@ -121,6 +121,7 @@ PIECES = (
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 
 
+@pytest.mark.slow
 @ssh
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS, TEXTS, TEXTS), max_size=2))

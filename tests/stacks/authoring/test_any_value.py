@@ -46,6 +46,7 @@ def evaluated(value: Any) -> Any:
     return parse(value).evaluate({}) if is_expression else value
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,9}", fullmatch=True), VALUES, max_size=4))
 def test_yaml_is_read_as_it_was_meant(values: dict[str, Any]) -> None:
     declared = Declared([Entry("clusters", "train", "aios", values)])

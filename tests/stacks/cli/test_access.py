@@ -67,6 +67,7 @@ def contexts(file: Path) -> list[str]:
     return [each["name"] for each in document.get("contexts") or ()]
 
 
+@pytest.mark.slow
 def test_from_a_cluster_to_a_context_and_back(made: Run, home: Path) -> None:
     file = home / ".kube" / "config"
     ran = made("kubeconfig")
@@ -126,6 +127,7 @@ def test_several_files_are_written_as_kubectl_does(
     assert not first.exists()
 
 
+@pytest.mark.slow
 def test_what_destroy_deletes_goes_out_of_the_files(up: Run, home: Path) -> None:
     (home / ".kube").mkdir()
     file = home / ".kube" / "config"
@@ -143,6 +145,7 @@ def test_what_destroy_deletes_goes_out_of_the_files(up: Run, home: Path) -> None
     assert not hosts.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX's")
 def test_a_file_that_cannot_be_changed_keeps_no_run_from_its_end(up: Run, home: Path) -> None:
     file = home / ".kube" / "config"
@@ -224,6 +227,7 @@ def test_a_stack_without_clusters(dev: Run, home: Path, emulator: Any) -> None:
     assert dev("connect", "train").err.endswith("it has no clusters yet: `gpuform up`\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_connect_runs_kubectl_with_its_exit_code(made: Run, home: Path) -> None:
     file = home / "config"

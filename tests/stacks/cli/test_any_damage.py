@@ -118,6 +118,7 @@ def stack(made: Scene) -> Stack:
     return Stack(made)
 
 
+@pytest.mark.slow
 @FAST
 @given(data=st.data())
 def test_of_a_checkpoint(stack: Stack, data: st.DataObject) -> None:

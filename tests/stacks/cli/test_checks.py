@@ -58,6 +58,7 @@ class TestPlans:
         assert (ran.code, ran.out.startswith(FIRST)) == (4, True)
         assert keyless.run("review", "plan.json", "-f", "json").json["unchecked"] == 1
 
+    @pytest.mark.slow
     def test_what_could_all_be_asked_passes(self, made: Scene) -> None:
         made.run("config", "set", "gpus", "24")
         for command in (["preview"], ["up", "--yes"], ["destroy", "--yes"]):

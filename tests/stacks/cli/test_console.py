@@ -102,6 +102,7 @@ def test_a_program_has_its_states_names(made: Scene) -> None:
     assert ran.out.splitlines() == ['"Ready"', "5"]
 
 
+@pytest.mark.slow
 def test_it_asks_on_a_terminal(stack: Run, terminal: None, monkeypatch: pytest.MonkeyPatch) -> None:
     typed = iter(["config.gpus", "nope", "config.gpus + 1", "exit"])
     monkeypatch.setattr("builtins.input", lambda _prompt: next(typed))

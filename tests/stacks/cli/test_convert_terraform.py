@@ -124,6 +124,7 @@ def ids(run: Run) -> dict[str, str]:
     return {each["urn"].rpartition("::")[2]: each.get("id", "") for each in resources}
 
 
+@pytest.mark.slow
 def test_together_is_taken_over(platforms: Run, project: Path) -> None:
     assert platforms("up", "--yes", "--skip-preview").code == 0
     made = ids(platforms)

@@ -59,6 +59,7 @@ def test_what_has_stopped_what_runs_and_what_is_next(both: Scene) -> None:
     assert all(each["text"] in shown.out for each in told.values())
 
 
+@pytest.mark.slow
 def test_plans_and_runs_tell_it(both: Scene) -> None:
     credit(both, exhausted=True)
     assert both.run("preview").code == 0, "the state does not know it yet"

@@ -91,6 +91,7 @@ class TestAVolumeThatIsMounted:
         assert "keep the volume as it is, or delete the cluster" in ran.out
         assert made.requests == before
 
+    @pytest.mark.slow
     def test_is_not_deleted_under_a_cluster_that_stays(self, made: Scene) -> None:
         resources = json.loads(made.state)["checkpoint"]["latest"]["resources"]
         (id_,) = (each["id"] for each in resources if each["urn"].endswith("::data"))

@@ -32,6 +32,7 @@ def resized(scene: Scene) -> None:
     platform(scene, "POST", "/_emulator/clock", {"advance": 3600})
 
 
+@pytest.mark.slow
 def test_no_drift(made: Scene) -> None:
     before = files(made.project)
     for flags in ([], ["--detailed-exitcode"]):

@@ -44,6 +44,7 @@ def test_a_real_platform_is_not_planned_with_it(template: Run, project: Path) ->
         assert "topology.yaml:7:3: config.wandb_key has no value here: its emulator_default" in told
 
 
+@pytest.mark.slow
 def test_the_emulator_is(
     template: Run, emulator: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ def up(dev: Run) -> Run:
     return dev
 
 
+@pytest.mark.slow
 def test_from_nothing_to_nothing(dev: Run, project: Path) -> None:
     first = dev("up", "--emulate", "--yes")
     assert first.code == 0
@@ -52,6 +53,7 @@ def test_from_nothing_to_nothing(dev: Run, project: Path) -> None:
     assert not (project / "Pulumi.dev.yaml").exists()
 
 
+@pytest.mark.slow
 def test_a_change_in_place_and_expectations(up: Run) -> None:
     up("config", "set", "gpus", "24")
     expected = up("preview", "--emulate", "--expect-no-changes")
@@ -154,6 +156,7 @@ def test_a_preview_without_a_key_says_what_was_not_checked(dev: Run) -> None:
     assert "TOGETHER_API_KEY" in ran.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("terminal")
 def test_somebody_who_answers(dev: Run) -> None:
     declined = dev("up", "--emulate", answers="no\n")

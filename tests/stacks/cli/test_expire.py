@@ -84,6 +84,7 @@ def bench(scene: Scene) -> Any:
 
 
 class TestHours:
+    @pytest.mark.slow
     def test_a_day(self, bench: Any) -> None:
         scene = bench(HOURS)
         to_the_hour(scene, 10)
@@ -181,6 +182,7 @@ class TestHours:
 
 
 class TestEnds:
+    @pytest.mark.slow
     def test_a_time_to_live(self, bench: Any) -> None:
         scene = bench("ttl: 8d")
         assert scene.run("up", "--yes").code == 0
@@ -248,6 +250,7 @@ class TestEnds:
         advance(scene, days=20)
         assert scene.run("expire", "--dry-run").code == 0, "it has no end any more"
 
+    @pytest.mark.slow
     def test_what_is_protected_or_needed_stays(self, scene: Scene) -> None:
         let_train_end(scene, "    opts=pulumi.ResourceOptions(protect=True),\n")
         assert scene.run("up", "--yes").code == 0
@@ -333,6 +336,7 @@ def let_train_end(scene: Scene, more: str = "", others: str = "") -> None:
     file.write_text(text.replace('print("hello', others + 'print("hello'))
 
 
+@pytest.mark.slow
 def test_what_needs_something_that_has_expired(scene: Scene) -> None:
     let_train_end(scene, others=OTHERS)
     assert scene.run("up", "--yes").code == 0

@@ -196,6 +196,7 @@ def documents(draw: st.DrawFn, depth: int = 0, column: int = 0) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 @given(documents())
 def test_any_document_keeps_its_meaning_and_stays_in_its_form(text: str) -> None:
     try:

@@ -56,6 +56,7 @@ def assert_empty(scene: Scene, form: str) -> None:
         assert ("__provider" in after[name]["inputs"]) is (form == "dynamic")
 
 
+@pytest.mark.slow
 def test_a_program_moves_to_the_plugin_form_and_back(made: Scene) -> None:
     requests = made.requests
     assert_empty(made, "plugin")

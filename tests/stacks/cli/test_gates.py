@@ -40,6 +40,7 @@ def sent(scene: Scene) -> list[str]:
     return scene.requests
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_it_costs_and_so_does_its_review(made: Scene) -> None:
     (made.project / "prices.yaml").write_text(PRICES)
     made.run("config", "set", "gpus", "24")
@@ -72,6 +73,7 @@ def test_without_a_price_an_unknown_cost_is_said_and_not_summed(made: Scene) -> 
     assert "Cost" not in made.run("preview").out
 
 
+@pytest.mark.slow
 def test_a_gate_stops_every_command_that_would_destroy(made: Scene) -> None:
     gates(made, FEW)
     before = sent(made), made.state
@@ -100,6 +102,7 @@ def test_a_permission_is_for_a_gate_that_there_is(made: Scene) -> None:
     assert "gates.yaml:2:9: gates.few.max: is not known" in ran.err
 
 
+@pytest.mark.slow
 def test_a_stopped_plan_can_be_reviewed_and_not_applied(made: Scene) -> None:
     gates(made, FEW, "place: {allowed_gpu_types: [B200_SXM], level: advisory}")
     made.run("config", "set", "type", "H200_SXM")
@@ -147,6 +150,7 @@ def test_a_run_does_no_more_than_its_gates_have_seen(made: Scene) -> None:
     assert sent(made) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["preview", "destroy"])
 def test_what_is_in_use_is_not_taken_away(made: Scene, command: str) -> None:
     gates(made, "busy: {not_busy: {}}")
@@ -199,6 +203,7 @@ def test_tensorone_tells_itself_what_is_in_use_and_what_it_costs(scene: Scene) -
     assert scene.run("destroy", "--yes").code == 0
 
 
+@pytest.mark.slow
 def test_a_preview_of_the_pulumi_cli_is_priced_and_judged_by_its_project(made: Scene) -> None:
     (made.project / "prices.yaml").write_text(PRICES)
     gates(made, FEW, "budget: {max_hourly_cost: {amount: 1, currency: USD}, level: advisory}")

@@ -79,6 +79,7 @@ def _ids(scene: Scene) -> dict[str, str]:
     return {each["urn"]: each["id"] for each in resources if each["custom"]}
 
 
+@pytest.mark.slow
 def test_what_a_killed_destroy_was_deleting_is_no_wonder(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

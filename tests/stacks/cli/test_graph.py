@@ -33,6 +33,7 @@ def test_the_numbers_that_people_look_for_are_whole(made: Scene) -> None:
     assert "us-central-8 \N{MIDDLE DOT} H100_SXM \N{MIDDLE DOT} 16 GPUs\\nReady" in drawn
 
 
+@pytest.mark.slow
 def test_a_saved_plan_with_what_is_there(made: Scene, tmp_path: Path) -> None:
     made.run("config", "set", "gpus", "24")
     assert made.run("preview", "--save-plan", "plan.json").code == 0

@@ -130,6 +130,7 @@ def account(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield Account(dev, project, server.url)
 
 
+@pytest.mark.slow
 def test_all_of_an_account_is_adopted_as_it_is_and_the_file_keeps_what_it_had(
     account: Account,
 ) -> None:
@@ -274,6 +275,7 @@ def test_what_another_stack_has_is_refused_by_its_name(account: Account, how: st
     assert "tensorone:Cluster::bench of stack organization/demo/dev" in " ".join(told.split())
 
 
+@pytest.mark.slow
 def test_a_program_gets_statements_and_keeps_its_own(account: Account) -> None:
     (account.project / "topology.yaml").unlink()
     program = (
@@ -404,6 +406,7 @@ def test_types_names_and_regions_choose(account: Account) -> None:
     assert "did you mean tensorone" in ran.err
 
 
+@pytest.mark.slow
 def test_many_objects_take_no_request_each(account: Account) -> None:
     ids = {account.volume(f"v-{number}") for number in range(40)}
     account.ask("DELETE", "_emulator/requests")

@@ -72,6 +72,7 @@ def gpuform(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_program_runs_in_the_project_s_virtualenv(
     dev: Run, project: Path, environment: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_the_program_runs_in_the_project_s_virtualenv(
     }
 
 
+@pytest.mark.slow
 def test_the_exit_code_is_the_other_process_s(dev: Run, project: Path, environment: Path) -> None:
     write_options(project, virtualenv=str(environment))
     (project / "__main__.py").write_text("import only_there\nraise ValueError('stop here')\n")

@@ -83,6 +83,7 @@ def settings(project: Path, stack: str = "prod") -> str:
     return (project / f"Pulumi.{stack}.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_a_stack_under_a_key(run: Run, project: Path, service: Service) -> None:
     ran = run("stack", "init", "prod", "--secrets-provider", service.url)
     assert ran.code == 0, ran.err
@@ -104,6 +105,7 @@ def test_a_stack_under_a_key(run: Run, project: Path, service: Service) -> None:
     assert "403" in ran.err or "denied" in ran.err
 
 
+@pytest.mark.slow
 def test_to_a_passphrase_and_back(
     run: Run, project: Path, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ class TestOfPulumi:
         assert "AWS KMS cannot decrypt with the key alias/team-ml" in ran.err
         assert "kms:Decrypt" in ran.err
 
+    @pytest.mark.slow
     def test_the_url_of_this_place_alone(
         self, recorded: Run, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

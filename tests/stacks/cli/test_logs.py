@@ -75,6 +75,7 @@ class TestOfARun:
         )
         assert second < 500 < first
 
+    @pytest.mark.slow
     def test_the_plan_that_it_applied(self, made: Scene, project: Path) -> None:
         plan = project / "plan.json"
         assert made.run("config", "set", "gpus", "24").code == 0
@@ -168,6 +169,7 @@ class TestWhereItCameFrom:
 
 
 class TestOddHistories:
+    @pytest.mark.slow
     def test_a_killed_run_does_not_say_how_it_ended(self, dev: Run, project: Path) -> None:
         (project / "__main__.py").write_text(PATIENT.replace("PROVIDER", "Deaf"))
         with started("up", "--yes", "--skip-preview", "--json") as process:

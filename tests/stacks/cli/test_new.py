@@ -84,6 +84,7 @@ def play(directory: Path, *commands: list[str]) -> str:
     return printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("template", PLAYED)
 def test_a_new_project_comes_up_stays_and_goes(
@@ -99,6 +100,7 @@ def test_a_new_project_comes_up_stays_and_goes(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", PLAYED)
 def test_topology_and_program_declare_the_same(template: str, tmp_path: Path) -> None:
     """What the one has made, the other finds as it is declared, and tells in the same outputs."""

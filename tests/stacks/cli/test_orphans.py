@@ -62,6 +62,7 @@ def state(project: Path, stack: str = "dev") -> Path:
     return project / f".pulumi/stacks/demo/{stack}.json"
 
 
+@pytest.mark.slow
 def test_what_stacks_own_is_no_orphan_and_what_they_lose_is_one(
     account: Run, project: Path
 ) -> None:

@@ -25,6 +25,7 @@ def changes(ran: Any) -> dict[str, str]:
     return {step["urn"].rsplit("::", 1)[1]: step["op"] for step in steps}
 
 
+@pytest.mark.slow
 def test_a_target_by_its_name_leaves_the_rest_as_it_is(up: Run) -> None:
     up("config", "set", "gpus", "24")
     assert "train" in changes(up("preview", "--emulate", "--json", "--target", "train"))
@@ -56,6 +57,7 @@ def test_what_is_excluded_is_no_target(made: Scene) -> None:
     assert (made.state, made.requests) == before
 
 
+@pytest.mark.slow
 def test_what_fits_nothing_ends_a_command_before_anything_is_done(made: Scene) -> None:
     (made.project / "__main__.py").write_text("")  # an update would delete everything
     before = made.state, made.requests
@@ -79,6 +81,7 @@ def test_what_fits_nothing_ends_a_command_before_anything_is_done(made: Scene) -
     assert (made.state, made.requests) == before
 
 
+@pytest.mark.slow
 def test_what_an_exclusion_keeps_along_is_said_before_the_question(
     made: Scene, terminal: None
 ) -> None:
@@ -100,6 +103,7 @@ def test_what_an_exclusion_keeps_along_is_said_before_the_question(
     assert "also keeps" not in ran.out
 
 
+@pytest.mark.slow
 def test_what_a_target_takes_along_or_leaves_is_said_before_the_question(
     made: Scene, terminal: None
 ) -> None:
@@ -113,6 +117,7 @@ def test_what_a_target_takes_along_or_leaves_is_said_before_the_question(
     assert ran.out.index(told) < ran.out.index("Perform this update?")
 
 
+@pytest.mark.slow
 def test_a_replacement_that_is_asked_for_frees_the_name_first(made: Scene) -> None:
     ran = made.run("up", "--yes", "--replace", "train")
     assert ran.code == 0, ran.out + ran.err
@@ -129,6 +134,7 @@ def test_a_replacement_that_is_asked_for_frees_the_name_first(made: Scene) -> No
     assert made.run("preview", "--expect-no-changes").code == 0
 
 
+@pytest.mark.slow
 def test_what_depends_on_a_target_is_not_deleted_without_being_named(up: Run) -> None:
     ran = up("destroy", "--emulate", "--yes", "--target", "data")
     assert ran.code == 1

@@ -34,6 +34,7 @@ def gpus_in_state(scene: Scene) -> Any:
     return train["outputs"]["num_gpus"]
 
 
+@pytest.mark.slow
 def test_only_looking_changes_nothing(made: Scene) -> None:
     resize(made, 24)
     before = made.state, made.requests
@@ -51,6 +52,7 @@ def test_only_looking_changes_nothing(made: Scene) -> None:
     assert not list((made.project / ".pulumi/locks").rglob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_planned_destroy_is_reviewed_and_done(made: Scene, terminal: None) -> None:
     assert made.run("destroy", "--save-plan", "plan.json", "--target", "train").code == 0
     assert made.document["operation"] == "destroy"
@@ -80,6 +82,7 @@ def test_the_json_of_a_destroy_is_reviewed_as_one(made: Scene) -> None:
     assert "no longer in the program" not in ran.out
 
 
+@pytest.mark.slow
 def test_a_planned_destroy_that_is_overtaken_is_refused(made: Scene) -> None:
     assert made.run("destroy", "--save-plan", "plan.json").code == 0
     plan = (made.project / "plan.json").read_text()
@@ -97,6 +100,7 @@ def test_a_planned_destroy_that_is_overtaken_is_refused(made: Scene) -> None:
     assert "is overtaken" in ran.err
 
 
+@pytest.mark.slow
 def test_gates_stop_a_planned_destroy(made: Scene) -> None:
     (made.project / "gates.yaml").write_text(GATE)
     assert made.run("destroy", "--save-plan", "plan.json").code == 5

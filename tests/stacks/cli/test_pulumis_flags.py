@@ -13,6 +13,7 @@ from pulumi_cli import differences
 Run = Callable[..., Any]
 
 
+@pytest.mark.slow
 def test_configuration_is_set_by_a_run(made: Scene) -> None:
     ran = made.run("up", "--yes", "--config", "gpus=24", "-c", "type=H100_SXM")
     assert ran.code == 0, ran.err
@@ -79,6 +80,7 @@ def test_a_part_of_a_value_by_its_path(dev: Run, project: Path) -> None:
     assert dev("config", "get", "limits").code == 1
 
 
+@pytest.mark.slow
 def test_what_is_shown_of_a_run(made: Scene) -> None:
     ran = made.run("preview", "--show-sames", "--urns")
     assert "   train  together:Cluster  unchanged" in ran.out
@@ -98,6 +100,7 @@ def test_what_is_shown_of_a_run(made: Scene) -> None:
     assert made.run("preview", "--show-reads", "-m", "why").code == 0
 
 
+@pytest.mark.slow
 def test_a_destroyed_stack_is_removed(made: Scene) -> None:
     for flag, value in (
         ("--target", "train"),
@@ -117,6 +120,7 @@ def test_a_destroyed_stack_is_removed(made: Scene) -> None:
     assert made.run("stack", "ls", "--json").json == []
 
 
+@pytest.mark.slow
 def test_a_stack_that_could_not_be_destroyed_stays(made: Scene) -> None:
     made.write_program(("size_tib=5", "size_tib=5, opts=pulumi.ResourceOptions(protect=True)"))
     assert made.run("up", "--yes").code == 0

@@ -54,6 +54,7 @@ def test_what_exists_stays(
     assert (made.requests, made.state) == before
 
 
+@pytest.mark.slow
 def test_what_needs_no_more_than_reading_is_done(
     made: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from plan_scenes import Scene
 
 
+@pytest.mark.slow
 def test_a_refresh_and_a_destroy_run_the_program(made: Scene) -> None:
     ran = made.run("refresh", "--run-program", "--yes")
     assert ran.code == 0, ran.out + ran.err

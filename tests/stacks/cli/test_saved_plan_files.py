@@ -217,6 +217,7 @@ Machine("a")
 """
 
 
+@pytest.mark.slow
 def test_killed_while_it_was_applied(scene: Scene) -> None:
     (scene.project / "__main__.py").write_text(DEAF)
     scene.save()

@@ -82,6 +82,7 @@ Thing(Own(), "own", {})
 """
 
 
+@pytest.mark.slow
 def test_another_process_applies_it(scene: Scene) -> None:
     scene.write_program(("print(", f"{OWN}print("))
     scene.save()
@@ -101,6 +102,7 @@ def test_it_asks(scene: Scene) -> None:
     assert scene.run("up", "--plan", "plan.json", answers="yes\n").code == 0
 
 
+@pytest.mark.slow
 def test_without_asking(scene: Scene) -> None:
     scene.save()
     assert "add --yes" in scene.run("up", "--plan", "plan.json").err
@@ -132,6 +134,7 @@ def test_a_file_that_cannot_be_written(scene: Scene) -> None:
     assert "error: the plan file/plan.json cannot be written: " in ran.err
 
 
+@pytest.mark.slow
 def test_overtaken_by_another_run(made: Scene) -> None:
     made.run("config", "set", "gpus", "24")
     made.save()
@@ -164,6 +167,7 @@ def test_overtaken_by_a_refresh_that_found_something(made: Scene) -> None:
     assert f"state of {TRAIN} changed since the plan" in made.refused()
 
 
+@pytest.mark.slow
 def test_runs_that_change_nothing_do_not_overtake_it(made: Scene) -> None:
     made.run("config", "set", "gpus", "24")
     made.save()

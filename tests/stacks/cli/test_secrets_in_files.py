@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pulumi.dynamic.dynamic import serialize_provider
 from secret_states import CONFIGURED, NUMBER, PLANTED, SECRETS, states
@@ -51,6 +52,7 @@ pulumi.export("b", {"c": [pulumi.Output.secret("pl4nted")]})
 """
 
 
+@pytest.mark.slow
 @settings(
     max_examples=2,
     phases=(Phase.explicit, Phase.generate),

@@ -352,6 +352,7 @@ cli.main(args=sys.argv[1:], prog_name="gpuform")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="the system has no such limit")
 @pytest.mark.parametrize("args", [("state", "protect", "a", "--yes"), ("stack", "rename", "prod")])
 def test_a_disk_that_is_full(files: Files, args: tuple[str, ...]) -> None:

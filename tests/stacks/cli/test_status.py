@@ -128,6 +128,7 @@ def test_an_empty_stack_and_no_stack(dev: Run) -> None:
     assert dev("status", "--stack", "nope").code == 6
 
 
+@pytest.mark.slow
 def test_with_an_emulator_of_its_own(dev: Run) -> None:
     assert dev("up", "--emulate", "--yes", "--skip-preview").code == 0
     ran = dev("status", "--emulate", "--refresh")

@@ -37,6 +37,7 @@ def deep(project: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_there_is_one_state_wherever_a_command_is_started(
     made: Scene, deep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def test_an_emulated_stack_is_not_real(made: Scene, monkeypatch: pytest.MonkeyPa
     assert_all_are_refused(made, told=(why, "add --emulate"))
 
 
+@pytest.mark.slow
 def test_a_platform_at_another_address_is_another_world(
     real: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_state_of_unknown_world_is_not_emulated(real: Scene) -> None:
     assert real.state == before
 
 
+@pytest.mark.slow
 def test_a_stack_is_made_on_the_emulator(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
     told = scene.run("stack", "init", "trial", "--emulate")
@@ -130,6 +132,7 @@ def test_the_world_goes_along_with_a_new_name(made: Scene) -> None:
     assert world(made) is None
 
 
+@pytest.mark.slow
 def test_a_removed_stack_leaves_no_world(made: Scene) -> None:
     assert made.run("destroy", "--yes", "--skip-preview").code == 0
     assert made.run("stack", "rm", "dev", "--yes").code == 0
@@ -137,6 +140,7 @@ def test_a_removed_stack_leaves_no_world(made: Scene) -> None:
     assert world(made) is None
 
 
+@pytest.mark.slow
 def test_resources_do_not_move_to_another_world(made: Scene) -> None:
     assert made.run("stack", "init", "prod").code == 0
     set_world(made, World(False, {"together": "https://api.together.ai/v1"}), "prod")
@@ -147,6 +151,7 @@ def test_resources_do_not_move_to_another_world(made: Scene) -> None:
     assert made.state == before
 
 
+@pytest.mark.slow
 def test_every_screen_of_an_emulated_stack_says_so(made: Scene) -> None:
     assert "Previewing update (dev, emulated):" in made.run("preview").out
     assert "Updating (dev, emulated):" in made.run("up", "--yes").out
@@ -186,6 +191,7 @@ def test_a_damaged_record_is_an_error(made: Scene) -> None:
     assert json.loads(made.state)["checkpoint"]
 
 
+@pytest.mark.slow
 def test_projects_of_a_folder_share_emulated_objects(dev: Run, project: Path) -> None:
     assert dev("emulator", "share", str(project.parent)).code == 0
     assert dev("up", "--emulate", "--yes", "--skip-preview").code == 0

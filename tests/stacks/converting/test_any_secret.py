@@ -40,6 +40,7 @@ def program_of(folder: Path, secrets: Mapping[str, str]) -> Program:
     return Program("demo", "dev", folder, folder, config, [*config], 16)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(states())
 def test_of_a_state(entries: list[ResourceState]) -> None:

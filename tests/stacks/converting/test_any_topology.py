@@ -18,6 +18,7 @@ from gpuform.stacks.converting.state_topology import topology_of_state
 PROJECT = "name: demo\nruntime: python\n"
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(topologies())
 def test_python_and_back(text: str) -> None:
@@ -55,6 +56,7 @@ def said(told: dict[str, Any], *but: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(topologies())
 def test_a_state_as_a_topology(text: str) -> None:

@@ -75,6 +75,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("random") / "topology.yaml"
 
 
+@pytest.mark.slow
 @given(data=st.binary(max_size=80) | mutated().map(lambda text: text.encode("utf-8", "replace")))
 @example(data=b"\xef\xbb\xbf")
 @example(data=b"\xef\xbb\xbf\xef\xbb\xbfa: 1")
@@ -123,6 +124,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flow", [None, True, False])
 @given(values=st.dictionaries(names, json_like, max_size=4))
 def test_what_is_dumped_is_read_again(values: dict[str, Any], flow: bool | None) -> None:

@@ -95,6 +95,7 @@ def stacks(draw: st.DrawFn) -> list[Thing]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(stacks(), names, st.integers(0, 15), st.randoms(use_true_random=False))
 def test_any_drawing(things: list[Thing], title: str, most: int, chance: random.Random) -> None:
@@ -111,6 +112,7 @@ def test_any_drawing(things: list[Thing], title: str, most: int, chance: random.
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(plans())
 def test_any_plan(plan: Plan) -> None:
@@ -164,6 +166,7 @@ def test_old_objects_and_the_engines_own_entries_are_not_drawn() -> None:
     assert drawing_of(old, root).items() == []
 
 
+@pytest.mark.slow
 def test_a_large_stack_is_a_few_shapes_with_counts() -> None:
     volumes = [entry("together:SharedVolume", f"data-{n}") for n in range(2000)]
     clusters = [

@@ -201,6 +201,7 @@ def test_an_id_is_never_secret(lab):
     assert len(lab.told("warning")) == 1
 
 
+@pytest.mark.slow
 def test_time_limits_are_kept_in_seconds_and_reach_the_provider(lab):
     (lab.directory / "timed.py").write_text(TIMED)
     program = (

@@ -2,6 +2,7 @@
 
 import pickle
 
+import pytest
 from pulumi.dynamic import ResourceProvider, dynamic
 
 from gpuform.stacks.engine import pickling
@@ -17,6 +18,7 @@ def a_provider() -> ResourceProvider:
     return Here()
 
 
+@pytest.mark.slow
 def test_any_number_of_providers_can_be_pickled():
     with pickling.unwrapped():
         texts = {dynamic.serialize_provider(a_provider()) for _ in range(1500)}

@@ -166,6 +166,7 @@ def test_dependents_that_fall_are_planned_too(lab):
     assert outcome.effects == {f"{M}a": {"replace", "delete"}, f"{M}b": {"replace", "delete"}}
 
 
+@pytest.mark.slow
 def test_a_replacement_that_was_begun_is_ended(lab):
     lab.up("Machine('a', rack=1, refuse='delete')")
     assert not lab.up("Machine('a', rack=2)").succeeded

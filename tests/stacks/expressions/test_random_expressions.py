@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -62,6 +63,7 @@ def evaluated(text: str) -> None:
     json.dumps(value, allow_nan=False).encode()
 
 
+@pytest.mark.slow
 @given(expressions)
 @example("x | groupby('a')")
 @example("[f, f] | sort")

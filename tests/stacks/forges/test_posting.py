@@ -166,6 +166,7 @@ def test_jobs_that_never_give_way_are_told_of(forge: Forge, server: Server, revi
         posted(forge, review(destroys=16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longest", [20_000, 3_000])
 def test_a_comment_that_is_too_long_for_this_forge(
     forge: Forge, server: Server, review: Make, longest: int

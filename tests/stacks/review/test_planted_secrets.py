@@ -45,6 +45,7 @@ def shown(plan: Plan) -> str:
     return "".join(form(review) for form in FORMS.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(around, around | json_values, st.sampled_from(Action), st.booleans())
 def test_a_secret_field_of_the_schema(

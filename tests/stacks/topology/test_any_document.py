@@ -136,6 +136,7 @@ def test_the_examples_have_no_problem(folder: Path, text: str) -> None:
     assert check(folder, text.encode()) == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(document=DOCUMENTS)
 @example(document={"config": {"a": {"pattern": "["}}})
@@ -146,6 +147,7 @@ def test_any_document(folder: Path, document: dict[str, Any]) -> None:
     check(folder, yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "replace"))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(data=st.data(), text=st.sampled_from(EXAMPLES))
 def test_an_example_with_other_characters(folder: Path, data: Any, text: str) -> None:
@@ -175,6 +177,7 @@ def test_an_example_with_other_lines(folder: Path, data: Any, text: str) -> None
     check(folder, "".join(lines).encode())
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(data=st.data(), text=st.sampled_from(EXAMPLES))
 def test_an_example_with_other_keys_and_values(folder: Path, data: Any, text: str) -> None:

@@ -70,6 +70,7 @@ def test_of_an_object_that_is_only_read_no_property_is_required(topologies: Topo
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

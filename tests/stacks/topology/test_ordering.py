@@ -59,6 +59,7 @@ def test_what_needs_itself(topologies: Topologies, more: dict[str, str]) -> None
     ]
 
 
+@pytest.mark.slow
 def test_a_chain_as_long_as_the_file(topologies: Topologies) -> None:
     names = [f'"{{{{ shared_volumes.v{n}.id }}}}"' for n in range(1, 1201)]
     entries = [f"v{n}: {volume(volume_name=name)}" for n, name in enumerate(names)]

@@ -54,6 +54,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 def test_options_are_those_of_pulumi(make_stack: Callable[[str], Any]) -> None:
     yaml = make_stack("yaml")
     yaml.topology(
@@ -80,6 +81,7 @@ def test_options_are_those_of_pulumi(make_stack: Callable[[str], Any]) -> None:
     assert kept(yaml.state) == kept(program.state)
 
 
+@pytest.mark.slow
 def test_values_are_those_of_python(make_stack: Callable[[str], Any]) -> None:
     yaml = make_stack("yaml")
     yaml.topology(
@@ -124,6 +126,7 @@ def test_an_object_that_exists_is_imported(stack: Any) -> None:
     assert stack.steps() == []
 
 
+@pytest.mark.slow
 def test_only_what_changes_is_planned(stack: Any) -> None:
     text = (
         "config: {gpus: {type: integer, default: 16}, on: {type: boolean, default: true}}\n"
@@ -162,6 +165,7 @@ EXPRESSIONS = {
 }
 
 
+@pytest.mark.slow
 def test_secrets_stay_secret(stack: Any) -> None:
     stack("config", "set", "--secret", "key", SECRET)
     stack("config", "set", "--secret", "object", f'{{"inner": ["{SECRET}"]}}')
@@ -191,6 +195,7 @@ def test_secrets_stay_secret(stack: Any) -> None:
         assert secret.lower() not in printed.lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "expression", "why"),
     [

@@ -65,6 +65,7 @@ CHANGES = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(changes=st.lists(st.tuples(CHANGES, st.sampled_from([None, None, 0, 1, 2, 3])), max_size=12))
 def test_a_cut_leaves_what_was_or_what_is_to_be(

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,12 +66,14 @@ class Reversing:
         return ciphertext.removeprefix("v1:")[::-1]
 
 
+@pytest.mark.slow
 @given(properties)
 def test_wire(given_properties) -> None:
     sent = to_struct(given_properties).SerializeToString()
     assert from_struct(Struct.FromString(sent)) == given_properties
 
 
+@pytest.mark.slow
 @given(properties)
 def test_state(given_properties) -> None:
     text = value_json.dump(value_json.encode_map(given_properties, Reversing()))
@@ -80,6 +83,7 @@ def test_state(given_properties) -> None:
     assert value_json.dump(value_json.encode_map(again, Reversing())) == text
 
 
+@pytest.mark.slow
 @given(properties)
 def test_readable_export(given_properties) -> None:
     shown = value_json.encode_map(given_properties, None, show_secrets=True)
@@ -87,6 +91,7 @@ def test_readable_export(given_properties) -> None:
     assert again == given_properties
 
 
+@pytest.mark.slow
 @given(properties)
 def test_providers_get_no_secret(given_properties) -> None:
     bare = unwrap_secrets(given_properties)

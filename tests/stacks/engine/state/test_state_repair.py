@@ -45,6 +45,7 @@ def test_a_sound_state_stays_as_it_is(snapshot: Snapshot) -> None:
     assert result.snapshot.resources == snapshot.resources
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(snapshots(), st.data())
 def test_any_order_is_put_right(snapshot: Snapshot, data: st.DataObject) -> None:
@@ -58,6 +59,7 @@ def test_any_order_is_put_right(snapshot: Snapshot, data: st.DataObject) -> None
     assert bool(result.done) == bool(verify(shuffled))
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(snapshots(), st.data())
 def test_whatever_is_missing_no_object_is_forgotten(
