@@ -28,6 +28,7 @@ def only(project):
     return cluster
 
 
+@pytest.mark.slow
 def test_more_gpus_come_with_a_start_and_the_plan_says_it(workbench):
     workbench.ok("config", "set", "gpus", "4")
     plan = workbench.ok("preview").out
@@ -63,6 +64,7 @@ def test_what_the_platform_has_stopped_stays_stopped_until_it_is_allowed(workben
     assert workbench.ok("preview", "--expect-no-changes")
 
 
+@pytest.mark.slow
 def test_what_a_person_has_stopped_is_started(workbench):
     cluster = only(workbench)
     key = workbench.environ["TENSORONE_API_KEY"]
@@ -77,6 +79,7 @@ def test_what_a_person_has_stopped_is_started(workbench):
     assert only(workbench)["status"] == "running"
 
 
+@pytest.mark.slow
 def test_no_secret_is_found_anywhere(workbench):
     secret = "no-key-for-the-emulator"
     shown = [
@@ -97,6 +100,7 @@ def test_no_secret_is_found_anywhere(workbench):
             assert each not in text, place
 
 
+@pytest.mark.slow
 def test_a_key_of_ones_own_replaces_the_tests(workbench):
     workbench.ok("config", "set", "--secret", "wandb_key", "hunter2-hunter2")
     assert "environment_variables.WANDB_API_KEY: [secret]" in workbench.ok("preview").out
@@ -104,6 +108,7 @@ def test_a_key_of_ones_own_replaces_the_tests(workbench):
     assert workbench.ok("preview", "--expect-no-changes")
 
 
+@pytest.mark.slow
 def test_a_last_snapshot_outlives_the_cluster(workbench):
     workbench.ok("destroy", "--yes")
     found = workbench.admin("GET", "objects")["tensorone"]

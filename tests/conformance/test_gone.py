@@ -113,6 +113,7 @@ def test_no_run_of_the_engine_makes_anything_anew(
     assert_heals(embedded, described, platform)
 
 
+@pytest.mark.slow
 @for_each([FAST])
 @against(STRANGERS)
 def test_the_error_says_who_answered_and_what_to_check(

@@ -54,6 +54,7 @@ def pool(embedded: EmbeddedStack, platform: Platform) -> EmbeddedStack:
     return embedded
 
 
+@pytest.mark.slow
 def test_a_node_of_a_pool_is_no_resource_of_another_stack(
     pool: EmbeddedStack, platform: Platform, tmp_path: Path
 ) -> None:

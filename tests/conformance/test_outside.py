@@ -109,6 +109,7 @@ def test_a_topology_that_fails_outside_is_told_by_its_place(
     assert len(stack.resources) == 1
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_outside_fails_the_run_and_keeps_what_is_done(
     tmp_path: Path,
     crypter: PassphraseCrypter,

@@ -154,6 +154,7 @@ def test_two_servers_on_one_file_are_one_platform(tmp_path: Path) -> None:
         assert {each["status"] for each in listed} == {"available"}
 
 
+@pytest.mark.slow
 def test_sixty_four_threads_are_served_without_loss(
     tmp_path: Path, cluster_args: dict[str, Any]
 ) -> None:

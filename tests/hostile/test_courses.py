@@ -23,6 +23,7 @@ def play(stage: Stage, platform: str, seeds: range) -> None:
         pytest.fail("\n".join([str(shrink(stage, failed[0])), "", *others]), pytrace=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", PROJECTS)
 def test_few_courses(stage: Stage, platform: str) -> None:
     play(stage, platform, range(FAST))

@@ -59,6 +59,7 @@ def test_the_platform_package_exports_on_use(package: ModuleType) -> None:
         package.Clutser  # noqa: B018 - the access is what is tested
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [

@@ -137,6 +137,7 @@ class TestScaling:
         (put,) = emulator.requests("PUT")
         assert put["body"] == {"num_gpus": gpus}
 
+    @pytest.mark.slow
     def test_drift_shows_after_a_read_as_that_field_alone(
         self,
         lifecycle: ClusterLifecycle,

@@ -73,6 +73,7 @@ def test_gpus_that_come_and_go_are_no_drift(
     assert allocated[-2:] == [0, 0]
 
 
+@pytest.mark.slow
 def test_each_count_changes_in_place_and_alone(
     lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
 ) -> None:

@@ -84,6 +84,7 @@ class TestCheck:
         assert "from 5 to 2" in failure.reason
         assert volume.check({**volume_inputs, "size_tib": 1.0}, volume_inputs).failures == []
 
+    @pytest.mark.slow
     def test_a_replacement_may_be_smaller(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:

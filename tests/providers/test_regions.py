@@ -24,6 +24,7 @@ def test_one_list_serves_every_check(emulator: Any, cluster_inputs: Properties) 
     assert [each["path"] for each in emulator.requests()] == ["/compute/regions"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "path", "text"),
     [

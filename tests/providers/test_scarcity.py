@@ -209,6 +209,7 @@ class TestWaiting:
             lifecycle.create(waiting)
         assert _now(emulator) - began == 90
 
+    @pytest.mark.slow
     def test_the_search_does_not_take_from_the_time_to_become_ready(
         self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
     ) -> None:

@@ -26,6 +26,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         client_for(Settings()).close()
 
 
+@pytest.mark.slow
 def test_over_a_port_at_the_highest_log_level(
     server: Server, cluster_inputs: dict[str, Any], caplog: Any, capfd: Any, tmp_path: Path
 ) -> None:

@@ -220,6 +220,7 @@ class TestBusy:
     def jobs(self, cluster: Cluster) -> list[str]:
         return [cluster.run(worker, minutes=200) for worker in range(4)]
 
+    @pytest.mark.slow
     def test_waiting_ends(self, cluster: Cluster, jobs: list[str]) -> None:
         before = cluster.outs
         with pytest.raises(GpuformError) as raised:
@@ -240,6 +241,7 @@ class TestBusy:
         assert cluster.workers == ["0", "1", "2"]
         assert cluster.ended == {jobs[3]: "evicted"}
 
+    @pytest.mark.slow
     def test_a_budget_that_never_allows_it(self, cluster: Cluster) -> None:
         for worker in range(4):
             cluster.run(worker, labels={"app": "db"})
@@ -282,6 +284,7 @@ class TestTroubles:
         assert cluster.puts == []
         cluster.assert_unchanged()
 
+    @pytest.mark.slow
     def test_it_stops_in_the_middle_and_the_next_run_undoes(self, cluster: Cluster) -> None:
         for worker in range(4):
             cluster.run(worker, minutes=200)
@@ -341,6 +344,7 @@ class TestTroubles:
 
 
 class TestKilled:
+    @pytest.mark.slow
     @pytest.mark.parametrize("place", ["wait", "asking", "send"])
     @pytest.mark.parametrize("next_run", ["same", "reverted", "refresh", "destroy", "other"])
     def test_the_next_run_goes_on_or_undoes(

@@ -158,7 +158,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "point"), CASES, ids=map(str, CASES))
+@pytest.mark.parametrize(
+    ("kind", "point"), CASES, ids=[f"{k.platform}-{k.kind}-{p}" for k, p in CASES]
+)
 def test_the_next_up_goes_on(
     kind: Described, point: str, engine: Cli, platform: Platform, tmp_path: Path
 ) -> None:

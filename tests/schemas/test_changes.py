@@ -374,6 +374,7 @@ def _apply(values: Any, change: FieldChange) -> None:
         place.remove(change.before)
 
 
+@pytest.mark.slow
 @given(KNOWN, KNOWN)
 def test_no_change_means_the_platform_has_what_is_declared(
     observed: dict[str, Any], declared: dict[str, Any]

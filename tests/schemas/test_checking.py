@@ -262,6 +262,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([*Server.model_fields, "y"]), ANYTHING))
 def test_nothing_makes_it_raise(values: dict[str, Any]):
     typed, found = check(Server, values)

@@ -77,6 +77,7 @@ def test_nothing_changes_before_the_next_change(found: RunningHours, now: float)
     assert found.covers(middle) is found.covers(now)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(hours, moments)
 def test_a_week_runs_as_long_as_declared_whatever_the_clocks_do(

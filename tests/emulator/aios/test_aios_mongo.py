@@ -21,6 +21,7 @@ def test_a_filter_finds_what_mongomock_finds(document: dict[str, Any], wanted: A
     assert is_match(document, wanted) == bool(filter_applies(wanted, document))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(DOCUMENTS, UPDATES)
 def test_an_update_makes_what_mongomock_makes(document: dict[str, Any], update: Any) -> None:

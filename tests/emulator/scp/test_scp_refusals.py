@@ -281,6 +281,7 @@ def test_members_move_only_where_they_fit(scp: Api, control: Any, fabric: Json, 
     assert scp.states()["a-001"] == "RUNNING"
 
 
+@pytest.mark.slow
 def test_a_full_subnet_is_told_and_nothing_is_made(scp: Api) -> None:
     used = 0
     for at in range(50):

@@ -127,6 +127,7 @@ def test_a_lost_answer_counts_nothing_twice(
     assert len(record["nodes"]["nodeData"]) == expected[0]
 
 
+@pytest.mark.slow
 def test_twenty_nodes_at_once_add_up(cluster: Any, gpu_node: Any, registry: Any) -> None:
     cluster.up(ALONE)
     things = [gpu_node(f"n{at}") for at in range(20)]
@@ -200,6 +201,7 @@ ENTRIES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(ENTRIES)
 def test_after_any_history_the_sums_are_those_of_the_entries(entries: list[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from aios_document import CLUSTER, DECLARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,6 +67,7 @@ def declared(values: Any) -> Any:
     return found
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(DECLARATIONS, DECLARATIONS)
 def test_a_record_becomes_as_declared_and_nothing_is_left_to_do(first: Any, second: Any) -> None:

@@ -125,6 +125,7 @@ def test_one_made_anew_by_somebody_else_is_left_alone(
     assert kept(cluster, "shared")["spec"]["resources"]["requests"] == {"storage": "1Gi"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "told"),
     [

@@ -111,6 +111,7 @@ def test_errors_of_lens_are_waited_out(world: World) -> None:
     assert world.create()["ready"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "waited"), [({}, "30m00s"), ({"wait_minutes": 90.0}, "1h30m")])
 def test_the_time_ends_with_what_was_seen(world: World, inputs: Any, waited: str) -> None:
     world.show(healthyNodes=7)

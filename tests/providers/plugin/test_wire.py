@@ -48,6 +48,7 @@ def test_what_is_sent_arrives(properties: dict[str, Any]) -> None:
     assert from_struct(sent) == there(properties)
 
 
+@pytest.mark.slow
 @given(PROPERTIES)
 def test_the_engine_reads_the_same(properties: dict[str, Any]) -> None:
     def engine_s(value: Any) -> Any:

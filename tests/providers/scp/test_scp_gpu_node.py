@@ -33,6 +33,7 @@ def inputs(pool: Any, node_inputs: Properties) -> Properties:
     return {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
 
 
+@pytest.mark.slow
 def test_it_joins_and_tells_where_it_is(world: Any, inputs: Properties) -> None:
     world.writes()
     node = world.create("GpuNode", inputs)
@@ -54,6 +55,7 @@ def test_it_is_made_as_declared(world: Any, inputs: Properties, change: Properti
     assert world.changes(node) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "request_"),
     [
@@ -100,6 +102,7 @@ def test_it_moves_within_its_vendor_pool(world: Any, inputs: Properties, other: 
     assert world.changes(after) == {}
 
 
+@pytest.mark.slow
 def test_it_does_not_move_to_another_vendor_pool(
     world: Any, inputs: Properties, pool_inputs: Properties
 ) -> None:

@@ -38,6 +38,7 @@ def states(thing: Any) -> set[str]:
     return {node["state"] for node in thing.nodes.values()}
 
 
+@pytest.mark.slow
 def test_a_pool_outside_of_its_hours_and_in_them(world: Any, pool_inputs: Properties) -> None:
     inputs = {**pool_inputs, "schedule": hours(world)}
     made = world.create("NodePool", inputs)

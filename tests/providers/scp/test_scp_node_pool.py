@@ -314,6 +314,7 @@ class TestFabrics:
         assert (after.outs["ready"], world.changes(after)) == (True, {})
         assert world.changes(world.refresh(after)) == {}
 
+    @pytest.mark.slow
     def test_a_node_moved_behind_our_back_comes_back(
         self, world: Any, pool_inputs: Properties, other: Any
     ) -> None:

@@ -59,6 +59,7 @@ def test_the_idle_one_goes_and_not_the_newest(world: Any, four: Any, scheduler: 
     assert record_of(world, pool) is None
 
 
+@pytest.mark.slow
 def test_jobs_are_waited_for(world: Any, four: Any, scheduler: Simulated) -> None:
     for name in scheduler.names:
         scheduler.run(name, 30)
@@ -79,6 +80,7 @@ def test_what_must_not_go_stays_and_nothing_is_cordoned(
     assert (world.writes(), scheduler.cordoned, record_of(world, four)) == ({}, [], None)
 
 
+@pytest.mark.slow
 def test_a_node_that_is_declared_no_more_is_drained(
     world: Any, pool_inputs: Properties, scheduler: Simulated
 ) -> None:

@@ -86,6 +86,7 @@ def test_from_a_cluster_to_a_context_and_back(made: Run, home: Path) -> None:
     assert "has no context of train" in made("connect", "train").err
 
 
+@pytest.mark.slow
 def test_the_platform_is_asked_and_the_state_where_it_does_not_answer(
     up: Run, home: Path, emulator: Any
 ) -> None:
@@ -249,6 +250,7 @@ def test_connect_runs_kubectl_with_its_exit_code(made: Run, home: Path) -> None:
     assert "unknown flag: --really" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_broken_kubeconfig_without_a_context_of_ours_is_nobodys_concern(
     up: Run, home: Path
 ) -> None:

@@ -149,6 +149,7 @@ TOLD: list[tuple[tuple[Any, ...], str, str]] = [
 """Where a checkpoint is damaged, by what, and what is said of it."""
 
 
+@pytest.mark.slow
 def test_of_a_checkpoint_is_told_with_its_place(stack: Stack) -> None:
     for path, text, said in TOLD:
         stack.path.write_text(changed(json.loads(stack.good), path, text))
@@ -177,6 +178,7 @@ def test_an_empty_stack_of_the_cli_is_one(stack: Stack, entry: str) -> None:
     assert planned.json["changeSummary"] == {"create": 3}
 
 
+@pytest.mark.slow
 def test_of_what_is_imported(stack: Stack) -> None:
     before = stack.files()
     file = stack.scene.project / "in.json"
@@ -190,6 +192,7 @@ def test_of_what_is_imported(stack: Stack) -> None:
     assert stack.run("stack", "import", "--file", "in.json").code == 0
 
 
+@pytest.mark.slow
 @FAST
 @given(data=st.data())
 def test_of_the_settings(stack: Stack, data: st.DataObject) -> None:
@@ -202,6 +205,7 @@ def test_of_the_settings(stack: Stack, data: st.DataObject) -> None:
     stack.check()
 
 
+@pytest.mark.slow
 def test_of_the_selection(stack: Stack) -> None:
     """It is named and left alone: without it a stack can be selected again."""
     (file,) = (stack.scene.project.parent / "home/workspaces").iterdir()
@@ -237,6 +241,7 @@ LINES = [
 ]
 
 
+@pytest.mark.slow
 def test_of_a_journal(stack: Stack) -> None:
     """What it told of may exist; given up, it is kept beside its place."""
     base = digest(stack.path.read_bytes()).encode()

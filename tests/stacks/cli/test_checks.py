@@ -66,6 +66,7 @@ class TestPlans:
             assert ran.code == 0, ran.err
             assert "checked" not in ran.out
 
+    @pytest.mark.slow
     def test_a_destroy_and_a_platform_that_does_not_answer(
         self, made: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -75,6 +76,7 @@ class TestPlans:
         assert plan_of(ran.out).startswith(FIRST)
         assert "together cannot be asked" in ran.err
 
+    @pytest.mark.slow
     def test_a_price_that_a_gate_on_cost_needs(self, made: Scene) -> None:
         (made.project / "prices.yaml").write_text("currency: USD\n")
         (made.project / "gates.yaml").write_text(
@@ -114,6 +116,7 @@ class TestSomebodyAtWork:
         (made.project / ".pulumi/stacks/demo/dev.json").write_text(json.dumps(state))
         return made
 
+    @pytest.mark.slow
     def test_who_it_is_and_since_when(self, somebody: Scene) -> None:
         who = "ada@build-7 (pid 4711) by gpuform, since 2026-03-01 08:00:00 UTC ("
         ran = somebody.run("preview")
@@ -125,6 +128,7 @@ class TestSomebodyAtWork:
         assert ran.out.splitlines()[1].startswith(who)
         assert who in somebody.run("status", "--json").json["at_work"]
 
+    @pytest.mark.slow
     def test_a_process_that_has_ended_is_not_at_work(self, made: Scene) -> None:
         import socket
 
@@ -153,6 +157,7 @@ class TestStatus:
         found = made.run("status", "--json").json
         assert (found["source"], found["age_seconds"] >= 0) == ("state", True)
 
+    @pytest.mark.slow
     def test_it_fails_where_it_could_not_look(
         self, made: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -51,6 +51,7 @@ def values(run: Run, *expressions: str) -> list[str]:
     return ran.out.splitlines()
 
 
+@pytest.mark.slow
 def test_values_of_the_stack(stack: Run) -> None:
     assert values(
         stack,
@@ -78,6 +79,7 @@ def test_lines_of_stdin(stack: Run) -> None:
     assert "did you mean clusters.train?" in ran.err
 
 
+@pytest.mark.slow
 def test_the_sandbox_is_that_of_topologies(stack: Run) -> None:
     wrong = {
         "'a' * 99999999": "the expression does too much",

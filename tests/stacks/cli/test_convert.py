@@ -98,6 +98,7 @@ def test_files_are_not_overwritten(made: Scene) -> None:
     same(made.run)
 
 
+@pytest.mark.slow
 def test_secrets_are_never_written(made: Scene, project: Path) -> None:
     """The program exports a token that no configuration has."""
     ran = made.run("convert", "--from", "state")

@@ -149,6 +149,7 @@ def test_together_is_taken_over(platforms: Run, project: Path) -> None:
     taken_over(platforms, folder)
 
 
+@pytest.mark.slow
 def test_scp_is_taken_over(platforms: Run, project: Path) -> None:
     from gpuform.providers.scp import images, products
 

@@ -40,6 +40,7 @@ def both(scene: Scene) -> Scene:
     return scene
 
 
+@pytest.mark.slow
 def test_what_has_stopped_what_runs_and_what_is_next(both: Scene) -> None:
     assert both.run("status", "--refresh").code == 0
     credit(both, exhausted=True)

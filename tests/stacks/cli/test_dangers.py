@@ -40,6 +40,7 @@ def volumes(scene: Scene) -> Scene:
 
 
 class TestALostVolume:
+    @pytest.mark.slow
     def test_every_plan_and_review_says_so(self, volumes: Scene) -> None:
         volumes.save()
         told = f"Dangerous changes:\n    delete data: {LOST}\n"

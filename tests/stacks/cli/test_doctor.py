@@ -145,6 +145,7 @@ class TestPlatforms:
             "together: GET /compute/clusters answered 503: Injected by the emulator's faults"
         ]
 
+    @pytest.mark.slow
     def test_one_that_is_not_used_is_only_a_warning(self, made: Scene) -> None:
         self.refuse(made, path="/gpu-nodes", status=503)
         assert warnings(findings(made.run, code=0))[0].startswith("scp: GET /v1/gpu-nodes answered")

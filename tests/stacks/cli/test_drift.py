@@ -47,6 +47,7 @@ def test_no_drift(made: Scene) -> None:
     assert files(made.project) == before
 
 
+@pytest.mark.slow
 def test_drift_is_told_apart_from_what_the_program_wants(made: Scene) -> None:
     resized(made)
     made.run("config", "set", "type", "H200_SXM")
@@ -64,6 +65,7 @@ def test_drift_is_told_apart_from_what_the_program_wants(made: Scene) -> None:
     assert (files(made.project), made.requests) == (before, sent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "markdown", "github", "gitlab", "html", "json"])
 def test_the_formats_of_a_review(made: Scene, form: str) -> None:
     resized(made)

@@ -66,6 +66,7 @@ def test_a_change_in_place_and_expectations(up: Run) -> None:
     assert up("preview", "--emulate", "--expect-no-changes").code == 0
 
 
+@pytest.mark.slow
 def test_a_replacement_names_its_field(up: Run) -> None:
     up("config", "set", "type", "H200_SXM")
     out = up("preview", "--emulate").out
@@ -217,6 +218,7 @@ def test_from_another_folder(up: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     assert Path.cwd() == tmp_path
 
 
+@pytest.mark.slow
 def test_the_kubeconfig_is_usable_when_asked_for(up: Run) -> None:
     import yaml
 

@@ -135,6 +135,7 @@ def test_a_form_that_there_is_not(scene: Scene, with_topology: bool) -> None:
     assert "Traceback" not in ran.out + ran.err
 
 
+@pytest.mark.slow
 def test_an_object_is_imported_in_the_stacks_form(made: Scene) -> None:
     ids = {name: each["id"] for name, each in stored(made.project).items()}
     for name in ("train", "data"):

@@ -61,6 +61,7 @@ def test_a_plan_says_what_it_costs_and_so_does_its_review(made: Scene) -> None:
     assert "2 resources, 16 GPUs, 48.50 USD/h (35,405.00 USD/month)" in made.run("status").out
 
 
+@pytest.mark.slow
 def test_without_a_price_an_unknown_cost_is_said_and_not_summed(made: Scene) -> None:
     (made.project / "prices.yaml").write_text("currency: USD\n")
     plan = made.run("preview").out
@@ -124,6 +125,7 @@ def test_a_stopped_plan_can_be_reviewed_and_not_applied(made: Scene) -> None:
     assert made.run("up", "--plan", "plan.json", "--yes", "--allow", "gate:few").code == 0
 
 
+@pytest.mark.slow
 def test_a_preview_without_gates_is_put_before_those_of_the_project(made: Scene) -> None:
     made.run("config", "set", "gpus", "8")
     made.save()
@@ -133,6 +135,7 @@ def test_a_preview_without_gates_is_put_before_those_of_the_project(made: Scene)
     assert "8 GPUs would go (train): at most 0 may" in ran.out
 
 
+@pytest.mark.slow
 def test_a_run_does_no_more_than_its_gates_have_seen(made: Scene) -> None:
     """What is only known while it is done must not go round a gate."""
     gates(made, FEW)
@@ -221,6 +224,7 @@ def test_a_preview_of_the_pulumi_cli_is_priced_and_judged_by_its_project(made: S
     assert "~  train  together:Cluster  update  (+8 GPUs, +24.00 USD/h)" in ran.out
 
 
+@pytest.mark.slow
 def test_a_secret_stays_one_where_plans_tell_what_things_take_up(made: Scene) -> None:
     (made.project / "prices.yaml").write_text(PRICES)
     gates(made, "place: {allowed_regions: [us-central-8], level: advisory}")

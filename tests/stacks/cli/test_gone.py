@@ -42,6 +42,7 @@ def stranger() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

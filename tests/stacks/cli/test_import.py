@@ -254,6 +254,7 @@ def test_an_entry_that_names_its_object_is_finished(account: Account) -> None:
     assert account.topology.startswith(TOPOLOGY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["command", "option"])
 def test_what_another_stack_has_is_refused_by_its_name(account: Account, how: str) -> None:
     id_ = account.bench()

@@ -46,6 +46,7 @@ def leaving(project: Path) -> Path:
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["project", "variable", "home"])
 def test_state_log_and_objects_stay_where_they_were(
     run: Run, leaving: Path, monkeypatch: pytest.MonkeyPatch, where: str

@@ -170,6 +170,7 @@ class TestOfPulumi:
         assert run("stack", "select", "dev").code == 0
         return run
 
+    @pytest.mark.slow
     def test_it_is_opened(self, recorded: Run, project: Path) -> None:
         assert recorded("config", "get", "token").out == "hunter2-of-pulumi\n"
         shown = recorded("stack", "output", "token", "--show-secrets")
@@ -210,6 +211,7 @@ class TestOfPulumi:
         assert file.read_text() == before
 
 
+@pytest.mark.slow
 def test_by_a_vault_that_gives_out_no_public_key(run: Run, tmp_path: Path, reach: Any) -> None:
     with key_services.azure(tmp_path, may_get=False) as service:
         reach(service)

@@ -36,6 +36,7 @@ def kept(project: Path, ending: str) -> list[Path]:
 
 
 class TestOfARun:
+    @pytest.mark.slow
     def test_what_it_changed_and_what_happened(self, made: Scene) -> None:
         told = made.run("logs").out
         head, counts, who, *rest = told.splitlines()
@@ -49,6 +50,7 @@ class TestOfARun:
         assert "   train  InstallingDrivers (12m00s)" in happened
         assert happened[-1] == "+  train  together:Cluster  created in 20m00s"
 
+    @pytest.mark.slow
     def test_as_json(self, made: Scene) -> None:
         found = made.run("logs", "1", "--json").json
         assert list(found) == ["number", "run", "log"]
@@ -63,6 +65,7 @@ class TestOfARun:
         assert [line["urn"].rsplit("::", 1)[1] for line in done] == ["data", "train"]
         assert done[1]["seconds"] > 1000
 
+    @pytest.mark.slow
     def test_it_grows_with_what_changed(self, made: Scene, project: Path) -> None:
         assert made.run("up", "--yes", "--skip-preview").code == 0
         idle = made.run("logs", "--json").json

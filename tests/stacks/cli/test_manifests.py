@@ -37,6 +37,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     return invoke
 
 
+@pytest.mark.slow
 def test_the_claims_of_the_program_in_the_form_of_the_reference(run: Run) -> None:
     done = run("manifests")
     assert done.exit_code == 0, done.output

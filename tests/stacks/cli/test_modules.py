@@ -54,6 +54,7 @@ def done(run: Run, *args: str) -> str:
     return str(ran.out)
 
 
+@pytest.mark.slow
 def test_a_topology_and_a_program_are_one_plan(teams: Run, project: Path) -> None:
     assert done(teams, "validate") == "topology.yaml is valid: 2 resources\n"
     done(teams, "up", "--yes", "--skip-preview")

@@ -147,6 +147,7 @@ def test_what_depends_on_a_target_is_not_deleted_without_being_named(up: Run) ->
     assert "The stack is empty" in rest.out
 
 
+@pytest.mark.slow
 def test_a_replacement_that_is_asked_for_is_planned_as_such(up: Run) -> None:
     ran = up("preview", "--emulate", "--target-replace", "train")
     assert ran.code == 0
@@ -168,6 +169,7 @@ class Machine(Resource):
 """
 
 
+@pytest.mark.slow
 def test_what_does_not_need_a_failed_resource_goes_on(dev: Run, project: Path) -> None:
     (project / "broken.py").write_text(BROKEN)
     program = project / "__main__.py"

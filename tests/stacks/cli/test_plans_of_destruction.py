@@ -72,6 +72,7 @@ def test_a_planned_destroy_is_reviewed_and_done(made: Scene, terminal: None) -> 
     assert history[0]["kind"] == "destroy"
 
 
+@pytest.mark.slow
 def test_the_json_of_a_destroy_is_reviewed_as_one(made: Scene) -> None:
     ran = made.run("destroy", "--preview-only", "--json")
     (made.project / "preview.json").write_text(ran.out)
@@ -114,6 +115,7 @@ def test_gates_stop_a_planned_destroy(made: Scene) -> None:
     assert ran.code == 0, ran.err
 
 
+@pytest.mark.slow
 def test_a_planned_refresh_takes_over_what_was_planned(made: Scene) -> None:
     resize(made, 24)
     assert made.run("refresh", "--save-plan", "plan.json").code == 0
@@ -131,6 +133,7 @@ def test_a_planned_refresh_takes_over_what_was_planned(made: Scene) -> None:
     assert gpus_in_state(made) == 24
 
 
+@pytest.mark.slow
 def test_a_planned_refresh_takes_over_no_other_drift(
     made: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from plan_scenes import Scene
 
 SECRETS = ("hunter2", "apiVersion")
@@ -14,6 +15,7 @@ def spans(file: Path) -> list[dict[str, Any]]:
     return [event for event in events if event["ph"] == "X"]
 
 
+@pytest.mark.slow
 def test_a_run_tells_where_its_time_goes(scene: Scene, project: Path) -> None:
     ran = scene.run("up", "--yes", "--profile", "profile.json")
     assert ran.code == 0, ran.err

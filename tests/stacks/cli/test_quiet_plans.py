@@ -47,6 +47,7 @@ def test_changes_are_in_the_order_of_their_names(scene: Scene) -> None:
     assert heads(gone) == ["a", "b", "v1", "v9", "v10"]
 
 
+@pytest.mark.slow
 def test_one_word_for_what_is_not_known(made: Scene) -> None:
     assert "[unknown]" not in made.run("preview").out
     made.run("config", "set", "type", "H200_SXM")

@@ -87,6 +87,7 @@ def test_colour_is_for_terminals(run: Run, saved: Path) -> None:
     assert "\x1b[" not in Path("out").read_text()
 
 
+@pytest.mark.slow
 def test_a_saved_plan_with_the_command_that_applies_it(dev: Run) -> None:
     assert dev("preview", "--emulate", "--save-plan", "plan.json").code == 0
     out = dev("review", "plan.json").out

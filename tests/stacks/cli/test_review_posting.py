@@ -114,6 +114,7 @@ def test_a_forge_that_refuses_fails_the_job_and_never_tells_the_token(
     assert "2 to create" in action.read_text(), "the summary is there all the same"
 
 
+@pytest.mark.slow
 def test_danger_has_an_exit_code_of_its_own(made: Scene) -> None:
     made.write_program(("us-central-8", "us-central-4"))
     made.save()
@@ -126,6 +127,7 @@ def test_without_danger_it_is_as_without_the_flag(scene: Scene) -> None:
     assert scene.run("review", "plan.json", "--fail-on-danger").code == 0
 
 
+@pytest.mark.slow
 def test_a_saved_plan_is_checked_without_applying_it(made: Scene) -> None:
     made.write_program(("size_tib=5", "size_tib=6"))
     made.save()

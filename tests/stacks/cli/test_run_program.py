@@ -17,6 +17,7 @@ def test_a_refresh_and_a_destroy_run_the_program(made: Scene) -> None:
     assert made.run("state", "list", "--json").json["resources"] == []
 
 
+@pytest.mark.slow
 def test_a_program_that_raises_destroys_nothing(made: Scene) -> None:
     before = made.run("state", "list", "--json").json
     made.write_program(("import pulumi\n", "import pulumi\n\nraise RuntimeError('no')\n"))
@@ -24,6 +25,7 @@ def test_a_program_that_raises_destroys_nothing(made: Scene) -> None:
     assert made.run("state", "list", "--json").json == before
 
 
+@pytest.mark.slow
 def test_pending_creates_are_cleared(made: Scene) -> None:
     state = made.project / ".pulumi/stacks/demo/dev.json"
     document = json.loads(state.read_text())

@@ -131,6 +131,7 @@ def test_options_are_those_of_the_plan(scene: Scene) -> None:
     assert len(scene.requests) == 1
 
 
+@pytest.mark.slow
 def test_an_emulated_plan_stays_emulated(dev: Any) -> None:
     assert dev("preview", "--emulate", "--save-plan", "plan.json").code == 0
     ran = dev("up", "--plan", "plan.json", "--yes")

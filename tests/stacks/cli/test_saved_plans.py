@@ -19,6 +19,7 @@ FOLLOWING = "dependencies, property_dependencies"
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
 
+@pytest.mark.slow
 def test_what_was_planned_is_done(scene: Scene) -> None:
     ran = scene.run("preview", "--save-plan", "plan.json")
     assert ran.code == 0
@@ -51,6 +52,7 @@ def test_what_was_planned_is_done(scene: Scene) -> None:
     assert "the plan plan.json is overtaken, and nothing was changed:" in scene.refused()
 
 
+@pytest.mark.slow
 def test_nothing_to_do(made: Scene) -> None:
     made.save()
     before = made.requests
@@ -58,6 +60,7 @@ def test_nothing_to_do(made: Scene) -> None:
     assert made.requests == before
 
 
+@pytest.mark.slow
 def test_json(scene: Scene) -> None:
     ran = scene.run("preview", "--json", "--save-plan", "plan.json")
     assert ran.json["changeSummary"] == {"create": 3}
@@ -92,6 +95,7 @@ def test_another_process_applies_it(scene: Scene) -> None:
     assert len(scene.requests) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("terminal")
 def test_it_asks(scene: Scene) -> None:
     scene.save()
@@ -148,6 +152,7 @@ def test_overtaken_by_another_run(made: Scene) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_overtaken_by_a_refresh_that_found_something(made: Scene) -> None:
     made.run("config", "set", "gpus", "24")
     made.save()

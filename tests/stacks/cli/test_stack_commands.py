@@ -461,6 +461,7 @@ class TestNewPassphrase:
         login = run("stack", "output", "login", "--show-secrets").json
         assert login == {"user": "ada", "password": "hunter2"}
 
+    @pytest.mark.slow
     def test_from_stdin_as_under_the_pulumi_cli(
         self, secrets: Run, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -87,6 +87,7 @@ def test_the_platforms_are_asked_on_request_alone(up: Run, admin: Any, project: 
     assert files(project) == before
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_shown_as_it_was_with_the_reason(up: Run, admin: Any) -> None:
     rule = {"method": "GET", "path": "^/compute/clusters", "status": 403, "count": None}
     admin("POST", "faults", rule)

@@ -69,11 +69,13 @@ def assert_all_are_refused(scene: Scene, *flags: str, told: tuple[str, ...]) -> 
         assert (scene.state, scene.requests) == before, command
 
 
+@pytest.mark.slow
 def test_a_real_stack_is_not_emulated(real: Scene) -> None:
     why = "the stack lives on real platforms, and this run would be on the emulator"
     assert_all_are_refused(real, "--emulate", told=(why, "gpuform stack init NAME --emulate"))
 
 
+@pytest.mark.slow
 def test_an_emulated_stack_is_not_real(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
     why = "the stack lives on the emulator, and this run would ask real platforms"
@@ -89,6 +91,7 @@ def test_a_platform_at_another_address_is_another_world(
     assert_all_are_refused(real, told=(why, "--allow new-address"))
 
 
+@pytest.mark.slow
 def test_an_address_that_is_meant_is_taken_over(
     real: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +103,7 @@ def test_an_address_that_is_meant_is_taken_over(
     assert real.run("refresh", "--yes").code == 0
 
 
+@pytest.mark.slow
 def test_a_state_of_unknown_world_is_not_emulated(real: Scene) -> None:
     set_world(real, None)
     before = real.state
@@ -174,6 +178,7 @@ def test_the_state_of_an_emulated_stack_is_shown_without_a_flag(
     assert "the stack lives on the emulator" in made.run("status", "--refresh").err
 
 
+@pytest.mark.slow
 def test_a_real_stack_says_nothing_of_it(real: Scene) -> None:
     for command in ("preview", "status", "drift"):
         ran = real.run(command)

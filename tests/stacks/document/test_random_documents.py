@@ -56,6 +56,7 @@ def check_places(text: str, problems: Diagnostics) -> None:
         assert each.rule
 
 
+@pytest.mark.slow
 @given(texts | mutated())
 @example("\ud800")
 @example("a: \udfff")

@@ -32,6 +32,7 @@ def declared(crypter, **fields):
     return digests.registration_digests(registration, crypter.digest)
 
 
+@pytest.mark.slow
 def test_only_the_passphrase_makes_it(crypter):
     found = crypter.digest(b"hunter2")
     assert found == crypter.digest(b"hunter2")

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def states(draw) -> list[ResourceState]:
     return entries
 
 
+@pytest.mark.slow
 @given(states())
 def test_every_entry_is_deleted_once_and_after_all_that_need_it(entries):
     layers = list(graph.deletion_layers(entries))

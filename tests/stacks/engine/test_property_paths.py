@@ -68,6 +68,7 @@ def test_nothing_differs_from_itself(properties):
     assert ignoring(properties, properties, ["*"]) == (properties, [])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(maps, maps)
 def test_ignoring_every_difference_at_the_top_leaves_none(olds, news):

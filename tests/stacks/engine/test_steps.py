@@ -498,6 +498,7 @@ def test_many_resources_need_no_more_than_one_call_at_a_time(lab, parallel):
     assert lab.world == {}
 
 
+@pytest.mark.slow
 def test_the_program_waits_once_for_all_that_it_left_outstanding(lab, monkeypatch):
     waits = []
     wait = asyncio.wait

@@ -103,6 +103,7 @@ def compare(path: Path, text: str) -> None:
     assert text == path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario(stack: EmbeddedStack, name: str) -> None:
     scenario = FOLDER / name

@@ -114,6 +114,7 @@ pulumi.export("b", [one.id, {{"c": None}}])
     assert kept(yaml.state) == kept(python.state)
 
 
+@pytest.mark.slow
 def test_an_object_that_exists_is_imported(stack: Any) -> None:
     stack.topology("clusters:\n" + named("train"))
     stack.up()

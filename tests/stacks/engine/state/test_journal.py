@@ -91,6 +91,7 @@ def overtaken(path, data, crypter):
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["update", "refresh", "destroy"])
 @pytest.mark.parametrize("parallel", [1, 16])
 def test_every_checkpoint_of_a_run_leads_to_its_end(interrupted, lab, operation, parallel):

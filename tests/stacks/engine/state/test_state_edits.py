@@ -169,6 +169,7 @@ class TestRename:
         with pytest.raises(EditRefused, match="not a URN"):
             state_edits.rename_stack(snapshot, "organization/demo/prod")
 
+    @pytest.mark.slow
     @settings(max_examples=50)
     @given(snapshots(), st.data())
     def test_there_and_back(self, snapshot: Snapshot, data: st.DataObject) -> None:
@@ -180,6 +181,7 @@ class TestRename:
         back, _ = state_edits.rename(after, new, old.rpartition("::")[2])
         assert back == snapshot
 
+    @pytest.mark.slow
     @settings(max_examples=50)
     @given(snapshots())
     def test_a_stack(self, snapshot: Snapshot) -> None:

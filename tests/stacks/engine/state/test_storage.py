@@ -292,6 +292,7 @@ class TestAddresses:
         opened = open_storage(f"s3://bucket/team?{parameters}", KEYS)
         assert opened.where("x") == "s3://bucket/team/deep/x"
 
+    @pytest.mark.slow
     def test_profiles_are_read_as_by_awss_tools(self, tmp_path: Path, monkeypatch: Any) -> None:
         keys = {"Version": 1, "AccessKeyId": "made", "SecretAccessKey": "up"}
         (tmp_path / "keys.json").write_text(json.dumps(keys))
