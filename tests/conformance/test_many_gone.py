@@ -19,7 +19,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.vanished import MANY, Vanished, VanishedEntries
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(2)]
 
 
 def volumes(number: int) -> list[Declared]:

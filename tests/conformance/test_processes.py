@@ -32,6 +32,8 @@ from processes.limits import LAST_RESORT
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.world import RECORD
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def for_each(kinds: Iterable[Described]) -> pytest.MarkDecorator:
     """Runs a test for each of these kinds, slowly for all but one."""
