@@ -230,7 +230,7 @@ def test_a_second_signal_leaves_at_once_and_leaves_a_record(
     result = stack.destroy()
     if not result.ok:  # the two processes follow two clocks: then a person is asked
         assert "an interrupted create" in result.errors[0]
-        monkeypatch.setenv("GPUFORM_ADOPT", ",".join(platform.ids(described)))
+        monkeypatch.setenv("GPUFORM_ADOPT", ",".join(platform.parts(described)))
         result = stack.destroy()
     assert result.ok, result.errors
     assert platform.ids(described) == set()
