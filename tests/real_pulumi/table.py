@@ -1,0 +1,99 @@
+"""Writes docs/pulumi-cli.md from a run against the Pulumi CLI.
+
+pytest -m real_pulumi tests/real_pulumi --junitxml=run.xml
+python tests/real_pulumi/table.py run.xml
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PAGE = ROOT / "docs" / "pulumi-cli.md"
+
+SECTIONS = {
+    "test_programs": ("Step rules", "each, on equal starts"),
+    "test_random_programs": ("Random programs", "each, on equal starts"),
+    "test_examples": ("Examples", "pulumi"),
+    "test_reviews": ("Reviews of what the CLI prints", "pulumi"),
+    "test_in_turn": ("One stack in turn", "both, in turn"),
+    "test_overtaken": ("Killed and interrupted runs that the other goes on with", "both, in turn"),
+    "test_workspace": ("The selected stack", "both, in turn"),
+    "test_plugin_killed": ("The plugin, killed", "both, in turn"),
+    "test_plugin_import": ("Imports through the plugin", "pulumi"),
+    "test_sdks": ("SDKs of the package schema", "pulumi"),
+}
+"""The modules in their order on the page: title, and which engine plays."""
+
+
+def page(runs: Sequence[Path]) -> str:
+    """The page after these runs, of which a later one counts more than an earlier one."""
+    results = dict.fromkeys(collected(), "not run")
+    for run in runs:
+        for case in ET.parse(run).getroot().iter("testcase"):
+            module = case.attrib["classname"].split("real_pulumi.")[1].split(".")[0]
+            if (module, case.attrib["name"]) in results:
+                results[module, case.attrib["name"]] = _result(case)
+    return "\n".join(_lines(results))
+
+
+def collected() -> list[tuple[str, str]]:
+    """The module and the name of each test."""
+    argv = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "real_pulumi"]
+    done = subprocess.run([*argv, str(HERE)], cwd=ROOT, capture_output=True, text=True, check=True)
+    found = re.findall(r"/(\w+)\.py::(.*)", done.stdout)
+    return [(module, name) for module, name in found]
+
+
+def row(module: str, name: str) -> str:
+    """Scenario and engine, as the page has them."""
+    return f"| {scenario(name)} | {SECTIONS[module][1]} |"
+
+
+def _lines(results: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    yield "# Beside the Pulumi CLI"
+    yield ""
+    yield (
+        f"The suite `tests/real_pulumi` was last run with Pulumi CLI {_cli()} and its Python SDK "
+        f"{version('pulumi')}. It runs wherever `pulumi` is on PATH: "
+        "`python -m pytest -m real_pulumi tests/real_pulumi`. "
+        "On equal starts, exit code, steps, the provider's calls and the state are compared after "
+        "each command."
+    )
+    for title_of, (title, _) in SECTIONS.items():
+        yield from ("", f"## {title}", "", "| Scenario | Engine | Result |", "|---|---|---|")
+        yield from sorted(
+            f"{row(module, name)} {result} |"
+            for (module, name), result in results.items()
+            if module == title_of
+        )
+    yield ""
+
+
+def scenario(name: str) -> str:
+    test, _, parameters = name.partition("[")
+    words = test.removeprefix("test_").replace("_", " ")
+    return f"{words}: `{parameters.removesuffix(']')}`" if parameters else words
+
+
+def _result(case: ET.Element) -> str:
+    if (skipped := case.find("skipped")) is not None:
+        return f"skipped: {skipped.attrib['message']}"
+    return "fails" if {each.tag for each in case} & {"failure", "error"} else "passes"
+
+
+def _cli() -> str:
+    told = subprocess.run(["pulumi", "version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"\d+\.\d+\.\d+", told)
+    assert found, told
+    return found[0]
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page([Path(each) for each in sys.argv[1:]]))
