@@ -70,6 +70,8 @@ class Command:
         (directory / "Pulumi.yaml").write_text("name: conformance\nruntime: python\n")
         settings = f"encryptionsalt: {self.stack.crypter.salt_state}\n"
         (directory / "Pulumi.dev.yaml").write_text(settings)
+        # This process follows the platform's clock, and the platform is an emulator to it alone.
+        self.stack.records.delete(RECORD)
         process = subprocess.Popen(
             [sys.executable, "-m", "gpuform.stacks.cli", *arguments, "--stack", "dev"],
             cwd=directory,
@@ -84,7 +86,6 @@ class Command:
         finally:
             process.kill()
             process.communicate()
-            # This process follows the platform's clock, and the platform is an emulator to it.
             self.stack.records.delete(RECORD)
 
     @property
