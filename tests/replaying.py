@@ -42,6 +42,16 @@ def masked(value: Any, key: str | None = None) -> Any:
     return UUID.sub("<uuid>", value) if isinstance(value, str) else value
 
 
+def lay_out(project: Path, name: str, provider: Path) -> None:
+    """Makes the folder of a project whose programs import this provider."""
+    project.mkdir(parents=True)
+    shutil.copy(provider, project)
+    (project / "Pulumi.yaml").write_text(f"name: {name}\nruntime: python\n")
+    (project / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
+    # The Pulumi CLI looks for plugins to fetch among what is installed: half the time of a run.
+    (project / "pip.py").write_text("print([])\n")
+
+
 @dataclass
 class Replay:
     """One stack that goes through the steps of a scenario, command by command."""
@@ -54,13 +64,8 @@ class Replay:
 
     @classmethod
     def begin(cls, folder: Path, cli: Cli, url: str = "") -> "Replay":
-        (folder / "project").mkdir()
         (folder / "state").mkdir()
-        shutil.copy(STEERED, folder / "project")
-        # The Pulumi CLI looks for plugins to fetch among what is installed: half the time of a run.
-        (folder / "project/pip.py").write_text("print([])\n")
-        (folder / "project/Pulumi.yaml").write_text("name: rec\nruntime: python\n")
-        (folder / "project/Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
+        lay_out(folder / "project", "rec", STEERED)
         replay = cls(folder, cli, url or f"file://{folder}/state")
         assert replay.run("stack", "init", "dev").code == 0
         return replay

@@ -389,11 +389,11 @@ class Deployment:
         if self._executor.failed or self._executor.stopping:
             # What a failed run did not come to say is still true.
             outputs = {**self._outputs_before(), **outputs}
-        there = self._executor.snapshot.snapshot().resources
+        snapshot = self._executor.snapshot
         if self.options.preview:
             step.state.outputs = outputs
-        elif any(each.type == STACK_TYPE for each in there):
-            self._executor.snapshot.outputs(step.state, outputs)
+        elif any(each.type == STACK_TYPE for each in snapshot.snapshot().resources):
+            snapshot.outputs(step.state, outputs)
         self.events.emit(StepDone(step, self.options.preview))
 
     def _delete(

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from randomized.programs import HEAD as PROGRAM_HEAD
 from randomized.programs import PROJECT, Program
 from randomized.strategies import chance, programs, successors
 from randomized.world import World
-from replaying import Replay
+from replaying import Replay, lay_out
 
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.engine.targeting import Selection, UrnPatterns
@@ -82,14 +81,9 @@ class Start:
         snapshot = old_states.plant(labelled, world, serialize_provider(machines().Machines()))
         snapshot.secrets_provider = crypter.provider
         project, stacks = folder / "project", folder / "state/.pulumi/stacks" / PROJECT
-        for each in (project, stacks):
-            each.mkdir(parents=True)
-        shutil.copy(MACHINES, project)
-        (project / "Pulumi.yaml").write_text(f"name: {PROJECT}\nruntime: python\n")
-        (project / "Pulumi.dev.yaml").write_text(f"encryptionsalt: {SALT}\n")
+        stacks.mkdir(parents=True)
+        lay_out(project, PROJECT, MACHINES)
         (project / "platform.json").write_text(world.text)
-        # The CLI looks for plugins to fetch among what is installed: half the time of a run.
-        (project / "pip.py").write_text("print([])\n")
         (stacks / "dev.json").write_bytes(snapshot.to_json(crypter))
         return Stand(folder, cli, f"file://{folder}/state", PROJECT, HEAD)
 

@@ -286,18 +286,13 @@ def _with_adopted(
     What another program has removed since, and they need, is taken from the `others`.
     """
     resources = list(snapshot.resources)
+    there = {each.urn: each for each in resources if not each.delete}
     for urn, entry in found.adopted.items():
-        found.adopted[urn] = _needing(resources, entry, others)
-    found.lost = [_needing(resources, entry, others) for entry in found.lost]
+        found.adopted[urn] = _needing(resources, there, entry, others)
+    found.lost = [_needing(resources, there, entry, others) for entry in found.lost]
     for entry in found.adopted.values():
-        at = next((n for n, e in enumerate(resources) if e.urn == entry.urn and not e.delete), None)
-        if at is None:
-            resources.append(entry)
-        elif resources[at].pending_replacement:
-            resources[at] = entry
-        else:
-            # It was made to take the other's place, which has still to be deleted.
-            resources[at : at + 1] = [entry, replace(resources[at], delete=True)]
+        # It was made to take the other's place, which has still to be deleted.
+        _place(resources, entry, is_newest=True)
     for entry in found.lost:
         _place(resources, entry)
     settled = {
@@ -309,12 +304,22 @@ def _with_adopted(
 
 
 def _needing(
-    resources: list[ResourceState], entry: ResourceState, others: Mapping[str, ResourceState]
+    resources: list[ResourceState],
+    there: dict[str, ResourceState],
+    entry: ResourceState,
+    others: Mapping[str, ResourceState],
 ) -> ResourceState:
-    """The entry with a provider that is there, and its parents too where they are known."""
-    there = {each.urn: each for each in resources if not each.delete}
+    """The entry with a provider that is there, and its parents too where they are known.
+
+    `there` are the resources that are not to be deleted, by URN.
+    """
+
+    def add(needed: ResourceState) -> None:
+        resources.append(needed)
+        there[needed.urn] = needed
+
     if entry.parent and entry.parent not in there and entry.parent in others:
-        resources.append(_needing(resources, others[entry.parent], others))
+        add(_needing(resources, there, others[entry.parent], others))
     urn, _, id_ = entry.provider.rpartition("::")
     if not urn:
         return entry
@@ -325,19 +330,26 @@ def _needing(
     if current is None:
         return entry
     if urn not in there:
-        resources.append(current)
+        add(current)
     return replace(entry, provider=f"{urn}::{current.id}")
 
 
-def _place(resources: list[ResourceState], entry: ResourceState) -> None:
-    """Puts in what was made before the other program went on: what that has made since is newer."""
+def _place(
+    resources: list[ResourceState], entry: ResourceState, *, is_newest: bool = False
+) -> None:
+    """Puts in what an interrupted run made: the newer one of a URN stays, the other is to go.
+
+    What another program has made since is newer, unless the times of their creation say otherwise.
+    """
     at = next((n for n, e in enumerate(resources) if e.urn == entry.urn and not e.delete), None)
     if at is None:
         resources.append(entry)
-    elif resources[at].pending_replacement:
+        return
+    other = resources[at]
+    if other.pending_replacement:
         resources[at] = entry
-    elif resources[at].created and resources[at].created < entry.created:
-        resources[at : at + 1] = [entry, replace(resources[at], delete=True)]
+    elif is_newest or (other.created and other.created < entry.created):
+        resources[at : at + 1] = [entry, replace(other, delete=True)]
     else:
         resources.append(replace(entry, delete=True))
 
