@@ -6,6 +6,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from pulumi.dynamic import (
@@ -40,11 +41,6 @@ __all__ = ["PROVIDER_KEY", "Lifecycle"]
 
 INTERRUPTED = "its create was interrupted"
 """Why what an earlier run made is not ready."""
-RECORDED = "recorded: the platform does not return it"
-PRESENT = "recorded: it is there already"
-OWN = "gpuform's own: nothing is sent"
-UNSENT = (RECORDED, PRESENT, OWN)
-"""Why a change is of the state alone: nothing is sent for it."""
 
 MESSAGES = frozenset({"not_ready_reason", "message", "status_message"})
 """The outputs, and members of them, that a platform writes for people."""
@@ -113,11 +109,19 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         found = self._compare(old, new)
         if PROVIDER_KEY in news and PROVIDER_KEY not in olds:
             because = "the state does not say which program manages the resource"
-            found.append(FieldChange(PROVIDER_KEY, Action.ADD, None, None, because=because))
+            found.append(
+                FieldChange(
+                    PROVIDER_KEY, Action.ADD, None, None, because=because, only_recorded=True
+                )
+            )
         is_news = not is_change(found) or self.is_stuck(old)
         if old.get("ready") is False and is_news and not any(change.replaces for change in found):
             because = f"resume waiting: {old.get('not_ready_reason') or 'not ready yet'}"
-            found.append(FieldChange("ready", Action.UPDATE, False, True, because=because))
+            found.append(
+                FieldChange(
+                    "ready", Action.UPDATE, False, True, because=because, only_recorded=True
+                )
+            )
         if _was_interrupted(current_call(), id_) and not is_change(found):
             because = "a removal of nodes was interrupted: those that stay are uncordoned"
             found.append(
@@ -237,7 +241,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             self._refuse(self._echo(old), declared)
             self._require_for_change(old, declared)
             found = self._compare(old, declared)
-            sent = [c for c in found if c.action is not Action.KEEP and c.because not in UNSENT]
+            sent = [change for change in found if change.is_sent]
             if sent or _was_interrupted(call, _id):
                 want = self.inputs.model_validate(declared)
                 try:
@@ -399,14 +403,16 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             if field.is_required() and rules[name].write_only and name not in echo
         }
 
-        def unsent(change: FieldChange) -> FieldChange:
+        def judged(change: FieldChange) -> FieldChange:
+            only_recorded = partial(replace, change, only_recorded=True)
             if rules[change.path.split(".")[0].split("[")[0]].recorded:
-                return replace(change, because=OWN)
+                return only_recorded(because="gpuform's own: nothing is sent")
             if change.path in unread:
-                return replace(change, replaces=False, because=RECORDED)
+                because = "recorded: the platform does not return it"
+                return only_recorded(replaces=False, because=because)
             shown = rules[change.path].shown_as if change.path in rules else ""
             if shown and change.after is not None and change.after == old.get(shown):
-                return replace(change, replaces=False, because=PRESENT)
+                return only_recorded(replaces=False, because="recorded: it is there already")
             return change
 
         typed = self._typed(declared)
@@ -414,7 +420,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         before, after = (self._by_rules(each) for each in (self._typed(echo), now))
         found = field_changes(self.inputs, before, after)
         resting = [lifetime.resting(self.power, typed)] if self.power and now is not typed else []
-        return [*map(unsent, found), *self.planned_changes(old, now), *resting]
+        return [*map(judged, found), *self.planned_changes(old, now), *resting]
 
     def _by_rules(self, values: Properties) -> Properties:
         return {name: value for name, value in values.items() if name not in self.planned}

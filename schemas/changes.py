@@ -56,6 +56,13 @@ class FieldChange:
     because: str = ""
     shrinks: bool = False
     """A field that can only grow would become smaller."""
+    only_recorded: bool = False
+    """The state alone changes: the platform is sent nothing."""
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the platform is asked for it."""
+        return self.action is not Action.KEEP and not self.only_recorded
 
     def __repr__(self) -> str:
         before, after = ("[secret]", "[secret]") if self.secret else (self.before, self.after)

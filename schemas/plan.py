@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.footprint import Billing, Footprint
@@ -88,12 +88,18 @@ class PropertyChange(_ValueChange):
     secret: bool = Field(default=False, description="The values are masked.")
     forces_replacement: bool = Field(default=False, description="It replaces the resource.")
     because: str = Field(default="", description="Why, for people.")
+    _is_sent: bool = PrivateAttr(default=True)
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the platform is asked for it. A plan that was read from JSON does not know."""
+        return self._is_sent
 
     @classmethod
     def of(cls, change: FieldChange, *, secret: bool = False) -> Self:
         """A field's change as the plan shows it; ``secret`` where the program says it is one."""
         secret = secret or change.secret
-        return cls(
+        shown = cls(
             path=change.path,
             action=change.action,
             before=_shown(change.before, secret=secret),
@@ -103,6 +109,8 @@ class PropertyChange(_ValueChange):
             forces_replacement=change.replaces,
             because=change.because,
         )
+        shown._is_sent = change.is_sent
+        return shown
 
 
 class ResourceChange(_PlanModel):

@@ -7,11 +7,7 @@ the next one, or any `up`, goes on from what the files and the state say.
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
-from gpuform.providers.lifecycle import UNSENT
-from gpuform.schemas.changes import Action
-from gpuform.schemas.plan import PropertyChange
 from gpuform.stacks.adopting.places import Edit
 from gpuform.stacks.adopting.planning import Adoption, Target, adoption_of
 from gpuform.stacks.cli.appraising import Appraiser
@@ -35,9 +31,6 @@ from gpuform.stacks.engine.lock import StackLock
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.stack_settings import SECURE
 from gpuform.stacks.review.names import counted
-
-_IDLE: Final = "ready"
-"""What an import may wait for: that changes nothing."""
 
 
 def run_import(arguments: ImportArguments, session: Session) -> int:
@@ -183,15 +176,10 @@ def _refuse_changes(outcome: Outcome) -> None:
     """An import changes nothing on a platform: what it declares is what there is."""
     for resource in outcome.planned:
         for change in resource.changes:
-            if _is_sent(change):
+            if change.is_sent:
                 raise EngineError(
                     f"{resource.urn}: {change.path} would be changed from {change.before!r} to "
                     f"{change.after!r} by what import declares, or the file's defaults",
                     hint="nothing was adopted. Declare it yourself, with `import` in its options, "
                     "and look at `gpuform preview`",
                 )
-
-
-def _is_sent(change: PropertyChange) -> bool:
-    is_news = change.action is not Action.KEEP and change.because not in UNSENT
-    return is_news and change.path != _IDLE

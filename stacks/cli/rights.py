@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.lifecycle import UNSENT, Lifecycle
+from gpuform.providers.lifecycle import Lifecycle
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.engine.deployment import Outcome
@@ -71,7 +71,5 @@ def _told(refused: Mapping[str, list[str]]) -> Iterator[str]:
 
 def _is_unsent(change: ResourceChange) -> bool:
     """Whether an update only records something, or goes on waiting."""
-    found = [each for each in change.changes if each.action != "keep"]
-    return change.action is PlanAction.UPDATE and all(
-        each.path == "ready" or each.because in UNSENT for each in found
-    )
+    is_update = change.action is PlanAction.UPDATE
+    return is_update and not any(each.is_sent for each in change.changes)

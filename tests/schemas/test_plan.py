@@ -95,6 +95,18 @@ def test_unknown_values_are_said_to_be_unknown():
     assert not PropertyChange.of(FieldChange("a", Action.UPDATE, 1, 2)).unknown
 
 
+@pytest.mark.parametrize(
+    ("action", "only_recorded", "is_sent"),
+    [(Action.UPDATE, False, True), (Action.UPDATE, True, False), (Action.KEEP, False, False)],
+)
+def test_whether_a_change_is_sent_is_told_apart_from_its_json(
+    action: Action, only_recorded: bool, is_sent: bool
+) -> None:
+    found = PropertyChange.of(FieldChange("a", action, 1, 2, only_recorded=only_recorded))
+    assert found.is_sent is is_sent
+    assert not any("sent" in name for name in found.model_dump())
+
+
 def test_a_plan_of_another_form_is_refused():
     with pytest.raises(ValidationError):
         Plan.model_validate({**_plan().model_dump(), "newer": 1})

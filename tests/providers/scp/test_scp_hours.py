@@ -7,7 +7,6 @@ import pytest
 
 from gpuform.providers.clock import synchronised
 from gpuform.providers.errors import NotAllowed
-from gpuform.providers.lifecycle import OWN
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 
@@ -114,7 +113,10 @@ def test_only_what_is_recorded_changes(world: Any, pool_inputs: Properties) -> N
     inputs = {**pool_inputs, "schedule": hours(world), "expires": "9000-01-01"}
     with world.serving(made.name):
         found = NodePoolLifecycle().changes(made.outs, inputs)
-    assert {(each.path, each.because) for each in found} == {("expires", OWN), ("schedule", OWN)}
+    assert {(each.path, each.is_sent) for each in found} == {
+        ("expires", False),
+        ("schedule", False),
+    }
     changed = world.update(made, inputs)
     assert world.writes() == {}
     assert (changed.outs["expires"], changed.outs["schedule"]) == ("9000-01-01", hours(world))
