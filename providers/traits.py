@@ -155,7 +155,8 @@ class Traits:
     def write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
         """Why the key may not make, change or delete objects of this kind, with the key's role.
 
-        None when it may, or where no platform tells it beforehand. Sends at most one request for
-        each key and process, which changes nothing. Raises GpuformError when it is not answered.
+        Empty when it may; None where no platform tells it beforehand. Sends at most one request
+        for each key and process, which changes nothing. Raises GpuformError when it is not
+        answered.
         """
         return None

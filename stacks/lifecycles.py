@@ -2,7 +2,9 @@
 
 from typing import Any
 
+from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.stacks.engine.urn import own_type
 
@@ -23,3 +25,15 @@ def lifecycle_of(type_: str) -> type[Lifecycle[Any, Any]] | None:
     """The lifecycle of a gpuform resource's type, imported now; None for any other type."""
     kind = kind_of(type_)
     return lifecycle_class(*kind) if kind else None
+
+
+def write_refusal(lifecycle: type[Lifecycle[Any, Any]], settings: Settings) -> str | None:
+    """Why the key may not change objects of this kind; empty when it may.
+
+    None when nobody can tell beforehand, or the platform does not answer: then it refuses the
+    change itself.
+    """
+    try:
+        return lifecycle.write_refusal(settings)
+    except GpuformError:
+        return None

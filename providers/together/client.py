@@ -212,13 +212,13 @@ def base_url(settings: Settings) -> str:
 address = base_url
 
 
-def write_refusal(settings: Settings) -> str | None:
-    """Why the key of these settings may not change clusters and volumes; None when it may.
+def write_refusal(settings: Settings) -> str:
+    """Why the key of these settings may not change clusters and volumes; empty when it may.
 
     Raises GpuformError when that cannot be asked.
     """
     if client_for(settings).may_write():
-        return None
+        return ""
     return (
         "the Together key is a Member's, and the role Member may only look at clusters and "
         f"volumes: use an Admin's key ({KEY_VARIABLE}, or {KEY_CONFIG})"

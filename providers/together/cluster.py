@@ -323,7 +323,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return cluster_credit(values, seen)
 
     @classmethod
-    def write_refusal(cls, settings: Settings) -> str | None:
+    def write_refusal(cls, settings: Settings) -> str:
         """Clusters and volumes are of the control plane, which a Member may only see."""
         return write_refusal(settings)
 

@@ -161,7 +161,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
         return volume_credit(seen)
 
     @classmethod
-    def write_refusal(cls, settings: Settings) -> str | None:
+    def write_refusal(cls, settings: Settings) -> str:
         """Clusters and volumes are of the control plane, which a Member may only see."""
         return write_refusal(settings)
 

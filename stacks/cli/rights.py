@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
-from gpuform.providers.errors import GpuformError
-from gpuform.providers.lifecycle import Lifecycle
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.urn import name_of, type_of
-from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.lifecycles import lifecycle_of, write_refusal
 
 _WRITING: Final = frozenset({"create", "update", "replace", "delete"})
 """The effects of steps that a platform is asked for."""
@@ -36,7 +34,7 @@ class Rights:
     def are_limited(self) -> bool:
         """Whether some kind of resource may not be changed: then nothing is done without a plan."""
         kinds = ((platform, kind) for platform, kinds in LIFECYCLES.items() for kind in kinds)
-        return any(self._refusal(lifecycle_class(*each)) for each in kinds)
+        return any(write_refusal(lifecycle_class(*each), self.settings) for each in kinds)
 
     def require(self, outcome: Outcome) -> None:
         """Raises EngineError when what a preview found may not be done.
@@ -49,17 +47,10 @@ class Rights:
             if urn in unsent or not _WRITING & set(effects):
                 continue
             lifecycle = lifecycle_of(type_of(urn))
-            if lifecycle is not None and (because := self._refusal(lifecycle)):
+            if lifecycle is not None and (because := write_refusal(lifecycle, self.settings)):
                 refused.setdefault(because, []).append(name_of(urn))
         if refused:
             raise EngineError("; ".join(_told(refused)), hint="nothing of it was begun")
-
-    def _refusal(self, lifecycle: type[Lifecycle[Any, Any]]) -> str | None:
-        """None as well when the platform does not tell: then it will refuse the change itself."""
-        try:
-            return lifecycle.write_refusal(self.settings)
-        except GpuformError:
-            return None
 
 
 def _told(refused: Mapping[str, list[str]]) -> Iterator[str]:

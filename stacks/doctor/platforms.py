@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.catalog import LIFECYCLES
+from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
 from gpuform.providers.clock import CLOCK_VARIABLE
 from gpuform.providers.errors import (
     AuthError,
@@ -16,6 +17,7 @@ from gpuform.providers.errors import (
 from gpuform.providers.probing import Answered, probe
 from gpuform.providers.waiting import duration
 from gpuform.stacks.doctor.findings import Finding, Level, failure
+from gpuform.stacks.lifecycles import write_refusal
 
 AREA = "platforms"
 _NOTABLE_SKEW = 60.0
@@ -39,26 +41,52 @@ def platforms(
     clock = environ.get(CLOCK_VARIABLE, "").rstrip("/")
     for name, answer in zip(names, answers, strict=True):
         yield from _found(name, answer, in_use=name in used)
-        if isinstance(answer, Answered) and not clock:
-            yield from _skew(name, answer.clock_ahead)
-        elif isinstance(answer, Answered) and answer.address != clock:
+        if isinstance(answer, _Look) and not clock:
+            yield from _skew(name, answer.answered.clock_ahead)
+        elif isinstance(answer, _Look) and answer.answered.address != clock:
             yield _wrong_clock(name)
-    if any(isinstance(answer, Answered) for answer in answers):
-        text = "no platform tells whether a key may write: that shows with the first change"
-        yield Finding(AREA, Level.NOTE, text)
+    silent = [
+        name
+        for name, answer in zip(names, answers, strict=True)
+        if isinstance(answer, _Look) and not answer.tells_rights and name not in _WITHOUT_KEYS
+    ]
+    if silent:
+        text = "nobody can tell whether the key may write: that shows with the first change"
+        yield Finding(AREA, Level.NOTE, f"{', '.join(silent)}: {text}")
 
 
-def _asked(name: str, settings: Settings) -> Answered | Exception:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a platform has answered, and what it says of the key's right to change each kind."""
+
+    answered: Answered
+    refusals: Collection[str | None]
+
+    @property
+    def tells_rights(self) -> bool:
+        return any(each is not None for each in self.refusals)
+
+
+def _asked(name: str, settings: Settings) -> _Look | Exception:
     try:
-        return probe(name, settings)
+        answered = probe(name, settings)
+        kinds = [lifecycle_class(name, kind) for kind in LIFECYCLES[name]]
+        return _Look(answered, [write_refusal(each, settings) for each in kinds])
     except Exception as error:  # noqa: BLE001 - one platform's fault is not the others'
         return error
 
 
-def _found(name: str, answer: Answered | Exception, *, in_use: bool) -> Iterator[Finding]:
-    if isinstance(answer, Answered):
-        accepted = "asks for no key" if name in _WITHOUT_KEYS else "accepts the key, which may read"
-        yield Finding(AREA, Level.OK, f"{name}: {answer.address} answers and {accepted}")
+def _found(name: str, answer: _Look | Exception, *, in_use: bool) -> Iterator[Finding]:
+    if isinstance(answer, _Look):
+        refused = sorted({each for each in answer.refusals if each})
+        rights = "read and write" if answer.tells_rights and not refused else "read"
+        accepted = (
+            "asks for no key" if name in _WITHOUT_KEYS else f"accepts the key, which may {rights}"
+        )
+        yield Finding(AREA, Level.OK, f"{name}: {answer.answered.address} answers and {accepted}")
+        for because in refused:
+            level = Level.WARNING if in_use else Level.NOTE
+            yield Finding(AREA, level, f"{name}: {because}", "with this key, only make plans")
     elif isinstance(answer, MissingCredentials) and not in_use:
         yield Finding(AREA, Level.NOTE, f"{name}: not used, and {answer.message}")
     elif isinstance(answer, GpuformError):

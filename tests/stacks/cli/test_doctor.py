@@ -129,10 +129,25 @@ class TestPlatforms:
 
     def test_a_key_that_only_reads(self, made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
-        told = [each["text"] for each in findings(made.run, code=0) if each["level"] == "note"]
-        assert told == [
-            "no platform tells whether a key may write: that shows with the first change"
+        found = findings(made.run, code=0)
+        (told,) = warnings(found)
+        assert told.startswith(
+            "together: the Together key is a Member's, and the role Member may only look at "
+        )
+        (refused,) = [
+            each
+            for each in made.run("up", "--yes", "--replace", "data").err.splitlines()
+            if "Member" in each
         ]
+        assert told.removeprefix("together: ") in refused, "`up` asks the same question"
+
+    def test_who_tells_whether_a_key_may_write(self, made: Scene) -> None:
+        found = findings(made.run, code=0)
+        assert f"together: {made.url} answers and accepts the key, which may read and write" in [
+            each["text"] for each in found
+        ]
+        (note,) = [each["text"] for each in found if each["level"] == "note"]
+        assert note.startswith("scp, tensorone: nobody can tell whether the key may write")
 
     def test_a_key_that_may_not_read(self, made: Scene) -> None:
         self.refuse(made, path="/compute/clusters", status=403)
