@@ -11,8 +11,13 @@ from gpuform.providers.plugin.configuration import SETTINGS, plugin_key
 from gpuform.schemas.reasons import nearest
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import ConfigDefault, Project
-from gpuform.stacks.engine.stack_settings import StackSettings, is_of_type, is_secure
+from gpuform.stacks.engine.project import (
+    ConfigDefault,
+    Project,
+    StackSettings,
+    is_of_type,
+    is_secure,
+)
 from gpuform.stacks.topology.configuration import configured, encrypting
 from gpuform.stacks.topology.declarations import ConfigVariable
 from gpuform.stacks.topology.program_file import topology_of

@@ -14,8 +14,7 @@ from gpuform.schemas.together.volume_claims import VolumeClaimInputs, manifest
 from gpuform.schemas.values import contains_unknown
 from gpuform.schemas.visible import visible
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.language import Program
-from gpuform.stacks.engine.recording import record
+from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of

@@ -9,9 +9,8 @@ from typing import Final
 
 from gpuform import schemas
 from gpuform.stacks import requirements
-from gpuform.stacks.engine import yaml_text
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import NAME
+from gpuform.stacks.engine.project import NAME, yaml_text
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SCHEMA: Final = ".gpuform/topology.schema.json"

@@ -10,8 +10,7 @@ from itertools import chain
 from gpuform.providers.forms import Form
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.registration import Registration
-from gpuform.stacks.engine.rules import DeletionRule, Registered, Rule
+from gpuform.stacks.engine.registration import DeletionRule, Registered, Registration, Rule
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import unwrap_secrets

@@ -9,7 +9,7 @@ import pytest
 from bucket_server import BucketServer, serving
 from hypothesis import HealthCheck, settings
 
-from gpuform.stacks.engine import pickling
+from gpuform.stacks.engine.sdk_patches import pickling
 
 # No test measures time: on a busy machine examples may take long to make and to run. What passes
 # once passes always: a longer search, without `derandomize`, is for people who look at its finds.

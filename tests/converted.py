@@ -10,8 +10,7 @@ import yaml
 from hypothesis import strategies as st
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.stacks.engine.language import Program
-from gpuform.stacks.engine.recording import Recorded, record
+from gpuform.stacks.engine.language_host import Program, Recorded, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE

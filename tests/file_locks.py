@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from gpuform.stacks.engine.journal import Journal
-from gpuform.stacks.engine.journal_log import FileLog
-from gpuform.stacks.engine.kernel_lock import KernelLock
-from gpuform.stacks.engine.lock import Patience, StackLock
-from gpuform.stacks.engine.storage.files import Files
+from gpuform.stacks.engine.machine import KernelLock
+from gpuform.stacks.engine.state import FileLog, Journal
+from gpuform.stacks.engine.store import Files, Patience, StackLock
 
 
 def file_lock(folder: Path, own: Path, patience: Patience | None = None) -> StackLock:

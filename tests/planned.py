@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.basis import basis_after, basis_before, sealed
-from gpuform.stacks.engine.bound import Bound
-from gpuform.stacks.engine.deployment import Outcome
+from gpuform.stacks.engine.deployment import Outcome, basis_after, basis_before, sealed
+from gpuform.stacks.engine.planning import Bound
 
 
 def planned(lab: Any, program: str, **options: Any) -> Bound:

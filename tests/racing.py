@@ -8,8 +8,8 @@ from pathlib import Path
 # A process that wants the lock as soon as it is told to, and notes that nobody else is in.
 ONE_OF_MANY = """
 import os, pathlib, sys
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.lock import LockedError, Patience
+from gpuform.stacks.engine.store.backend import Backend
+from gpuform.stacks.engine.store.lock import LockedError, Patience
 
 url, inside, done, seconds = sys.argv[1:]
 lock = Backend.open(url).lock("demo", "dev", Patience(float(seconds)))

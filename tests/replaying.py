@@ -15,10 +15,9 @@ from typing import Any
 from bucket_server import KEYS
 from processes.commands import PASSPHRASE, SALT, Cli, Result
 
-from gpuform.stacks.engine import integrity
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.state import Snapshot, integrity
+from gpuform.stacks.engine.store import Backend
 
 STEERED = Path(__file__).parent / "stacks/engine/recordings/steered.py"
 

@@ -3,7 +3,7 @@
 import pytest
 from real_pulumi.table import PAGE, collected, row
 
-from gpuform.stacks.engine.pulumi_cli import LAST_TRIED
+from gpuform.stacks.engine.machine import LAST_TRIED
 
 
 def test_none_failed_with_the_version_that_is_named() -> None:

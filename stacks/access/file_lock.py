@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.lock_files import LockFile, content
+from gpuform.stacks.engine.store import LockFile, content
 
 PATIENCE: Final = 10.0
 """Seconds: who holds it reads and writes one small file."""

@@ -8,12 +8,11 @@ from typing import Final
 from gpuform.providers.properties import plain
 from gpuform.schemas.access import Access
 from gpuform.stacks.access.marks import Mark
-from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.live_reading import read_now
-from gpuform.stacks.engine.provider_values import to_provider
-from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.provider_host import to_provider
+from gpuform.stacks.engine.stack import Stack, read_now
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.store import Backend
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.lifecycles import lifecycle_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuform.stacks.access.file_lock import locked
-from gpuform.stacks.engine.atomic import replace_file
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import replace_file
 
 Change = Callable[[str], str]
 

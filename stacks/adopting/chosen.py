@@ -13,7 +13,7 @@ from gpuform.providers.inventory import Held
 from gpuform.schemas.reasons import nearest
 from gpuform.schemas.topology import NAME, SECTIONS
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records.kept import errors_of_engine
+from gpuform.stacks.engine.records import errors_of_engine
 
 Key = tuple[str, str, str]
 """The platform, the kind and the id of an object."""

@@ -11,9 +11,8 @@ from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.intents import Intent
 from gpuform.providers.inventory import Held, held_by
 from gpuform.stacks.adopting.owned import owners_of
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.owners import owners
-from gpuform.stacks.engine.records.kept import all_intents
+from gpuform.stacks.engine.records import all_intents
+from gpuform.stacks.engine.store import Backend, owners
 
 
 @dataclass(frozen=True, slots=True)

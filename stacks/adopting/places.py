@@ -8,8 +8,8 @@ from typing import Protocol
 from gpuform.stacks.adopting.chosen import Key
 from gpuform.stacks.adopting.linking import Known
 from gpuform.stacks.authoring.declared import Declared, Reference
-from gpuform.stacks.engine.atomic import replace_file
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.names import short_type

@@ -14,11 +14,10 @@ from gpuform.stacks.adopting.owned import Owner, objects_of, owners_of
 from gpuform.stacks.adopting.places import Place, known
 from gpuform.stacks.adopting.reading import read
 from gpuform.stacks.authoring.declared import Declared
-from gpuform.stacks.engine.backend import full_name
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.owners import owners
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.store import full_name, owners
 from gpuform.stacks.engine.urn import make_urn, name_of
 
 _NOTHING = Declaration(Declared(), {})

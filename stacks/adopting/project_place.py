@@ -5,8 +5,7 @@ from pathlib import Path
 from gpuform.stacks.adopting.places import Place
 from gpuform.stacks.adopting.program_place import ProgramPlace
 from gpuform.stacks.adopting.topology_place import TopologyPlace
-from gpuform.stacks.engine.project import Project, topology_in
-from gpuform.stacks.engine.project_modules import folder_and_entry
+from gpuform.stacks.engine.project import Project, folder_and_entry, topology_in
 
 
 def place_of(project: Project, stack: str, out: Path | None, *, python: bool) -> Place:

@@ -21,7 +21,7 @@ def about(as_json: bool) -> None:
     Example:
       gpuform about
     """
-    from gpuform.stacks.engine.about import about as facts  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.stack import about as facts  # noqa: PLC0415 - not for help
 
     with session() as current:
         found = facts(Path.cwd(), current.environ, current.stack)
@@ -45,8 +45,8 @@ def whoami(as_json: bool) -> None:
     Example:
       gpuform whoami --verbose
     """
-    from gpuform.stacks.engine.about import whose  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.project import NoProject, find_project  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.stack import whose  # noqa: PLC0415 - not for help
 
     with session() as current:
         try:

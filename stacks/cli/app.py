@@ -169,7 +169,7 @@ def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def _shown(line: str) -> str:
     from gpuform.stacks.cli.harmless import harmless  # noqa: PLC0415 - for errors alone
-    from gpuform.stacks.engine.ci import ci_job  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.machine import ci_job  # noqa: PLC0415 - as above
 
     return harmless(line, color=False, in_ci=ci_job(os.environ) is not None)
 

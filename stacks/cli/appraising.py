@@ -8,8 +8,8 @@ from typing import Self
 from gpuform.providers.actions import Settings
 from gpuform.providers.clock import Clock, clock_from, synchronised
 from gpuform.schemas.plan import Plan
+from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.engine.steps import Step
 from gpuform.stacks.engine.values import unwrap_secrets
 from gpuform.stacks.expiry.noticing import notices_of_steps
 from gpuform.stacks.gates.busy import Monitoring, with_usage

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpuform.stacks.cli.showing import Showing
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.state import Selection, UrnPatterns
 
 
 @dataclass(frozen=True, slots=True)

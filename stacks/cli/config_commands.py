@@ -9,12 +9,18 @@ from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.aliases import AliasedGroup
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
-from gpuform.stacks.engine.config_paths import get_in, remove_in, split
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import Project
+from gpuform.stacks.engine.project import (
+    Project,
+    StackSettings,
+    get_in,
+    is_secure,
+    remove_in,
+    split,
+    to_text,
+)
 from gpuform.stacks.engine.stack import Stack, Workspace
-from gpuform.stacks.engine.stack_settings import StackSettings, is_secure, to_text
-from gpuform.stacks.engine.value_json import Json
+from gpuform.stacks.engine.values import Json
 
 _path_flag = click.option(
     "--path", is_flag=True, help="KEY is a path into an object or list: servers[0].name."

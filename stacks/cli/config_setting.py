@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.config_keys import ConfigKey, ConfigKeys
-from gpuform.stacks.engine import config_paths
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.property_paths import Path
+from gpuform.stacks.engine.project import SECURE, StackSettings, config_paths, is_secure, to_text
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.engine.stack_settings import SECURE, StackSettings, is_secure, to_text
-from gpuform.stacks.engine.value_json import Json
+from gpuform.stacks.engine.values import Json, Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def _target(out: str | None, form: str, *, force: bool) -> Path | None:
 
 
 def _write(text: str, target: Path | None, current: Session) -> None:
-    from gpuform.stacks.engine.atomic import replace_file  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
 
     if target is None:
         current.screen.write(text)

@@ -21,9 +21,8 @@ from gpuform.stacks.converting.terraform_topology import topology_of_terraform
 from gpuform.stacks.converting.topology_program import program_of
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import ProjectError, find_project
+from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.engine.stack_settings import StackSettings, is_secure
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.topology.offline import own_topology, surroundings_of
 from gpuform.stacks.topology.planning import plan

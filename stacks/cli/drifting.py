@@ -15,9 +15,9 @@ from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
 from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.engine.deployment import Deployment, Options
-from gpuform.stacks.engine.events import EventBus
+from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.review.diagnostics_text import diagnostics_lines
 
 

@@ -8,7 +8,7 @@ from gpuform.providers.clock import Clock
 from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.engine.deployment import Options, Outcome
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expiry.calendar import TimeTable, end_is_unknown, timed
 from gpuform.stacks.expiry.remembering import Expired

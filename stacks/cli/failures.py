@@ -53,8 +53,8 @@ def _known(error: BaseException) -> tuple[int, list[str]] | None:
     if engine is not None and isinstance(error, engine.EngineError):
         lines = [f"error: {error}"]
         lines += [f"  {line}" for line in (error.hint or "").splitlines()]
-        workspace = sys.modules.get("gpuform.stacks.engine.workspace")
-        missing = workspace is not None and isinstance(error, workspace.StackNotFound)
+        stack = sys.modules.get("gpuform.stacks.engine.stack")
+        missing = stack is not None and isinstance(error, stack.StackNotFound)
         return (STACK_NOT_FOUND if missing else FAILED), lines
     for name, attribute in (
         ("gpuform.providers.errors", "GpuformError"),

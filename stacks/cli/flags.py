@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from gpuform.stacks.engine.durations import seconds
+from gpuform.stacks.engine.values import seconds
 
 output_flag = click.option(
     "--output",

@@ -92,7 +92,7 @@ class _Run:
 
     def file(self, path: Path) -> list[Path]:
         """Formats a file; returns those that it includes."""
-        from gpuform.stacks.engine.atomic import replace_file  # noqa: PLC0415 - not for help
+        from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
         from gpuform.stacks.formatting.includes import included  # noqa: PLC0415 - as above
 
         with self._failing(str(path)):

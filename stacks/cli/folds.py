@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuform.stacks.engine.ci import CiJob
+from gpuform.stacks.engine.machine import CiJob
 
 _ERASE = "\x1b[0K"
 

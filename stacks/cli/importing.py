@@ -27,9 +27,9 @@ from gpuform.stacks.cli.stopping import unwinding
 from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.lock import StackLock
+from gpuform.stacks.engine.project import SECURE
 from gpuform.stacks.engine.stack import Stack, Workspace
-from gpuform.stacks.engine.stack_settings import SECURE
+from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.review.names import counted
 
 

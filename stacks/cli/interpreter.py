@@ -16,10 +16,9 @@ from pathlib import Path
 import click
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from gpuform.stacks.engine import yaml_text
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.installed import requirement
-from gpuform.stacks.engine.project import Project, read_text
+from gpuform.stacks.engine.machine import requirement
+from gpuform.stacks.engine.project import Project, read_text, yaml_text
 
 _MOVED = "GPUFORM_MOVED"
 """Set for the process in which a command goes on, so that it does not move again."""

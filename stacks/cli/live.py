@@ -12,8 +12,7 @@ from gpuform.stacks.cli.harmless import harmless
 from gpuform.stacks.cli.progress import ended, is_news, is_work
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.stopwatch import Stopwatch
-from gpuform.stacks.engine.events import Event, Progress, StepDone, StepFailed, StepStarted
-from gpuform.stacks.engine.steps import Step
+from gpuform.stacks.engine.planning import Event, Progress, Step, StepDone, StepFailed, StepStarted
 from gpuform.stacks.review import step_text
 from gpuform.stacks.review.summary_text import duration
 

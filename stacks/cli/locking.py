@@ -9,7 +9,7 @@ from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import flag, remember
 
 if TYPE_CHECKING:
-    from gpuform.stacks.engine.lock import Patience
+    from gpuform.stacks.engine.store import Patience
 
 
 def _remember_seconds(context: click.Context, parameter: click.Parameter, value: str) -> None:
@@ -28,6 +28,6 @@ lock_flag = click.option(
 
 def patience(screen: Screen) -> "Patience":
     """How long this command waits for a lock. Whom it waits for is told on stderr."""
-    from gpuform.stacks.engine.lock import Patience  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.engine.store import Patience  # noqa: PLC0415 - the engine, not for help
 
     return Patience(flag("lock_timeout", 0.0), screen.warn)

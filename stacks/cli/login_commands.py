@@ -5,10 +5,8 @@ from pathlib import Path
 import click
 
 from gpuform.stacks.cli.session import common_flags, session
-from gpuform.stacks.engine import credentials
-from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.storage.addresses import anchored, without_credentials
+from gpuform.stacks.engine.store import Backend, anchored, credentials, without_credentials
 
 _LOCAL = "file://~"
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import click
 
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.engine.backend import backend_url
-from gpuform.stacks.engine.project import find_project
-from gpuform.stacks.engine.stack_settings import StackSettings
+from gpuform.stacks.engine.project import StackSettings, find_project
+from gpuform.stacks.engine.store import backend_url
 from gpuform.stacks.forges.asked import ForgeName
 from gpuform.stacks.projects import write_files
 from gpuform.stacks.requirements import require_here

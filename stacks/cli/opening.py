@@ -9,10 +9,9 @@ from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import unwinding
-from gpuform.stacks.engine.backups import naming_the_last_good
-from gpuform.stacks.engine.sealed import SealedState, doubt, read_sealed
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.store import SealedState, doubt, naming_the_last_good, read_sealed
 
 
 def workspace_of(session: Session) -> Workspace:

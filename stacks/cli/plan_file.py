@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.atomic import replace_file
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.review.reading import read_saved_plan
 
 _OWNER_ONLY: Final = 0o600

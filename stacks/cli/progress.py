@@ -8,8 +8,15 @@ from typing import Final, Protocol
 
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.stopwatch import Stopwatch
-from gpuform.stacks.engine.events import Event, Progress, StepDone, StepFailed, StepStarted
-from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.planning import (
+    Event,
+    Op,
+    Progress,
+    Step,
+    StepDone,
+    StepFailed,
+    StepStarted,
+)
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.review import step_text
 from gpuform.stacks.review.paint import Paint

@@ -7,9 +7,16 @@ from dataclasses import dataclass, field, replace
 from gpuform.schemas.notices import Notice, NoticeKind
 from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.engine.deployment import Outcome
-from gpuform.stacks.engine.events import Diagnostic, Event, Prelude, StepDone, Unchecked
-from gpuform.stacks.engine.presentation import place_of
-from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.planning import (
+    Diagnostic,
+    Event,
+    Op,
+    Prelude,
+    Step,
+    StepDone,
+    Unchecked,
+    place_of,
+)
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.review.output_changes import output_changes
 

@@ -11,10 +11,12 @@ from gpuform.stacks.cli.plan_masking import masked
 from gpuform.stacks.cli.progress import is_news, is_work
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.deployment import Outcome
-from gpuform.stacks.engine.events import (
+from gpuform.stacks.engine.planning import (
     Diagnostic,
     Event,
+    Op,
     Progress,
+    Step,
     StepDone,
     StepFailed,
     StepStarted,
@@ -22,7 +24,6 @@ from gpuform.stacks.engine.events import (
 )
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.values import PropertyMap, secret_texts
 
 MOST_PRINTED: Final = 1000

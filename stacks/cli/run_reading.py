@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from gpuform.schemas.run_log import RunLog
-from gpuform.stacks.engine.backend_files import DamagedFile
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.history import HistoryEntry
 from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.engine.store import DamagedFile, HistoryEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,14 +41,18 @@ from gpuform.stacks.cli.variables import set_variables
 from gpuform.stacks.cli.views import EventLines, HumanView, PreviewJson, Title, View
 from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.config_keys import ConfigKeys
-from gpuform.stacks.engine.bound import Bound
-from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Deployment, Options, Outcome
+from gpuform.stacks.engine.deployment import (
+    DEFAULT_PARALLEL,
+    Deployment,
+    EventLog,
+    Options,
+    Outcome,
+)
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.event_json import EventLog
-from gpuform.stacks.engine.events import EventBus, Listener
-from gpuform.stacks.engine.lock import StackLock
+from gpuform.stacks.engine.planning import Bound, EventBus, Listener
+from gpuform.stacks.engine.project import StackSettings
 from gpuform.stacks.engine.stack import Stack, Workspace
-from gpuform.stacks.engine.stack_settings import StackSettings
+from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.expiry.noticing import is_out_of_credit, notices_of_entries
 from gpuform.stacks.gates.evaluating import stopped_by
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first

@@ -13,12 +13,17 @@ from gpuform.schemas.plan import Basis, Plan
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.plan_file import read_plan, write_plan
 from gpuform.stacks.cli.plan_masking import masked
-from gpuform.stacks.engine.basis import basis_after, basis_before, is_sealed, sealed
-from gpuform.stacks.engine.bound import MAKE_A_NEW_ONE, Bound
-from gpuform.stacks.engine.deployment import Operation, Outcome
+from gpuform.stacks.engine.deployment import (
+    Operation,
+    Outcome,
+    basis_after,
+    basis_before,
+    is_sealed,
+    sealed,
+)
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.origin import Origin
-from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE, Bound
+from gpuform.stacks.engine.stack import Origin, Stack
 
 _OPTIONS = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),

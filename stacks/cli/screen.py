@@ -13,8 +13,8 @@ from typing import TextIO
 
 from gpuform.stacks.cli.folds import Folds, folds_of
 from gpuform.stacks.cli.harmless import harmless
-from gpuform.stacks.engine.ci import ci_job
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import ci_job
 from gpuform.stacks.review.paint import Paint
 
 

@@ -11,10 +11,10 @@ from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.history import IN_PROGRESS, HistoryEntry
+from gpuform.stacks.engine.project import is_secure, to_text
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.engine.stack_settings import is_secure, to_text
-from gpuform.stacks.engine.value_json import Crypter, Json
+from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
+from gpuform.stacks.engine.values import Crypter, Json
 from gpuform.stacks.review.history_text import history_lines
 
 _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"

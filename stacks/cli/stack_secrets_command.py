@@ -8,8 +8,8 @@ from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import opened_for_change
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.secrets_change import SecretsChange
-from gpuform.stacks.engine.stack_secrets import is_passphrase, new_crypter, refuse_unknown
+from gpuform.stacks.engine.secrets import is_passphrase, new_crypter, refuse_unknown
+from gpuform.stacks.engine.stack import SecretsChange
 
 NEW_PASSPHRASE = "GPUFORM_NEW_PASSPHRASE"  # noqa: S105 - the name of a variable
 

@@ -12,12 +12,10 @@ from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import locked, read_for_showing, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
-from gpuform.stacks.engine.backups import naming_the_last_good
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.sealed import SEALED
-from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.engine.stack_import import StackImport
+from gpuform.stacks.engine.stack import StackImport, Workspace
 from gpuform.stacks.engine.state import load_checkpoint
+from gpuform.stacks.engine.store import SEALED, naming_the_last_good
 
 
 @click.command()

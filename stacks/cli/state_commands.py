@@ -18,9 +18,8 @@ from gpuform.stacks.cli.state_edit_commands import (
 from gpuform.stacks.cli.state_move_command import move
 from gpuform.stacks.cli.state_recover_command import recover
 from gpuform.stacks.cli.state_repair_commands import repair, upgrade
-from gpuform.stacks.engine import yaml_text
-from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.state_lookup import locate
+from gpuform.stacks.engine.project import yaml_text
+from gpuform.stacks.engine.state import Snapshot, locate
 from gpuform.stacks.review.state_text import entry_document, state_lines, state_rows
 
 

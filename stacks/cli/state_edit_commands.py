@@ -10,10 +10,8 @@ from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import opened_for_change
 from gpuform.stacks.cli.session import session, stack_flags
-from gpuform.stacks.engine import state_edits
-from gpuform.stacks.engine.records.following import intents_follow
-from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.state_lookup import locate_live, locate_object
+from gpuform.stacks.engine.records import intents_follow
+from gpuform.stacks.engine.state import Snapshot, edits, locate_live, locate_object
 from gpuform.stacks.review.names import counted
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -55,10 +53,10 @@ def delete(
     with session() as current, opened_for_change(current) as stack:
         snapshot = stack.snapshot
         if resource is None:
-            after, gone = state_edits.delete_all(snapshot, force=force)
+            after, gone = edits.delete_all(snapshot, force=force)
         else:
             doomed = locate_object(snapshot.resources, resource, id_)
-            after, gone = state_edits.delete(
+            after, gone = edits.delete(
                 snapshot, doomed, force=force, target_dependents=target_dependents
             )
         for entry in gone:
@@ -83,7 +81,7 @@ def protect(resources: Sequence[str], everything: bool, yes: bool) -> int:
     Example:
       gpuform state protect train data
     """
-    return _flag(resources, everything, yes, state_edits.set_protect, "protected", wanted=True)
+    return _flag(resources, everything, yes, edits.set_protect, "protected", wanted=True)
 
 
 @click.command()
@@ -97,7 +95,7 @@ def unprotect(resources: Sequence[str], everything: bool, yes: bool) -> int:
     Example:
       gpuform state unprotect train
     """
-    return _flag(resources, everything, yes, state_edits.set_protect, "unprotected", wanted=False)
+    return _flag(resources, everything, yes, edits.set_protect, "unprotected", wanted=False)
 
 
 @click.command()
@@ -110,7 +108,7 @@ def taint(resources: Sequence[str], yes: bool) -> int:
     Example:
       gpuform state taint train
     """
-    return _flag(resources, False, yes, state_edits.set_taint, "tainted", wanted=True)
+    return _flag(resources, False, yes, edits.set_taint, "tainted", wanted=True)
 
 
 @click.command()
@@ -124,7 +122,7 @@ def untaint(resources: Sequence[str], everything: bool, yes: bool) -> int:
     Example:
       gpuform state untaint --all
     """
-    return _flag(resources, everything, yes, state_edits.set_taint, "untainted", wanted=False)
+    return _flag(resources, everything, yes, edits.set_taint, "untainted", wanted=False)
 
 
 _SetFlag = Callable[[Snapshot, Collection[str], bool], Snapshot]
@@ -144,7 +142,7 @@ def _flag(
     with session() as current, opened_for_change(current) as stack:
         snapshot = stack.snapshot
         if everything:
-            urns = state_edits.own_resources(snapshot)
+            urns = edits.own_resources(snapshot)
         else:
             urns = [locate_live(snapshot.resources, given).urn for given in resources]
         for urn in urns:
@@ -171,7 +169,7 @@ def rename(resource: str, name: str, yes: bool) -> int:
     """
     with session() as current, opened_for_change(current) as stack:
         entry = locate_live(stack.snapshot.resources, resource)
-        after, new = state_edits.rename(stack.snapshot, entry.urn, name)
+        after, new = edits.rename(stack.snapshot, entry.urn, name)
         current.screen.print(f"{entry.urn} becomes {new}")
         if not agreed(current.screen, _ASK, yes=yes):
             return FAILED

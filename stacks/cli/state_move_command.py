@@ -14,18 +14,13 @@ from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import Session, common_flags, session
 from gpuform.stacks.cli.stopping import unwinding
-from gpuform.stacks.engine.backend import full_name
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.foreign_stack import ForeignStack
-from gpuform.stacks.engine.records.following import intents_follow
-from gpuform.stacks.engine.records.kept import intents_of
-from gpuform.stacks.engine.references import Dropped
+from gpuform.stacks.engine.records import intents_follow, intents_of
 from gpuform.stacks.engine.secrets import WrongPassphrase
-from gpuform.stacks.engine.stack import Stack, Workspace
-from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.state_lookup import locate_live
-from gpuform.stacks.engine.state_moving import Move
-from gpuform.stacks.engine.state_moving import move as moved
+from gpuform.stacks.engine.stack import ForeignStack, Stack, Workspace
+from gpuform.stacks.engine.state import Dropped, Move, Snapshot, locate_live
+from gpuform.stacks.engine.state import move as moved
+from gpuform.stacks.engine.store import full_name
 
 DEST_PASSPHRASE = "GPUFORM_DEST_PASSPHRASE"  # noqa: S105 - the name of a variable
 

@@ -6,8 +6,8 @@ from gpuform.stacks.cli.failures import SUCCESS
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import locked, workspace_of
 from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.engine.stack import recover as recovered
 from gpuform.stacks.engine.stack import unsaved_path
-from gpuform.stacks.engine.state_recovery import recover as recovered
 from gpuform.stacks.review.names import counted
 
 

@@ -10,13 +10,17 @@ from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import locked, read_for_showing, workspace_of
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import common_flags, session, stack_flags
-from gpuform.stacks.engine import journal
-from gpuform.stacks.engine.backups import Backup, find_backups, load_backup, naming_the_last_good
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.sealed import SEALED
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.engine.state import load_checkpoint, refuse_newer
-from gpuform.stacks.engine.state_repair import repair as repaired
+from gpuform.stacks.engine.state import journal, load_checkpoint, refuse_newer
+from gpuform.stacks.engine.state import repair as repaired
+from gpuform.stacks.engine.store import (
+    SEALED,
+    Backup,
+    find_backups,
+    load_backup,
+    naming_the_last_good,
+)
 
 
 @click.command()

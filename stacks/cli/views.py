@@ -12,9 +12,8 @@ from gpuform.stacks.cli.record import Record
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.showing import Showing
 from gpuform.stacks.cli.stopwatch import Stopwatch
-from gpuform.stacks.engine.deployment import Operation, Outcome
-from gpuform.stacks.engine.event_json import EventLog, PreviewDigest
-from gpuform.stacks.engine.events import Diagnostic, Event, Listener, Summary, Unchecked
+from gpuform.stacks.engine.deployment import EventLog, Operation, Outcome, PreviewDigest
+from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, Summary, Unchecked
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.review.dangers_text import danger_texts
 from gpuform.stacks.review.diagnostics_text import diagnostics_lines

@@ -18,7 +18,7 @@ from gpuform.providers.world import (
 )
 from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.cli.emulating import emulator_for
-from gpuform.stacks.engine.records.kept import errors_of_engine
+from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.lifecycles import lifecycle_of
 

@@ -27,12 +27,7 @@ from gpuform.stacks.converting.secret_values import Disclosed, SecretValues
 from gpuform.stacks.document.diagnostics import Diagnostic, Place
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
-from gpuform.stacks.engine.values import (
-    PropertyMap,
-    PropertyValue,
-    Secret,
-    unwrap_secrets,
-)
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
 from gpuform.stacks.lifecycles import is_secret_property, kind_of
 from gpuform.stacks.review.identity import inputs_of
 from gpuform.stacks.review.names import PROVIDER_PROPERTY, short_type

@@ -23,8 +23,7 @@ from gpuform.stacks.converting.marks import Marks, marks_of_runs
 from gpuform.stacks.converting.matching import Index
 from gpuform.stacks.converting.secret_values import SecretValues
 from gpuform.stacks.document.diagnostics import Diagnostic
-from gpuform.stacks.engine.language import Program
-from gpuform.stacks.engine.recording import Recorded, record
+from gpuform.stacks.engine.language_host import Program, Recorded, record
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap, Secret

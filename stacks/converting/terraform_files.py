@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gpuform.stacks.document.diagnostics import Place
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.installed import requirement
+from gpuform.stacks.engine.machine import requirement
 
 STATE: Final = "terraform.tfstate"
 _VERSION: Final = 4

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from gpuform.providers.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from gpuform.stacks.doctor.findings import Finding, Level
-from gpuform.stacks.engine.ci import ci_job
+from gpuform.stacks.engine.machine import ci_job
 
 AREA = "environment"
 

@@ -10,10 +10,9 @@ from gpuform.stacks.doctor.findings import Examination, Finding, Level, failure
 from gpuform.stacks.doctor.platforms import AREA as PLATFORMS
 from gpuform.stacks.doctor.platforms import platforms
 from gpuform.stacks.doctor.program import program
-from gpuform.stacks.engine.backend import Backend, backend_url
 from gpuform.stacks.engine.project import NoProject, Project, find_project
-from gpuform.stacks.engine.storage.addresses import without_credentials
-from gpuform.stacks.engine.workspace import selected_stack, short_name
+from gpuform.stacks.engine.stack import selected_stack, short_name
+from gpuform.stacks.engine.store import Backend, backend_url, without_credentials
 
 BACKEND = "backend"
 _LITTLE_SPACE = 100 * 2**20

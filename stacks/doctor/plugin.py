@@ -25,7 +25,7 @@ from gpuform.providers.plugin.places import (
 from gpuform.schemas.visible import visible
 from gpuform.stacks.doctor.findings import Examination, Finding, Level
 from gpuform.stacks.doctor.plugin_answer import version_of
-from gpuform.stacks.engine.pulumi_cli import LAST_TRIED, cli_version
+from gpuform.stacks.engine.machine import LAST_TRIED, cli_version
 
 AREA: Final = "plugin"
 _INSTALL: Final = "run `gpuform plugin install`"

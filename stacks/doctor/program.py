@@ -6,8 +6,7 @@ from pathlib import Path
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import Project, topology_in
-from gpuform.stacks.engine.project_modules import folder_and_entry
+from gpuform.stacks.engine.project import Project, folder_and_entry, topology_in
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan

@@ -7,17 +7,24 @@ from dataclasses import dataclass
 from gpuform.providers.intents import Intent
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.doctor.findings import Finding, Level
-from gpuform.stacks.engine import integrity
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.backups import last_good, naming_the_last_good
-from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.records.kept import intents_of
-from gpuform.stacks.engine.sealed import SealedState, read_sealed
-from gpuform.stacks.engine.secrets import PASSPHRASE_PROVIDER, SecretsManager, find_passphrase
-from gpuform.stacks.engine.secrets_change import SecretsChange
-from gpuform.stacks.engine.stack_secrets import crypter_for, declared_crypter
-from gpuform.stacks.engine.stack_settings import StackSettings
-from gpuform.stacks.engine.state import SecretsProvider, load_checkpoint
+from gpuform.stacks.engine.project import Project, StackSettings
+from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.secrets import (
+    PASSPHRASE_PROVIDER,
+    SecretsManager,
+    crypter_for,
+    declared_crypter,
+    find_passphrase,
+)
+from gpuform.stacks.engine.stack import SecretsChange
+from gpuform.stacks.engine.state import SecretsProvider, integrity, load_checkpoint
+from gpuform.stacks.engine.store import (
+    Backend,
+    SealedState,
+    last_good,
+    naming_the_last_good,
+    read_sealed,
+)
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
 from gpuform.stacks.review.names import counted
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.plan import SECRET, Plan, PlanAction, ResourceChange
-from gpuform.stacks.engine.graph import needs
-from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.state import ResourceState, needs
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, is_noise, is_urn, name_of
 from gpuform.stacks.review.names import counted, short_type
 from gpuform.stacks.review.outputs_text import shown

@@ -9,7 +9,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import written
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.lifetime import FIELDS, ends_at, hours_of
-from gpuform.stacks.engine.expiring import Due
+from gpuform.stacks.engine.executing import Due
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.lifecycles import lifecycle_of

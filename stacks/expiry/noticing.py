@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from gpuform.schemas.notices import Notice, NoticeKind
+from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.expiry.credit import Credited, credit_notices

@@ -14,8 +14,7 @@ from gpuform.providers import permissions
 from gpuform.providers.lifetime import written
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.models import Problem
-from gpuform.stacks.engine.registration import Registration
-from gpuform.stacks.engine.rules import Registered
+from gpuform.stacks.engine.registration import Registered, Registration
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import unwrap_secrets

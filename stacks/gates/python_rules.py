@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.project_modules import project_modules
+from gpuform.stacks.engine.project import project_modules
 
 
 def python_findings(plan: Plan, function: str, program: Path) -> list[str]:

@@ -12,7 +12,7 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.probing import probe
 from gpuform.schemas.plan import Plan, PlanAction
-from gpuform.stacks.engine.steps import Step
+from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.lifecycles import kind_of
 

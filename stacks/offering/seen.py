@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpuform.providers.offering import Offer
 from gpuform.schemas.reasons import nearest
 from gpuform.stacks.document.diagnostics import Diagnostic
-from gpuform.stacks.engine.atomic import replace_file
+from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.topology.planning import Planned
 
 FILE: Final = Path(".gpuform") / "offers.json"

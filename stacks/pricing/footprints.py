@@ -4,7 +4,7 @@ from typing import Any
 
 from gpuform.providers.properties import plain
 from gpuform.schemas.footprint import Footprint
-from gpuform.stacks.engine.provider_values import to_provider
+from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, PropertyValue, Secret
 from gpuform.stacks.lifecycles import lifecycle_of

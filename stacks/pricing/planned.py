@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from gpuform.schemas.changes import Action
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.plan import Plan, PlanCost, ResourceChange
+from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, STACK_TYPE, is_provider, name_of
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from gpuform.schemas.visible import visible
-from gpuform.stacks.engine.events import Diagnostic
+from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.urn import STACK_TYPE, name_of, type_of
 from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.paint import PLAIN, Paint

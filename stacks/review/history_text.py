@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from gpuform.schemas.run_log import LogLine, RunLog
 from gpuform.schemas.visible import visible
-from gpuform.stacks.engine.history import IN_PROGRESS, HistoryEntry
-from gpuform.stacks.engine.steps import Op
+from gpuform.stacks.engine.planning import Op
+from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.urn import is_urn, name_of
 from gpuform.stacks.review import step_text
 from gpuform.stacks.review.origin_text import origin_text

@@ -10,15 +10,8 @@ from typing import Any, Final
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.schemas.plan import SECRET as MASK
 from gpuform.schemas.rules import rules_of
-from gpuform.stacks.engine.resource_state import decode_resource
-from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import (
-    SECRET,
-    SIGNATURE,
-    PropertyMap,
-    Secret,
-    contains_secret,
-)
+from gpuform.stacks.engine.state import ResourceState, decode_resource
+from gpuform.stacks.engine.values import SECRET, SIGNATURE, PropertyMap, Secret, contains_secret
 from gpuform.stacks.lifecycles import kind_of
 
 _READ: Final = (

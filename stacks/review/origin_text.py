@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gpuform.schemas.visible import visible
-from gpuform.stacks.engine.origin import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER
+from gpuform.stacks.engine.stack import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER
 
 _DIGITS = 12
 """Of a digest, as git and people write it."""

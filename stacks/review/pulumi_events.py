@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.steps import Op
+from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.review.pulumi_preview import Preview
 

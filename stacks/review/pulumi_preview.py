@@ -14,14 +14,12 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.checking import ABOUT_KEYS, check
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.engine import property_paths
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.presentation import describe, describe_drift
-from gpuform.stacks.engine.provider_host import Diff
-from gpuform.stacks.engine.provider_values import to_provider
+from gpuform.stacks.engine.planning import Op, describe, describe_drift
+from gpuform.stacks.engine.provider_host import Diff, to_provider
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.steps import Op
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, type_of
+from gpuform.stacks.engine.values import property_paths
 from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.pricing.footprints import footprint_now, footprint_then
 from gpuform.stacks.review.masking import masked_resource, secrets_of

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from gpuform.providers.lifecycle import PROVIDER_KEY
 from gpuform.schemas.notices import Notice, NoticeKind
+from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.engine.values import PropertyValue, contains_unknown
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gpuform.schemas.visible import visible
-from gpuform.stacks.engine.steps import Op
+from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import name_of, type_of
 from gpuform.stacks.review.names import STYLES, short_type
 from gpuform.stacks.review.paint import PLAIN, Paint

@@ -4,8 +4,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import Project, ProjectError, find_project, topology_in
-from gpuform.stacks.engine.stack_settings import StackSettings, is_secure, to_text
+from gpuform.stacks.engine.project import (
+    Project,
+    ProjectError,
+    StackSettings,
+    find_project,
+    is_secure,
+    to_text,
+    topology_in,
+)
 from gpuform.stacks.topology.planning import Surroundings
 
 

@@ -4,8 +4,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuform.stacks.engine.project import Project, topology_in
-from gpuform.stacks.engine.project_modules import folder_and_entry
+from gpuform.stacks.engine.project import Project, folder_and_entry, topology_in
 
 
 @dataclass(frozen=True, slots=True)

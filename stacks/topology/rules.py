@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from gpuform.providers.forms import Form
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.engine.registration import Registration
-from gpuform.stacks.engine.rules import Registered
+from gpuform.stacks.engine.registration import Registered, Registration
 from gpuform.stacks.resource_rules import RULES
 from gpuform.stacks.topology.checking import Checked
 

@@ -20,7 +20,7 @@ from pulumi.runtime.proto import engine_pb2, resource_pb2
 from pulumi.runtime.stack import run_in_stack
 
 from gpuform.stacks.cli import FEWER_COLLECTIONS
-from gpuform.stacks.engine import sparing
+from gpuform.stacks.engine.sdk_patches import sparing
 
 FEATURES = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,

@@ -44,8 +44,8 @@ COLUMNS = (
 def measure(count: int) -> dict[str, float]:
     """One `up` in this process."""
     from gpuform.stacks.cli.app import cli
-    from gpuform.stacks.engine.backend import Backend
-    from gpuform.stacks.engine.journal_log import FileLog
+    from gpuform.stacks.engine.state import FileLog
+    from gpuform.stacks.engine.store import Backend
 
     found = {"resources": count, "checkpoints": 0, "fsyncs": 0}
     sizes = {"checkpoint": 0, "journal": 0, "final": 0}

@@ -21,7 +21,7 @@ from gpuform.providers.intents import Intents
 from gpuform.providers.records import FolderRecords
 from gpuform.providers.scp import offers
 from gpuform.providers.together import regions
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 
 @pytest.fixture(scope="session")

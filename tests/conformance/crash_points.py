@@ -42,9 +42,9 @@ from gpuform.providers.emulator.store import Store
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.transport import in_process, mount
-from gpuform.stacks.engine import integrity
-from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.storage.addresses import open_storage
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.state import integrity
+from gpuform.stacks.engine.store.storage.addresses import open_storage
 
 URL = "http://emulator.test"
 START = 1_800_000_000.0

@@ -15,7 +15,8 @@ from processes.limits import LAST_RESORT
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import engine_pb2_grpc, resource_pb2_grpc
 
-from gpuform.stacks.engine.language import Program, ProgramError
+from gpuform.stacks.engine.language_host import Program
+from gpuform.stacks.engine.language_host.language import ProgramError
 
 EXEC = Path(__file__).with_name("language_exec.py")
 

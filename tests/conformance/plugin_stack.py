@@ -14,8 +14,8 @@ from conformance.plugin import PluginHost, PluginVerbs
 from conformance.stacks import CalledStack, Declared, Kept, Result
 
 from gpuform.providers.forms import Form
-from gpuform.stacks.engine import durations
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.values import durations
 
 
 @dataclass

@@ -18,18 +18,15 @@ from conformance.verbs import Properties, Refused, Verbs
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.intents import PREFIX, Intents
 from gpuform.providers.records import FolderRecords, Records
-from gpuform.stacks.engine import journal
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject
+from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject, settle
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.events import Diagnostic, Event, EventBus, StepDone
-from gpuform.stacks.engine.journal import Journal
-from gpuform.stacks.engine.language import Program
+from gpuform.stacks.engine.executing import StackReferences
+from gpuform.stacks.engine.language_host import Program
+from gpuform.stacks.engine.planning import Diagnostic, Event, EventBus, StepDone
 from gpuform.stacks.engine.records.kept import BackendRecords
-from gpuform.stacks.engine.records.settling import settle
-from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.stack_reference import StackReferences
-from gpuform.stacks.engine.state import ResourceState, Snapshot
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.state import Journal, ResourceState, Snapshot, journal
+from gpuform.stacks.engine.store import Backend
 from gpuform.stacks.engine.urn import is_provider, own_type
 from gpuform.stacks.engine.values import Secret, unwrap_secrets
 from gpuform.stacks.resource_rules import RULES

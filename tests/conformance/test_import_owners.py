@@ -9,11 +9,9 @@ from conformance.scp_kinds import GPU_NODE, NODE_POOL
 from conformance.stacks import Declared, EmbeddedStack, thing
 from conformance.together_kinds import SHARED_VOLUME
 
-from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.deployment import Subject
-from gpuform.stacks.engine.owners import Others
-from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.storage.files import Files
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.store import Backend, Files, Others
 
 
 @dataclass

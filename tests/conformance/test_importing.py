@@ -26,7 +26,7 @@ from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import Declared, Entry
 from gpuform.stacks.authoring.yaml_text import topology_text
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 PASSWORD = "Imported#1pass"
 

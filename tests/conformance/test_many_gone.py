@@ -15,9 +15,9 @@ from conformance.stacks import Declared, EmbeddedStack, Result, thing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuform.stacks.engine.executing.vanished import MANY, Vanished, VanishedEntries
+from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.steps import Op, Step
-from gpuform.stacks.engine.vanished import MANY, Vanished, VanishedEntries
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(2)]
 

@@ -13,8 +13,8 @@ from conformance.emulated import Platform, emulated
 from conformance.stacks import EmbeddedStack
 
 from gpuform.providers.emulator.server import environment
-from gpuform.stacks.engine import language
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.language_host import language
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-together-training"
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

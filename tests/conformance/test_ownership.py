@@ -10,7 +10,7 @@ from conformance.kinds import MADE, for_each
 from conformance.settling import assert_settled, assert_settles
 from conformance.stacks import EmbeddedStack, Stack, thing
 
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,8 @@ from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 from gpuform.providers.call import Call
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine import values
-from gpuform.stacks.engine.provider_host import ProviderError, ProviderHost
+from gpuform.stacks.engine.provider_host import ProviderHost
+from gpuform.stacks.engine.provider_host.host import ProviderError
 
 Properties = dict[str, Any]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpuform.stacks.cli import app
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 
 def run(asked: dict[str, Any]) -> int:

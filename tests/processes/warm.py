@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuform.stacks.cli import app, config_commands, running, stack_commands  # noqa: F401
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 
 def run(arguments: list[str], folder: str, environ: dict[str, str]) -> int:

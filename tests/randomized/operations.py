@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from randomized.strategies import chance
 from randomized.world import Fault
 
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.state import Selection, UrnPatterns
 
 _FAILURES = [
     *[("create", "raise"), ("create", "raise"), ("create", "init")],

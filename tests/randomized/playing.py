@@ -13,10 +13,8 @@ from randomized.rules import Books, Seen
 from randomized.strategies import SECRET, VARIABLES
 from randomized.world import OUTSIDE, Fault, World
 
-from gpuform.stacks.engine import integrity
-from gpuform.stacks.engine.events import StepStarted
-from gpuform.stacks.engine.state import Snapshot, load_checkpoint
-from gpuform.stacks.engine.steps import Step
+from gpuform.stacks.engine.planning import Step, StepStarted
+from gpuform.stacks.engine.state import Snapshot, integrity, load_checkpoint
 from gpuform.stacks.engine.urn import name_of
 
 

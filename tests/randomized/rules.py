@@ -8,10 +8,16 @@ from randomized.operations import Run
 from randomized.programs import Program
 from randomized.world import MUTATING, TYPE, Called, World
 
-from gpuform.stacks.engine import graph
-from gpuform.stacks.engine.events import Diagnostic, Event, StepDone, StepFailed, StepStarted
-from gpuform.stacks.engine.state import ResourceState, Snapshot
-from gpuform.stacks.engine.steps import Op, Step
+from gpuform.stacks.engine.planning import (
+    Diagnostic,
+    Event,
+    Op,
+    Step,
+    StepDone,
+    StepFailed,
+    StepStarted,
+)
+from gpuform.stacks.engine.state import ResourceState, Snapshot, graph
 from gpuform.stacks.engine.urn import is_provider
 
 Operation = tuple[str, str, str]

@@ -7,7 +7,7 @@ from randomized.programs import Program
 from randomized.strategies import SECRET
 from randomized.world import MUTATING
 
-from gpuform.stacks.engine.bound import Bound
+from gpuform.stacks.engine.planning import Bound
 
 _ALLOWING = {
     "create": {"create", "replace"},

@@ -28,8 +28,8 @@ from randomized.strategies import chance, programs, successors
 from randomized.world import World
 from replaying import Replay, lay_out
 
-from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.engine.urn import STACK_TYPE, type_of
 
 MACHINES = Path(old_states.__file__).with_name("machines.py")

@@ -12,7 +12,7 @@ import yaml
 from processes.commands import PASSPHRASE, SALT, Result, in_a_process, pulumi
 
 from gpuform.providers.emulator.server import environment, serve
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 EXAMPLES: Final = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*"))
 FORMS: Final = {"topology": "", "python": "python", "yaml": "pulumi-yaml"}

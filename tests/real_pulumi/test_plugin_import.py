@@ -18,7 +18,7 @@ from gpuform.providers.clock import clock_from
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.intents import Intents
 from gpuform.providers.records import Unkept
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 PASSWORD = "Planted#1pass"
 

@@ -1,1 +1,22 @@
-"""Records of a stack that lie with its state: kept there, moved along, and settled."""
+"""Records of a stack that lie in the backend beside its state, under its lock.
+
+Lifecycles leave their intents and removals here; `deployment` settles them.
+"""
+
+from gpuform.stacks.engine.records.elsewhere import Elsewhere
+from gpuform.stacks.engine.records.following import intents_follow
+from gpuform.stacks.engine.records.kept import (
+    all_intents,
+    errors_of_engine,
+    errors_of_providers,
+    intents_of,
+)
+
+__all__ = [
+    "Elsewhere",
+    "all_intents",
+    "errors_of_engine",
+    "errors_of_providers",
+    "intents_follow",
+    "intents_of",
+]

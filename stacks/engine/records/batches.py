@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from gpuform.providers.records import Fields, parsed
-from gpuform.stacks.engine.storage.protocol import Storage
+from gpuform.stacks.engine.store import Storage
 
 MANY = 64
 """So many batches become one: who reads them asks for each."""

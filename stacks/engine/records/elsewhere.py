@@ -3,9 +3,8 @@
 import threading
 from dataclasses import dataclass, field
 
-from gpuform.stacks.engine.backend import Backend, full_name
-from gpuform.stacks.engine.owners import owners
 from gpuform.stacks.engine.records.kept import all_intents, errors_of_providers
+from gpuform.stacks.engine.store import Backend, full_name, owners
 
 
 @dataclass(slots=True)

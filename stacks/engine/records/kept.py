@@ -11,12 +11,11 @@ from pathlib import Path
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import PREFIX, Intent, Intents
 from gpuform.providers.records import Fields, Records, Stored, typed
-from gpuform.stacks.engine import layout
-from gpuform.stacks.engine.backend import Backend, backend_url
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.engine.records.batches import Batches, Change, GroupCommit
 from gpuform.stacks.engine.state import load_checkpoint
+from gpuform.stacks.engine.store import Backend, backend_url, layout
 
 
 @contextmanager

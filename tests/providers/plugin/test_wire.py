@@ -20,7 +20,7 @@ from gpuform.providers.plugin.wire import (
     to_struct,
 )
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.engine import values
+from gpuform.stacks.engine.values import property_values as values
 
 TEXT = st.text().filter(lambda text: text not in {SIGNATURE, UNKNOWN_TEXT})
 PLAIN = st.recursive(

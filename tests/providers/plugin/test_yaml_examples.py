@@ -15,8 +15,7 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.plugin import functions
 from gpuform.providers.plugin.package_schema import package_schema
-from gpuform.stacks.engine.language import Program
-from gpuform.stacks.engine.recording import record
+from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.lifecycles import kind_of

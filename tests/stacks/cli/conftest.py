@@ -14,7 +14,7 @@ from plan_scenes import Scene
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 PROGRAM = """
 import pulumi

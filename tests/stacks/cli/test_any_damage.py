@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from plan_scenes import Scene
 
-from gpuform.stacks.engine.journal import digest
+from gpuform.stacks.engine.state import digest
 
 STATE = ".pulumi/stacks/demo/dev.json"
 FAST = settings(

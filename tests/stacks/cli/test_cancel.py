@@ -19,7 +19,7 @@ LOCKS = ".pulumi/locks/organization/demo/dev"
 # Holds the stack's lock until its stdin ends.
 HOLDER = """
 import sys
-from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.store.backend import Backend
 with Backend.open("file://.", {}).lock("demo", "dev"):
     print("held", flush=True)
     sys.stdin.read()

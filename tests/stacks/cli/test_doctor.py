@@ -19,8 +19,8 @@ from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.emulator.together import MEMBER_KEY
 from gpuform.providers.intents import Intent
 from gpuform.stacks.doctor.findings import Examination, Level
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.records.kept import intents_of
+from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.store import Backend
 
 Run = Any
 Found = list[dict[str, str]]

@@ -6,12 +6,14 @@ from typing import Any
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
-from gpuform.stacks.engine.event_json import EventLog, PreviewDigest
-from gpuform.stacks.engine.events import (
+from gpuform.stacks.engine.deployment import EventLog, PreviewDigest
+from gpuform.stacks.engine.planning import (
     Diagnostic,
     Event,
+    Op,
     Prelude,
     Progress,
+    Step,
     StepDone,
     StepFailed,
     StepStarted,
@@ -19,7 +21,6 @@ from gpuform.stacks.engine.events import (
     Unchecked,
 )
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.values import SECRET, SIGNATURE, UNKNOWN, UNKNOWN_TEXT, Secret
 
 URN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"

@@ -9,8 +9,8 @@ import pytest
 from plan_scenes import Scene
 
 from gpuform.providers.world import World, record_world
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.records.kept import intents_of
+from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.store import Backend
 
 
 class Stranger(BaseHTTPRequestHandler):

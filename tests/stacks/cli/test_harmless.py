@@ -22,9 +22,8 @@ from gpuform.stacks.cli.harmless import harmless
 from gpuform.stacks.cli.live import LiveProgress
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.stopwatch import Stopwatch
-from gpuform.stacks.engine.events import Progress, StepStarted
+from gpuform.stacks.engine.planning import Op, Progress, Step, StepStarted
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.manifests import Claims, as_yaml
 from gpuform.stacks.review.paint import STYLED, Paint
 

@@ -11,8 +11,8 @@ import pytest
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.intents import Intent
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.records.kept import intents_of
+from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.store import Backend
 
 Run = Any
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.engine.installed import requirement
+from gpuform.stacks.engine.machine import requirement
 
 Run = Any
 

@@ -14,11 +14,11 @@ from file_locks import file_journal
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.intents import Intent, Intents
 from gpuform.schemas.together.timestamps import unix_time
-from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.journal import Record
-from gpuform.stacks.engine.records.kept import intents_of
+from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.state.journal import Record
+from gpuform.stacks.engine.store import Backend
 
 pytestmark = pytest.mark.slow
 

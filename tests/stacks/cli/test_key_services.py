@@ -16,7 +16,7 @@ import pytest
 from key_services import Service
 
 from gpuform.stacks.engine.secrets import SecretsError
-from gpuform.stacks.engine.secrets_change import SecretsChange
+from gpuform.stacks.engine.stack import SecretsChange
 
 Run = Any
 RECORDED = Path(__file__).parent / "recorded" / "awskms"
@@ -285,7 +285,7 @@ def test_an_extra_that_is_not_installed(
     scheme: str,
 ) -> None:
     service = reach(services[scheme])
-    module = f"gpuform.stacks.engine.keepers.{scheme}"
+    module = f"gpuform.stacks.engine.secrets.keepers.{scheme}"
     monkeypatch.delitem(sys.modules, module, raising=False)
     for name in ("azure.identity", "botocore.config", "google.auth", "hvac"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -309,7 +309,7 @@ def test_secrets_of_another_provider_in_the_file(
 
 
 def test_errors_hold_no_chain(vault: Service) -> None:
-    from gpuform.stacks.engine.cloud_secrets import CloudCrypter
+    from gpuform.stacks.engine.secrets.cloud_secrets import CloudCrypter
 
     vault.denied = True
     with pytest.raises(SecretsError) as caught:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from jsonschema import Draft7Validator
 
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.engine.project import load_project
+from gpuform.stacks.engine.project.project import load_project
 from gpuform.stacks.formatting import formatted
 from gpuform.stacks.language.json_schema import schema_text, topology_schema
 from gpuform.stacks.projects import project_name, templates

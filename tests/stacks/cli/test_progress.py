@@ -16,10 +16,17 @@ from gpuform.stacks.cli.folds import folds_of
 from gpuform.stacks.cli.progress import SPACING, LineProgress
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.stopwatch import Stopwatch
-from gpuform.stacks.engine.ci import CiJob
-from gpuform.stacks.engine.events import Event, Progress, StepDone, StepFailed, StepStarted
+from gpuform.stacks.engine.machine import CiJob
+from gpuform.stacks.engine.planning import (
+    Event,
+    Op,
+    Progress,
+    Step,
+    StepDone,
+    StepFailed,
+    StepStarted,
+)
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.review.paint import Paint
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"

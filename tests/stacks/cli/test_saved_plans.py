@@ -11,7 +11,7 @@ from importlib.metadata import version
 import pytest
 from plan_scenes import Scene
 
-from gpuform.stacks.engine.bound import MAKE_A_NEW_ONE
+from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE
 
 TRAIN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
 DATA = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVolume::data"

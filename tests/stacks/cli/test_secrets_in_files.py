@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from pulumi.dynamic.dynamic import serialize_provider
 from secret_states import CONFIGURED, NUMBER, PLANTED, SECRETS, states
 
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.lifecycles import lifecycle_of

@@ -10,14 +10,10 @@ import httpx
 import pytest
 
 from gpuform.providers.emulator.server import Server
-from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.secrets_change import SecretsChange
-from gpuform.stacks.engine.state import (
-    ResourceState,
-    SecretsProvider,
-    Snapshot,
-)
-from gpuform.stacks.engine.storage import files as storage_files
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.stack import SecretsChange
+from gpuform.stacks.engine.state import ResourceState, SecretsProvider, Snapshot
+from gpuform.stacks.engine.store.storage import files as storage_files
 from gpuform.stacks.engine.values import PropertyMap, Secret
 
 Run = Any

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from gpuform.providers.intents import Intent, Intents
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.integrity import verify
-from gpuform.stacks.engine.records.kept import intents_of
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
+from gpuform.stacks.engine.state.integrity import verify
+from gpuform.stacks.engine.store import Backend
 from gpuform.stacks.engine.values import Secret
 
 Run = Any
@@ -240,7 +240,7 @@ class TestRename:
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("gpuform.stacks.engine.storage.files.replace_file", full)
+        monkeypatch.setattr("gpuform.stacks.engine.store.storage.files.replace_file", full)
         ran = run("state", "rename", "a", "z", "--yes")
         assert ran.code == 1
         assert "No space left on device" in ran.err
@@ -322,7 +322,7 @@ class TestMove:
     def test_a_failure_at_the_source_is_taken_back(
         self, prod: Run, files: Files, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from gpuform.stacks.engine.storage import files as storage_files
+        from gpuform.stacks.engine.store.storage import files as storage_files
 
         before, real = files.path.read_bytes(), storage_files.replace_file
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.values import Secret
 
@@ -27,7 +27,7 @@ MACHINE = "urn:pulumi:dev::demo::lab:index:Machine::a"
 KILLER = """
 import os, pathlib, shutil, sys
 from gpuform.stacks.cli import app, stack_commands, state_commands
-from gpuform.stacks.engine import atomic
+from gpuform.stacks.engine.machine import atomic
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 
 pristine, scratch, salt, *arguments = sys.argv[1:]

@@ -14,9 +14,9 @@ import pytest
 from file_locks import file_journal
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.engine import journal
-from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.state import ResourceState, Snapshot, encode_resource, magic_of
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.state import ResourceState, Snapshot, encode_resource, journal
+from gpuform.stacks.engine.state.checkpoint import magic_of
 from gpuform.stacks.engine.values import Secret
 
 Run = Any

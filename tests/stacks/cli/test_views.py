@@ -20,18 +20,19 @@ from gpuform.stacks.cli.showing import Showing
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.cli.views import HumanView, Title
 from gpuform.stacks.engine.deployment import Outcome
-from gpuform.stacks.engine.events import (
+from gpuform.stacks.engine.planning import (
     Diagnostic,
     Event,
+    Op,
     Prelude,
     Progress,
+    Step,
     StepDone,
     StepFailed,
     StepStarted,
     Unchecked,
 )
 from gpuform.stacks.engine.state import ResourceState, Snapshot
-from gpuform.stacks.engine.steps import Op, Step
 from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.pricing.book import PriceBook

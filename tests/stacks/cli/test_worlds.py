@@ -10,8 +10,8 @@ from plan_scenes import Scene
 
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.world import World, record_world, world_of
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.records.kept import intents_of
+from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.store import Backend
 
 Run = Any
 

@@ -14,8 +14,7 @@ from gpuform.stacks.authoring.yaml_text import topology_text
 from gpuform.stacks.converting.errors import NotConverted
 from gpuform.stacks.converting.program_topology import topology_of_program
 from gpuform.stacks.converting.state_topology import topology_of_state
-from gpuform.stacks.engine.language import Program
-from gpuform.stacks.engine.recording import record
+from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.engine import integrity
 from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject
-from gpuform.stacks.engine.events import Diagnostic, Event, EventBus, StepDone, StepFailed
-from gpuform.stacks.engine.language import Program
-from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.stack_reference import StackReferences
-from gpuform.stacks.engine.state import Checkpoint, Snapshot, load_checkpoint
+from gpuform.stacks.engine.executing import StackReferences
+from gpuform.stacks.engine.language_host import Program
+from gpuform.stacks.engine.planning import Diagnostic, Event, EventBus, StepDone, StepFailed
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.state import Checkpoint, Snapshot, integrity, load_checkpoint
 from gpuform.stacks.engine.values import PropertyMap, Secret
 
 PASSPHRASE = "test only"

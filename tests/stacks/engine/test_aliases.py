@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.state import Selection, UrnPatterns
 
 STACK = "urn:pulumi:dev::lab::pulumi:pulumi:Stack::lab-dev"
 MACHINE = "pulumi-python:dynamic/lab:Machine"

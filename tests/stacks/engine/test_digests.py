@@ -9,13 +9,12 @@ import pickle
 import pytest
 
 from gpuform.schemas.plan import Basis, Plan
-from gpuform.stacks.engine import digests
-from gpuform.stacks.engine.basis import is_sealed, sealed
-from gpuform.stacks.engine.pickled import contents
-from gpuform.stacks.engine.registration import Registration
-from gpuform.stacks.engine.resource_state import ResourceState
-from gpuform.stacks.engine.secrets import PassphraseCrypter, WrongPassphrase
-from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.deployment import is_sealed, sealed
+from gpuform.stacks.engine.registration import Registration, digests
+from gpuform.stacks.engine.registration.pickled import contents
+from gpuform.stacks.engine.secrets import WrongPassphrase
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.values import UNKNOWN, Secret
 
 URN = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::a"

@@ -1,6 +1,6 @@
 """What the listeners of a run hear."""
 
-from gpuform.stacks.engine.events import Diagnostic, EventBus, Progress, Unchecked
+from gpuform.stacks.engine.planning import Diagnostic, EventBus, Progress, Unchecked
 
 
 def test_debug_messages_only_when_asked_for():

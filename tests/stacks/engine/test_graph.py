@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.engine import graph
-from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.state import ResourceState, graph
 
 TYPE = "pulumi-python:dynamic:Resource"
 

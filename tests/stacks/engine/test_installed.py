@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gpuform.stacks.engine.installed import requirement
+from gpuform.stacks.engine.machine import requirement
 
 
 @pytest.mark.parametrize(

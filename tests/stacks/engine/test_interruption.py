@@ -10,7 +10,7 @@ from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.events import EventBus, StepFailed
+from gpuform.stacks.engine.planning import EventBus, StepFailed
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
 
 

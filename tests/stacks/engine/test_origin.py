@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.ci import CiJob, ci_job
-from gpuform.stacks.engine.git import git_facts
-from gpuform.stacks.engine.origin import Origin
+from gpuform.stacks.engine.machine import CiJob, ci_job, git_facts
+from gpuform.stacks.engine.stack import Origin
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",

@@ -5,7 +5,7 @@ import pickle
 import pytest
 from pulumi.dynamic import ResourceProvider, dynamic
 
-from gpuform.stacks.engine import pickling
+from gpuform.stacks.engine.sdk_patches import pickling
 
 
 def a_provider() -> ResourceProvider:

@@ -19,7 +19,7 @@ import pytest
 
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.events import EventBus
+from gpuform.stacks.engine.planning import EventBus
 
 # Writes down what the program sees, in the folder where it is started.
 SEE = """

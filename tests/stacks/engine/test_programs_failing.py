@@ -3,7 +3,7 @@
 import pytest
 
 from gpuform.stacks.engine.deployment import Deployment, Options
-from gpuform.stacks.engine.events import EventBus, StepDone
+from gpuform.stacks.engine.planning import EventBus, StepDone
 
 BEFORE = "Machine('a')\nMachine('b')\npulumi.export('x', 1)\n"
 

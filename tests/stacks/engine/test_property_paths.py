@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.stacks.engine import property_paths
-from gpuform.stacks.engine.property_paths import PathError, covers, differences, ignoring, parse
-from gpuform.stacks.engine.values import Secret, equal
+from gpuform.stacks.engine.values import PathError, Secret, equal, parse, property_paths
+from gpuform.stacks.engine.values.property_paths import covers, differences, ignoring
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 keys = st.text('ab.["]* ', min_size=1, max_size=3)

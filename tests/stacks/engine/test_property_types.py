@@ -6,7 +6,7 @@ from pulumi import _types
 from pulumi.runtime import rpc
 
 from gpuform.providers.together.resources import Cluster, SharedVolume
-from gpuform.stacks.engine import property_types
+from gpuform.stacks.engine.sdk_patches import property_types
 
 
 class Machine(pulumi.CustomResource):

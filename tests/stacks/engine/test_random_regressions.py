@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.engine import graph
-from gpuform.stacks.engine.entries import Entries
-from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns, graph
+from gpuform.stacks.engine.state.entries import Entries
 
 
 def machines(lab) -> list[tuple[str, str]]:

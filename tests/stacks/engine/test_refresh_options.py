@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gpuform.stacks.engine.events import StepDone
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.planning import StepDone
+from gpuform.stacks.engine.state import Selection, UrnPatterns
 
 PROGRAM = "a = Machine('a', size=1)\nMachine('b', size=1, uses=a.address)\nMachine('c', size=1)\n"
 

@@ -3,7 +3,7 @@
 import pytest
 from planned import applied, nothing_changes, planned, refusals
 
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import PendingOperation
 
 M = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"

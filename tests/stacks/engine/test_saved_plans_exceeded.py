@@ -3,7 +3,7 @@
 import pytest
 from planned import applied, nothing_changes, planned, refusals
 
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.state import Selection, UrnPatterns
 
 M = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
 

@@ -6,7 +6,7 @@ import traceback
 import pytest
 from pulumi.runtime import resource
 
-from gpuform.stacks.engine import stack_traces
+from gpuform.stacks.engine.sdk_patches import stack_traces
 
 
 class Base:

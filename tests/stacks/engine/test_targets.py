@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gpuform.stacks.engine.event_json import PreviewDigest
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.deployment import PreviewDigest
+from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.engine.values import UNKNOWN
 
 TYPE = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuform.stacks.engine.targeting import Selection, UrnPatterns
+from gpuform.stacks.engine.state import Selection, UrnPatterns
 
 CHAIN = (
     "a = Machine('a')\n"

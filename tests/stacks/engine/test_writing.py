@@ -6,8 +6,8 @@ import pytest
 from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.journal_log import Pace
-from gpuform.stacks.engine.writing import Writer
+from gpuform.stacks.engine.state import Pace
+from gpuform.stacks.engine.state.group_commit import Writer
 
 
 class Disk:

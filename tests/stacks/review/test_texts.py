@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuform.stacks.engine.events import Diagnostic
+from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, ResourceReference, Secret
 from gpuform.stacks.review.change_text import output_changes_lines
 from gpuform.stacks.review.diagnostics_text import diagnostics_lines

@@ -14,7 +14,7 @@ from topologies import Topologies
 
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 
 @pytest.fixture

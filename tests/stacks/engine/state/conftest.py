@@ -1,6 +1,6 @@
 import pytest
 
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 # Made with Python's hashlib and cryptography by the recipe that Pulumi documents in its source:
 # PBKDF2-HMAC-SHA256, 1,000,000 rounds, then AES-256-GCM. The salt is the bytes 0 to 7.

@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.engine.backend import Backend, backend_url
-from gpuform.stacks.engine.backend_files import BackendError
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.history import HistoryEntry
 from gpuform.stacks.engine.project import Project
+from gpuform.stacks.engine.store import Backend, BackendError, HistoryEntry, backend_url
 
 OLD, NEW = b'{"version":3,"old":1}', b'{"version":3,"new":2}'
 
@@ -139,7 +137,7 @@ def test_zstd_is_read_and_kept(backend: Backend, stacks: Path) -> None:
 
 DIE = """
 import os, sys, pathlib
-from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.store.backend import Backend
 
 calls = 0
 def dying(function, at):

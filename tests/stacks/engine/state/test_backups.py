@@ -8,25 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.backend_files import BackendError, DamagedFile
-from gpuform.stacks.engine.backups import (
-    find_backups,
-    last_good,
-    load_backup,
-    naming_the_last_good,
-)
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.history import HistoryEntry
-from gpuform.stacks.engine.integrity import IntegrityError
-from gpuform.stacks.engine.sealed import SEALED, read_sealed
-from gpuform.stacks.engine.secrets import PassphraseCrypter
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import (
+    IntegrityError,
     PendingOperation,
     ResourceState,
     Snapshot,
     StateError,
     UnknownFormat,
+)
+from gpuform.stacks.engine.store import (
+    SEALED,
+    Backend,
+    BackendError,
+    DamagedFile,
+    HistoryEntry,
+    find_backups,
+    last_good,
+    load_backup,
+    naming_the_last_good,
+    read_sealed,
 )
 from gpuform.stacks.engine.values import Secret
 

@@ -13,14 +13,13 @@ from gpuform.stacks.engine.state import (
     ResourceState,
     Snapshot,
     StateError,
-    encode_operation,
     encode_resource,
-    join_checkpoint,
     load_checkpoint,
     timestamp,
 )
-from gpuform.stacks.engine.value_json import NOT_A_NUMBER
+from gpuform.stacks.engine.state.checkpoint import encode_operation, join_checkpoint
 from gpuform.stacks.engine.values import Secret
+from gpuform.stacks.engine.values.value_json import NOT_A_NUMBER
 
 STACK_URN = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 PROVIDER_URN = "urn:pulumi:dev::demo::pulumi:providers:pulumi-python::default"

@@ -5,13 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpuform.stacks.engine import integrity, journal
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.events import EventBus
-from gpuform.stacks.engine.journal import Journal
-from gpuform.stacks.engine.journal_log import FileLog, JournalError
-from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.planning import EventBus
+from gpuform.stacks.engine.state import FileLog, Journal, JournalError, Snapshot, integrity, journal
 
 BEFORE = """
 a = Machine('a', size=1)

@@ -14,13 +14,13 @@ from bucket_server import KEYS, BucketServer, Fault, proxy, url
 from processes.limits import LAST_RESORT
 from racing import go, ten
 
-from gpuform.stacks.engine import lease
-from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.journal import Journal, Record
-from gpuform.stacks.engine.lease import LeaseLost
-from gpuform.stacks.engine.lock import LockedError, Patience, StackLock
-from gpuform.stacks.engine.storage.protocol import Changed
+from gpuform.stacks.engine.state import Journal
+from gpuform.stacks.engine.state.journal import Record
+from gpuform.stacks.engine.store import Backend, Patience, StackLock, lease
+from gpuform.stacks.engine.store.lease import LeaseLost
+from gpuform.stacks.engine.store.lock import LockedError
+from gpuform.stacks.engine.store.storage.protocol import Changed
 
 pytestmark = pytest.mark.slow
 
@@ -145,9 +145,9 @@ def test_of_ten_that_wait_each_gets_in_alone(place: str, tmp_path: Path) -> None
 # An owner that reads, waits to be told, and then writes what is its own no more.
 OWNER = """
 import sys
-from gpuform.stacks.engine.backend import Backend
+from gpuform.stacks.engine.store.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.journal import Journal, Record
+from gpuform.stacks.engine.state.journal import Journal, Record
 
 backend = Backend.open(sys.argv[1])
 with backend.lock("demo", "dev"):
@@ -254,7 +254,7 @@ def test_a_store_without_conditions_is_refused(bucket_server: BucketServer, head
 def test_it_is_released_when_the_interpreter_ends(place: str) -> None:
     program = (
         "import sys\n"
-        "from gpuform.stacks.engine.backend import Backend\n"
+        "from gpuform.stacks.engine.store.backend import Backend\n"
         "Backend.open(sys.argv[1]).lock('demo', 'dev').acquire()\n"
     )
     subprocess.run(

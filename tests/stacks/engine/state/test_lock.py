@@ -15,12 +15,11 @@ from file_locks import file_lock
 from processes.limits import LAST_RESORT
 from racing import go, ten
 
-from gpuform.stacks.engine import kernel_lock
-from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.kernel_lock import KernelLock, Taking
-from gpuform.stacks.engine.lock import LockedError, Patience
-from gpuform.stacks.engine.storage import files
+from gpuform.stacks.engine.machine import KernelLock, Taking, kernel_lock
+from gpuform.stacks.engine.store import Backend, Patience
+from gpuform.stacks.engine.store.lock import LockedError
+from gpuform.stacks.engine.store.storage import files
 
 
 @pytest.fixture
@@ -135,7 +134,7 @@ def test_one_that_appears_while_locking_wins(folder: Path, own: Path, monkeypatc
 def test_it_is_released_when_the_interpreter_ends(folder: Path, own: Path) -> None:
     program = (
         "import pathlib, sys\n"
-        "from gpuform.stacks.engine.backend import Backend\n"
+        "from gpuform.stacks.engine.store.backend import Backend\n"
         "Backend.open(sys.argv[3], {}).lock('demo', 'dev').acquire()\n"
         "assert list(pathlib.Path(sys.argv[1]).iterdir())\n"
     )
@@ -147,7 +146,7 @@ def test_it_is_released_when_the_interpreter_ends(folder: Path, own: Path) -> No
 def test_a_forked_child_does_not_give_it_back(folder: Path, own: Path) -> None:
     program = (
         "import os, pathlib, sys\n"
-        "from gpuform.stacks.engine.backend import Backend\n"
+        "from gpuform.stacks.engine.store.backend import Backend\n"
         "folder, own = map(pathlib.Path, sys.argv[1:3])\n"
         "with Backend.open(sys.argv[3], {}).lock('demo', 'dev') as lock:\n"
         "    child = os.fork()\n"
@@ -175,7 +174,7 @@ class TestLeftBehind:
     def test_after_a_kill_the_next_one_gets_in(self, folder: Path, own: Path) -> None:
         program = (
             "import os, pathlib, sys\n"
-            "from gpuform.stacks.engine.backend import Backend\n"
+            "from gpuform.stacks.engine.store.backend import Backend\n"
             "Backend.open(sys.argv[3], {}).lock('demo', 'dev').acquire()\n"
             "os.kill(os.getpid(), 9)\n"
         )

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import ConfigDefault, ProjectError, find_project, load_project
+from gpuform.stacks.engine.project import ConfigDefault, ProjectError, find_project
+from gpuform.stacks.engine.project.project import load_project
 
 
 @pytest.fixture

@@ -14,17 +14,12 @@ from hypothesis import strategies as st
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.intents import Intent
-from gpuform.stacks.engine.backend import Backend
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.records import all_intents, intents_of
 from gpuform.stacks.engine.records.batches import Batches, GroupCommit
-from gpuform.stacks.engine.records.kept import (
-    BackendRecords,
-    all_intents,
-    intents_of,
-    records_for_host,
-)
-from gpuform.stacks.engine.storage.files import Files
-from gpuform.stacks.engine.storage.protocol import Version
+from gpuform.stacks.engine.records.kept import BackendRecords, records_for_host
+from gpuform.stacks.engine.store import Backend, Files
+from gpuform.stacks.engine.store.storage.protocol import Version
 
 FOLDER = "records"
 

@@ -7,7 +7,6 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.engine import value_json
 from gpuform.stacks.engine.values import (
     UNKNOWN,
     Archive,
@@ -16,10 +15,10 @@ from gpuform.stacks.engine.values import (
     Secret,
     contains_secret,
     contains_unknown,
-    from_struct,
-    to_struct,
     unwrap_secrets,
+    value_json,
 )
+from gpuform.stacks.engine.values.property_values import from_struct, to_struct
 
 texts = st.text(max_size=8)
 assets = st.builds(Asset, text=texts, hash=texts) | st.builds(Asset, uri=texts, hash=texts)

@@ -7,12 +7,12 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gpuform.stacks.engine.secrets import (
-    PassphraseCrypter,
     SecretsError,
     WrongPassphrase,
+    crypter_for,
     find_passphrase,
 )
-from gpuform.stacks.engine.stack_secrets import crypter_for
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import SecretsProvider
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import Project, load_project
-from gpuform.stacks.engine.stack_settings import StackSettings
+from gpuform.stacks.engine.project import Project, StackSettings
+from gpuform.stacks.engine.project.project import load_project
 from gpuform.stacks.engine.state import SecretsProvider
 from gpuform.stacks.engine.values import Secret
 

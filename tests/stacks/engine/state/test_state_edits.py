@@ -7,16 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sound_snapshots import PROVIDER, STACK, snapshots, urn
 
-from gpuform.stacks.engine import graph, state_edits
-from gpuform.stacks.engine.integrity import verify
-from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
-from gpuform.stacks.engine.state_edits import EditRefused
-from gpuform.stacks.engine.state_lookup import (
-    NoSuchResource,
+from gpuform.stacks.engine.state import (
+    PendingOperation,
+    ResourceState,
+    Snapshot,
+    edits,
+    graph,
     locate,
     locate_live,
     locate_object,
 )
+from gpuform.stacks.engine.state.edits import EditRefused
+from gpuform.stacks.engine.state.integrity import verify
+from gpuform.stacks.engine.state.lookup import NoSuchResource
 
 TYPE = "pulumi-python:dynamic/lab:Machine"
 
@@ -67,35 +70,35 @@ class TestDelete:
     def test_what_others_need_stays(self, snapshot: Snapshot) -> None:
         a = snapshot.resources[2]
         with pytest.raises(EditRefused) as caught:
-            state_edits.delete(snapshot, a, force=False, target_dependents=False)
+            edits.delete(snapshot, a, force=False, target_dependents=False)
         assert snapshot.resources[3].urn in str(caught.value)
         assert snapshot.resources[4].urn in str(caught.value)
         assert "--target-dependents" in caught.value.hint
-        after, gone = state_edits.delete(snapshot, a, force=False, target_dependents=True)
+        after, gone = edits.delete(snapshot, a, force=False, target_dependents=True)
         assert names(after) == []
         assert len(gone) == 3
 
     def test_protected(self, snapshot: Snapshot) -> None:
-        snapshot = state_edits.set_protect(snapshot, [B], True)
+        snapshot = edits.set_protect(snapshot, [B], True)
         a, b = snapshot.resources[2:4]
         for doomed, dependents in ((b, False), (a, True)):
             with pytest.raises(EditRefused, match="protected") as caught:
-                state_edits.delete(snapshot, doomed, force=False, target_dependents=dependents)
+                edits.delete(snapshot, doomed, force=False, target_dependents=dependents)
             assert "--force" in caught.value.hint
-        after, _ = state_edits.delete(snapshot, b, force=True, target_dependents=False)
+        after, _ = edits.delete(snapshot, b, force=True, target_dependents=False)
         assert names(after) == ["a", "c"]
 
     def test_all(self, snapshot: Snapshot) -> None:
-        after, gone = state_edits.delete_all(snapshot, force=False)
+        after, gone = edits.delete_all(snapshot, force=False)
         assert after.resources == []
         assert len(gone) == 5
         with pytest.raises(EditRefused):
-            state_edits.delete_all(state_edits.set_protect(snapshot, [B], True), force=False)
+            edits.delete_all(edits.set_protect(snapshot, [B], True), force=False)
 
     def test_an_old_object_is_nobodys_need(self, snapshot: Snapshot) -> None:
         old = replace(snapshot.resources[2], id="m-old", delete=True)
         snapshot.resources.append(old)
-        after, gone = state_edits.delete(snapshot, old, force=False, target_dependents=False)
+        after, gone = edits.delete(snapshot, old, force=False, target_dependents=False)
         assert gone == [old]
         assert names(after) == ["a", "b", "c"]
 
@@ -103,7 +106,7 @@ class TestDelete:
     @given(snapshots(), st.data())
     def test_the_rules_hold(self, snapshot: Snapshot, data: st.DataObject) -> None:
         doomed = data.draw(st.sampled_from(snapshot.resources))
-        after, gone = state_edits.delete(snapshot, doomed, force=True, target_dependents=True)
+        after, gone = edits.delete(snapshot, doomed, force=True, target_dependents=True)
         assert len(after.resources) + len(gone) == len(snapshot.resources)
         if not doomed.delete:
             twins = [e for e in after.resources if e.urn == doomed.urn]
@@ -115,27 +118,27 @@ class TestDelete:
 
 class TestFlags:
     def test_protect_and_taint(self, snapshot: Snapshot) -> None:
-        after = state_edits.set_taint(state_edits.set_protect(snapshot, [A, B], True), [B], True)
+        after = edits.set_taint(edits.set_protect(snapshot, [A, B], True), [B], True)
         assert [(e.protect, e.taint) for e in after.resources[2:]] == [
             (True, False),
             (True, True),
             (False, False),
         ]
-        back = state_edits.set_protect(state_edits.set_taint(after, [B], False), [A, B], False)
+        back = edits.set_protect(edits.set_taint(after, [B], False), [A, B], False)
         assert back.resources == snapshot.resources
 
     def test_old_objects_stay_as_they_are(self, snapshot: Snapshot) -> None:
         snapshot.resources.append(replace(snapshot.resources[2], delete=True))
-        after = state_edits.set_protect(snapshot, [A], True)
+        after = edits.set_protect(snapshot, [A], True)
         assert [e.protect for e in after.resources if e.urn == A] == [True, False]
 
     def test_the_programs_own_resources(self, snapshot: Snapshot) -> None:
-        assert state_edits.own_resources(snapshot) == [e.urn for e in snapshot.resources[2:]]
+        assert edits.own_resources(snapshot) == [e.urn for e in snapshot.resources[2:]]
 
 
 class TestRename:
     def test_every_reference(self, snapshot: Snapshot) -> None:
-        after, new = state_edits.rename(snapshot, A, "z")
+        after, new = edits.rename(snapshot, A, "z")
         assert new == A[:-1] + "z"
         a, b, c = after.resources[2:]
         assert a.urn == b.deleted_with == c.parent == new
@@ -146,28 +149,28 @@ class TestRename:
         assert verify(after) == []
 
     def test_a_provider(self, snapshot: Snapshot) -> None:
-        after, new = state_edits.rename(snapshot, PROVIDER, "other")
+        after, new = edits.rename(snapshot, PROVIDER, "other")
         assert {e.provider for e in after.resources[2:]} == {f"{new}::p-1"}
         assert verify(after) == []
 
     def test_what_is_refused(self, snapshot: Snapshot) -> None:
         with pytest.raises(EditRefused, match="already"):
-            state_edits.rename(snapshot, A, "b")
+            edits.rename(snapshot, A, "b")
         with pytest.raises(EditRefused, match="empty"):
-            state_edits.rename(snapshot, A, "")
+            edits.rename(snapshot, A, "")
         with pytest.raises(EditRefused) as caught:
-            state_edits.rename(snapshot, STACK, "x")
+            edits.rename(snapshot, STACK, "x")
         assert "gpuform stack rename" in caught.value.hint
         snapshot.resources.append(replace(snapshot.resources[2], delete=True))
         with pytest.raises(EditRefused, match="2 objects"):
-            state_edits.rename(snapshot, A, "z")
+            edits.rename(snapshot, A, "z")
 
     def test_what_is_no_urn(self, snapshot: Snapshot) -> None:
         snapshot.resources.append(machine("x", urn="train"))
         with pytest.raises(EditRefused, match="'train' in the state is not a URN"):
-            state_edits.rename(snapshot, "train", "z")
+            edits.rename(snapshot, "train", "z")
         with pytest.raises(EditRefused, match="not a URN"):
-            state_edits.rename_stack(snapshot, "organization/demo/prod")
+            edits.rename_stack(snapshot, "organization/demo/prod")
 
     @pytest.mark.slow
     @settings(max_examples=50)
@@ -175,22 +178,22 @@ class TestRename:
     def test_there_and_back(self, snapshot: Snapshot, data: st.DataObject) -> None:
         urns = [e.urn for e in snapshot.resources]
         old = data.draw(st.sampled_from([u for u in urns[1:] if urns.count(u) == 1]))
-        after, new = state_edits.rename(snapshot, old, "another")
+        after, new = edits.rename(snapshot, old, "another")
         assert verify(after) == []
         assert old not in {u for e in after.resources for u in {e.urn, *graph.needs(e)}}
-        back, _ = state_edits.rename(after, new, old.rpartition("::")[2])
+        back, _ = edits.rename(after, new, old.rpartition("::")[2])
         assert back == snapshot
 
     @pytest.mark.slow
     @settings(max_examples=50)
     @given(snapshots())
     def test_a_stack(self, snapshot: Snapshot) -> None:
-        after = state_edits.rename_stack(snapshot, "organization/train/prod")
+        after = edits.rename_stack(snapshot, "organization/train/prod")
         assert verify(after) == []
         every = {u for e in after.resources for u in {e.urn, *graph.needs(e)}}
         assert all(u.startswith("urn:pulumi:prod::train::") for u in every)
         assert after.resources[0].urn.endswith("::train-prod")
-        assert state_edits.rename_stack(after, "organization/demo/dev") == snapshot
+        assert edits.rename_stack(after, "organization/demo/dev") == snapshot
 
 
 class TestLookup:

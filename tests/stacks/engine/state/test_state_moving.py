@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sound_snapshots import PROVIDER, STACK, snapshots
 
-from gpuform.stacks.engine.integrity import verify
-from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
-from gpuform.stacks.engine.state_edits import EditRefused
-from gpuform.stacks.engine.state_moving import Move, move
+from gpuform.stacks.engine.state import Move, PendingOperation, ResourceState, Snapshot, move
+from gpuform.stacks.engine.state.edits import EditRefused
+from gpuform.stacks.engine.state.integrity import verify
 from gpuform.stacks.engine.values import Secret
 
 TYPE = "pulumi-python:dynamic/lab:Machine"

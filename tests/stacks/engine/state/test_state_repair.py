@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sound_snapshots import PROVIDER, STACK, snapshots, urn
 
-from gpuform.stacks.engine.integrity import verify
-from gpuform.stacks.engine.state import ResourceState, Snapshot
-from gpuform.stacks.engine.state_repair import NotRepairable, repair
+from gpuform.stacks.engine.state import ResourceState, Snapshot, repair
+from gpuform.stacks.engine.state.integrity import verify
+from gpuform.stacks.engine.state.repairs import NotRepairable
 
 PART = "urn:pulumi:dev::demo::lab:index:Rack$lab:index:Unit$pulumi-python:dynamic:Resource::r3"
 

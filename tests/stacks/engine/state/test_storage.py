@@ -14,13 +14,10 @@ from bucket_server import KEYS as AWS_KEYS
 from bucket_server import BucketServer, Fault, Request, proxy, url
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.backend_files import BackendError
-from gpuform.stacks.engine.history import HistoryEntry
-from gpuform.stacks.engine.kernel_lock import Taking
-from gpuform.stacks.engine.storage.addresses import open_storage
-from gpuform.stacks.engine.storage.files import Files
-from gpuform.stacks.engine.storage.protocol import ABSENT, Changed, Storage, StorageFailed
+from gpuform.stacks.engine.machine import Taking
+from gpuform.stacks.engine.store import Backend, BackendError, Files, HistoryEntry, Storage
+from gpuform.stacks.engine.store.storage.addresses import open_storage
+from gpuform.stacks.engine.store.storage.protocol import ABSENT, Changed, StorageFailed
 
 KEYS = {**AWS_KEYS, "AZURE_STORAGE_KEY": KEY}
 ONCE = {**KEYS, "AWS_MAX_ATTEMPTS": "1"}
@@ -313,8 +310,8 @@ class TestAddresses:
         program = (
             "import sys\n"
             "sys.modules['obstore'] = None\n"
-            "from gpuform.stacks.engine.backend_files import BackendError\n"
-            "from gpuform.stacks.engine.storage.addresses import open_storage\n"
+            "from gpuform.stacks.engine.store.backend_files import BackendError\n"
+            "from gpuform.stacks.engine.store.storage.addresses import open_storage\n"
             "for scheme in ('s3', 'gs', 'azblob'):\n"
             "    try:\n"
             "        open_storage(f'{scheme}://bucket?secret=hush', {})\n"
@@ -334,7 +331,7 @@ class TestAddresses:
     def test_a_folder_needs_nothing_of_a_bucket(self, tmp_path: Path) -> None:
         program = (
             "import sys\n"
-            "from gpuform.stacks.engine.backend import Backend\n"
+            "from gpuform.stacks.engine.store.backend import Backend\n"
             "Backend.open(sys.argv[1]).stacks()\n"
             "found = {'obstore', 'botocore'} & set(sys.modules)\n"
             "assert not found, found\n"

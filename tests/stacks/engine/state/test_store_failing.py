@@ -11,10 +11,9 @@ import pytest
 from bucket_server import KEYS, BucketServer, Fault, Proxy, Request, proxy, url
 from processes.commands import PASSPHRASE, SALT, Cli, Result, in_a_warm_process
 
-from gpuform.stacks.engine import integrity
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.state import Snapshot, integrity
+from gpuform.stacks.engine.store import Backend
 
 pytestmark = pytest.mark.slow
 

@@ -13,10 +13,9 @@ from bucket_server import KEYS, BucketServer, url
 from processes.commands import PASSPHRASE, SALT, in_a_process
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.engine import integrity
-from gpuform.stacks.engine.backend import Backend
-from gpuform.stacks.engine.secrets import PassphraseCrypter
-from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
+from gpuform.stacks.engine.state import Snapshot, integrity
+from gpuform.stacks.engine.store import Backend
 
 pytestmark = pytest.mark.slow
 

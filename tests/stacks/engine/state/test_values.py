@@ -13,16 +13,18 @@ from gpuform.stacks.engine.values import (
     ResourceReference,
     Secret,
     Unknown,
-    annotate_secrets,
     contains_secret,
     contains_unknown,
     equal,
-    from_struct,
     keep_ciphertexts,
-    mark_secret_outputs,
-    to_struct,
     unwrap,
     unwrap_secrets,
+)
+from gpuform.stacks.engine.values.property_values import (
+    annotate_secrets,
+    from_struct,
+    mark_secret_outputs,
+    to_struct,
 )
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"

@@ -8,12 +8,8 @@ import pytest
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.workspace import (
-    StackNotFound,
-    select_stack,
-    selected_stack,
-    unselect_stack,
-)
+from gpuform.stacks.engine.stack import selected_stack
+from gpuform.stacks.engine.stack.workspace import StackNotFound, select_stack, unselect_stack
 
 
 @pytest.fixture

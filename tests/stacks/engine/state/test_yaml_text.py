@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.engine import yaml_text
-from gpuform.stacks.engine.yaml_text import YamlError, remove_entry, set_entry
+from gpuform.stacks.engine.project import yaml_text
+from gpuform.stacks.engine.project.yaml_text import YamlError, remove_entry, set_entry
 
 FILE = """\
 # who changes this: the GPU team

@@ -1,0 +1,546 @@
+"""One run over one stack: preview, update, refresh or destroy, from the last state to the next.
+
+The program registers resources with the monitor, the generator decides, the executor does; when
+the program has ended well, what it no longer has is deleted. A run that fails keeps everything
+that it did.
+"""
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from gpuform.providers.call import Call
+from gpuform.providers.clock import clock_from
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.intents import Intent, Intents
+from gpuform.providers.records import Unkept
+from gpuform.providers.tracing import span
+from gpuform.schemas.plan import PlanAction, ResourceChange
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.executing import (
+    Calendar,
+    DefaultProviders,
+    DeletePhase,
+    StackReferences,
+    StepExecutor,
+    among,
+    expiring,
+    forbidden,
+    refreshing,
+)
+from gpuform.stacks.engine.language_host import Engine, Monitor, Target, language
+from gpuform.stacks.engine.planning import (
+    Bound,
+    Diagnostic,
+    EventBus,
+    Holding,
+    Op,
+    Prelude,
+    Progress,
+    Scope,
+    StepDone,
+    StepGenerator,
+    Summary,
+    Unchecked,
+    unchanged,
+)
+from gpuform.stacks.engine.provider_host import ProviderHost
+from gpuform.stacks.engine.records import errors_of_providers
+from gpuform.stacks.engine.registration import DeletionRule, Read, Registration, Rule
+from gpuform.stacks.engine.state import (
+    Chosen,
+    Journal,
+    ResourceState,
+    Selection,
+    Snapshot,
+    SnapshotManager,
+    UrnPatterns,
+    deletable,
+)
+from gpuform.stacks.engine.store import Others
+from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.engine.values import Crypter, PropertyMap
+
+Operation = Literal["update", "refresh", "destroy", "expire"]
+
+DEFAULT_PARALLEL = 256
+"""Provider calls at a time: waiting is cheap, and requests are limited per platform."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run is to be done.
+
+    `refresh` reads every resource first; `rules` and `deletion_rules` span resources; `selection`
+    limits the run; with `continue_on_error` what does not need a failed resource goes on; a run
+    that changes something keeps within the `bound`, if there is one. The `calendar` says what is
+    due in a run that expires; its selection is what is read before, and dependents of what ends go
+    along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
+    `deletes_first` says of a type whether a replacement that nobody orders deletes first. With
+    `run_program` a refresh or destroy takes components and providers from the program.
+    """
+
+    operation: Operation
+    preview: bool
+    refresh: bool = False
+    parallel: int = DEFAULT_PARALLEL
+    rules: Sequence[Rule] = ()
+    selection: Selection = field(default_factory=Selection)
+    continue_on_error: bool = False
+    bound: Bound | None = None
+    calendar: Calendar | None = None
+    at_work: str = ""
+    deletion_rules: Sequence[DeletionRule] = ()
+    deletes_first: Callable[[str], bool] = lambda _type: False
+    run_program: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a run is about: a stack with its state, program and secrets.
+
+    `provider_config` is the configuration as the default provider's properties hold it; `write`
+    puts a checkpoint on disk; `stack_references` reads other stacks; a run that changes something
+    keeps a `journal`, if there is one; `others` are the other stacks of its backend, and
+    `is_elsewhere` says whether an object, by its id, is theirs. `intents` are kept with the state;
+    `check_lock` raises EngineError when the stack's lock is another's by now.
+    """
+
+    program: language.Program
+    snapshot: Snapshot
+    crypter: Crypter | None
+    provider_config: PropertyMap
+    write: Callable[[bytes], None]
+    stack_references: StackReferences
+    intents: Intents = field(default_factory=lambda: Intents(Unkept()))
+    check_lock: Callable[[], None] = lambda: None
+    is_elsewhere: Callable[[str], bool] = lambda _id: False
+    journal: Journal | None = None
+    others: Others | None = None
+
+
+_NO_CHANGES = frozenset({Op.SAME, Op.READ, Op.DISCARD})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    `changes` counts logical operations by Pulumi's names; `planned` says what changes, one entry
+    for each of them; `effects` says what is done to which URN; `outputs` are the stack's, those
+    before and those after; `declared` is what the program asked for; with
+    `out_of_credit` a platform has refused something for want of credit; `scope` says what the
+    selection takes along or leaves.
+    """
+
+    succeeded: bool
+    cancelled: bool
+    changes: Mapping[str, int]
+    planned: Sequence[ResourceChange]
+    outputs_before: PropertyMap
+    outputs: PropertyMap
+    snapshot: Snapshot
+    seconds: float
+    effects: Mapping[str, Collection[str]] = field(default_factory=dict)
+    declared: Sequence[Registration | Read] = ()
+    out_of_credit: bool = False
+    scope: Sequence[str] = ()
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether anything of the stack's own was changed or would be: reading is no change."""
+        return any(n for op, n in self.changes.items() if op not in _NO_CHANGES)
+
+
+@dataclass(slots=True)
+class Deployment:
+    """A run, from `run()` to its outcome. `cancel()` may come from any thread."""
+
+    subject: Subject
+    options: Options
+    events: EventBus
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _executor: StepExecutor = field(init=False)
+    _monitor: Monitor | None = None
+    _providers: DefaultProviders = field(init=False)
+    _intents: Intents = field(init=False)
+    _unchecked: set[str] = field(default_factory=set)
+    _declared: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        program, kept = self.subject.program, self.subject.intents
+        self._intents = Intents(Unkept(kept.records)) if self.options.preview else kept
+        host = ProviderHost(program.project, program.config, self._new_call)
+        write = None if self.options.preview else self.subject.write
+        self._executor = StepExecutor(
+            host=host,
+            stack_references=replace(self.subject.stack_references, warn=self._warn),
+            snapshot=SnapshotManager(
+                self.subject.snapshot,
+                self.subject.crypter,
+                write,
+                None if self.options.preview else self.subject.journal,
+            ),
+            events=self.events,
+            preview=self.options.preview,
+            parallel=self.options.parallel,
+            continue_on_error=self.options.continue_on_error,
+            bound=None if self.options.preview else self.options.bound,
+            is_unsettled=lambda urn: bool(self._intents.of_urn(urn)),
+        )
+        olds = {r.urn: r for r in self.subject.snapshot.resources if not r.delete}
+        self._providers = DefaultProviders(
+            program.stack, program.project, self.subject.provider_config, olds
+        )
+        host.plugins.know(self.subject.snapshot.resources)
+
+    def cancel(self) -> None:
+        """Starts nothing new and ends all waiting now; requests on the wire finish."""
+        self._cancelled.set()
+        self._executor.stop()
+
+    def run(self) -> Outcome:
+        """Does the run. Raises EngineError only when the state could not be written."""
+        try:
+            return self._run()
+        finally:
+            if self.subject.others is not None:
+                self.subject.others.release()
+
+    def _run(self) -> Outcome:
+        began = time.monotonic()
+        program, options = self.subject.program, self.options
+        self.events.hide(program.secrets())
+        self.events.emit(
+            Prelude(options.operation, options.preview, _blinded(self.subject.provider_config))
+        )
+        self._warn_of_pending_operations()
+        try:
+            with (
+                span("run", "preview" if options.preview else options.operation),
+                language.project_modules(program.directory),
+                language.printing_to(self.events),
+            ):
+                self._operate()
+        except BaseException:
+            # Whatever it is: nothing more is begun, and what was done is in the state.
+            self._executor.stop()
+            self._executor.snapshot.close()
+            raise
+        return self._finish(began)
+
+    def _operate(self) -> None:
+        options = self.options
+        base = list(self.subject.snapshot.resources)
+        known = [entry.urn for entry in base]
+        if options.operation in {"refresh", "destroy"} and self._tells_unmatched(known):
+            return
+        counted, chosen = options.operation == "refresh", Chosen(options.selection)
+        if counted and options.run_program:
+            chosen, base = self._refresh_by_program(base)
+        if options.refresh or (counted and not self._executor.stopping):
+            base = refreshing.run(self._executor, base, counted=counted, chosen=chosen)
+        if self._executor.stopping:
+            return
+        if options.operation == "update":
+            self._update(base)
+        elif options.operation == "destroy":
+            self._destroy(base)
+        elif options.operation == "expire" and options.calendar is not None:
+            self._expire(base, options.calendar)
+
+    def _expire(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
+        """What has ended goes as targets do; all that is not due stays as it is."""
+        executor = self._executor
+        due = expiring.found_due(base, calendar)
+        ended = UrnPatterns(urn for urn, each in due.items() if each.inputs is None)
+        leftovers = executor.snapshot.leftovers()
+        going: list[ResourceState] = []
+        if ended:
+            dependents = self.options.selection.target_dependents
+            selection = Selection(targets=ended, target_dependents=dependents)
+            going = self._chosen(leftovers, selection, base)
+        if executor.stopping:
+            return
+        gone = set(map(id, going))
+        if self._may_delete(going, base):
+            expiring.keep_and_change(executor, [e for e in base if id(e) not in gone], due)
+            DeletePhase(executor, base).run(going)
+
+    def _chosen(
+        self,
+        doomed: Sequence[ResourceState],
+        selection: Selection,
+        base: Sequence[ResourceState],
+    ) -> list[ResourceState]:
+        """Those that a selection deletes; fails for those of them that nobody named."""
+        chosen, unnamed = among(doomed, selection, base)
+        for entry in unnamed:
+            self._executor.fail(
+                entry.urn,
+                EngineError(
+                    f"{entry.urn} would be deleted, and is not among the targets",
+                    hint="add it, or all that depends on the targets: --target-dependents",
+                ),
+            )
+        return chosen
+
+    def _tells_unmatched(self, known: Collection[str]) -> bool:
+        """Whether something was selected that is nowhere: then nothing more may be done."""
+        where = "the stack or its program" if self._monitor else "the stack"
+        errors = list(self.options.selection.unmatched(known, where))
+        for error in errors:
+            self._executor.fail("", error)
+        return bool(errors)
+
+    def _generator(
+        self, base: Sequence[ResourceState], holding: Holding | None = None
+    ) -> StepGenerator:
+        return StepGenerator(
+            stack=self.subject.program.stack,
+            project=self.subject.program.project,
+            base=base,
+            host=self._executor.host,
+            preview=self.options.preview,
+            events=self.events,
+            tell=self._executor.fail,
+            selection=self.options.selection,
+            others=self.subject.others,
+            deletes_first=self.options.deletes_first,
+            holding=holding,
+        )
+
+    def _refresh_by_program(
+        self, base: Sequence[ResourceState]
+    ) -> tuple[Chosen, list[ResourceState]]:
+        """Refreshes what the program declares; what is chosen, and the entries that are left."""
+        executor, generator = self._executor, self._generator(base, "refresh")
+        keep = executor.snapshot.replaced
+        executor.read_anew = refreshing.Refresh(executor, keep, counted=True).read
+        monitor = self._monitor_of(generator)
+        if not self._run_program(monitor):
+            executor.stop()
+        self._keep_stack_outputs(monitor)
+        return generator.chosen, [each for each in base if each.urn not in generator.declared]
+
+    def _destroy(self, base: Sequence[ResourceState]) -> None:
+        generator = self._generator(base, "destroy")
+        if self.options.run_program:
+            monitor = self._monitor_of(generator)
+            finished = self._run_program(monitor)
+            may_delete = self.options.continue_on_error or not self._executor.failed
+            if finished and may_delete and not self._executor.stopping:
+                if self.options.preview:
+                    # The state has nothing of what the program says.
+                    base = [generator.held.get(id(each), each) for each in base]
+                else:
+                    base = self._executor.snapshot.rebuild()
+                generator.base = base
+                self._delete(base, base, generator)
+            self._keep_stack_outputs(monitor)
+        else:
+            self._delete(base, base, generator)
+
+    def _monitor_of(self, generator: StepGenerator) -> Monitor:
+        program = self.subject.program
+        self._monitor = Monitor(
+            target=Target(program.project, program.stack, str(program.root)),
+            generator=generator,
+            executor=self._executor,
+            providers=self._providers,
+            events=self.events,
+            preview=self.options.preview,
+            rules=() if generator.holding else self.options.rules,
+            bound=self._executor.bound,
+        )
+        return self._monitor
+
+    def _update(self, base: Sequence[ResourceState]) -> None:
+        generator = self._generator(base)
+        monitor = self._monitor_of(generator)
+        finished = self._run_program(monitor)
+        if finished:
+            self._declared = generator.declared
+            finished = not self._tells_unmatched([*(e.urn for e in base), *self._declared])
+        may_delete = self.options.continue_on_error or not self._executor.failed
+        if finished and may_delete and not self._executor.stopping:
+            # In a preview nothing was done that the state could tell.
+            preview, snapshot = self.options.preview, self._executor.snapshot
+            leftovers = generator.leftovers() if preview else snapshot.leftovers()
+            kept = self._providers.registered | generator.kept
+            doomed = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
+            self._delete(doomed, leftovers, generator)
+        self._keep_stack_outputs(monitor)
+
+    def _run_program(self, monitor: Monitor) -> bool:
+        try:
+            language.run(
+                self.subject.program,
+                monitor,
+                Engine(self.events),
+                preview=self.options.preview,
+                stopped=lambda: self._executor.stopping,
+            )
+        except language.ProgramError as error:
+            self._executor.fail(monitor.stack.urn if monitor.stack else "", error)
+            return False
+        finally:
+            monitor.close()
+        return not self._executor.stopping
+
+    def _keep_stack_outputs(self, monitor: Monitor) -> None:
+        step = monitor.stack
+        if step is None or monitor.stack_outputs is None:
+            return
+        outputs = dict(monitor.stack_outputs)
+        if self._executor.failed or self._executor.stopping:
+            # What a failed run did not come to say is still true.
+            outputs = {**self._outputs_before(), **outputs}
+        snapshot = self._executor.snapshot
+        if self.options.preview:
+            step.state.outputs = outputs
+        elif any(each.type == STACK_TYPE for each in snapshot.snapshot().resources):
+            snapshot.outputs(step.state, outputs)
+        self.events.emit(StepDone(step, self.options.preview))
+
+    def _delete(
+        self,
+        doomed: Sequence[ResourceState],
+        leftovers: Sequence[ResourceState],
+        generator: StepGenerator,
+    ) -> None:
+        """Deletes what of the doomed the selection takes; no step has dealt with the leftovers."""
+        selection = self.options.selection
+        if selection.targets:
+            generator.compare_dependents(deletable(selection, generator.base))
+        if selection.is_limited and not self._executor.stopping:
+            doomed = self._chosen(doomed, selection, generator.base)
+        if self._executor.stopping:
+            return
+        gone, declared = set(map(id, doomed)), self._providers.registered | generator.declared
+        for entry in leftovers:
+            if id(entry) not in gone and entry.urn not in declared:
+                self._executor.run_layer([unchanged(entry)])
+        if self._may_delete(doomed, generator.base):
+            DeletePhase(self._executor, generator.base).run(doomed)
+
+    def _may_delete(self, doomed: Sequence[ResourceState], base: Sequence[ResourceState]) -> bool:
+        """Whether no rule forbids it. In a preview what would be replaced goes as well."""
+        planned = self._executor.planned if self.options.preview else ()
+        replaced = {each.urn for each in planned if each.action is PlanAction.REPLACE}
+        found = list(forbidden(doomed, base, replaced, self.options.deletion_rules))
+        for urn, error in found:
+            self._executor.fail(urn, error)
+        return not found
+
+    def _finish(self, began: float) -> Outcome:
+        executor = self._executor
+        snapshot = executor.snapshot.close()
+        succeeded = not executor.failed and not self._cancelled.is_set()
+        if not self.options.preview:
+            self._forget_settled_intents(snapshot, succeeded=succeeded)
+        seconds = time.monotonic() - began
+        changes = Counter({str(op): count for op, count in executor.changes.items()})
+        self.events.emit(
+            Summary(self.options.preview, "succeeded" if succeeded else "failed", changes, seconds)
+        )
+        stack = self._monitor.stack if self._monitor else None
+        kept = self._outputs_before() if self.options.operation == "update" else {}
+        return Outcome(
+            succeeded=succeeded,
+            cancelled=self._cancelled.is_set(),
+            changes=changes,
+            planned=list(executor.planned),
+            outputs_before=self._outputs_before(),
+            outputs=stack.state.outputs if stack else kept,
+            snapshot=snapshot,
+            seconds=seconds,
+            effects=executor.effects,
+            scope=tuple(self._scope()),
+            declared=self._monitor.declared if self._monitor else [],
+            out_of_credit=executor.out_of_credit,
+        )
+
+    def _scope(self) -> Iterator[str]:
+        options, touched = self.options, self._executor.effects
+        if options.selection.is_limited and options.operation != "expire":  # it selects by itself
+            base = self.subject.snapshot.resources
+            chosen = Scope(options.selection, options.operation, base, self._declared, touched)
+            yield from chosen.told()
+
+    def _outputs_before(self) -> PropertyMap:
+        for resource in self.subject.snapshot.resources:
+            if resource.type == STACK_TYPE:
+                return resource.outputs
+        return {}
+
+    def _forget_settled_intents(self, snapshot: Snapshot, *, succeeded: bool) -> None:
+        """What is in the state on disk, with all its parts, needs no intent any more."""
+        known: dict[str | None, ResourceState] = {r.id: r for r in snapshot.resources if r.custom}
+        intents = self._intents
+        settled = [
+            intent
+            for intent in intents.all()
+            if (intent.outcome and succeeded) or self._is_stored(intent, known)
+        ]
+        try:
+            intents.forget_all(settled)
+        except GpuformError as error:
+            self._warn(f"records of creates that are settled are still there: {error}")
+
+    def _is_stored(self, intent: Intent, known: Mapping[str | None, ResourceState]) -> bool:
+        entry = known.get(intent.id)
+        return entry is not None and intent.is_stored(self._executor.host.parts(entry))
+
+    def _new_call(self, urn: str, timeout: float | None) -> Call:
+        return Call(
+            urn=urn,
+            preview=self.options.preview,
+            timeout=timeout,
+            clock=clock_from(os.environ),
+            cancelled=self._cancelled,
+            intents=self._intents,
+            guard=self._guard,
+            is_elsewhere=self.subject.is_elsewhere,
+            on_progress=lambda text: self.events.emit(Progress(urn, text)),
+            on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
+            on_unchecked=self._tell_unchecked,
+        )
+
+    def _guard(self) -> None:
+        with errors_of_providers():
+            self.subject.check_lock()
+
+    def _warn(self, text: str) -> None:
+        self.events.emit(Diagnostic("warning", text))
+
+    def _tell_unchecked(self, text: str) -> None:
+        if text not in self._unchecked:
+            self._unchecked.add(text)
+            self.events.emit(Unchecked(text))
+
+    def _warn_of_pending_operations(self) -> None:
+        pending = self.subject.snapshot.pending_operations
+        if not pending:
+            return
+        names = "\n".join(f"  {o.type} {o.resource.urn}" for o in pending)
+        operations = f"{len(pending)} {'operation' if len(pending) == 1 else 'operations'}"
+        if self.options.at_work:
+            told = "under way, which this plan does not know the end of"
+            self._warn(f"{operations} {told}:\n{names}")
+            return
+        self.events.emit(
+            Diagnostic(
+                "warning",
+                f"the last run was interrupted in {operations}; what was made may "
+                f"exist on the platform:\n{names}",
+            )
+        )
+
+
+def _blinded(config: PropertyMap) -> dict[str, str]:
+    return {key: value if isinstance(value, str) else "[secret]" for key, value in config.items()}

@@ -1,0 +1,185 @@
+"""Runs an unmodified Pulumi Python program in this process, against an in-process monitor.
+
+Under the Pulumi CLI a program has a process of its own, in which the language host sets the folder
+and `sys.argv` before it runs the program as `__main__`. Here the process is shared, one program
+after the other; `project_modules` and `restored` keep them apart.
+"""
+
+import asyncio
+import contextvars
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from pulumi import runtime
+from pulumi.runtime import config as pulumi_config
+from pulumi.runtime import settings
+from pulumi.runtime.stack import run_in_stack
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.tracing import span
+from gpuform.stacks.engine.language_host.monitor import Engine, ResourceMonitor
+from gpuform.stacks.engine.language_host.printing import printing_to
+from gpuform.stacks.engine.language_host.program_errors import ProgramError, ProgramFiles, told
+from gpuform.stacks.engine.language_host.stray_failures import StrayFailures
+from gpuform.stacks.engine.language_host.unsupported import Gate, Refusals
+from gpuform.stacks.engine.project import folder_and_entry, project_modules, restored, topology_in
+from gpuform.stacks.engine.sdk_patches import spared_sdk
+
+_FEWEST_THREADS = 16
+
+__all__ = ["Program", "ProgramError", "printing_to", "project_modules", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run, and for which stack.
+
+    `directory` is where the program is: its folder, or its file, as Pulumi.yaml's `main` says;
+    `root` is where Pulumi.yaml is. `config` is in plain text under full keys.
+    """
+
+    project: str
+    stack: str
+    directory: Path
+    root: Path
+    config: Mapping[str, str]
+    secret_keys: Sequence[str]
+    parallel: int
+
+    def secrets(self) -> set[str]:
+        """The secret values of the configuration, and the platforms' keys wherever they are."""
+        configured = {self.config[key] for key in self.secret_keys}
+        return {*configured, *Settings(config=self.config.get).secrets()}
+
+
+def run(
+    program: Program,
+    monitor: ResourceMonitor,
+    engine: Engine,
+    *,
+    preview: bool,
+    stopped: Callable[[], bool],
+) -> None:
+    """Runs the program to its end, within `project_modules`.
+
+    `stopped` tells whether the run was ended by a failed step: then what the program raises
+    because its monitor is gone says nothing new. Raises ProgramError, with the program's own lines;
+    what it asked for and only the Pulumi CLI can do comes before all else.
+    """
+    folder, _ = folder_and_entry(program.directory)
+    files = ProgramFiles((program.root, folder))
+    running = _Run(program, Refusals(files), StrayFailures(files))
+    failure = running.failure(monitor, engine, preview)
+    refused = running.refusals.error()
+    if refused is not None:
+        raise refused
+    errors = [failure] if failure else running.stray.errors()
+    if errors and not stopped():
+        problems = [told(error, files, running.stray.traces) for error in errors]
+        raise ProgramError("\n".join(map(str, problems)), problems[0].hint)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    program: Program
+    refusals: Refusals
+    stray: StrayFailures
+
+    def failure(
+        self, monitor: ResourceMonitor, engine: Engine, preview: bool
+    ) -> BaseException | None:
+        """What the program raised in the end."""
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._configure(Gate(monitor, self.refusals), engine, preview)
+                with span("program", "program"), self.refusals.refusing_functions():
+                    self._run_loop(preview)
+            except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
+                failures.append(error)
+
+        # A context of its own: the SDK keeps all that it knows of a run in context variables. And
+        # a thread of its own: the SDK looks at the whole stack of calls for every resource.
+        thread = threading.Thread(
+            target=contextvars.Context().run, args=(work,), name="program", daemon=True
+        )
+        with restored():
+            threading.excepthook = self.stray.in_thread
+            thread.start()
+            thread.join()
+        return failures[0] if failures else None
+
+    def _configure(self, monitor: Gate, engine: Engine, preview: bool) -> None:
+        program = self.program
+        pulumi_config.set_all_config(dict(program.config), list(program.secret_keys))
+        settings.configure(
+            settings.Settings(
+                project=program.project,
+                stack=program.stack,
+                monitor=monitor,
+                engine=engine,
+                parallel=program.parallel,
+                dry_run=preview,
+                organization="organization",
+                root_directory=str(program.root),
+            )
+        )
+
+    def _run_loop(self, preview: bool) -> None:
+        loop = asyncio.new_event_loop()
+        try:
+            asyncio.set_event_loop(loop)
+            # Every registration in flight holds a thread; a thread is made only when needed. Those
+            # of a preview wait for nothing but providers, others for the state as well.
+            threads = max(self.program.parallel * (1 if preview else 2), _FEWEST_THREADS)
+            loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="rpc"))
+            self.stray.watch(loop)
+            with spared_sdk():
+                loop.run_until_complete(run_in_stack(self._execute))
+        finally:
+            _end_tasks(loop)
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    def _execute(self) -> None:
+        runtime.register_stack_transformation(self.refusals.transformation)
+        folder, entry = folder_and_entry(self.program.directory)
+        file = folder / ("__main__.py" if entry == "." else entry)
+        source = _source(file)
+        main = ModuleType("__main__")
+        main.__file__ = str(file)
+        sys.modules["__main__"] = main
+        exec(compile(source, file, "exec", dont_inherit=True), vars(main))  # noqa: S102 - its task
+
+
+def _source(file: Path) -> bytes:
+    """The program; that of a topology, where there is only one."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        found = topology_in(file.parent) if file.name == "__main__.py" else None
+    if found is None:
+        raise ProgramError(
+            f"there is no program: {file} does not exist",
+            hint="write it there, or a topology.yaml, or name its folder or file as `main` in "
+            "Pulumi.yaml",
+        )
+    return f"from gpuform.stacks import run\n\nrun({found.name!r})\n".encode()
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Ends what a failed program left half done: Python would complain of it later."""
+    # The SDK makes coroutines ahead of awaiting them; `restored` undoes this.
+    warnings.filterwarnings("ignore", r"coroutine 'Output\.", RuntimeWarning)
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=1))

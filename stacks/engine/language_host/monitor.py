@@ -1,0 +1,469 @@
+"""The resource monitor and the engine interface that an in-process Pulumi program talks to.
+
+The SDK calls these methods as it would call gRPC stubs, each on a thread of its own, which waits
+until the resource is done.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, Protocol
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import engine_pb2, resource_pb2
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.tracing import span
+from gpuform.stacks.engine import values
+from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
+from gpuform.stacks.engine.executing import (
+    DefaultProviders,
+    Package,
+    StepError,
+    StepExecutor,
+    Stopped,
+)
+from gpuform.stacks.engine.planning import (
+    Bound,
+    CheckFailed,
+    Diagnostic,
+    EventBus,
+    Severity,
+    Step,
+    StepDone,
+    StepGenerator,
+    problem_text,
+)
+from gpuform.stacks.engine.registration import (
+    Read,
+    Registered,
+    Registration,
+    Rule,
+    from_request,
+    read_from_request,
+    source_of,
+)
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import (
+    BUILTIN_PACKAGE,
+    PLUGIN_PACKAGE,
+    STACK_TYPE,
+    in_dynamic_form,
+    is_plugin,
+    is_provider,
+)
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue
+
+FEATURES = (
+    resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_DELETED_WITH,
+    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
+)
+
+
+class ResourceMonitor(Protocol):
+    """What a program declares its resources to; other methods of the protocol may be there."""
+
+    def RegisterResource(  # noqa: N802 - the protocol's name
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse: ...
+
+
+class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
+    """What a gRPC stub would raise."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self._code = code
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return self._details
+
+
+def unimplemented(name: str) -> Callable[[object], NoReturn]:
+    """A method of the protocol that a monitor has not, as a server without it would answer.
+
+    Raises AttributeError for names that are none of the protocol's.
+    """
+    if not name[:1].isupper():
+        raise AttributeError(name)
+
+    def answer(_request: object) -> NoReturn:
+        raise RpcError(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name}")
+
+    return answer
+
+
+def _unavailable() -> NoReturn:
+    """How a program learns that the run has ended: the SDK stops quietly."""
+    raise RpcError(grpc.StatusCode.UNAVAILABLE, "the run has ended")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The stack that a program runs for."""
+
+    project: str
+    stack: str
+    root: str
+
+
+@dataclass(slots=True)
+class Monitor:
+    """Serves one run of one program."""
+
+    target: Target
+    generator: StepGenerator
+    executor: StepExecutor
+    providers: DefaultProviders
+    events: EventBus
+    preview: bool
+    rules: Iterable[Rule] = ()
+    bound: Bound | None = None
+    declared: list[Registration | Read] = field(default_factory=list)
+    checked: Registered = field(default_factory=Registered)
+    stack_outputs: PropertyMap | None = None
+    _steps: dict[str, Step] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _gate: threading.Condition = field(default_factory=threading.Condition)
+    _answering: int = 0
+    _closed: bool = False
+
+    def close(self) -> None:
+        """Answers nothing more; returns when the resources that are being done are done.
+
+        A program that fails does not wait for its own requests, and their threads go on.
+        """
+        with self._gate:
+            self._closed = True
+            self._gate.wait_for(lambda: not self._answering)
+
+    @contextmanager
+    def _answer(self) -> Iterator[None]:
+        with self._gate:
+            if self._closed:
+                _unavailable()
+            self._answering += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._answering -= 1
+                self._gate.notify_all()
+
+    def GetDeploymentInfo(self, _request: empty_pb2.Empty) -> Any:  # noqa: N802
+        return resource_pb2.DeploymentInfo(
+            project=self.target.project,
+            stack=self.target.stack,
+            organization="organization",
+            dryRun=self.preview,
+            supportedFeatures=FEATURES,
+        )
+
+    def RegisterResource(  # noqa: N802 - the protocol's name
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse:
+        with self._answer(), self.executor.snapshot.working():
+            return self._register_resource(request)
+
+    def _register_resource(
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse:
+        if self.executor.stopping:
+            _unavailable()
+        registration: Registration | None = None
+        try:
+            registration = from_request(
+                request,
+                stack=self.target.stack,
+                project=self.target.project,
+                root=self.target.root,
+            )
+            return self._register(registration)
+        except Stopped:
+            _unavailable()
+        except StepError:
+            return self._failed(registration)
+        except EngineError as error:
+            self._tell(registration, error)
+            return self._failed(registration)
+
+    def _register(self, registration: Registration) -> resource_pb2.RegisterResourceResponse:
+        with span("step", "plan", registration.urn), self._lock:
+            failing = self._needs_a_failure(registration)
+            if failing and self.preview:
+                return self._skipped(registration)
+            if failing:
+                # Providers are told what is known, as they are by the Pulumi CLI.
+                known = values.without_unknowns(registration.inputs)
+                registration = replace(registration, inputs=known)
+            else:
+                self._declare(registration)
+            steps = self._generate(registration)
+            if failing:
+                self.executor.drop(steps)
+                return self._skipped(registration)
+        state, skipped = self._run(registration.urn, steps), steps[-1].skipped
+        told = registration.custom and not skipped
+        return resource_pb2.RegisterResourceResponse(
+            urn=state.urn,
+            id="" if skipped else state.id,
+            object=values.to_struct(state.outputs) if told else None,
+            unknown=skipped,
+        )
+
+    def _declare(self, asked: Registration | Read) -> None:
+        source = source_of(asked, self.target.root)
+        if source is not None:
+            self.events.sources[asked.urn] = source
+        if self.bound is not None:
+            self.bound.check_declared(asked)
+        self.declared.append(asked)
+
+    def _generate(self, registration: Registration) -> list[Step]:
+        is_served = registration.custom and not is_provider(registration.type)
+        provider = self._provider(registration) if is_served else ""
+        steps = self.generator.generate(registration, provider)
+        if is_provider(registration.type):
+            self.executor.host.plugins.configure(registration.urn, steps[-1].state.inputs)
+        self._apply_rules(registration, steps[-1])
+        return steps
+
+    def _provider(self, asked: Registration | Read) -> str:
+        """The reference of the provider of a resource: an explicit one, else the default one."""
+        if asked.provider:
+            step = self._steps.get(asked.provider)
+            if step is None:
+                raise EngineError(f"{asked.urn}: there is no provider {asked.provider}")
+            return f"{asked.provider}::{step.state.id or values.UNKNOWN_TEXT}"
+        package = asked.type.split(":", 1)[0]
+        is_versioned = package == PLUGIN_PACKAGE
+        said = (asked.version, asked.plugin_download_url) if is_versioned else ()
+        return self.providers.reference(Package(package, *said), self.executor)
+
+    def _run(self, urn: str, steps: list[Step]) -> ResourceState:
+        self.executor.run(steps)
+        with self._lock:
+            self._steps[urn] = next(step for step in reversed(steps) if step.op.is_logical)
+        return steps[-1].state
+
+    def _needs_a_failure(self, registration: Registration) -> bool:
+        urns = {registration.parent, registration.deleted_with, *registration.dependencies}
+        urns.update(registration.replace_with)
+        return bool(urns & self.executor.failed)
+
+    def _skipped(self, registration: Registration) -> resource_pb2.RegisterResourceResponse:
+        self.executor.skip(registration.urn)
+        return resource_pb2.RegisterResourceResponse(urn=registration.urn, result=resource_pb2.FAIL)
+
+    def _apply_rules(self, registration: Registration, step: Step) -> None:
+        if step.new is None or step.skipped:
+            return
+        type_ = in_dynamic_form(registration.type)  # rules hold in either form
+        checked = replace(registration, inputs=step.new.inputs, type=type_)
+        self.checked.add(checked)
+        problems = [
+            (problem.path, problem_text(registration, problem.path, problem.reason))
+            for rule in self.rules
+            for problem in rule(checked, self.checked)
+        ]
+        if problems:
+            raise CheckFailed(problems)
+
+    def _tell(self, registration: Registration | Read | None, error: EngineError) -> None:
+        urn = registration.urn if registration else ""
+        problems = error.problems if isinstance(error, CheckFailed) else [("", str(error))]
+        for path, message in problems:
+            self.executor.fail(urn, EngineError(message, error.hint, path=path))
+
+    def _failed(self, registration: Registration | None) -> resource_pb2.RegisterResourceResponse:
+        """What did not stop the run: the program goes on, as far as it can without this one."""
+        if registration is None or self.executor.stopping:
+            _unavailable()
+        return resource_pb2.RegisterResourceResponse(urn=registration.urn, result=resource_pb2.FAIL)
+
+    def ReadResource(  # noqa: N802
+        self, request: resource_pb2.ReadResourceRequest
+    ) -> resource_pb2.ReadResourceResponse:
+        with self._answer(), self.executor.snapshot.working():
+            return self._read_resource(request)
+
+    def _read_resource(
+        self, request: resource_pb2.ReadResourceRequest
+    ) -> resource_pb2.ReadResourceResponse:
+        if self.executor.stopping:
+            _unavailable()
+        read: Read | None = None
+        try:
+            read = read_from_request(
+                request,
+                stack=self.target.stack,
+                project=self.target.project,
+                root=self.target.root,
+            )
+            return self._read(read)
+        except Stopped:
+            _unavailable()
+        except StepError:
+            pass  # it has been told
+        except EngineError as error:
+            self._tell(read, error)
+        if read is None or self.executor.stopping:
+            _unavailable()
+        return resource_pb2.ReadResourceResponse(urn=read.urn, result=resource_pb2.FAIL)
+
+    def _read(self, read: Read) -> resource_pb2.ReadResourceResponse:
+        with self._lock:
+            if {read.parent, *read.dependencies} & self.executor.failed:
+                self.executor.skip(read.urn)
+                return resource_pb2.ReadResourceResponse(urn=read.urn, result=resource_pb2.FAIL)
+            self._declare(read)
+            steps = self.generator.generate_read(read, self._provider(read))
+        state = self._run(read.urn, steps)
+        return resource_pb2.ReadResourceResponse(
+            urn=state.urn,
+            id=state.id,
+            properties=values.to_struct(state.outputs),
+            unknown=steps[-1].skipped,
+        )
+
+    def RegisterResourceOutputs(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceOutputsRequest
+    ) -> empty_pb2.Empty:
+        with self._answer():
+            self._register_outputs(request)
+        return empty_pb2.Empty()
+
+    def _register_outputs(self, request: resource_pb2.RegisterResourceOutputsRequest) -> None:
+        outputs = values.from_struct(request.outputs)
+        with self._lock:
+            step = self._steps.get(request.urn)
+        if step is None or step.skipped:
+            return
+        if step.state.type == STACK_TYPE:
+            self.stack_outputs = {key: _unmarked(value) for key, value in outputs.items()}
+            return
+        if self.preview:
+            step.state.outputs = outputs
+        else:
+            self.executor.snapshot.outputs(step.state, outputs)
+        self.events.emit(StepDone(step, self.preview))
+
+    @property
+    def stack(self) -> Step | None:
+        """The root stack's step, once the program has registered it."""
+        with self._lock:
+            return next((s for s in self._steps.values() if s.state.type == STACK_TYPE), None)
+
+    def Invoke(  # noqa: N802
+        self, request: resource_pb2.ResourceInvokeRequest
+    ) -> resource_pb2.ResourceInvokeResponse:
+        if is_plugin(request.tok):
+            return self._invoke(request)
+        if request.tok != f"{BUILTIN_PACKAGE}:pulumi:getResource":
+            self._refuse(f"the program calls the function {request.tok}")
+        urn = str(values.from_struct(request.args).get("urn"))
+        with self._lock:
+            step = self._steps.get(urn)
+        if step is None:
+            raise RpcError(grpc.StatusCode.UNKNOWN, f"unknown resource {urn}")
+        found: PropertyMap = {"urn": urn, "id": step.state.id, "state": step.state.outputs}
+        return _invoked(found)
+
+    def _invoke(
+        self, request: resource_pb2.ResourceInvokeRequest
+    ) -> resource_pb2.ResourceInvokeResponse:
+        """One of gpuform's functions, asked under a provider as resources are."""
+        with self._answer():
+            try:
+                with self._lock:
+                    reference = request.provider or self.providers.reference(
+                        Package(PLUGIN_PACKAGE, request.version, request.pluginDownloadURL),
+                        self.executor,
+                    )
+                plugins, arguments = self.executor.host.plugins, values.from_struct(request.args)
+                return _invoked(plugins.invoke(request.tok, arguments, reference))
+            except Stopped:
+                _unavailable()
+            except StepError:
+                message = f"{request.tok}: its provider could not be configured"
+            except (EngineError, GpuformError) as error:
+                message = f"{request.tok}: {error}"
+        raise RpcError(grpc.StatusCode.UNKNOWN, message)
+
+    def Call(self, request: resource_pb2.ResourceCallRequest) -> NoReturn:  # noqa: N802
+        self._refuse(f"the program calls the method {request.tok}")
+
+    def RegisterPackage(  # noqa: N802
+        self, request: resource_pb2.RegisterPackageRequest
+    ) -> NoReturn:
+        self._refuse(f"the program uses the package {request.name}")
+
+    def SignalAndWaitForShutdown(self, _request: empty_pb2.Empty) -> empty_pb2.Empty:  # noqa: N802
+        return empty_pb2.Empty()
+
+    def SupportsFeature(  # noqa: N802
+        self, _request: resource_pb2.SupportsFeatureRequest
+    ) -> resource_pb2.SupportsFeatureResponse:
+        return resource_pb2.SupportsFeatureResponse(hasSupport=False)
+
+    def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
+        return unimplemented(name)
+
+    def _refuse(self, what: str) -> NoReturn:
+        message = f"{what}, which the embedded engine cannot do"
+        self.executor.fail("", EngineError(message, USE_THE_CLI))
+        raise RpcError(grpc.StatusCode.UNKNOWN, message)
+
+
+def _invoked(found: PropertyMap) -> resource_pb2.ResourceInvokeResponse:
+    answer = resource_pb2.ResourceInvokeResponse()
+    getattr(answer, "return").CopyFrom(values.to_struct(found))  # a word of Python's own
+    return answer
+
+
+def _unmarked(value: PropertyValue) -> PropertyValue:
+    """An exported value without the mark that the SDK puts on resources in previews."""
+    if isinstance(value, dict):
+        return {key: _unmarked(v) for key, v in value.items() if key != "@isPulumiResource"}
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    return value
+
+
+_SEVERITIES: dict[int, Severity] = {
+    engine_pb2.DEBUG: "debug",
+    engine_pb2.INFO: "info",
+    engine_pb2.WARNING: "warning",
+    engine_pb2.ERROR: "error",
+}
+
+
+class _Logged(Protocol):
+    severity: int
+    message: str
+    urn: str
+
+
+@dataclass(slots=True)
+class Engine:
+    """The part of the protocol by which a program logs. Never waits: the loop's thread calls it."""
+
+    events: EventBus
+
+    def Log(self, request: _Logged) -> empty_pb2.Empty:  # noqa: N802
+        severity = _SEVERITIES.get(request.severity, "info")
+        self.events.emit(Diagnostic(severity, request.message, request.urn))
+        return empty_pb2.Empty()
+
+    def RequirePulumiVersion(self, _request: object) -> Any:  # noqa: N802
+        return engine_pb2.RequirePulumiVersionResponse()

@@ -1,0 +1,131 @@
+"""A run of a program that does nothing: what it declares is written down, and answered as told."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import resource_pb2
+
+from gpuform.stacks.engine import values
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.language_host import language
+from gpuform.stacks.engine.language_host.language import Program
+from gpuform.stacks.engine.language_host.monitor import (
+    FEATURES,
+    Engine,
+    RpcError,
+    Target,
+    unimplemented,
+)
+from gpuform.stacks.engine.planning import EventBus
+from gpuform.stacks.engine.registration import Read, Registration, from_request, read_from_request
+from gpuform.stacks.engine.urn import STACK_TYPE, type_of
+from gpuform.stacks.engine.values import PropertyMap
+
+Answer = Callable[[Registration | Read], tuple[str, PropertyMap]]
+"""The id and the outputs of what a program declares."""
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What a program has declared, in the order of its requests, and its outputs."""
+
+    declared: list[Registration | Read] = field(default_factory=list)
+    outputs: PropertyMap = field(default_factory=dict)
+
+
+def record(program: Program, answer: Answer, config: Mapping[str, str]) -> Recorded:
+    """Runs the program with another configuration, as a preview.
+
+    Raises ProgramError for what it raises, and EngineError for what only the Pulumi CLI can do.
+    """
+    monitor = Recorder(Target(program.project, program.stack, str(program.root)), answer)
+    events = EventBus()
+    with language.project_modules(program.directory), language.printing_to(events):
+        language.run(
+            replace(program, config=config),
+            monitor,
+            Engine(events),
+            preview=True,
+            stopped=lambda: bool(monitor.failures),
+        )
+    if monitor.failures:
+        raise monitor.failures[0]
+    return monitor.recorded
+
+
+@dataclass(slots=True)
+class Recorder:
+    """A resource monitor that keeps what it is asked for, and does none of it."""
+
+    target: Target
+    answer: Answer
+    recorded: Recorded = field(default_factory=Recorded)
+    failures: list[EngineError] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def GetDeploymentInfo(self, _request: empty_pb2.Empty) -> Any:  # noqa: N802 - the protocol's
+        return resource_pb2.DeploymentInfo(
+            project=self.target.project,
+            stack=self.target.stack,
+            organization="organization",
+            dryRun=True,
+            supportedFeatures=FEATURES,
+        )
+
+    def RegisterResource(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceRequest
+    ) -> resource_pb2.RegisterResourceResponse:
+        asked = self._asked(request, from_request)
+        id_, outputs = self._answered(asked) if asked.custom else ("", {})
+        return resource_pb2.RegisterResourceResponse(
+            urn=asked.urn, id=id_, object=values.to_struct(outputs) if asked.custom else None
+        )
+
+    def ReadResource(  # noqa: N802
+        self, request: resource_pb2.ReadResourceRequest
+    ) -> resource_pb2.ReadResourceResponse:
+        asked = self._asked(request, read_from_request)
+        _, outputs = self._answered(asked)
+        return resource_pb2.ReadResourceResponse(
+            urn=asked.urn, id=asked.id, properties=values.to_struct(outputs)
+        )
+
+    def RegisterResourceOutputs(  # noqa: N802
+        self, request: resource_pb2.RegisterResourceOutputsRequest
+    ) -> empty_pb2.Empty:
+        if type_of(request.urn) == STACK_TYPE:
+            self.recorded.outputs = values.from_struct(request.outputs)
+        return empty_pb2.Empty()
+
+    def SupportsFeature(self, _request: object) -> Any:  # noqa: N802
+        return resource_pb2.SupportsFeatureResponse(hasSupport=False)
+
+    def SignalAndWaitForShutdown(self, _request: empty_pb2.Empty) -> empty_pb2.Empty:  # noqa: N802
+        return empty_pb2.Empty()
+
+    def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
+        return unimplemented(name)
+
+    def _asked(self, request: Any, read: Callable[..., Any]) -> Any:
+        target = self.target
+        try:
+            asked = read(request, stack=target.stack, project=target.project, root=target.root)
+        except EngineError as error:
+            self._fail(error)
+        with self._lock:
+            self.recorded.declared.append(asked)
+        return asked
+
+    def _answered(self, asked: Registration | Read) -> tuple[str, PropertyMap]:
+        try:
+            return self.answer(asked)
+        except EngineError as error:
+            self._fail(error)
+
+    def _fail(self, error: EngineError) -> NoReturn:
+        self.failures.append(error)
+        raise RpcError(grpc.StatusCode.UNAVAILABLE, "the run has ended") from error

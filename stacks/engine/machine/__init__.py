@@ -1,0 +1,24 @@
+"""What the engine asks of the machine that it runs on.
+
+Whole files, locks of the kernel, what git and a CI job say, how gpuform and the Pulumi CLI are
+installed. It knows nothing of Pulumi's state.
+"""
+
+from gpuform.stacks.engine.machine.atomic import replace_file
+from gpuform.stacks.engine.machine.ci import CiJob, ci_job
+from gpuform.stacks.engine.machine.git import git_facts
+from gpuform.stacks.engine.machine.installed import requirement
+from gpuform.stacks.engine.machine.kernel_lock import KernelLock, Taking
+from gpuform.stacks.engine.machine.pulumi_cli import LAST_TRIED, cli_version
+
+__all__ = [
+    "LAST_TRIED",
+    "CiJob",
+    "KernelLock",
+    "Taking",
+    "ci_job",
+    "cli_version",
+    "git_facts",
+    "replace_file",
+    "requirement",
+]

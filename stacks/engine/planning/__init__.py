@@ -1,0 +1,59 @@
+"""What is to be done about each registration: Pulumi's step rules.
+
+The step generator decides, `executing` does. Events tell everybody what is planned and done.
+"""
+
+from gpuform.stacks.engine.planning.checking import CheckFailed, problem_text
+from gpuform.stacks.engine.planning.events import (
+    Diagnostic,
+    Event,
+    EventBus,
+    Listener,
+    Prelude,
+    Progress,
+    Severity,
+    StepDone,
+    StepFailed,
+    StepStarted,
+    Summary,
+    Unchecked,
+)
+from gpuform.stacks.engine.planning.plan_constraint import MAKE_A_NEW_ONE, Bound
+from gpuform.stacks.engine.planning.presentation import describe, describe_drift, place_of
+from gpuform.stacks.engine.planning.scope import Scope
+from gpuform.stacks.engine.planning.step_generator import (
+    UNPROTECT,
+    Holding,
+    StepGenerator,
+    unchanged,
+)
+from gpuform.stacks.engine.planning.steps import Op, Step
+
+__all__ = [
+    "MAKE_A_NEW_ONE",
+    "UNPROTECT",
+    "Bound",
+    "CheckFailed",
+    "Diagnostic",
+    "Event",
+    "EventBus",
+    "Holding",
+    "Listener",
+    "Op",
+    "Prelude",
+    "Progress",
+    "Scope",
+    "Severity",
+    "Step",
+    "StepDone",
+    "StepFailed",
+    "StepGenerator",
+    "StepStarted",
+    "Summary",
+    "Unchecked",
+    "describe",
+    "describe_drift",
+    "place_of",
+    "problem_text",
+    "unchanged",
+]

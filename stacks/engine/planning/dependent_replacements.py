@@ -1,0 +1,73 @@
+"""What falls with a resource that is deleted before its replacement exists."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpuform.stacks.engine.planning import resource_diff
+from gpuform.stacks.engine.provider_host import ProviderHost
+from gpuform.stacks.engine.state import ResourceState, graph
+from gpuform.stacks.engine.urn import is_provider
+from gpuform.stacks.engine.values import UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Fallen:
+    """A dependent that cannot outlive the resource, and the properties that say so."""
+
+    resource: ResourceState
+    keys: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class Cascade:
+    """The dependents among the entries that the last run left, in their order."""
+
+    base: Sequence[ResourceState]
+    host: ProviderHost
+    _users: dict[str, list[int]] = field(default_factory=dict)
+
+    def of(self, root: ResourceState, spared: Collection[str]) -> list[Fallen]:
+        """The dependents that fall with `root`, in the order of the state.
+
+        Not those in `spared`: what this run has dealt with does not depend on `root` any more.
+        A dependent falls when it goes with a resource that falls (`deleted_with`), when `root`
+        itself is in its `replace_with`, or when a property that comes from one that falls asks for
+        its replacement. What waits for its deletion falls, too, unless it is protected.
+        """
+        if not self._users:
+            self._users = graph.users(self.base)
+        falling = {root.urn}
+        found: list[Fallen] = []
+        for dependent in graph.dependents(self.base, self._users, root.urn):
+            if dependent.urn in spared or not _may_fall(dependent):
+                continue
+            keys = self._keys(dependent, falling)
+            if keys is not None:
+                falling.add(dependent.urn)
+                found.append(Fallen(dependent, keys))
+            elif root.urn in dependent.replace_with and not dependent.delete:
+                found.append(Fallen(dependent, ["replace_with"]))
+        return found
+
+    def _keys(self, dependent: ResourceState, falling: set[str]) -> Sequence[str] | None:
+        """Why it falls; None when it stays."""
+        if not dependent.custom:
+            return None
+        if dependent.deleted_with in falling:
+            return ["deleted_with"]
+        touched = [
+            key
+            for key, urns in dependent.property_dependencies.items()
+            if key in dependent.inputs and not falling.isdisjoint(urns)
+        ]
+        if not touched:
+            return None
+        goal = replace(dependent, inputs={**dependent.inputs, **dict.fromkeys(touched, UNKNOWN)})
+        diff = resource_diff.compare(self.host, replace(dependent, init_errors=[]), goal)
+        return diff.replaces or None
+
+
+def _may_fall(dependent: ResourceState) -> bool:
+    if dependent.external or is_provider(dependent.type):
+        return False
+    return not (dependent.delete and dependent.protect)

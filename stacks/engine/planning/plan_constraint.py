@@ -1,0 +1,166 @@
+"""A saved plan as a bound: applying it may do less than it says, never more."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from gpuform.providers.lifecycle import PROVIDER_KEY
+from gpuform.schemas.plan import Basis, Plan, PropertyChange, ResourceChange
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.planning.planned_properties import WRITTEN, other_changes
+from gpuform.stacks.engine.planning.steps import Step
+from gpuform.stacks.engine.registration import (
+    EXPORTS,
+    INPUTS,
+    UNKNOWN_MARK,
+    Digest,
+    Read,
+    Registration,
+    registration_digests,
+)
+
+MAKE_A_NEW_ONE: Final = (
+    "make a new plan with `gpuform preview --save-plan FILE` (or `destroy`, `refresh`), and apply "
+    "that: a plan is good for one run"
+)
+"""The hint for a plan that cannot be applied any more."""
+
+_ALSO = {"replace": {"update"}, "delete": {"forget"}}  # what is less than something planned
+_DONE = {
+    "create": "created",
+    "update": "updated",
+    "replace": "replaced",
+    "delete": "deleted",
+    "forget": "forgotten",
+    "import": "imported",
+    "refresh": "taken over from its platform",
+}
+
+# Which resources a value comes from is known when the value is.
+_FOUND_WITH_VALUES = {"dependencies", "property_dependencies"}
+
+
+class PlanExceeded(EngineError):
+    """A run would do what its plan does not allow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a saved plan allows. `changes` are those of its resources' properties, by URN."""
+
+    basis: Basis
+    changes: Mapping[str, Sequence[PropertyChange]]
+    digest: Digest
+
+    @classmethod
+    def of(cls, plan: Plan, digest: Digest) -> Self:
+        """The bound that a plan is; it must have a basis."""
+        if plan.basis is None:
+            raise AssertionError("a saved plan has a basis")
+        changes: dict[str, list[PropertyChange]] = {}
+        for change in plan.changes:
+            if change.action in WRITTEN:  # an import may be followed by an update
+                changes.setdefault(change.urn, []).extend(change.changes)
+        return cls(plan.basis, changes, digest)
+
+    def moved(self, now: Basis) -> Iterator[str]:
+        """What of state and configuration is not as it was."""
+        if now.key != self.basis.key:
+            yield "the stack's passphrase was changed"
+            return
+        for urn, how in _differences(self.basis.state, now.state):
+            yield f"state of {urn} {_MOVED[how]} since the plan"
+        for key, how in _differences(self.basis.config, now.config):
+            yield f"configuration key {key} {_CONFIGURED[how]} since the plan"
+
+    def exceeded(self, now: Basis, planned: Iterable[ResourceChange]) -> Iterator[str]:
+        """What a new preview of the same state wants that the plan does not have.
+
+        `now` is its basis, `planned` its changes.
+        """
+        told: set[str] = set()
+        for urn, how in _differences(self.basis.program, now.program):
+            told.add(urn)
+            if how == "new":
+                yield f"program: {urn} is declared, and was not"
+            elif how == "gone":
+                yield f"program: {urn} is declared no more"
+            else:
+                before, after = self.basis.program[urn], now.program[urn]
+                yield f"program: {urn} declares other {_parts(before, after)}"
+        for urn, effects in now.effects.items():
+            for text in self._more(urn, effects):
+                if urn not in told:
+                    told.add(urn)
+                    yield text
+        for change in planned:
+            if change.urn not in told:
+                yield from other_changes(self.changes, change)
+
+    def check_declared(self, asked: Registration | Read) -> None:
+        """In a real run the program asks for what it asked for, as far as that was known.
+
+        Raises PlanExceeded.
+        """
+        planned, found = self.basis.program.get(asked.urn), registration_digests(asked, self.digest)
+        if planned is None:
+            raise _exceeded(f"{asked.urn} is declared, and is not in the plan")
+        open_ = {part for part, text in planned.items() if text.startswith(UNKNOWN_MARK)}
+        if open_:
+            open_ |= _FOUND_WITH_VALUES
+        before = {part: text for part, text in planned.items() if _is_asked(part, open_)}
+        after = {part: text for part, text in found.items() if _is_asked(part, open_)}
+        if before != after:
+            raise _exceeded(f"{asked.urn} declares other {_parts(before, after)} than planned")
+
+    def check_step(self, step: Step) -> None:
+        """Raises PlanExceeded for a step that the plan does not allow."""
+        if not step.effect:
+            return
+        more = list(self._more(step.urn, [step.effect]))
+        if not more and step.change is not None:
+            more = list(other_changes(self.changes, step.change))
+        if more:
+            raise _exceeded("; ".join(more))
+
+    def _more(self, urn: str, effects: Collection[str]) -> Iterator[str]:
+        allowed = set(self.basis.effects.get(urn, ()))
+        allowed.update(*(_ALSO.get(effect, ()) for effect in [*allowed]))
+        # A replacement says all; its old object goes with it.
+        for effect in sorted({*effects} - allowed, key=[*_DONE].index)[:1]:
+            yield f"{urn} would be {_DONE[effect]}, which is not planned"
+
+
+_MOVED = {"new": "is new", "gone": "is gone", "other": "changed"}
+_CONFIGURED = {"new": "was set", "gone": "was removed", "other": "changed"}
+
+
+def _differences(
+    before: Mapping[str, object], after: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    for key in sorted({*before, *after}):
+        if key not in before:
+            yield key, "new"
+        elif key not in after:
+            yield key, "gone"
+        elif before[key] != after[key]:
+            yield key, "other"
+
+
+def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """The parts of a registration that differ, in a person's words."""
+    moved = [part for part, _ in _differences(before, after)]
+    inputs = [part.removeprefix(INPUTS) for part in moved if part.startswith(INPUTS)]
+    inputs = ["its provider's code" if name == PROVIDER_KEY else name for name in inputs]
+    options = [part for part in moved if not part.startswith(INPUTS) and part != EXPORTS]
+    told = {"inputs": inputs, "options": options}
+    texts = [f"{kind}: {', '.join(names)}" for kind, names in told.items() if names]
+    return " and ".join([*texts, *(["outputs"] if EXPORTS in moved else [])])
+
+
+def _is_asked(part: str, open_: Collection[str]) -> bool:
+    return part not in open_ and part != EXPORTS
+
+
+def _exceeded(text: str) -> PlanExceeded:
+    return PlanExceeded(f"{text}; nothing of it was done", hint=MAKE_A_NEW_ONE)

@@ -1,0 +1,47 @@
+"""A Pulumi project on disk: Pulumi.yaml, the stacks' settings, and the program's modules."""
+
+from gpuform.stacks.engine.project import config_paths, yaml_text
+from gpuform.stacks.engine.project.config_paths import get_in, remove_in, split
+from gpuform.stacks.engine.project.module_imports import folder_and_entry, project_modules
+from gpuform.stacks.engine.project.process_state import restored
+from gpuform.stacks.engine.project.project import (
+    NAME,
+    ConfigDefault,
+    NoProject,
+    Project,
+    ProjectError,
+    find_project,
+    read_text,
+    topology_in,
+)
+from gpuform.stacks.engine.project.stack_settings import (
+    SECURE,
+    StackSettings,
+    is_of_type,
+    is_secure,
+    to_text,
+)
+
+__all__ = [
+    "NAME",
+    "SECURE",
+    "ConfigDefault",
+    "NoProject",
+    "Project",
+    "ProjectError",
+    "StackSettings",
+    "config_paths",
+    "find_project",
+    "folder_and_entry",
+    "get_in",
+    "is_of_type",
+    "is_secure",
+    "project_modules",
+    "read_text",
+    "remove_in",
+    "restored",
+    "split",
+    "to_text",
+    "topology_in",
+    "yaml_text",
+]

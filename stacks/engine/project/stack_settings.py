@@ -1,0 +1,264 @@
+"""A stack's settings, Pulumi.<stack>.yaml: its configuration and how its secrets are encrypted."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from yaml.nodes import MappingNode, Node, ScalarNode
+
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import replace_file
+from gpuform.stacks.engine.project import yaml_text
+from gpuform.stacks.engine.project.project import (
+    ConfigDefault,
+    Project,
+    ProjectError,
+    config_value,
+    read_text,
+)
+from gpuform.stacks.engine.state import SecretsProvider
+from gpuform.stacks.engine.values import Crypter, Json, PropertyMap, Secret
+
+SECURE = "secure"
+"""The one key of an object that stands for an encrypted text: `{secure: v1:...}`."""
+
+
+_PROVIDED = {"secretsprovider": "url", "encryptedkey": "encryptedkey", "encryptionsalt": "salt"}
+"""What says how secrets are encrypted: its name here, and in the state."""
+
+
+@dataclass(slots=True)
+class StackSettings:
+    """Pulumi.<stack>.yaml, existing or not yet.
+
+    Changes edit the text, so that comments and unknown entries stay; `save` writes the file.
+    """
+
+    project: Project
+    stack: str
+    path: Path
+    text: str = ""
+    _config: dict[str, Json] = field(default_factory=dict)
+    _spelt: dict[str, str] = field(default_factory=dict)  # key with namespace -> as in the file
+    _places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _scalars: dict[str, str] = field(default_factory=dict)  # the other settings that are text
+
+    @classmethod
+    def load(cls, project: Project, stack: str) -> "StackSettings":
+        """Read the stack's file; a missing one is empty. ProjectError or YamlError if unusable."""
+        path = project.settings_path(stack)
+        settings = cls(project, stack, path, read_text(path) if path.exists() else "")
+        settings._read()
+        return settings
+
+    @property
+    def encryption_salt(self) -> str:
+        return self._scalars.get("encryptionsalt", "")
+
+    @property
+    def secrets_provider(self) -> str:
+        """The provider's URL; empty for passphrases."""
+        return self._scalars.get("secretsprovider", "")
+
+    @property
+    def encrypted_key(self) -> str:
+        return self._scalars.get("encryptedkey", "")
+
+    @property
+    def config(self) -> dict[str, Json]:
+        """The values that this file sets, by full key; scalars are texts, secrets `{secure:}`."""
+        return dict(self._config)
+
+    def set_secrets_provider(self, provider: SecretsProvider) -> None:
+        """Say how secrets are encrypted, as the state says it."""
+        known = {name: str(provider.state.get(key, "")) for name, key in _PROVIDED.items()}
+        for name, text in known.items():
+            if text:
+                self._edit(yaml_text.set_entry(self.text, [name], text, str(self.path)))
+            elif name in self._scalars:
+                self._edit(yaml_text.remove_entry(self.text, [name], str(self.path)))
+
+    def get(self, key: str) -> Json:
+        """The value of a key (`name` or `namespace:name`) in this file; None when it is not set."""
+        return self._config.get(self.project.qualified_key(key))
+
+    def where(self, key: str) -> str:
+        """The place of a key that this file sets: file:line:column."""
+        line, column = self._places[self.project.qualified_key(key)]
+        return f"{self.path.name}:{line}:{column}"
+
+    def set(self, key: str, value: Json) -> None:
+        """Set a key to a text, to `{"secure": ciphertext}`, or to an object or list of those."""
+        full = self.project.qualified_key(key)
+        text = self.text
+        if self._spelt.get(full, full) != full:
+            text = yaml_text.remove_entry(text, ["config", self._spelt[full]], str(self.path))
+        self._edit(yaml_text.set_entry(text, ["config", full], value, str(self.path)))
+
+    def remove(self, key: str) -> bool:
+        """Forget a key; False when it was not set."""
+        full = self.project.qualified_key(key)
+        if full not in self._config:
+            return False
+        self._edit(yaml_text.remove_entry(self.text, ["config", self._spelt[full]], str(self.path)))
+        return True
+
+    def reencrypt(self, old: Crypter, new: Crypter) -> None:
+        """Encrypt every secret value anew; the rest is `set_secrets_provider`'s concern."""
+        for key, value in self.config.items():
+            if is_secure(value):
+                self.set(key, _reencrypted(value, old, new))
+
+    def save(self) -> None:
+        """Write the file in one step; it keeps its permissions, a new one is readable by all."""
+        try:
+            replace_file(self.path, self.text.encode(), mode=0o644)
+        except OSError as error:
+            raise ProjectError(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def program_config(self, crypter: Crypter | None) -> tuple[dict[str, str], list[str]]:
+        """What the program gets: plain texts by full key, and the keys that are secret.
+
+        Objects are compact JSON. Keys that the stack does not set have the project's defaults.
+        The crypter may be None when nothing is secure. EngineError names a key without a value.
+        """
+        if "environment" in self._scalars:
+            raise ProjectError(
+                f"{self.path}: `environment` needs Pulumi Cloud, which this backend is not",
+                hint="Remove it and set the values with `gpuform config set`.",
+            )
+        texts: dict[str, str] = {}
+        secret: list[str] = []
+        for key, value, default in self._effective():
+            try:
+                texts[key] = to_text(value, crypter)
+            except EngineError as error:
+                raise ProjectError(f"configuration {key}: {error}", hint=error.hint) from error
+            if not is_of_type(texts[key], default):
+                raise ProjectError(
+                    f"the configuration key {key} of stack {self.stack} is not of the type "
+                    f"{default.type}",
+                    hint=f"Pulumi.yaml asks for it; set one: gpuform config set {key} VALUE",
+                )
+            if is_secure(value) or (default.secret and key not in self._config):
+                secret.append(key)
+        return texts, secret
+
+    def provider_inputs(self, crypter: Crypter | None) -> PropertyMap:
+        """The inputs of Pulumi's provider resource: the whole configuration, secrets marked."""
+        texts, secret = self.program_config(crypter)
+        return {key: Secret(text) if key in secret else text for key, text in texts.items()}
+
+    def _effective(self) -> Iterator[tuple[str, Json, ConfigDefault]]:
+        defaults = {self.project.qualified_key(k): d for k, d in self.project.config.items()}
+        nothing = ConfigDefault(None)
+        for key in sorted(self._config.keys() | defaults.keys()):
+            default = defaults.get(key, nothing)
+            value = self._config.get(key, default.value)
+            if value is None:
+                raise ProjectError(
+                    f"stack {self.stack} has no value for the configuration key {key}",
+                    hint=f"Give it one: gpuform config set {key} VALUE --stack {self.stack}",
+                )
+            yield key, value, default
+
+    def _edit(self, text: str) -> None:
+        self.text = text
+        self._read()
+
+    def _read(self) -> None:
+        where = str(self.path)
+        root = yaml_text.parse(self.text, where)
+        found = yaml_text.entries(root, where) if root is not None else {}
+        self._scalars = {
+            key: str(node.value) if isinstance(node, ScalarNode) else ""
+            for key, (_, node) in found.items()
+            if key != "config"
+        }
+        self._config, self._spelt, self._places = {}, {}, {}
+        if "config" in found:
+            self._read_config(found["config"][1], where)
+
+    def _read_config(self, config: Node, where: str) -> None:
+        if isinstance(config, ScalarNode) and config.tag.endswith(":null"):
+            return
+        if not isinstance(config, MappingNode):
+            raise yaml_text.located(where, config, "config must be a mapping of keys to values")
+        for name, (key, node) in yaml_text.entries(config, where).items():
+            try:
+                full = self.project.qualified_key(name)
+            except ProjectError as error:
+                raise yaml_text.located(where, key, str(error), error.hint) from error
+            if full in self._config:
+                raise yaml_text.located(where, key, f"the key {full} occurs twice")
+            self._config[full], self._spelt[full] = config_value(node, where), name
+            self._places[full] = (key.start_mark.line + 1, key.start_mark.column + 1)
+
+
+def is_secure(value: Json) -> bool:
+    """Whether an encrypted text is anywhere in the value."""
+    if isinstance(value, dict):
+        return _ciphertext(value) is not None or any(map(is_secure, value.values()))
+    return isinstance(value, list) and any(map(is_secure, value))
+
+
+def _ciphertext(value: dict[str, Json]) -> str | None:
+    text = value.get(SECURE)
+    return text if len(value) == 1 and isinstance(text, str) else None
+
+
+def _decrypted(value: Json, crypter: Crypter | None) -> Json:
+    if isinstance(value, dict):
+        ciphertext = _ciphertext(value)
+        if ciphertext is None:
+            return {key: _decrypted(item, crypter) for key, item in value.items()}
+        if crypter is None:
+            raise ProjectError(
+                "the value is encrypted, but the stack has no encryption salt",
+                hint="Restore `encryptionsalt` in the stack's file, or set the value again.",
+            )
+        return crypter.decrypt(ciphertext)
+    return [_decrypted(item, crypter) for item in value] if isinstance(value, list) else value
+
+
+def _reencrypted(value: Json, old: Crypter, new: Crypter) -> Json:
+    if isinstance(value, dict):
+        ciphertext = _ciphertext(value)
+        if ciphertext is not None:
+            return {SECURE: new.encrypt(old.decrypt(ciphertext))}
+        return {key: _reencrypted(item, old, new) for key, item in value.items()}
+    return [_reencrypted(item, old, new) for item in value] if isinstance(value, list) else value
+
+
+def to_text(value: Json, crypter: Crypter | None) -> str:
+    """The value as the program sees it; objects exactly as Go's json.Marshal prints them.
+
+    The crypter may be None when nothing in the value is secure.
+    """
+    plain = _decrypted(value, crypter)
+    if isinstance(plain, str):
+        return plain
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def is_of_type(text: str, default: ConfigDefault) -> bool:
+    """Whether a text is of the type that Pulumi.yaml declares, if it declares one."""
+    if default.type in ("", "string"):
+        return True
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return False
+    kinds: dict[str, tuple[type, ...]] = {
+        "boolean": (bool,),
+        "integer": (int,),
+        "number": (int, float),
+        "array": (list,),
+        "object": (dict,),
+    }
+    fits = isinstance(value, kinds[default.type])
+    return fits and (not isinstance(value, bool) or default.type == "boolean")

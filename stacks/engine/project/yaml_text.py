@@ -1,0 +1,232 @@
+"""YAML files that people keep in version control: read with positions, edited in place.
+
+An edit touches the lines of one entry and keeps comments, order and whatever else the file holds.
+Scalars are read by YAML 1.2's rules, as the Pulumi CLI does: `yes` and `1:30` are text.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.values import Json
+
+
+class YamlError(EngineError):
+    """Something in a YAML file; the message begins with file:line:column."""
+
+
+def located(where: str, node: Node, message: str, hint: str | None = None) -> YamlError:
+    """An error about a node of the file `where`."""
+    mark = node.start_mark
+    return YamlError(f"{where}:{mark.line + 1}:{mark.column + 1}: {message}", hint)
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own form
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, _data: Any) -> bool:
+        return True
+
+
+_SCALARS = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+}
+for _name, _pattern in _SCALARS.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^({_pattern})$"), None)
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
+    """Text that would be read as something else is double-quoted, as the Pulumi CLI does."""
+    readings = [*_SCALARS.values(), _OLD_BOOL]
+    quoted = _ODD_BREAK.search(text) or any(re.fullmatch(pattern, text) for pattern in readings)
+    style = '"' if quoted else "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_OLD_BOOL = r"(?i:y|n|yes|no|on|off)"  # true and false to readers of YAML 1.1
+_ODD_BREAK = re.compile("[\r\x85\u2028\u2029]")  # line breaks to some readers only
+_Dumper.add_representer(str, _represent_text)
+
+
+def parse(text: str, where: str) -> MappingNode | None:
+    """The file's mapping, None for an empty file; YamlError for bad syntax or another shape."""
+    try:
+        root = yaml.compose(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+        raise YamlError(f"{where}:{at}: not YAML: {error.problem or error.context}") from error
+    except yaml.YAMLError as error:
+        raise YamlError(f"{where}:1:1: not YAML: {error}") from error
+    if root is None or (isinstance(root, ScalarNode) and not root.value):
+        return None
+    if not isinstance(root, MappingNode):
+        raise located(where, root, "the file must be a mapping of keys to values")
+    return root
+
+
+def entries(node: MappingNode, where: str) -> dict[str, tuple[ScalarNode, Node]]:
+    """The mapping's key and value nodes by key; YamlError for a key that is no scalar or twice."""
+    found: dict[str, tuple[ScalarNode, Node]] = {}
+    for key, value in node.value:
+        if not isinstance(key, ScalarNode):
+            raise located(where, key, "a key must be text")
+        if key.value in found:
+            raise located(where, key, f"the key {key.value!r} occurs twice")
+        found[key.value] = (key, value)
+    return found
+
+
+def construct(node: Node, where: str) -> Json:
+    """The node as plain data."""
+    if isinstance(node, MappingNode):
+        return {key: construct(value, where) for key, (_, value) in entries(node, where).items()}
+    if isinstance(node, SequenceNode):
+        return [construct(item, where) for item in node.value]
+    text = str(node.value)
+    kind = node.tag.rsplit(":", 1)[-1]
+    try:
+        made: Json = _SCALAR_OF.get(kind, str)(text)
+    except ValueError:
+        raise located(where, node, f"{text!r} is not a valid {kind}") from None
+    return made
+
+
+def _whole(text: str) -> int:
+    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+
+
+def _real(text: str) -> float:
+    return float(text.replace(".inf", "inf").replace(".Inf", "inf").replace(".nan", "nan"))
+
+
+_SCALAR_OF: dict[str, Any] = {
+    "null": lambda _: None,
+    "bool": lambda text: text.lower() == "true",
+    "int": _whole,
+    "float": _real,
+}
+
+
+def dump(document: Json) -> str:
+    """A YAML document in block style."""
+    return yaml.dump(
+        document,
+        Dumper=_Dumper,
+        default_flow_style=False,
+        sort_keys=False,
+        allow_unicode=True,
+        width=10**9,
+    )
+
+
+def set_entry(text: str, path: Sequence[str], value: Json, where: str) -> str:
+    """The file's text with one entry set; `path` are the keys that lead to it."""
+    root = parse(text, where)
+    wanted = construct(root, where) if root is not None else {}
+    _put(wanted, path, value)
+    edited = _insert(text, root, path, value, where)
+    return _verified(edited, wanted, where)
+
+
+def remove_entry(text: str, path: Sequence[str], where: str) -> str:
+    """The file's text without one entry, and without a mapping that is then empty."""
+    root = parse(text, where)
+    node = None if root is None else _find(root, path, where)
+    if root is None or node is None:
+        return text
+    parent = _find(root, path[:-1], where)
+    if len(path) > 1 and isinstance(parent, MappingNode) and len(parent.value) == 1:
+        return remove_entry(text, path[:-1], where)
+    wanted = construct(root, where)
+    _drop(wanted, path)
+    key = _key_of(root, path, where)
+    start = text.rfind("\n", 0, key.start_mark.index) + 1
+    stop = text.find("\n", _end(text, node)) + 1 or len(text)
+    return _verified(text[:start] + text[stop:], wanted, where)
+
+
+def _verified(edited: str, wanted: Json, where: str) -> str:
+    """The edited text when it says what is wanted, else all of it written anew."""
+    try:
+        root = parse(edited, where)
+        if (construct(root, where) if root is not None else {}) == wanted:
+            return edited
+    except YamlError:
+        pass
+    return dump(wanted) if wanted else ""
+
+
+def _put(document: Json, path: Sequence[str], value: Json) -> None:
+    for key in path[:-1]:
+        inner = document.get(key) if isinstance(document, dict) else None
+        if isinstance(document, dict) and not isinstance(inner, dict):
+            inner = document[key] = {}
+        document = inner
+    if isinstance(document, dict):
+        document[path[-1]] = value
+
+
+def _drop(document: Json, path: Sequence[str]) -> None:
+    for key in path[:-1]:
+        document = document[key] if isinstance(document, dict) else None
+    if isinstance(document, dict):
+        del document[path[-1]]
+
+
+def _find(node: Node, path: Sequence[str], where: str) -> Node | None:
+    for key in path:
+        if not isinstance(node, MappingNode) or key not in (found := entries(node, where)):
+            return None
+        node = found[key][1]
+    return node
+
+
+def _key_of(root: MappingNode, path: Sequence[str], where: str) -> ScalarNode:
+    parent = _find(root, path[:-1], where)
+    return entries(cast("MappingNode", parent), where)[path[-1]][0]
+
+
+def _insert(
+    text: str, root: MappingNode | None, path: Sequence[str], value: Json, where: str
+) -> str:
+    """The text with the entry written over its old lines, or after the last of its mapping."""
+    nested: Json = value
+    for depth in range(len(path), 0, -1):
+        parent = root if depth == 1 else root and _find(root, path[: depth - 1], where)
+        if isinstance(parent, MappingNode) and parent.value and not parent.flow_style:
+            return _write(text, parent, path[depth - 1], nested, where)
+        nested = {path[depth - 1]: nested}
+    return text + ("\n" if text and not text.endswith("\n") else "") + dump(nested)
+
+
+def _write(text: str, parent: MappingNode, key: str, value: Json, where: str) -> str:
+    column = parent.value[0][0].start_mark.column
+    lines = dump({key: value}).rstrip("\n").replace("\n", "\n" + " " * column)
+    found = entries(parent, where)
+    if key in found:
+        start, stop = found[key][0].start_mark.index, _end(text, found[key][1])
+        return text[:start] + lines + text[stop:]
+    last = _end(text, parent.value[-1][1])
+    line_end = text.find("\n", last)
+    at = line_end if line_end >= 0 else len(text)
+    return f"{text[:at]}\n{' ' * column}{lines}{text[at:] or chr(10)}"
+
+
+def _end(text: str, node: Node) -> int:
+    """Where the node's own text ends: PyYAML counts what follows a block as a part of it."""
+    start, stop = node.start_mark.index, node.end_mark.index
+    lines = text[start:stop].split("\n")
+    while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
+        lines.pop()
+    return start + len("\n".join(lines).rstrip())

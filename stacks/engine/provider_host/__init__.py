@@ -1,0 +1,19 @@
+"""Runs providers in the engine's process, as Pulumi's own hosts run them in theirs."""
+
+from gpuform.stacks.engine.provider_host.host import (
+    Created,
+    Diff,
+    Failure,
+    OutOfCredit,
+    ProviderHost,
+)
+from gpuform.stacks.engine.provider_host.provider_values import to_provider
+
+__all__ = [
+    "Created",
+    "Diff",
+    "Failure",
+    "OutOfCredit",
+    "ProviderHost",
+    "to_provider",
+]

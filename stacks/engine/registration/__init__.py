@@ -1,0 +1,41 @@
+"""What a program says of its resources, as data, and the digests of it."""
+
+from gpuform.stacks.engine.registration import digests
+from gpuform.stacks.engine.registration.aliases import Alias, Named, alias_urns
+from gpuform.stacks.engine.registration.digests import (
+    EXPORTS,
+    INPUTS,
+    UNKNOWN_MARK,
+    Digest,
+    registration_digests,
+)
+from gpuform.stacks.engine.registration.registration import (
+    Read,
+    Registration,
+    Source,
+    from_request,
+    read_from_request,
+    source_of,
+)
+from gpuform.stacks.engine.registration.rules import DeletionRule, Registered, Rule
+
+__all__ = [
+    "EXPORTS",
+    "INPUTS",
+    "UNKNOWN_MARK",
+    "Alias",
+    "DeletionRule",
+    "Digest",
+    "Named",
+    "Read",
+    "Registered",
+    "Registration",
+    "Rule",
+    "Source",
+    "alias_urns",
+    "digests",
+    "from_request",
+    "read_from_request",
+    "registration_digests",
+    "source_of",
+]

@@ -1,0 +1,146 @@
+"""Digests by which a saved plan knows again what it was made from, part by part.
+
+What a run or a refresh that changes nothing leaves otherwise does not count: times, places in the
+program, the order in which things are named, and outputs that nobody declared. Where a program uses
+such an output, it asks for something else.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+from gpuform.providers.lifecycle import PROVIDER_KEY
+from gpuform.stacks.engine import values
+from gpuform.stacks.engine.registration.aliases import Alias
+from gpuform.stacks.engine.registration.pickled import contents
+from gpuform.stacks.engine.registration.registration import Read, Registration
+from gpuform.stacks.engine.state import ResourceState, Snapshot
+from gpuform.stacks.engine.urn import is_provider
+from gpuform.stacks.engine.values import Json, PropertyMap, PropertyValue, Secret, value_json
+
+Digest = Callable[[bytes], str]
+"""A keyed digest (`PassphraseCrypter.digest`): whoever lacks the key cannot try values."""
+
+UNKNOWN_MARK: Final = "?"
+"""What the digest of a value begins with that holds something unknown."""
+
+INPUTS: Final = "inputs."
+"""What the name of a registration's part begins with when it is an input."""
+
+EXPORTS: Final = "exports"
+"""The part of the stack's registration that is the names of what the program exports."""
+
+_PASSING = frozenset({"urn", "created", "modified", "source_position", "stack_trace", "hide_diff"})
+_ABOUT = frozenset({*_PASSING, "type", "name", "custom", "inputs"})
+
+
+def digest_of(digest: Digest, *parts: Json) -> str:
+    """The digest of JSON values, whatever the order of their keys."""
+    return digest(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode())
+
+
+def state_digests(snapshot: Snapshot, digest: Digest) -> dict[str, str]:
+    """One for each URN in the state, over all its entries and pending operations."""
+    found: dict[str, list[str]] = {}
+    entries = [("", resource) for resource in snapshot.resources]
+    entries += [(pending.type, pending.resource) for pending in snapshot.pending_operations]
+    for kind, entry in entries:
+        text = digest_of(digest, "state", kind, _entry(entry))
+        found.setdefault(entry.urn, []).append(text)
+    return {
+        urn: parts[0] if len(parts) == 1 else digest_of(digest, "state", urn, *sorted(parts))
+        for urn, parts in found.items()
+    }
+
+
+def config_digests(
+    config: Mapping[str, str], secret_keys: Collection[str], digest: Digest
+) -> dict[str, str]:
+    """One for each configuration value, by its full key."""
+    return {
+        key: digest_of(digest, "config", key, value, key in secret_keys)
+        for key, value in config.items()
+    }
+
+
+def program_digests(
+    declared: Iterable[Registration | Read], digest: Digest
+) -> dict[str, dict[str, str]]:
+    """The digests of each registration's parts, by URN."""
+    return {each.urn: registration_digests(each, digest) for each in declared}
+
+
+def registration_digests(declared: Registration | Read, digest: Digest) -> dict[str, str]:
+    """One for each input and for each option that is given."""
+    parts: dict[str, Any] = {INPUTS + key: value for key, value in declared.inputs.items()}
+    for each in fields(declared):
+        value = _option(getattr(declared, each.name))
+        if each.name not in _ABOUT and value not in (None, "", [], {}):
+            parts[each.name] = value
+    return _digests(declared.urn, parts, digest)
+
+
+def export_digest(names: Iterable[str], digest: Digest) -> dict[str, str]:
+    """That of the names of a program's exports; their values are not declared."""
+    return {EXPORTS: digest_of(digest, "program", EXPORTS, *sorted(names))}
+
+
+def _digests(urn: str, parts: Mapping[str, Any], digest: Digest) -> dict[str, str]:
+    return {
+        name: (UNKNOWN_MARK if values.contains_unknown(value) or _is_unknown(value) else "")
+        + digest_of(digest, "program", urn, name, _plain(value, name.removeprefix(INPUTS)))
+        for name, value in sorted(parts.items())
+    }
+
+
+def _is_unknown(value: PropertyValue) -> bool:
+    """Whether it is the id of what is read and not made yet."""
+    return isinstance(value, str) and values.is_unknown_text(value)
+
+
+def _option(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [asdict(item) if isinstance(item, Alias) else item for item in value]
+    if isinstance(value, Mapping):
+        return {key: item for key, item in value.items() if item != []}
+    return value
+
+
+def _entry(state: ResourceState) -> dict[str, Json]:
+    """What an entry says, without what passes and what is empty."""
+    made: dict[str, Json] = {}
+    for each in fields(state):
+        value = getattr(state, each.name)
+        if each.name in _PASSING or (is_provider(state.type) and each.name == "inputs"):
+            continue  # a provider's inputs are the configuration, which has digests of its own
+        if each.name == "outputs":
+            value = _echoes(state)
+        elif isinstance(value, list):
+            value = sorted(value)
+        elif each.name == "property_dependencies":
+            value = {key: sorted(urns) for key, urns in value.items() if urns}
+        if value:
+            made[each.name] = _plain(value)
+    return made
+
+
+def _echoes(state: ResourceState) -> PropertyMap:
+    """The outputs that are the last seen values of inputs."""
+    if state.external or is_provider(state.type):
+        return {}
+    shared = {key: item for key, item in state.outputs.items() if key in state.inputs}
+    return {key: values.unwrap_secrets(item) for key, item in shared.items()}
+
+
+def _plain(value: PropertyValue, name: str = "") -> Json:
+    if name == PROVIDER_KEY and isinstance(value, str):
+        return contents(value)
+    if isinstance(value, Secret):
+        inner = _plain(values.unwrap_secrets(value), name)
+        return {values.SIGNATURE: values.SECRET, "value": inner}
+    if isinstance(value, dict):
+        return {key: _plain(item, key) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value_json.encode(value, None)

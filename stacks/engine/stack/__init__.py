@@ -1,0 +1,41 @@
+"""A project's stacks: found, selected, made, opened, imported, renamed and removed.
+
+The highest room of the engine: operations and commands begin here.
+"""
+
+from gpuform.stacks.engine.stack.about_facts import about, whose
+from gpuform.stacks.engine.stack.foreign_stack import ForeignStack
+from gpuform.stacks.engine.stack.importing import StackImport
+from gpuform.stacks.engine.stack.live_reading import read_now
+from gpuform.stacks.engine.stack.moving_records import is_anything_beside, take_in
+from gpuform.stacks.engine.stack.origin import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER, Origin
+from gpuform.stacks.engine.stack.renaming import rename_stack
+from gpuform.stacks.engine.stack.secrets_change import SecretsChange
+from gpuform.stacks.engine.stack.stack import Stack, Workspace, unsaved_path
+from gpuform.stacks.engine.stack.state_recovery import recover
+from gpuform.stacks.engine.stack.workspace import StackNotFound, selected_stack, short_name
+
+__all__ = [
+    "HOST",
+    "JOB",
+    "PLAN_MADE_AT",
+    "PLAN_SEAL",
+    "USER",
+    "ForeignStack",
+    "Origin",
+    "SecretsChange",
+    "Stack",
+    "StackImport",
+    "StackNotFound",
+    "Workspace",
+    "about",
+    "is_anything_beside",
+    "read_now",
+    "recover",
+    "rename_stack",
+    "selected_stack",
+    "short_name",
+    "take_in",
+    "unsaved_path",
+    "whose",
+]

@@ -1,0 +1,75 @@
+"""What somebody who helps has to know first: versions, the machine, the project and its stack."""
+
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import NoProject, Project, find_project
+from gpuform.stacks.engine.stack.workspace import selected_stack, short_name
+from gpuform.stacks.engine.state import load_checkpoint
+from gpuform.stacks.engine.store import Backend, backend_url, user, without_credentials
+from gpuform.stacks.engine.urn import is_listed
+
+Sections = Mapping[str, Mapping[str, Any]]
+
+
+def about(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sections:
+    """Facts by section and name. What cannot be read says so in its place; nothing is asked."""
+    found: dict[str, dict[str, Any]] = {
+        "gpuform": {
+            "version": version("gpuform"),
+            "pulumi_sdk": version("pulumi"),
+            "python": f"{platform.python_version()} ({sys.executable})",
+        },
+        "host": {"os": platform.platform(), "architecture": platform.machine()},
+    }
+    try:
+        project = find_project(directory)
+    except NoProject:
+        project = None
+    except EngineError as error:
+        project = None
+        found["project"] = {"error": str(error)}
+    if project is not None:
+        found["project"] = {"name": project.name, "file": str(project.path)}
+    found["backend"] = {"url": whose(project, environ)["url"], "user": user()}
+    if project is not None:
+        found["stack"] = dict(_stack(project, environ, stack))
+    set_here = sorted(name for name in environ if name.startswith(("PULUMI_", "GPUFORM_")))
+    found["environment"] = {"set": set_here}
+    return found
+
+
+def whose(project: Project | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """Who works here, and with which backend, by the Pulumi CLI's names."""
+    return {"user": user(), "url": without_credentials(backend_url(environ, project))}
+
+
+def _stack(
+    project: Project, environ: Mapping[str, str], stack: str | None
+) -> Iterator[tuple[str, Any]]:
+    try:
+        name = short_name(project, stack) if stack else selected_stack(project, environ)
+    except EngineError as error:
+        yield "error", str(error)
+        return
+    if name is None:
+        yield "error", "none is selected"
+        return
+    yield "name", name
+    try:
+        data = Backend.open(backend_url(environ, project), environ).read(project.name, name)
+        latest = None if data is None else load_checkpoint(data).latest
+    except EngineError as error:
+        yield "error", str(error)
+        return
+    if latest is None:
+        yield "error", "there is no such stack"
+        return
+    yield "resources", sum(map(is_listed, latest.get("resources") or []))
+    yield "pending_operations", len(latest.get("pending_operations") or [])
+    yield "last_update", (latest.get("manifest") or {}).get("time", "")

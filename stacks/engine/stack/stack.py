@@ -1,0 +1,372 @@
+"""A project's stacks: found, made, opened, removed; and what an operation needs of one of them."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpuform.providers.intents import Intents
+from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, Subject
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.executing import StackReferences
+from gpuform.stacks.engine.language_host import Program
+from gpuform.stacks.engine.project import Project, StackSettings, find_project
+from gpuform.stacks.engine.records import Elsewhere, intents_of
+from gpuform.stacks.engine.secrets import SecretsManager, crypter_of, first_crypter, reader_of
+from gpuform.stacks.engine.stack.origin import Origin
+from gpuform.stacks.engine.stack.secrets_change import SecretsChange
+from gpuform.stacks.engine.stack.workspace import (
+    StackNotFound,
+    check_selectable,
+    select_stack,
+    selected_stack,
+    short_name,
+    unselect_stack,
+)
+from gpuform.stacks.engine.state import (
+    Checkpoint,
+    Journal,
+    Manifest,
+    Overtaken,
+    Recovered,
+    Snapshot,
+    integrity,
+    journal,
+    load_checkpoint,
+    refuse_newer,
+)
+from gpuform.stacks.engine.store import (
+    IN_PROGRESS,
+    SEALED,
+    Backend,
+    HistoryEntry,
+    Others,
+    Patience,
+    StackLock,
+    backend_url,
+    full_name,
+    naming_the_last_good,
+    refuse_unsaved,
+)
+from gpuform.stacks.engine.urn import is_provider
+
+
+def unsaved_path(project: Project, stack: str) -> Path:
+    """The file for what a run cannot keep where the state is."""
+    return project.directory / ".gpuform" / "unsaved" / f"{stack}.jsonl"
+
+
+class StackNotEmpty(EngineError):
+    """A stack that still has resources may not be forgotten."""
+
+
+@dataclass(slots=True)
+class Stack:
+    """An open stack: its settings, its secrets and its last state.
+
+    `passphrase` is asked for the secrets of other stacks that its program reads. `digest` is that
+    of the checkpoint on disk; `recovered` counts the changes that an interrupted run's journal
+    added to it, and `overtaken` are journals that do not belong to it: they stay until what they
+    tell is settled.
+    """
+
+    project: Project
+    backend: Backend
+    name: str
+    settings: StackSettings
+    crypter: SecretsManager
+    snapshot: Snapshot
+    passphrase: Callable[[], str]
+    digest: str
+    recovered: int = 0
+    overtaken: tuple[Overtaken, ...] = ()
+    _intents: Intents | None = None
+
+    def subject(self, parallel: int = DEFAULT_PARALLEL) -> Subject:
+        """What a run needs of this stack. Raises WrongPassphrase before anything is done."""
+        self.crypter.check()
+        config, secret_keys = self.settings.program_config(self.crypter)
+        return Subject(
+            program=Program(
+                project=self.project.name,
+                stack=self.name,
+                directory=self.project.program,
+                root=self.project.directory,
+                config=config,
+                secret_keys=secret_keys,
+                parallel=parallel,
+            ),
+            snapshot=self.snapshot,
+            crypter=self.crypter,
+            intents=self.intents(),
+            check_lock=self.check_lock,
+            is_elsewhere=Elsewhere(self.backend, self.project.name, self.name).has,
+            provider_config=self.settings.provider_inputs(self.crypter),
+            write=lambda data: self.backend.write(self.project.name, self.name, data),
+            stack_references=self.references,
+            journal=Journal(
+                self.backend.journal(
+                    self.project.name, self.name, unsaved_path(self.project, self.name)
+                ),
+                self.digest,
+            ),
+            others=Others(self.backend, self.full_name),
+        )
+
+    @property
+    def references(self) -> StackReferences:
+        """What its program reads of other stacks."""
+        return StackReferences(self.project.name, self._load, self.passphrase)
+
+    def _load(self, project: str, stack: str) -> Checkpoint | None:
+        data = self.backend.read(project, stack)
+        return None if data is None else load_checkpoint(data)
+
+    def intents(self) -> Intents:
+        """The intents of creates: those that earlier runs have left, and what is added here."""
+        if self._intents is None:
+            self._intents = intents_of(self.backend, self.project.name, self.name)
+        return self._intents
+
+    def set_journal_aside(self) -> str | None:
+        """What was overtaken is settled: it is kept beside its place, which is returned."""
+        self.overtaken = ()
+        return self.backend.journal(self.project.name, self.name).set_aside()
+
+    def refuse_overtaken(self) -> None:
+        """Raises EngineError before work that the journal of another run would not outlive."""
+        if self.overtaken:
+            where = self.backend.journal(self.project.name, self.name).where
+            raise EngineError(
+                f"another program has written the state since a run was interrupted, whose journal "
+                f"is {where}",
+                hint="`gpuform refresh` settles first what that run has made.",
+            )
+
+    @property
+    def full_name(self) -> str:
+        """As other projects name it: `organization/<project>/<stack>`."""
+        return full_name(self.project.name, self.name)
+
+    def check_lock(self) -> None:
+        """Raises EngineError when this process held the stack's lock and another may now."""
+        self.backend.check_lock(self.project.name, self.name)
+
+    def lock(self) -> StackLock:
+        """Held by every operation that changes the stack; opened stacks are read under it."""
+        return self.backend.lock(self.project.name, self.name)
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Replaces the state, under the stack's lock, once it keeps the integrity rules."""
+        snapshot = replace(snapshot, manifest=Manifest(), secrets_provider=self.crypter.provider)
+        integrity.check(snapshot)
+        self.backend.write(self.project.name, self.name, snapshot.to_json(self.crypter))
+        self.snapshot = snapshot
+
+    def begin(self, kind: str, origin: Origin) -> "Run":
+        """Tells the history that an operation begins. `kind` is update, refresh or destroy."""
+        now = int(time.time())
+        entry = HistoryEntry(
+            kind=kind,
+            result=IN_PROGRESS,
+            start_time=now,
+            end_time=now,
+            config=self.settings.config,
+            environment=origin.environment,
+            message=origin.message,
+        )
+        return Run(entry, self.backend.runs(self.project.name, self.name).begin(entry))
+
+    def finish(self, run: "Run", outcome: Outcome, log: bytes | None = None) -> None:
+        """Keeps a backup, and tells the history how it ended; `log` is kept beside that."""
+        self.backend.backup(self.project.name, self.name)
+        entry = replace(
+            run.entry,
+            result="succeeded" if outcome.succeeded else "failed",
+            end_time=int(time.time()),
+            resource_changes=outcome.changes,
+        )
+        self.backend.runs(self.project.name, self.name).add(entry, run.name, log)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An operation that has begun, as the history has it, and its name there."""
+
+    entry: HistoryEntry
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A project's folder and the backend where its stacks are."""
+
+    project: Project
+    backend: Backend
+    environ: Mapping[str, str]
+
+    @classmethod
+    def find(cls, directory: Path, environ: Mapping[str, str]) -> "Workspace":
+        """The project of a folder or of one above it, with its backend."""
+        project = find_project(directory)
+        return cls(project, Backend.open(backend_url(environ, project), environ), environ)
+
+    def stacks(self) -> list[str]:
+        """The names of the project's stacks."""
+        return [name.rsplit("/", 1)[-1] for name in self.backend.stacks(self.project.name)]
+
+    def selected(self) -> str | None:
+        """The selected stack, whether or not it exists still.
+
+        Raises EngineError when that cannot be told, and for a stack of another project.
+        """
+        return selected_stack(self.project, self.environ)
+
+    def resolve(self, name: str | None) -> str:
+        """The stack to work on: the one named, else the selected one. Raises StackNotFound."""
+        name = short_name(self.project, name) if name else self.selected()
+        stacks = self.stacks()
+        known = f"stacks of this project: {', '.join(stacks)}" if stacks else ""
+        if name is None:
+            choose = "choose one with --stack NAME or `gpuform stack select NAME`"
+            hint = f"{known}; {choose}" if stacks else "make one: `gpuform stack init NAME`"
+            raise StackNotFound("no stack is selected", hint=hint)
+        if name not in stacks:
+            make = f"make it: `gpuform stack init {name}`"
+            raise StackNotFound(
+                f"no stack named '{name}' in {self.backend.url}",
+                hint=f"{known}; or {make}" if stacks else make,
+            )
+        return name
+
+    def select(self, name: str) -> None:
+        """Makes a stack the selected one. Raises StackNotFound."""
+        select_stack(self.project, self.resolve(name), self.environ)
+
+    def unselect(self) -> None:
+        """No stack is selected any more."""
+        select_stack(self.project, None, self.environ)
+
+    def init(self, name: str, passphrase: Callable[[], str], provider: str = "") -> None:
+        """Makes an empty stack and selects it.
+
+        Its secrets are as its settings file says, if there is one; else under the `provider`, a
+        passphrase or the URL of a key.
+        """
+        check_selectable(self.project, self.environ)
+        if self.backend.exists(self.project.name, name):
+            raise EngineError(
+                f"a stack named '{name}' exists already",
+                hint=f"select it: `gpuform stack select {name}`",
+            )
+        settings = StackSettings.load(self.project, name)
+        crypter = first_crypter(settings, provider, passphrase)
+        crypter.check()
+        settings.set_secrets_provider(crypter.provider)
+        snapshot = Snapshot(full_name(self.project.name, name), secrets_provider=crypter.provider)
+        self.backend.write(self.project.name, name, snapshot.to_json(crypter))
+        settings.save()
+        select_stack(self.project, name, self.environ)
+
+    def remove(
+        self,
+        name: str,
+        *,
+        force: bool,
+        patience: Patience | None = None,
+        settle: Callable[[StackLock], None] = lambda _lock: None,
+    ) -> None:
+        """Forgets a stack, its settings and its history. Raises StackNotEmpty without `force`.
+
+        Without it `settle` is called first, under the stack's lock: it puts into the state what
+        interrupted runs have made.
+        """
+        name = self.resolve(name)
+        check_selectable(self.project, self.environ)
+        with self.backend.lock(self.project.name, name, patience) as lock:
+            if not force:
+                settle(lock)
+            with naming_the_last_good(self.backend, self.project.name, name):
+                resources = Snapshot.from_json(self._read(name), SEALED).resources
+            count = sum(1 for entry in resources if entry.custom and not is_provider(entry.type))
+            if count and not force:
+                raise StackNotEmpty(
+                    f"stack '{name}' still has {count} resources",
+                    hint="destroy them first: `gpuform destroy`; with --force they are forgotten, "
+                    "not deleted, and go on costing",
+                )
+            self.backend.remove(self.project.name, name)
+        self.project.settings_path(name).unlink(missing_ok=True)
+        unsaved_path(self.project, name).unlink(missing_ok=True)
+        unselect_stack(self.project, name, self.environ)
+
+    def open(
+        self,
+        name: str | None,
+        passphrase: Callable[[], str],
+        *,
+        exclusive: bool = False,
+        with_journal: bool = True,
+    ) -> Stack:
+        """A stack with its settings and its last state, which is checked.
+
+        `passphrase` is asked once, when there is a secret to read or a run to begin. What an
+        interrupted run left in its journal is part of the state; who has the stack's lock
+        (`exclusive`) puts it into the checkpoint. Without it (`with_journal`) a stack can be shown
+        whose journal cannot be read.
+        """
+        name = self.resolve(name)
+        refuse_unsaved(unsaved_path(self.project, name))
+        self.finish_secrets_change(name, exclusive=exclusive)
+        settings = StackSettings.load(self.project, name)
+        with naming_the_last_good(self.backend, self.project.name, name):
+            data = self._read(name)
+            checkpoint = load_checkpoint(data)
+            if exclusive:
+                refuse_newer(checkpoint)
+            crypter = crypter_of(settings, checkpoint.secrets_provider, passphrase)
+            reader = reader_of(checkpoint.secrets_provider, crypter, passphrase)
+            snapshot = Snapshot.from_json(checkpoint, reader)
+            integrity.check(snapshot)
+        log = self.backend.journal(self.project.name, name)
+        recovered = (
+            journal.recover(log, data, snapshot, reader) if with_journal else Recovered(snapshot)
+        )
+        snapshot = recovered.snapshot
+        if recovered.changes:
+            integrity.check(snapshot)
+        snapshot.secrets_provider = crypter.provider
+        if exclusive and recovered.changes:
+            data = snapshot.to_json(crypter)
+            self.backend.write(self.project.name, name, data)
+        if exclusive and not recovered.overtaken:
+            log.remove()
+        return Stack(
+            self.project,
+            self.backend,
+            name,
+            settings,
+            crypter,
+            snapshot,
+            passphrase,
+            journal.digest(data),
+            recovered.changes,
+            recovered.overtaken,
+        )
+
+    def finish_secrets_change(self, name: str, *, exclusive: bool) -> None:
+        """Does what an interrupted change of the secrets provider left undone, if there was one.
+
+        Who has the stack's lock is `exclusive`; otherwise it is taken meanwhile.
+        """
+        change = SecretsChange(self.backend, self.project, name)
+        if change.is_pending:
+            with nullcontext() if exclusive else self.backend.lock(self.project.name, name):
+                change.finish()
+
+    def _read(self, name: str) -> bytes:
+        data = self.backend.read(self.project.name, name)
+        if data is None:
+            raise StackNotFound(f"no stack named '{name}' in {self.backend.url}")
+        return data

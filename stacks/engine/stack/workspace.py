@@ -1,0 +1,145 @@
+"""Which stack of a project is selected, where the Pulumi CLI keeps it: both engines agree.
+
+The file has a stack for each backend, under the backend's URL as it is configured. CLIs before
+3.256 knew one stack for all backends; what they have chosen counts where nothing newer was.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import cli_version, replace_file
+from gpuform.stacks.engine.project import Project
+from gpuform.stacks.engine.store import configured_url, full_name
+from gpuform.stacks.engine.values import load
+
+_BY_BACKEND = (3, 256)
+"""The first Pulumi CLI that keeps a selection for each backend."""
+
+_KEYS = {"stack", "stacks", "config"}  # `config` is of CLIs before 1.0, and is theirs alone
+
+
+class StackNotFound(EngineError):
+    """There is no such stack, or none is selected."""
+
+
+def short_name(project: Project, name: str) -> str:
+    """The name in its project. Raises StackNotFound for a stack of another project."""
+    *owner, short = name.split("/")
+    if owner and owner not in (["organization"], ["organization", project.name]):
+        raise StackNotFound(
+            f"'{name}' is no stack of this project, which is {project.name}",
+            hint="name one of this project with --stack NAME, or select it: `gpuform stack select "
+            "NAME`",
+        )
+    return short
+
+
+def selected_stack(project: Project, environ: Mapping[str, str]) -> str | None:
+    """The selected stack's short name: PULUMI_STACK, else what was selected, else None.
+
+    Raises StackNotFound when it is a stack of another project, and EngineError for a file that
+    cannot be understood.
+    """
+    given = environ.get("PULUMI_STACK")
+    if given is not None:
+        return short_name(project, given) if given else None
+    return _chosen(_read(_path(project, environ)), project, environ)
+
+
+def select_stack(project: Project, stack: str | None, environ: Mapping[str, str]) -> None:
+    """Select a stack for this project's folder and backend; None forgets the selection.
+
+    Raises EngineError for a file that cannot be understood, and leaves that as it is.
+    """
+    path = _path(project, environ)
+    settings = _read(path)
+    by_backend = settings.setdefault("stacks", {})
+    if stack is None:
+        by_backend.pop(configured_url(environ, project), None)
+        settings.pop("stack", None)
+    elif by_backend or _knows_backends(environ):
+        by_backend[configured_url(environ, project)] = full_name(project.name, stack)
+    else:
+        settings["stack"] = full_name(project.name, stack)
+    if not by_backend:
+        del settings["stacks"]
+    try:
+        if settings:
+            replace_file(path, json.dumps(settings, indent=4, sort_keys=True).encode())
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise EngineError(
+            f"the selected stack cannot be kept in {path}: {error.strerror}",
+            hint="Name the stack with --stack, or set PULUMI_HOME to a folder you can write to.",
+        ) from error
+
+
+def unselect_stack(project: Project, stack: str, environ: Mapping[str, str]) -> None:
+    """Forget the selection if it is this stack."""
+    if _chosen(_read(_path(project, environ)), project, environ) == stack:
+        select_stack(project, None, environ)
+
+
+def check_selectable(project: Project, environ: Mapping[str, str]) -> None:
+    """Raises EngineError when `select_stack` would for what is in the file."""
+    _read(_path(project, environ))
+
+
+def _chosen(
+    settings: Mapping[str, Any], project: Project, environ: Mapping[str, str]
+) -> str | None:
+    """What the settings say for the backend. Raises StackNotFound for another project's stack."""
+    name = settings.get("stacks", {}).get(configured_url(environ, project))
+    if name is not None:
+        return short_name(project, name)
+    for_all = settings.get("stack")
+    try:
+        return short_name(project, for_all) if for_all else None
+    except StackNotFound:  # chosen in another backend, where there are other projects
+        return None
+
+
+def _path(project: Project, environ: Mapping[str, str]) -> Path:
+    """Pulumi's file for the project: its name holds the SHA-1 of the path of Pulumi.yaml."""
+    home = environ.get("PULUMI_HOME")
+    folder = Path(home) if home else Path.home() / ".pulumi"
+    digest = hashlib.sha1(str(project.path).encode(), usedforsecurity=False).hexdigest()
+    return folder / "workspaces" / f"{project.name}-{digest}-workspace.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        settings = load(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise _not_understood(path, str(getattr(error, "strerror", None) or error)) from error
+    if not isinstance(settings, dict):
+        raise _not_understood(path, "it is no JSON object")
+    unknown = ", ".join(sorted(settings.keys() - _KEYS))
+    if unknown:
+        raise _not_understood(path, f"a newer Pulumi CLI may have written it: it has {unknown}")
+    stack, stacks = settings.get("stack", ""), settings.get("stacks", {})
+    texts = [stack, *stacks.values()] if isinstance(stacks, dict) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise _not_understood(path, "`stack` is no text, or `stacks` no table of texts")
+    return settings
+
+
+def _not_understood(path: Path, why: str) -> EngineError:
+    return EngineError(
+        f"which stack is selected cannot be read from {path}: {why}",
+        hint="Name the stack with --stack NAME or PULUMI_STACK. The file holds nothing but the "
+        "selection: without it, select again.",
+    )
+
+
+def _knows_backends(environ: Mapping[str, str]) -> bool:
+    """Whether the Pulumi CLI that is installed here keeps a selection for each backend."""
+    version = cli_version(environ)
+    return version is None or version >= _BY_BACKEND

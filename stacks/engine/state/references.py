@@ -1,0 +1,71 @@
+"""The URNs that an entry of the state holds: its own and those of what it refers to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gpuform.stacks.engine.state.checkpoint import ResourceState
+from gpuform.stacks.engine.state.graph import provider_urn
+
+
+def renamed(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:
+    """The entry with `new` applied to every URN in it, but not to those among its properties."""
+
+    def each(urns: list[str]) -> list[str]:
+        return [new(urn) for urn in urns]
+
+    def maybe(urn: str) -> str:
+        return new(urn) if urn else ""
+
+    provider = provider_urn(entry.provider)
+    return replace(
+        entry,
+        urn=new(entry.urn),
+        parent=maybe(entry.parent),
+        provider=entry.provider and new(provider) + entry.provider.removeprefix(provider),
+        dependencies=each(entry.dependencies),
+        property_dependencies={k: each(urns) for k, urns in entry.property_dependencies.items()},
+        deleted_with=maybe(entry.deleted_with),
+        replace_with=each(entry.replace_with),
+        view_of=maybe(entry.view_of),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A reference that was taken out of an entry; `role` is Pulumi's word for it."""
+
+    entry: str
+    role: str
+    urn: str
+
+    def describe(self) -> str:
+        """One line that names all three."""
+        return f"{self.entry}: {self.role} {self.urn}"
+
+
+def without(
+    entry: ResourceState, is_gone: Callable[[str], bool]
+) -> tuple[ResourceState, list[Dropped]]:
+    """The entry without the references to what is gone, and those references.
+
+    Parents and providers stay: nothing can be said without them.
+    """
+    dropped: list[Dropped] = []
+
+    def left(role: str, urns: list[str]) -> list[str]:
+        dropped.extend(Dropped(entry.urn, role, urn) for urn in urns if is_gone(urn))
+        return [urn for urn in urns if not is_gone(urn)]
+
+    freed = replace(
+        entry,
+        dependencies=left("dependency", entry.dependencies),
+        property_dependencies={
+            key: left(f"dependency of property {key!r}", urns)
+            for key, urns in entry.property_dependencies.items()
+        },
+        replace_with=left("replaceWith", entry.replace_with),
+        deleted_with="".join(
+            left("deletedWith", [entry.deleted_with] if entry.deleted_with else [])
+        ),
+    )
+    return (freed if dropped else entry), dropped

@@ -1,0 +1,250 @@
+"""One entry of the checkpoint: Pulumi's ResourceV3 as data and as JSON."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.values import Crypter, Json, PropertyMap, PropertyValue, value_json
+
+
+class StateError(EngineError):
+    """A checkpoint that cannot be read."""
+
+
+class UnknownFormat(StateError):
+    """A checkpoint of a version or with features that this engine does not read."""
+
+
+@dataclass(slots=True)
+class ResourceState:
+    """One entry of the checkpoint: Pulumi's ResourceV3, its names in snake_case.
+
+    `custom_timeouts` are in seconds under create, update, delete and read. `stack_trace` holds
+    source positions, empty where the SDK knows none. Times are RFC 3339 texts, kept as read.
+    """
+
+    urn: str
+    custom: bool
+    type: str
+    delete: bool = False
+    id: str = ""
+    inputs: PropertyMap = field(default_factory=dict)
+    outputs: PropertyMap = field(default_factory=dict)
+    parent: str = ""
+    protect: bool = False
+    taint: bool = False
+    external: bool = False
+    dependencies: list[str] = field(default_factory=list)
+    init_errors: list[str] = field(default_factory=list)
+    provider: str = ""
+    property_dependencies: dict[str, list[str]] = field(default_factory=dict)
+    pending_replacement: bool = False
+    additional_secret_outputs: list[str] = field(default_factory=list)
+    custom_timeouts: dict[str, float] = field(default_factory=dict)
+    import_id: str = ""
+    retain_on_delete: bool = False
+    deleted_with: str = ""
+    replace_with: list[str] = field(default_factory=list)
+    created: str = ""
+    modified: str = ""
+    source_position: str = ""
+    stack_trace: list[str] = field(default_factory=list)
+    ignore_changes: list[str] = field(default_factory=list)
+    hide_diff: list[str] = field(default_factory=list)
+    replace_on_changes: list[str] = field(default_factory=list)
+    replacement_trigger: PropertyValue = None
+    refresh_before_update: bool = False
+    view_of: str = ""
+    resource_hooks: dict[str, list[str]] = field(default_factory=dict)
+    extension_ref: str = ""
+    snippet_id: str = ""
+
+
+@dataclass(slots=True)
+class PendingOperation:
+    """An operation that was on its way to the provider: creating, updating, deleting, ..."""
+
+    resource: ResourceState
+    type: str
+
+
+# The fields of ResourceV3 that are stored as they are, by kind: JSON name, attribute.
+_TEXTS = {
+    "id": "id",
+    "parent": "parent",
+    "provider": "provider",
+    "importID": "import_id",
+    "deletedWith": "deleted_with",
+    "created": "created",
+    "modified": "modified",
+    "sourcePosition": "source_position",
+    "viewOf": "view_of",
+    "extensionRef": "extension_ref",
+    "snippetID": "snippet_id",
+}
+_FLAGS = {
+    "delete": "delete",
+    "protect": "protect",
+    "taint": "taint",
+    "external": "external",
+    "pendingReplacement": "pending_replacement",
+    "retainOnDelete": "retain_on_delete",
+    "refreshBeforeUpdate": "refresh_before_update",
+}
+_LISTS = {
+    "dependencies": "dependencies",
+    "initErrors": "init_errors",
+    "additionalSecretOutputs": "additional_secret_outputs",
+    "replaceWith": "replace_with",
+    "ignoreChanges": "ignore_changes",
+    "hideDiff": "hide_diff",
+    "replaceOnChanges": "replace_on_changes",
+}
+_LISTS_BY_NAME = {
+    "propertyDependencies": "property_dependencies",
+    "resourceHooks": "resource_hooks",
+}
+_AS_IS: dict[type, dict[str, str]] = {
+    str: _TEXTS,
+    bool: _FLAGS,
+    list: _LISTS,
+    dict: _LISTS_BY_NAME,
+}
+_SHARED = frozenset({"parent", "provider", "sourcePosition"})
+_NAMES = [pair for table in _AS_IS.values() for pair in table.items()]
+
+FIELDS = frozenset(
+    {"urn", "custom", "type", "inputs", "outputs", "aliases", "customTimeouts", "stackTrace"}
+    | {"replacementTrigger", *(name for name, _ in _NAMES)}
+)
+"""Every field of an entry that this engine knows, or that Pulumi itself no longer writes."""
+
+
+def encode_resource(
+    state: ResourceState, crypter: Crypter | None, *, show_secrets: bool = False
+) -> bytes:
+    """The entry as one line of JSON; empty and zero fields are left out, as the CLI does."""
+    return value_json.dump(_resource_to_json(state, crypter, show_secrets))
+
+
+def encode_operation(
+    operation: PendingOperation, crypter: Crypter | None, *, show_secrets: bool = False
+) -> bytes:
+    """The pending operation as one line of JSON."""
+    resource = _resource_to_json(operation.resource, crypter, show_secrets)
+    return value_json.dump({"resource": resource, "type": operation.type})
+
+
+def _resource_to_json(
+    state: ResourceState, crypter: Crypter | None, show_secrets: bool
+) -> dict[str, Json]:
+    made: dict[str, Json] = {"urn": state.urn, "custom": state.custom, "type": state.type}
+    if state.inputs:
+        made["inputs"] = value_json.encode_map(state.inputs, crypter, show_secrets=show_secrets)
+    if state.outputs:
+        made["outputs"] = value_json.encode_map(state.outputs, crypter, show_secrets=show_secrets)
+    for name, attribute in _NAMES:
+        value = getattr(state, attribute)
+        if value:
+            made[name] = value
+    timeouts: dict[str, Json] = {
+        key: value_json.number(s) for key, s in state.custom_timeouts.items() if s
+    }
+    if timeouts:
+        made["customTimeouts"] = timeouts
+    if state.stack_trace:
+        made["stackTrace"] = [{"sourcePosition": at} if at else {} for at in state.stack_trace]
+    if state.replacement_trigger is not None:
+        made["replacementTrigger"] = value_json.encode(
+            state.replacement_trigger, crypter, show_secrets
+        )
+    return made
+
+
+def decode_operation(
+    document: Any, crypter: Crypter | None, place: str = "an operation"
+) -> PendingOperation:
+    """The pending operation in parsed JSON. Raises StateError."""
+    type_ = document.get("type") if isinstance(document, dict) else None
+    if type_ not in _OPERATIONS:
+        raise StateError(f"{place} is no pending operation: its type is {type_!r}")
+    return PendingOperation(decode_resource(document.get("resource"), crypter, place), type_)
+
+
+_OPERATIONS = ("creating", "updating", "deleting", "reading", "importing")
+
+
+def decode_resource(
+    document: Any, crypter: Crypter | None, place: str = "an entry of the state"
+) -> ResourceState:
+    """The entry in parsed JSON (`value_json.load`); fields that Pulumi does not know are dropped.
+
+    Raises StateError, naming the URN or the place, for what is not Pulumi's format.
+    """
+    if not isinstance(document, dict):
+        raise StateError(f"{place} is not an object")
+    urn, type_ = document.get("urn"), document.get("type")
+    if not isinstance(urn, str) or not isinstance(type_, str) or not urn or not type_:
+        raise StateError(f"{place} has no urn or no type (urn {urn!r})")
+    state = ResourceState(urn, document.get("custom") is True, sys.intern(type_))
+    try:
+        for kind, table in _AS_IS.items():
+            for name, attribute in table.items():
+                if document.get(name) is not None:
+                    setattr(state, attribute, _typed(name, document[name], kind))
+        _decode_values(state, document, crypter)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise StateError(f"the state of {urn} is malformed: {error}") from error
+    return state
+
+
+def _typed(name: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {value!r}")
+    if isinstance(value, list):
+        return _texts(name, value)
+    if isinstance(value, dict):
+        return {key: _texts(name, items or []) for key, items in value.items()}
+    # Many entries say the same of their type, provider and place: one text for all.
+    return sys.intern(value) if isinstance(value, str) and name in _SHARED else value
+
+
+def _texts(name: str, items: list[Any]) -> list[str]:
+    if not all(isinstance(item, str) for item in items):
+        raise TypeError(f"{name} holds something that is not text")
+    return items
+
+
+def _decode_values(
+    state: ResourceState, document: Mapping[str, Any], crypter: Crypter | None
+) -> None:
+    state.inputs = value_json.decode_map(document.get("inputs", {}), crypter)
+    state.outputs = value_json.decode_map(document.get("outputs", {}), crypter)
+    timeouts = document.get("customTimeouts") or {}
+    state.custom_timeouts = {key: _seconds(each) for key, each in timeouts.items() if each}
+    trace = document.get("stackTrace") or []
+    state.stack_trace = [sys.intern(frame.get("sourcePosition", "")) for frame in trace]
+    state.replacement_trigger = value_json.decode(document.get("replacementTrigger"), crypter)
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise ValueError("a timeout is not a number of seconds")
+    return float(value)
+
+
+def features_of(state: ResourceState) -> set[str]:
+    """The features of version 4 that an entry needs, but for byte strings inside its values."""
+    needs = {
+        "refreshBeforeUpdate": state.refresh_before_update,
+        "views": state.view_of,
+        "hooks": state.resource_hooks,
+        "taint": state.taint,
+        "replaceWith": state.replace_with,
+        "extensionParameterization": state.extension_ref,
+        "snippets-prototype": state.snippet_id,
+    }
+    return {name for name, needed in needs.items() if needed}

@@ -1,0 +1,160 @@
+"""Which resources a run is about: `--target`, `--exclude` and `--replace`."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.state import graph
+from gpuform.stacks.engine.state.checkpoint import ResourceState
+from gpuform.stacks.engine.urn import is_noise, type_of
+
+
+class UrnPatterns:
+    """URNs as people name them: whole, with `*` (within a part) and `**`, or by the name alone."""
+
+    def __init__(self, given: Iterable[str] = ()) -> None:
+        self.given = tuple(dict.fromkeys(given))
+        self._literals = {text for text in self.given if not _is_pattern(text)}
+        patterns = [_expression(text) for text in self.given if _is_pattern(text)]
+        self._pattern = re.compile("|".join(patterns), re.DOTALL) if patterns else None
+
+    def __bool__(self) -> bool:
+        return bool(self.given)
+
+    def __contains__(self, urn: str) -> bool:
+        if urn in self._literals:
+            return True
+        return self._pattern is not None and self._pattern.fullmatch(urn) is not None
+
+    def missing(self, urns: Iterable[str]) -> list[str]:
+        """What was given and fits none of the URNs."""
+        known = set(urns)
+        unknown = [text for text in self.given if text not in known]
+        return [text for text in unknown if not any(urn in UrnPatterns([text]) for urn in known)]
+
+
+def nearest(given: str, urns: Iterable[str]) -> list[str]:
+    """The URNs that somebody may have meant by what fits none of them, the nearest first.
+
+    A pattern is matched with whole URNs; one that would fit names was meant for these.
+    """
+    by_name: dict[str, str] = {}
+    for urn in urns:
+        by_name.setdefault(urn if given.startswith("urn:") else urn.rpartition("::")[2], urn)
+    if "*" in given:
+        meant = UrnPatterns([f"**::{given}"])
+        return [urn for urn in by_name.values() if urn in meant]
+    return [by_name[name] for name in get_close_matches(given, by_name, n=3)]
+
+
+def _is_pattern(text: str) -> bool:
+    return "*" in text or not text.startswith("urn:")
+
+
+def _expression(text: str) -> str:
+    if "*" not in text:
+        return f".*::{re.escape(text)}"
+    parts = ["[^:]*".join(map(re.escape, part.split("*"))) for part in text.split("**")]
+    return f"(?:{'.*'.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a run is limited to, as given; nothing given is everything.
+
+    With `target_dependents` (`exclude_dependents`) it is also what depends on the targets (the
+    excluded). `replace` names resources to be replaced whatever their inputs say.
+    """
+
+    targets: UrnPatterns = field(default_factory=UrnPatterns)
+    excludes: UrnPatterns = field(default_factory=UrnPatterns)
+    replace: UrnPatterns = field(default_factory=UrnPatterns)
+    target_dependents: bool = False
+    exclude_dependents: bool = False
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether some resources are left as they are."""
+        return bool(self.targets) or bool(self.excludes)
+
+    def unmatched(self, urns: Iterable[str], where: str = "the stack") -> Iterator[EngineError]:
+        """An error for each thing given that fits none of the URNs, with the nearest names."""
+        urns = list(urns)
+        for flag, given in self.flags():
+            for text in UrnPatterns(given).missing(urns):
+                yield EngineError(f"{flag} {text} fits no resource of {where}", _meant(text, urns))
+
+    def require(self, urns: Iterable[str]) -> None:
+        """Raises EngineError when something given fits none of the URNs."""
+        errors = list(self.unmatched(urns))
+        if errors:
+            hints = dict.fromkeys(error.hint or "" for error in errors)
+            raise EngineError("; ".join(map(str, errors)), hint="\n".join(hints))
+
+    def flags(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """What was given, by flag; what is a target and to be replaced is of one flag."""
+        targets, replace = self.targets.given, self.replace.given
+        both = [text for text in targets if text in replace]
+        yield "--target-replace", both
+        yield "--target", [text for text in targets if text not in both]
+        yield "--replace", [text for text in replace if text not in both]
+        yield "--exclude", self.excludes.given
+
+
+def _meant(given: str, urns: Iterable[str]) -> str:
+    near = nearest(given, (urn for urn in urns if not is_noise(type_of(urn))))
+    if not near:
+        return "`gpuform state list` shows what there is; a URN, a name, or a pattern with * or **"
+    if "*" in given:
+        names = ", ".join(urn.rpartition("::")[2] for urn in near[:3])
+        return f"a pattern is for whole URNs: '**::{given}' fits {names}"
+    if given.startswith("urn:"):  # all of a stack's are much alike
+        return f"did you mean {near[0]}?"
+    return f"did you mean {' or '.join(urn.rpartition('::')[2] for urn in near)}?"
+
+
+@dataclass(slots=True)
+class Chosen:
+    """The resources of one run that a selection has met so far, dependents included.
+
+    Resources are to be shown in an order in which what they need comes first.
+    """
+
+    selection: Selection
+    _met: set[str] = field(default_factory=set)
+
+    def includes(self, resource: ResourceState) -> bool:
+        """Whether the run is to touch a resource."""
+        selection = self.selection
+        if selection.targets:
+            return self._meets(resource, selection.targets, selection.target_dependents)
+        if selection.excludes:
+            return not self._meets(resource, selection.excludes, selection.exclude_dependents)
+        return True
+
+    def _meets(self, resource: ResourceState, named: UrnPatterns, dependents: bool) -> bool:
+        met = resource.urn in named or (
+            dependents and any(urn in self._met or urn in named for urn in graph.needs(resource))
+        )
+        if met:
+            self._met.add(resource.urn)
+        return met
+
+
+def deletable(selection: Selection, resources: Sequence[ResourceState]) -> set[str]:
+    """The URNs that a delete phase may delete, by the state that the last run left.
+
+    Targets are deleted with all that needs them; what is excluded stays with all that it needs.
+    """
+    urns = {resource.urn for resource in resources}
+    if selection.targets:
+        named = {urn for urn in urns if urn in selection.targets}
+        return graph.with_dependents(resources, named)
+    if selection.excludes:
+        kept = {urn for urn in urns if urn in selection.excludes}
+        if selection.exclude_dependents:
+            kept = graph.with_dependents(resources, kept)
+        return urns - graph.with_needs(resources, kept)
+    return urns

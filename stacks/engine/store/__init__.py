@@ -1,0 +1,64 @@
+"""Where state is kept: Pulumi's DIY layout in a folder or a bucket, with its locks.
+
+Commands and the other rooms ask `Backend`; the storages beneath know only names and bytes.
+"""
+
+from gpuform.stacks.engine.store import credentials, layout
+from gpuform.stacks.engine.store.backend import Backend, backend_url, configured_url, full_name
+from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError, DamagedFile
+from gpuform.stacks.engine.store.backups import (
+    Backup,
+    find_backups,
+    last_good,
+    load_backup,
+    naming_the_last_good,
+)
+from gpuform.stacks.engine.store.history import IN_PROGRESS, HistoryEntry
+from gpuform.stacks.engine.store.lock import Patience, StackLock
+from gpuform.stacks.engine.store.lock_files import LockFile, content, user
+from gpuform.stacks.engine.store.ownership import Others, Owners, owners
+from gpuform.stacks.engine.store.sealed import SEALED, SealedState, doubt, read_sealed
+from gpuform.stacks.engine.store.segments import SegmentLog
+from gpuform.stacks.engine.store.storage.addresses import anchored, without_credentials
+from gpuform.stacks.engine.store.storage.files import Files
+from gpuform.stacks.engine.store.storage.protocol import Storage
+from gpuform.stacks.engine.store.unsaved import Part, Unsaved, refuse_unsaved
+
+__all__ = [
+    "IN_PROGRESS",
+    "MAKE_ROOM",
+    "SEALED",
+    "Backend",
+    "BackendError",
+    "Backup",
+    "DamagedFile",
+    "Files",
+    "HistoryEntry",
+    "LockFile",
+    "Others",
+    "Owners",
+    "Part",
+    "Patience",
+    "SealedState",
+    "SegmentLog",
+    "StackLock",
+    "Storage",
+    "Unsaved",
+    "anchored",
+    "backend_url",
+    "configured_url",
+    "content",
+    "credentials",
+    "doubt",
+    "find_backups",
+    "full_name",
+    "last_good",
+    "layout",
+    "load_backup",
+    "naming_the_last_good",
+    "owners",
+    "read_sealed",
+    "refuse_unsaved",
+    "user",
+    "without_credentials",
+]

@@ -1,0 +1,211 @@
+"""The lock of a stack: Pulumi's files, and one of our own that its owner's death releases.
+
+Pulumi's protocol (list, write, list again) makes both engines respect each other. Between gpuform
+processes the storage's own exclusion decides: in a folder `flock`, which no death leaves behind, in
+a bucket a lease, which a dead owner does not renew. So a file that a gpuform process left is told
+from one that is in use. In a folder on Windows there are only the files, and a left one needs
+`gpuform cancel`.
+"""
+
+import atexit
+import os
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from gpuform.providers.clock import Clock, SystemClock
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import Taking
+from gpuform.stacks.engine.store.backend_files import BackendError
+from gpuform.stacks.engine.store.lock_files import LockFile, content
+from gpuform.stacks.engine.store.storage.protocol import Exclusion, Storage
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_LONGEST_REMOTE_PAUSE = 5.0
+
+
+class LockedError(EngineError):
+    """Another process works on the stack, or one that died left its lock."""
+
+
+def _say_nothing(_text: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How many seconds to wait for a lock that another process has, and who hears of it."""
+
+    seconds: float = 0.0
+    tell: Callable[[str], None] = _say_nothing
+    clock: Clock = field(default_factory=SystemClock)
+
+
+class StackLock:
+    """The lock of one stack: `folder` is Pulumi's, `own` gpuform's; a context manager.
+
+    It is also released when the interpreter ends. A process that is killed leaves its file in
+    Pulumi's folder: the next gpuform process that may tell so takes it away, and says it.
+    """
+
+    def __init__(
+        self, storage: Storage, folder: str, own: Exclusion, patience: Patience | None = None
+    ) -> None:
+        self._storage, self._folder, self._own = storage, folder, own
+        self._name = f"{folder}/{uuid.uuid4()}.json"
+        self._patience = patience or Patience()
+        self._owner = 0
+
+    def acquire(self) -> None:
+        """Take the lock, at once or as soon as it is free; LockedError tells who has it."""
+        patience, waited, pause = self._patience, 0.0, _FIRST_PAUSE
+        longest = _LONGEST_REMOTE_PAUSE if self._own.everywhere else _LONGEST_PAUSE
+        while True:
+            try:
+                self._take()
+            except LockedError as error:
+                if waited >= patience.seconds:
+                    raise
+                if not waited:
+                    patience.tell(f"{error}\nwaiting for it")
+            else:
+                return
+            pause = min(pause, patience.seconds - waited)
+            patience.clock.sleep(pause, threading.Event())
+            waited, pause = waited + pause, min(pause * 2, longest)
+
+    def release(self) -> None:
+        """Give the lock back; without effect when it is not held, and in a forked child."""
+        if self._owner != os.getpid():
+            return
+        self._owner = 0
+        atexit.unregister(self.release)
+        try:
+            self._storage.delete(self._name)
+            self._own.release()
+        except EngineError as error:
+            self._patience.tell(f"warning: the stack's lock was not given back: {error}")
+
+    def check(self) -> None:
+        """Raises EngineError when this was held and may be another's by now."""
+        if self._owner == os.getpid():
+            self._own.check()
+
+    def holders(self) -> list[LockFile]:
+        """The locks that others have or left, oldest name first."""
+        names = [entry.name for entry in self._storage.entries(self._folder)]
+        found = [name for name in names if name.endswith(".json") and name != self._name]
+        return [self._read(name) for name in found]
+
+    def worker(self) -> str:
+        """Who works on the stack now, and since when; empty where nobody does."""
+        at_work = [each for each in self.holders() if not (each.has_ended or each.fault)]
+        return f"{at_work[0].who} is at work on the stack" if at_work else ""
+
+    def cancel(self) -> None:
+        """Remove all locks of the stack. LockedError when a gpuform process holds one."""
+        taking = self._own.take()
+        if taking is Taking.HELD:
+            raise self._in_use(self.holders())
+        try:
+            holders = self.holders()
+            running = [lock for lock in holders if lock.is_gpuforms and lock.runs_here]
+            # A process that runs without having the kernel's lock only has the owner's number.
+            if running and taking is Taking.UNSUPPORTED:
+                raise self._in_use(running)
+            self._empty_folder()
+        finally:
+            self._own.release()
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def _take(self) -> None:
+        taking = self._own.take()
+        if taking is Taking.HELD:
+            raise self._in_use(self.holders())
+        self._owner = os.getpid()
+        atexit.register(self.release)
+        try:
+            if taking is Taking.TAKEN:
+                self._take_over()
+            self._refuse_others()
+            self._write()
+            self._refuse_others()
+        except BaseException:
+            self.release()
+            raise
+
+    def _empty_folder(self) -> None:
+        """With what a write that was cut off left."""
+        names = [entry.name for entry in self._storage.entries(self._folder)]
+        self._storage.delete(*names)
+
+    def _read(self, name: str) -> LockFile:
+        try:
+            found = self._storage.read(name)
+        except BackendError:
+            return LockFile(name, self._storage.where(name), fault="not a readable lock")
+        return LockFile.read(name, self._storage.where(name), found.data if found else None)
+
+    def _write(self) -> None:
+        try:
+            self._storage.write(self._name, content())
+        except BackendError as error:
+            raise EngineError(
+                f"the stack cannot be locked: {error}", hint=f"Nothing was changed. {error.hint}"
+            ) from error
+
+    def _take_over(self) -> None:
+        """Remove what a gpuform process left when it died."""
+        for lock in self.holders():
+            if lock.is_left or (self._own.everywhere and lock.is_gpuforms):
+                self._storage.delete(lock.name)
+                self._patience.tell(
+                    "warning: a gpuform process ended without giving its lock back, which is taken "
+                    f"over:\n  {lock.describe()}"
+                )
+
+    def _in_use(self, holders: Sequence[LockFile]) -> LockedError:
+        holder = self._own.holder()
+        if holder:
+            return LockedError(
+                f"the stack is locked:\n  {holder}",
+                hint="Wait until it has ended (--lock-timeout 10m waits for it). The lock of one "
+                "that is gone is taken over when it was silent for that long.",
+            )
+        message = (
+            _locked_by(holders)
+            if holders
+            else "the stack is locked: another gpuform process of this machine works on it"
+        )
+        return LockedError(
+            message,
+            hint="A gpuform process of this machine holds it: wait (--lock-timeout 10m), or end "
+            "it.",
+        )
+
+    def _refuse_others(self) -> None:
+        holders = self.holders()
+        if holders:
+            raise LockedError(
+                _locked_by(holders),
+                hint="Wait until the other process has ended (--lock-timeout 10m waits for it). "
+                "If it is gone, `gpuform cancel` removes its lock.",
+            )
+
+
+def _locked_by(holders: Sequence[LockFile]) -> str:
+    return "the stack is locked:\n  " + "\n  ".join(lock.describe() for lock in holders)

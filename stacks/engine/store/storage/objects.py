@@ -1,0 +1,196 @@
+"""State in a bucket, through obstore: Amazon S3, Google Cloud Storage, Azure Blob Storage.
+
+Conditional writes are what keeps two owners apart, so all three must honour If-None-Match and
+If-Match (or its like).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import obstore
+from obstore import exceptions
+from obstore.store import ObjectStore
+
+from gpuform.stacks.engine.state import Log
+from gpuform.stacks.engine.store.lease import Lease
+from gpuform.stacks.engine.store.segments import SegmentLog
+from gpuform.stacks.engine.store.storage.protocol import (
+    ABSENT,
+    Blob,
+    Changed,
+    Entry,
+    Exclusion,
+    StorageFailed,
+    Version,
+)
+from gpuform.stacks.engine.store.unsaved import Unsaved
+
+_TRIES = 8
+_MISSING_BUCKET = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
+_LOG_IN = "Check the credentials, or get new ones (`aws sso login`, `gcloud auth`, `az login`)."
+_HINTS = {
+    "AccessDenied": _LOG_IN,
+    "ExpiredToken": _LOG_IN,
+    "RequestTimeTooSkewed": "Set this machine's clock.",
+    "NoSuchBucket": "Check its name, its region and its endpoint.",
+    "PermanentRedirect": "The bucket is in another region: write ?region=REGION.",
+    "AuthorizationHeaderMalformed": "The bucket is in another region: write ?region=REGION.",
+}
+
+
+class Objects:
+    """A storage in a bucket, under a prefix. `shown` is its URL as it may be shown.
+
+    `connect` makes obstore's store, from `client_options` and `retry_config`. A request is tried
+    AWS_MAX_ATTEMPTS times, as by AWS's tools, on any cloud. After one that failed all the same,
+    each is tried once and for a short time: a run must end soon when its store is gone.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[..., ObjectStore],
+        shown: str,
+        environ: Mapping[str, str],
+        endpoint: str | None = None,
+    ) -> None:
+        given = environ.get("AWS_MAX_ATTEMPTS", "")
+        tries = int(given) if given.isdigit() and int(given) else _TRIES
+        self._connect = connect
+        self._is_plain = bool(endpoint and endpoint.startswith("http://"))
+        self._store = self._connected(tries, connecting=10, answering=60)
+        self._has_failed = False
+        self._shown = shown.rstrip("/")
+        self._environ = environ
+
+    def _connected(self, tries: int, *, connecting: float, answering: float) -> ObjectStore:
+        options = {
+            "connect_timeout": timedelta(seconds=connecting),
+            "timeout": timedelta(seconds=answering),
+            "allow_http": self._is_plain,
+        }
+        limits = {"max_retries": tries - 1, "retry_timeout": timedelta(seconds=answering)}
+        return self._connect(client_options=options, retry_config=limits)
+
+    def read(self, name: str) -> Blob | None:
+        try:
+            found = obstore.get(self._store, name)
+            data = bytes(found.bytes())
+        except FileNotFoundError as error:
+            self._refuse_missing_bucket(error)
+            return None
+        except (exceptions.BaseError, OSError) as error:
+            self._fail(name, "read", error)
+        meta = found.meta
+        return Blob(data, Version(meta["e_tag"], meta["version"]), meta["last_modified"])
+
+    def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
+        mode: Any = "overwrite" if replacing is None else _mode(replacing)
+        try:
+            done = obstore.put(self._store, name, data, mode=mode, use_multipart=False)
+        except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
+            self._refuse_missing_bucket(error)
+            return self._written_before(name, data, error)
+        except (exceptions.BaseError, OSError) as error:
+            self._fail(name, "written", error)
+        return Version(done["e_tag"], done["version"])
+
+    def copy(self, source: str, target: str) -> bool:
+        try:
+            obstore.copy(self._store, source, target)
+        except FileNotFoundError as error:
+            self._refuse_missing_bucket(error)
+            return False
+        except (exceptions.BaseError, OSError) as error:
+            self._fail(source, f"copied to {target}", error)
+        return True
+
+    def delete(self, *names: str) -> None:
+        try:
+            if names:
+                # Not every store knows the request for several.
+                obstore.delete(self._store, list(names) if len(names) > 1 else names[0])
+        except FileNotFoundError as error:
+            self._refuse_missing_bucket(error)
+            if len(names) > 1:
+                for name in names:
+                    self.delete(name)
+        except (exceptions.BaseError, OSError) as error:
+            self._fail(names[0], "removed", error)
+
+    def entries(self, folder: str, after: str = "") -> list[Entry]:
+        try:
+            found = obstore.list(self._store, folder, offset=after or None).collect()
+        except (exceptions.BaseError, OSError) as error:
+            self._fail(folder, "listed", error)
+        entries = [Entry(str(each["path"]), each["last_modified"]) for each in found]
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def where(self, name: str) -> str:
+        return f"{self._shown}/{name}"
+
+    def name_of(self, where: str) -> str | None:
+        prefix = f"{self._shown}/"
+        return where.removeprefix(prefix) if where.startswith(prefix) else None
+
+    def exclusion(self, name: str) -> Exclusion:
+        return Lease(self, name, self._environ)
+
+    def log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
+        kept = Unsaved(unsaved, self.where(name)) if unsaved else None
+        return SegmentLog(self, name, guard, kept)
+
+    def _written_before(self, name: str, data: bytes, error: Exception) -> Version:
+        """A try whose answer was lost may have done it: then what is there is what was sent."""
+        found = self.read(name)
+        if found is not None and found.data == data:
+            return found.version
+        raise Changed(
+            f"{self.where(name)} was changed by another process meanwhile",
+            hint="Nothing was written over it. Run the command again.",
+        ) from error
+
+    def _refuse_missing_bucket(self, error: Exception) -> None:
+        if any(sign in str(error) for sign in _MISSING_BUCKET):
+            raise StorageFailed(
+                f"there is no bucket for {self._shown}", hint=_HINTS["NoSuchBucket"]
+            ) from error
+
+    def _fail(self, name: str, done: str, error: Exception) -> NoReturn:
+        self._refuse_missing_bucket(error)
+        if not self._has_failed:
+            self._has_failed = True
+            self._store = self._connected(1, connecting=3, answering=10)
+        code, why = _reason(error)
+        refused = isinstance(
+            error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
+        )
+        hint = _HINTS.get(code) or (_LOG_IN if refused else _REACH)
+        raise StorageFailed(f"{self.where(name)} cannot be {done}: {why}", hint=hint) from None
+
+
+_REACH = "Check the network and the URL of the backend, and run the command again."
+
+
+def _mode(replacing: Version) -> Any:
+    if replacing == ABSENT:
+        return "create"
+    given = {"e_tag": replacing.e_tag, "version": replacing.generation}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """The store's code, and what it says, without the URL: that may hold a signature."""
+    text = str(error).partition("\n\nDebug source")[0]
+    code = re.search(r"<Code>([^<]*)</Code>", text)
+    message = re.search(r"<Message>([^<]*)</Message>", text)
+    if code:
+        return code[1], f"{code[1]}: {message[1]}" if message else code[1]
+    line = re.sub(
+        r"^.*Error performing \w+ \S+ in \S+(, after .*retry_timeout: \S+)? *- ", "", text
+    )
+    line = re.sub(r"https?://\S+", "...", line.splitlines()[0])
+    region = "PermanentRedirect" if "configured region" in line else ""
+    return region, re.sub(r"^Generic \w+ error: ", "", line) or type(error).__name__

@@ -1,0 +1,200 @@
+"""Property values as the JSON of Pulumi's state: what Go's encoding/json would write and read.
+
+Only the state and its exports use this form; programs and providers speak the wire form of
+`values`. Whoever encodes or decodes secrets brings the crypter of the stack.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.values.property_values import (
+    SECRET,
+    SIGNATURE,
+    UNKNOWN,
+    UNKNOWN_TEXT,
+    Archive,
+    Asset,
+    PropertyMap,
+    PropertyValue,
+    ResourceReference,
+    Secret,
+    Unknown,
+    from_special,
+    is_unknown_text,
+    make_secret,
+    to_special,
+)
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+
+DEEPEST = 100
+"""How deep values may be nested: what programs can send is far from it."""
+
+NOT_A_NUMBER = "8ad145fe-0d11-4827-bfd7-1abcbf086f5c"
+"""The signature of NaN and the infinities, which JSON lacks; in the state only."""
+
+
+class Crypter(Protocol):
+    """The encryption of one stack's secrets."""
+
+    def encrypt(self, plaintext: str, previous: str | None = None) -> str:
+        """The ciphertext; `previous` again when it is this crypter's text for the plaintext."""
+
+    def decrypt(self, ciphertext: str) -> str:
+        """The plaintext; EngineError when the ciphertext is not this stack's."""
+
+
+def dump(document: Json) -> bytes:
+    """One line of UTF-8 JSON, nothing escaped that need not be, as the Pulumi CLI writes it."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    if "\u2028" in text or "\u2029" in text:
+        text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair: Go, too, stores U+FFFD for it
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def load(text: str | bytes) -> Any:
+    """The JSON document; ValueError when it is not JSON, or says one thing twice."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the key {twice!r} twice")
+    return made
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def encode_map(
+    properties: Mapping[str, PropertyValue], crypter: Crypter | None, *, show_secrets: bool = False
+) -> dict[str, Json]:
+    """The properties as JSON. With `show_secrets` their secrets are readable, for exports only."""
+    return {key: encode(item, crypter, show_secrets) for key, item in properties.items()}
+
+
+def encode(value: PropertyValue, crypter: Crypter | None, show_secrets: bool = False) -> Json:
+    """One value as JSON; EngineError when it holds a secret and there is no crypter."""
+    if isinstance(value, dict):
+        return encode_map(value, crypter, show_secrets=show_secrets)
+    if isinstance(value, list):
+        return [encode(item, crypter, show_secrets) for item in value]
+    if isinstance(value, Secret):
+        return _encode_secret(value, crypter, show_secrets)
+    if isinstance(value, bytes | ResourceReference | Asset | Archive):
+        return encode_map(to_special(value), crypter, show_secrets=show_secrets)
+    if isinstance(value, Unknown):
+        return UNKNOWN_TEXT
+    return number(value) if isinstance(value, float) or type(value) is int else value
+
+
+def _encode_secret(secret: Secret, crypter: Crypter | None, show_secrets: bool) -> Json:
+    plaintext = dump(encode(make_secret(secret.value).value, None)).decode()
+    if show_secrets:
+        return {SIGNATURE: SECRET, "plaintext": plaintext}
+    if crypter is None:
+        raise EngineError(
+            "the state has no secrets provider, but a value of it is secret",
+            hint="Create the stack with `gpuform stack init`, which sets up a passphrase.",
+        )
+    return {SIGNATURE: SECRET, "ciphertext": crypter.encrypt(plaintext, secret.ciphertext)}
+
+
+def number(value: float) -> Json:
+    """A double as Go prints it: whole ones as integers up to 1e21, with the shortest digits."""
+    value = float(value)
+    if not math.isfinite(value):
+        return {SIGNATURE: NOT_A_NUMBER, "value": struct.pack(">d", value).hex()}
+    if not value.is_integer() or abs(value) >= 1e21 or (value == 0 and math.copysign(1, value) < 0):
+        return value
+    return int(value) if abs(value) < 2**53 else int(Decimal(repr(value)))
+
+
+def decode_map(document: Any, crypter: Crypter | None, depth: int = 0) -> PropertyMap:
+    """The properties in a JSON object; TypeError when it is not one."""
+    if not isinstance(document, dict):
+        raise TypeError("properties that are not an object")
+    return {key: decode(item, crypter, depth + 1) for key, item in document.items()}
+
+
+def decode(value: Any, crypter: Crypter | None, depth: int = 0) -> PropertyValue:
+    """The value of parsed JSON (see `load`), which is inside of `depth` others.
+
+    ValueError for a form that Pulumi does not know; EngineError for a secret without a crypter or
+    with the wrong one.
+    """
+    if isinstance(value, list):
+        return [decode(item, crypter, depth + 1) for item in _bounded(value, depth)]
+    if isinstance(value, dict):
+        if SIGNATURE in _bounded(value, depth):
+            return _decode_special(value, crypter, depth)
+        return decode_map(value, crypter, depth)
+    if isinstance(value, str):
+        return UNKNOWN if is_unknown_text(value) else value
+    made: PropertyValue = float(value) if type(value) is int else value
+    if isinstance(made, float) and not math.isfinite(made):
+        raise ValueError("a number that is too large")
+    return made
+
+
+_Container = TypeVar("_Container", list[Any], dict[str, Any])
+
+
+def _bounded(value: _Container, depth: int) -> _Container:
+    if depth > DEEPEST:
+        raise ValueError(f"a value that is nested deeper than {DEEPEST}")
+    return value
+
+
+def _decode_special(
+    fields: Mapping[str, Any], crypter: Crypter | None, depth: int
+) -> PropertyValue:
+    if fields[SIGNATURE] == SECRET:
+        return _decode_secret(fields, crypter, depth)
+    if fields[SIGNATURE] == NOT_A_NUMBER:
+        try:
+            return float(struct.unpack(">d", bytes.fromhex(fields["value"]))[0])
+        except (KeyError, TypeError, struct.error) as error:
+            raise ValueError("a number whose bits are no double's") from error
+    return from_special({key: decode(item, crypter, depth + 1) for key, item in fields.items()})
+
+
+def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None, depth: int) -> Secret:
+    ciphertext, plaintext = fields.get("ciphertext"), fields.get("plaintext")
+    if isinstance(plaintext, str) and plaintext:
+        return make_secret(decode(load(plaintext), _AlreadyPlain(), depth + 1))
+    if not isinstance(ciphertext, str):
+        raise ValueError("a secret without ciphertext")  # noqa: TRY004 - bad data, not a bad call
+    if crypter is None:
+        raise EngineError(
+            "the state holds a secret but names no secrets provider to read it with",
+            hint="Restore the checkpoint from its .bak file or from .pulumi/backups.",
+        )
+    inner = make_secret(decode(load(crypter.decrypt(ciphertext)), _AlreadyPlain(), depth + 1))
+    return Secret(inner.value, None if isinstance(crypter, _AlreadyPlain) else ciphertext)
+
+
+class _AlreadyPlain:
+    """For secrets within a secret: the CLI encrypts only the outermost."""
+
+    def encrypt(self, plaintext: str, previous: str | None = None) -> str:
+        del previous
+        return plaintext
+
+    def decrypt(self, ciphertext: str) -> str:
+        return ciphertext
