@@ -10,10 +10,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.html import html
-from gpuform.stacks.review.markdown import markdown
-from gpuform.stacks.review.review_json import review_document
-from gpuform.stacks.review.review_text import review_text
+from gpuform.stacks.review.pages.html import html
+from gpuform.stacks.review.pages.markdown import markdown
+from gpuform.stacks.review.pages.review_json import review_document
+from gpuform.stacks.review.text.review_text import review_text
 
 FORMS: dict[str, Callable[[Review], str]] = {
     "text": review_text,

@@ -9,10 +9,10 @@ from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.engine.deployment import Operation
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.review.dangers_text import loss_text
 from gpuform.stacks.review.facts import StackFacts
 from gpuform.stacks.review.names import counted
-from gpuform.stacks.review.plan_text import plan_text
+from gpuform.stacks.review.text.dangers_text import loss_text
+from gpuform.stacks.review.text.plan_text import plan_text
 
 _LOOKING: Final = {
     "expire": "expire --dry-run",

@@ -18,7 +18,7 @@ from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.state import Selection, UrnPatterns
-from gpuform.stacks.review.diagnostics_text import diagnostics_lines
+from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
 
 
 def find_drift(

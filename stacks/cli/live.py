@@ -13,8 +13,8 @@ from gpuform.stacks.cli.progress import ended, is_news, is_work
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.planning import Event, Progress, Step, StepDone, StepFailed, StepStarted
-from gpuform.stacks.review import step_text
 from gpuform.stacks.review.summary_text import duration
+from gpuform.stacks.review.text import step_text
 
 _MOST_ROWS = 20
 

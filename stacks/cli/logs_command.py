@@ -25,7 +25,7 @@ def logs(number: int | None, as_json: bool) -> None:
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.run_reading import read_run  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.history_text import log_lines, run_lines  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.history_text import log_lines, run_lines  # noqa: PLC0415 - as above
 
     with session() as current:
         workspace = workspace_of(current)

@@ -89,7 +89,7 @@ def offers(
     from gpuform.schemas.json_text import json_text  # noqa: PLC0415 - as below
     from gpuform.stacks.cli.offering import asked  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.offering.asking import priced, with_gpu  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.offers_text import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.offers_text import (  # noqa: PLC0415 - as above
         offers_document,
         offers_lines,
     )

@@ -60,7 +60,7 @@ def orphans(
     from gpuform.providers.redaction import Redactor  # noqa: PLC0415 - as below
     from gpuform.stacks.adopting.orphans import find  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.orphans_question import question_of  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.orphans_text import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         orphans_document,
         orphans_lines,
     )

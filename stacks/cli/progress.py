@@ -18,9 +18,9 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
 )
 from gpuform.stacks.engine.urn import is_noise, name_of
-from gpuform.stacks.review import step_text
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import duration
+from gpuform.stacks.review.text import step_text
 
 SPACING: Final = 10.0
 """Seconds between two lines that tell what runs."""

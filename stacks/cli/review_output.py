@@ -24,17 +24,17 @@ def write_review(found: "Review", form: str, output: Path | None, current: Sessi
 def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> str:
     if form == "text":
         from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
-        from gpuform.stacks.review.review_text import review_text  # noqa: PLC0415 - as above
+        from gpuform.stacks.review.text.review_text import review_text  # noqa: PLC0415 - as above
 
         return review_text(found, PLAIN if to_file else current.screen.paint) + "\n"
     if form == "json":
-        from gpuform.stacks.review.review_json import review_document  # noqa: PLC0415 - as above
+        from gpuform.stacks.review.pages.review_json import review_document  # noqa: PLC0415 - as above
 
         return json_text(review_document(found), indent=2) + "\n"
     if form == "html":
-        from gpuform.stacks.review.html import html  # noqa: PLC0415 - as above
+        from gpuform.stacks.review.pages.html import html  # noqa: PLC0415 - as above
 
         return html(found)
-    from gpuform.stacks.review.markdown import markdown  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.pages.markdown import markdown  # noqa: PLC0415 - as above
 
     return markdown(found, folded=form != "markdown")

@@ -20,7 +20,7 @@ from gpuform.stacks.cli.state_recover_command import recover
 from gpuform.stacks.cli.state_repair_commands import repair, upgrade
 from gpuform.stacks.engine.project import yaml_text
 from gpuform.stacks.engine.state import Snapshot, locate
-from gpuform.stacks.review.state_text import entry_document, state_lines, state_rows
+from gpuform.stacks.review.text.state_text import entry_document, state_lines, state_rows
 
 
 @click.group(cls=AliasedGroup, invoke_without_command=True)

@@ -21,7 +21,7 @@ from gpuform.stacks.pricing.costs import cost_of, priced
 from gpuform.stacks.pricing.footprints import footprint_now
 from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.outputs_text import shown
-from gpuform.stacks.review.status_text import Monitoring, ResourceStatus, Status
+from gpuform.stacks.review.text.status_text import Monitoring, ResourceStatus, Status
 
 
 def status_of(

@@ -15,14 +15,14 @@ from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.deployment import EventLog, Operation, Outcome, PreviewDigest
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, Summary, Unchecked
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.review.dangers_text import danger_texts
-from gpuform.stacks.review.diagnostics_text import diagnostics_lines
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.names import in_world
 from gpuform.stacks.review.notices_text import notice_text
 from gpuform.stacks.review.outputs_text import outputs_lines
-from gpuform.stacks.review.plan_text import changes_text, plan_text, unchecked_lines
 from gpuform.stacks.review.summary_text import duration, resources_lines
+from gpuform.stacks.review.text.dangers_text import danger_texts
+from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
+from gpuform.stacks.review.text.plan_text import changes_text, plan_text, unchecked_lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from review_documents import FORMS
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.reading import read_plan
+from gpuform.stacks.review.previews.reading import read_plan
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ import pytest
 from gpuform.schemas.leaving import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.html import html
 from gpuform.stacks.review.leaving_text import leaving_lines
-from gpuform.stacks.review.markdown import markdown
-from gpuform.stacks.review.plan_text import plan_text
+from gpuform.stacks.review.pages.html import html
+from gpuform.stacks.review.pages.markdown import markdown
+from gpuform.stacks.review.text.plan_text import plan_text
 
 Make = Callable[..., ResourceChange]
 

@@ -20,7 +20,7 @@ from gpuform.schemas.plan import (
 )
 from gpuform.stacks.engine.values import SECRET, SIGNATURE
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.reading import read_plan
+from gpuform.stacks.review.previews.reading import read_plan
 
 PLANTED = "hunter2-planted"
 MARKED = {SIGNATURE: SECRET, "value": PLANTED, "plaintext": json.dumps(PLANTED)}

@@ -12,7 +12,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.values import SIGNATURE, UNKNOWN_TEXT
 from gpuform.stacks.language.plan_schema import plan_schema
 from gpuform.stacks.review.facts import StackFacts
-from gpuform.stacks.review.reading import read_plan
+from gpuform.stacks.review.previews.reading import read_plan
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*/plan.json"))
 TOGETHER = "pulumi-python:dynamic/gpuform.together:Cluster"

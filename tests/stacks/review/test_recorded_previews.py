@@ -7,7 +7,7 @@ import pytest
 from review_documents import FORMS
 
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.reading import read_plan
+from gpuform.stacks.review.previews.reading import read_plan
 
 PREVIEWS = json.loads((Path(__file__).parent / "recorded_previews.json").read_text())
 """Of the Pulumi CLI 3.260.0; times, versions, UUIDs, positions and pickled providers are masked."""

@@ -20,7 +20,7 @@ from gpuform.stacks.cli.record import Record
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.reading import read_plan
+from gpuform.stacks.review.previews.reading import read_plan
 
 FOLDER = Path(__file__).parent / "scenarios"
 SCENARIOS = sorted(path.name for path in FOLDER.iterdir())

@@ -9,7 +9,7 @@ from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.footprint import Expense, Footprint
 from gpuform.schemas.lens.wire import ConsumerPage, GpuHeatmap, Overview
 from gpuform.stacks.pricing.costs import cost_of
-from gpuform.stacks.review.status_text import (
+from gpuform.stacks.review.text.status_text import (
     Monitoring,
     ResourceStatus,
     Status,

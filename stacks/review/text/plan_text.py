@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.visible import visible
-from gpuform.stacks.review.change_text import change_lines, output_changes_lines
 from gpuform.stacks.review.cost_text import change_cost_text, plan_cost_lines
 from gpuform.stacks.review.dangers import ranked
-from gpuform.stacks.review.dangers_text import dangers_lines
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.gates_text import gates_lines
 from gpuform.stacks.review.leaving_text import leaving_lines
@@ -16,6 +14,8 @@ from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.reasons import gpus_note, is_shown, shown_properties, why
 from gpuform.stacks.review.summary_text import gpus_line, resources_lines, unchecked_line
+from gpuform.stacks.review.text.change_text import change_lines, output_changes_lines
+from gpuform.stacks.review.text.dangers_text import dangers_lines
 
 
 def plan_text(

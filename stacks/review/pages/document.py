@@ -22,10 +22,10 @@ from gpuform.stacks.review.facts import (
     planned_text,
     validity,
 )
-from gpuform.stacks.review.fitting import Item, Part, fit, length
 from gpuform.stacks.review.gates_text import gate_text
 from gpuform.stacks.review.names import counted, short_type
 from gpuform.stacks.review.notices_text import notice_text
+from gpuform.stacks.review.pages.fitting import Item, Part, fit, length
 from gpuform.stacks.review.reasons import causes
 from gpuform.stacks.review.summary_text import unchecked_line
 

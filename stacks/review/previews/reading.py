@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from gpuform.schemas.plan import FORMAT_VERSION, Plan
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.review.pulumi_events import cut_off, is_event, preview_of
-from gpuform.stacks.review.pulumi_preview import Preview, is_preview, plan_of
+from gpuform.stacks.review.previews.pulumi_events import cut_off, is_event, preview_of
+from gpuform.stacks.review.previews.pulumi_preview import Preview, is_preview, plan_of
 
 _TO_REVIEW = (
     "give what `gpuform preview --save-plan FILE` saves, or what `--json` or `--event-log FILE` "

@@ -5,10 +5,10 @@ from typing import Final
 
 from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.schemas.visible import visible
-from gpuform.stacks.review.document import FACTS, Filters, Form, document
-from gpuform.stacks.review.escaping import block, cell, code, phrase, tag, words
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.leaving_text import leaving_lines
+from gpuform.stacks.review.pages.document import FACTS, Filters, Form, document
+from gpuform.stacks.review.pages.escaping import block, cell, code, phrase, tag, words
 from gpuform.stacks.review.reasons import shown_properties
 from gpuform.stacks.review.rows import Row, change_rows
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.review.pulumi_preview import Preview
+from gpuform.stacks.review.previews.pulumi_preview import Preview
 
 _HALF_STEPS: Final = (
     *("create-replacement", "delete-replaced", "read-replacement", "import-replacement"),

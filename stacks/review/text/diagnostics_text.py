@@ -7,7 +7,7 @@ from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.urn import STACK_TYPE, name_of, type_of
 from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.source_text import source_lines
+from gpuform.stacks.review.text.source_text import source_lines
 
 _STYLES = {"error": "error", "warning": "warning", "debug": "dim"}
 

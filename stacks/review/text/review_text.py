@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 
 from gpuform.schemas.visible import visible
-from gpuform.stacks.review.change_text import output_changes_lines
 from gpuform.stacks.review.cost_text import plan_cost_lines
-from gpuform.stacks.review.dangers_text import dangers_lines
-from gpuform.stacks.review.errors_text import errors_lines
 from gpuform.stacks.review.facts import FAILED, Review, gpus_text, planned_text, validity
 from gpuform.stacks.review.gates_text import gates_lines
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.plan_text import changes_text, unchecked_lines
 from gpuform.stacks.review.summary_text import unchecked_line
+from gpuform.stacks.review.text.change_text import output_changes_lines
+from gpuform.stacks.review.text.dangers_text import dangers_lines
+from gpuform.stacks.review.text.errors_text import errors_lines
+from gpuform.stacks.review.text.plan_text import changes_text, unchecked_lines
 
 
 def review_text(review: Review, paint: Paint = PLAIN) -> str:

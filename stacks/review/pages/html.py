@@ -7,10 +7,10 @@ from markupsafe import Markup, escape
 
 from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.schemas.visible import shortened, visible
-from gpuform.stacks.review.cells import Cells, change_cells
-from gpuform.stacks.review.document import FACTS, Filters, Form, document
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.leaving_text import leaving_lines
+from gpuform.stacks.review.pages.cells import Cells, change_cells
+from gpuform.stacks.review.pages.document import FACTS, Filters, Form, document
 from gpuform.stacks.review.reasons import shown_properties
 
 LIMIT: Final = 1_500_000

@@ -8,10 +8,10 @@ from gpuform.schemas.visible import visible
 from gpuform.stacks.engine.planning import Op
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.urn import is_urn, name_of
-from gpuform.stacks.review import step_text
-from gpuform.stacks.review.origin_text import origin_text
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.plan_text import plan_text
+from gpuform.stacks.review.text import step_text
+from gpuform.stacks.review.text.origin_text import origin_text
+from gpuform.stacks.review.text.plan_text import plan_text
 
 _UNKNOWN_END = "it runs, or was killed before it could say how it ended"
 _STYLES = {"error": "error", "warning": "warning"}

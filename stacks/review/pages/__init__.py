@@ -1,0 +1,1 @@
+"""Reviews as documents: Markdown for a pull request, HTML and JSON."""

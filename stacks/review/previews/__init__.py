@@ -1,0 +1,1 @@
+"""Plans out of what is in files: saved plans, and previews of the Pulumi CLI."""
