@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 
 import grpc
-from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import provider_pb2_grpc
 
 from gpuform.providers.plugin.engine_log import EngineLog
@@ -15,6 +14,12 @@ from gpuform.providers.plugin.servicer import Servicer
 
 THREADS = 512
 """Waiting is cheap, requests are limited per platform: the engine's `--parallel` decides."""
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", 400 * 1024 * 1024),
+    ("grpc.server_max_unrequested_time_in_server", 30 * 60),  # seconds
+)
+"""As Pulumi's own servers in Python have them (pulumi/runtime/_grpc_settings.py)."""
 
 WATCH_SECONDS = 2.0
 ENDING_SECONDS = 5.0
@@ -28,9 +33,7 @@ def serve(engine: str, announced: int) -> None:
     """
     parent = os.getppid()  # while it waits for the port, it is there
     servicer = Servicer(EngineLog(engine))
-    server = grpc.server(
-        ThreadPoolExecutor(THREADS, thread_name_prefix="call"), options=_GRPC_CHANNEL_OPTIONS
-    )
+    server = grpc.server(ThreadPoolExecutor(THREADS, thread_name_prefix="call"), options=OPTIONS)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from gpuform.providers.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.engine.machine import ci_job
+from gpuform.stacks.engine.sdk_patches import TRIED, patches_left_out
 
 AREA = "environment"
 
@@ -24,6 +25,7 @@ def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
     yield _ok(f"gpuform {ours}, Pulumi SDK {sdk}, Python {python} on {system}")
     wrong = list(_packages())
     yield from wrong or [_ok("every package that gpuform needs is there, in its range")]
+    yield from _patches(sdk)
     if shutil.which("git") is None:
         yield Finding(
             AREA,
@@ -52,6 +54,18 @@ def _packages() -> Iterator[Finding]:
             told = f"{requirement.name} {found} is installed, and gpuform needs {requirement}"
         remedy = f"python -m pip install '{requirement.name}{requirement.specifier}'"
         yield Finding(AREA, Level.PROBLEM, told, remedy)
+
+
+def _patches(sdk: str) -> Iterator[Finding]:
+    """What gpuform does not spare this SDK, which is written in another way than those it knows."""
+    for patch in patches_left_out():
+        yield Finding(
+            AREA,
+            Level.NOTE,
+            f"programs of many resources are slower with Pulumi SDK {sdk}, which gpuform does not "
+            f"know: it is not spared {patch.spares}",
+            f"python -m pip install 'pulumi=={TRIED[-1]}'",
+        )
 
 
 def _home(environ: Mapping[str, str]) -> Iterator[Finding]:

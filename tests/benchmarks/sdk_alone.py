@@ -1,7 +1,8 @@
 """The reference: the Pulumi SDK alone, its program on a monitor that answers at once.
 
 `sdk_alone.py [--preview]` runs the project of the working folder: the program's own work and the
-SDK's, nothing of an engine. With `--spared` it is spared what gpuform spares the SDK.
+SDK's, nothing of an engine. With `--spared` it is spared what gpuform spares the SDK; `--without`
+takes one patch away again.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from pulumi.runtime.proto import engine_pb2, resource_pb2
 from pulumi.runtime.stack import run_in_stack
 
 from gpuform.stacks.cli import FEWER_COLLECTIONS
-from gpuform.stacks.engine.sdk_patches import sparing
+from gpuform.stacks.engine.sdk_patches import PATCHES
 
 FEATURES = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
@@ -67,11 +68,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preview", action="store_true")
     parser.add_argument("--spared", action="store_true")
+    parser.add_argument("--without", choices=[patch.name for patch in PATCHES])
     options = parser.parse_args()
     with ExitStack() as spared:
         if options.spared:
             gc.set_threshold(*FEWER_COLLECTIONS)
-            spared.enter_context(sparing.the_sdk())
+            for patch in PATCHES:
+                if patch.name != options.without:
+                    spared.enter_context(patch.applied())
         run(preview=options.preview)
 
 

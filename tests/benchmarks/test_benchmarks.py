@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
         ),
         ("stopping.py", ["--clusters", "4", "--times", "1"], ("SIGINT", "SIGTERM", "SIGHUP")),
         ("starting.py", ["--times", "1"], ("gpuform --help", "beyond import and derivation")),
+        ("sdk_patches.py", ["--size", "8", "--times", "1"], ("all patches", "no patch", "ratio")),
         ("real_resources.py", ["--volumes", "12"], ("lifecycles", "of them lists", "fsyncs")),
         ("topology.py", ["--nodes", "8"], ("growth", "refresh: requests", "peak MiB")),
         ("state_in_buckets.py", ["--resources", "20"], ("file://", "s3://", "journal")),

@@ -19,7 +19,7 @@ from typing import Any
 
 import dill
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
-from pulumi.runtime._serialization import _deserialize
+from pulumi.runtime import _serialization
 
 from gpuform.providers.call import Call, serving
 from gpuform.providers.errors import GpuformError, NoCredit
@@ -372,9 +372,7 @@ class ProviderHost:
 
     def _load(self, pickled: str) -> ResourceProvider:
         try:
-            provider: ResourceProvider = _deserialize(
-                lambda: dill.loads(base64.b64decode(pickled))  # noqa: S301 - Pulumi's own format
-            )
+            provider = _unpickle(pickled)
         except Exception as error:  # noqa: BLE001 - loading it runs the project's modules
             raise ProviderError(
                 f"the provider of this resource cannot be loaded: {error}",
@@ -394,6 +392,18 @@ class ProviderHost:
             call.hide(values.secret_texts(properties))
         with span("provider", verb, urn), serving(call), _user_errors(call.redacted):
             yield call
+
+
+def _unpickle(pickled: str) -> ResourceProvider:
+    """As Pulumi's host does it; the SDK has outputs and secrets in a provider unpickled by it."""
+
+    def load() -> ResourceProvider:
+        provider: ResourceProvider = dill.loads(base64.b64decode(pickled))  # noqa: S301 - its format
+        return provider
+
+    # The SDK's own name: without it a provider without outputs is still read.
+    run = getattr(_serialization, "_deserialize", None)
+    return load() if run is None else run(load)
 
 
 def _reasons(call: Call) -> tuple[str, ...]:

@@ -1,18 +1,40 @@
-"""What the Pulumi SDK wastes for each resource, and is spared while a program runs."""
+"""What the Pulumi SDK wastes for each resource, and is spared while a program runs.
+
+Each module is one patch: what it spares, what was measured, and how it knows the SDK that it is
+made for. Another SDK is left as it is: the program runs as before, only slower. What gpuform takes
+from the SDK without changing it is not here.
+
+`language_host` runs programs in `spared_sdk`; `gpuform doctor` tells what is left alone.
+"""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Final
 
-from gpuform.stacks.engine.sdk_patches import outstanding, pickling, property_types, stack_traces
+from gpuform.stacks.engine.sdk_patches.outstanding import ONE_WAIT
+from gpuform.stacks.engine.sdk_patches.patch import Patch
+from gpuform.stacks.engine.sdk_patches.pickling import UNWRAPPED_PICKLER
+from gpuform.stacks.engine.sdk_patches.property_types import REMEMBERED_TYPES
+from gpuform.stacks.engine.sdk_patches.stack_traces import REMEMBERED_POSITIONS
+
+__all__ = ["PATCHES", "TRIED", "Patch", "patches_left_out", "spared_sdk"]
+
+PATCHES: Final = (ONE_WAIT, UNWRAPPED_PICKLER, REMEMBERED_TYPES, REMEMBERED_POSITIONS)
+TRIED: Final = ("3.270.0", "3.271.0", "3.272.0")
+"""The SDKs with which the tests of all patches pass."""
+
+
+def patches_left_out() -> list[Patch]:
+    """The patches that do not know the installed SDK."""
+    return [patch for patch in PATCHES if not patch.knows_sdk()]
 
 
 @contextmanager
 def spared_sdk() -> Iterator[None]:
-    """For the length of a program. Each of these looks whether the SDK is the one that it knows."""
-    with (
-        outstanding.one_wait(),
-        pickling.unwrapped(),
-        property_types.remembered(),
-        stack_traces.remembered(),
-    ):
+    """For the length of a program: every patch that knows the installed SDK."""
+    left_out = patches_left_out()
+    with ExitStack() as applied:
+        for patch in PATCHES:
+            if patch not in left_out:
+                applied.enter_context(patch.applied())
         yield

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from pulumi.runtime import stack
 
+from gpuform.stacks.engine.sdk_patches.patch import Patch, uses
+
 _NAME = "asyncio"
 
 
@@ -25,12 +27,24 @@ class _Asyncio:
 
 @contextmanager
 def one_wait() -> Iterator[None]:
-    """For the length of a program; an SDK that is written in another way is left as it is."""
-    if getattr(stack, _NAME, None) is not asyncio:
-        yield
-        return
+    """For the length of a program."""
     setattr(stack, _NAME, _Asyncio())
     try:
         yield
     finally:
         setattr(stack, _NAME, asyncio)
+
+
+def _knows_sdk() -> bool:
+    waits = getattr(stack, "wait_for_rpcs", None)
+    return getattr(stack, _NAME, None) is asyncio and uses(waits, _NAME, "FIRST_COMPLETED")
+
+
+ONE_WAIT = Patch(
+    name="one wait for all outputs",
+    spares="a wait for every outstanding output, begun again each time one of them completes",
+    gain="5000 creates that take time: 244 s become 15.6 s",
+    upstream="https://github.com/pulumi/pulumi/pull/15744",
+    knows_sdk=_knows_sdk,
+    applied=one_wait,
+)

@@ -13,18 +13,17 @@ from typing import Any
 
 from pulumi.dynamic import dynamic
 
+from gpuform.stacks.engine.sdk_patches.patch import Patch, uses
+
 _NAME = "serialize_provider"
 _WRAPPED = ("_batch_setitems", "save_dict")
 
 
 @contextmanager
 def unwrapped() -> Iterator[None]:
-    """For the length of a program; an SDK that is written in another way is left as it is."""
-    serialize = getattr(dynamic, _NAME, None)
-    pickler: Any = getattr(pickle, "_Pickler", None)
-    if serialize is None or not all(hasattr(pickler, name) for name in _WRAPPED):
-        yield
-        return
+    """For the length of a program."""
+    serialize = dynamic.serialize_provider
+    pickler: Any = getattr(pickle, "_Pickler")  # noqa: B009 - typeshed does not know it
     methods = {name: getattr(pickler, name) for name in _WRAPPED}
 
     def restore() -> None:
@@ -44,3 +43,19 @@ def unwrapped() -> Iterator[None]:
     finally:
         setattr(dynamic, _NAME, serialize)
         restore()
+
+
+def _knows_sdk() -> bool:
+    pickler = getattr(pickle, "_Pickler", None)
+    is_as_known = uses(getattr(dynamic, _NAME, None), "Pickler", *_WRAPPED)
+    return is_as_known and all(hasattr(pickler, name) for name in _WRAPPED)
+
+
+UNWRAPPED_PICKLER = Patch(
+    name="a pickler that is unwrapped again",
+    spares="one more wrapper of Python's pickler for every provider that is pickled",
+    gain="GAIN",
+    upstream="https://github.com/pulumi/pulumi/issues/17803",
+    knows_sdk=_knows_sdk,
+    applied=unwrapped,
+)

@@ -13,6 +13,8 @@ from typing import Any
 
 from pulumi.runtime import resource
 
+from gpuform.stacks.engine.sdk_patches.patch import Patch, uses
+
 _MODULE = "traceback"
 _POSITION = "_get_source_position_for_frame"
 
@@ -37,11 +39,8 @@ class _Traceback:
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """For the length of a program; an SDK that is written in another way is left as it is."""
-    original = getattr(resource, _POSITION, None)
-    if original is None or getattr(resource, _MODULE, None) is not traceback:
-        yield
-        return
+    """For the length of a program."""
+    original = getattr(resource, _POSITION)
     known: dict[tuple[str, int | None], Any] = {}
 
     def position(frame: traceback.FrameSummary) -> Any:
@@ -57,3 +56,22 @@ def remembered() -> Iterator[None]:
     finally:
         setattr(resource, _MODULE, traceback)
         setattr(resource, _POSITION, original)
+
+
+def _knows_sdk() -> bool:
+    finds = getattr(resource, "_get_stack_trace", None)
+    return (
+        getattr(resource, _MODULE, None) is traceback
+        and callable(getattr(resource, _POSITION, None))
+        and uses(finds, _MODULE, "extract_stack")
+    )
+
+
+REMEMBERED_POSITIONS = Patch(
+    name="positions of declarations remembered",
+    spares="a look at the file of every frame of the program's stack, for each resource",
+    gain="GAIN",
+    upstream="https://github.com/pulumi/pulumi/issues/13436",
+    knows_sdk=_knows_sdk,
+    applied=remembered,
+)

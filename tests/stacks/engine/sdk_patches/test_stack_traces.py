@@ -69,9 +69,3 @@ def test_a_program_leaves_the_sdk_as_it_was():
         assert resource.traceback.format_exc is traceback.format_exc
         assert (resource.traceback, resource._get_source_position_for_frame) != before
     assert (resource.traceback, resource._get_source_position_for_frame) == before
-
-
-def test_another_sdk_is_left_as_it_is(monkeypatch):
-    monkeypatch.delattr(resource, "_get_source_position_for_frame")
-    with stack_traces.remembered():
-        assert resource.traceback is traceback

@@ -39,9 +39,3 @@ def test_a_program_leaves_the_sdk_as_it_was():
     with property_types.remembered():
         assert _types.resource_types is not before
     assert _types.resource_types is before
-
-
-def test_another_sdk_is_left_as_it_is(monkeypatch):
-    monkeypatch.delattr(_types, "resource_types")
-    with property_types.remembered():
-        assert not hasattr(_types, "resource_types")

@@ -1,0 +1,77 @@
+"""Patches are applied to the SDK that they know, and leave every other one as it is."""
+
+from importlib.metadata import version
+
+import pytest
+from pulumi import _types
+from pulumi.dynamic import dynamic
+from pulumi.runtime import resource, rpc, stack
+
+from gpuform.stacks.engine.sdk_patches import (
+    PATCHES,
+    TRIED,
+    Patch,
+    patches_left_out,
+    spared_sdk,
+)
+
+
+def other(*_given, **_named):
+    """What a later SDK may have in the place of a function that a patch knows."""
+
+
+PLACES = {
+    "one wait for all outputs": (stack, "wait_for_rpcs", (stack, "asyncio")),
+    "a pickler that is unwrapped again": (
+        dynamic,
+        "serialize_provider",
+        (dynamic, "serialize_provider"),
+    ),
+    "types of a resource class worked out once": (
+        rpc,
+        "resolve_outputs",
+        (_types, "resource_types"),
+    ),
+    "positions of declarations remembered": (resource, "_get_stack_trace", (resource, "traceback")),
+}
+"""By patch: the function of the SDK that it knows, and what it changes."""
+
+
+def changed(name):
+    module, attribute = PLACES[name][2]
+    return getattr(module, attribute)
+
+
+@pytest.mark.skipif(version("pulumi") not in TRIED, reason="this SDK has not been tried")
+def test_the_installed_sdk_is_known_to_all():
+    assert patches_left_out() == []
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
+def test_a_patch_is_applied_for_the_length_of_a_program(patch):
+    before = changed(patch.name)
+    with spared_sdk():
+        assert changed(patch.name) is not before
+    assert changed(patch.name) is before
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
+@pytest.mark.parametrize("is_there", [True, False], ids=["other", "missing"])
+def test_another_sdk_is_left_as_it_is(patch, is_there, monkeypatch):
+    module, attribute, _ = PLACES[patch.name]
+    if is_there:
+        monkeypatch.setattr(module, attribute, other)
+    else:
+        monkeypatch.delattr(module, attribute)
+    before = {each.name: changed(each.name) for each in PATCHES if each is not patch}
+    assert patches_left_out() == [patch]
+    left = getattr(*PLACES[patch.name][2], None)
+    with spared_sdk():
+        assert getattr(*PLACES[patch.name][2], None) is left
+        assert all(changed(name) is not was for name, was in before.items())
+
+
+def test_a_program_runs_with_an_sdk_that_no_patch_knows(lab, monkeypatch):
+    monkeypatch.setattr(Patch, "knows_sdk", lambda _: False)
+    assert patches_left_out() == list(PATCHES)
+    assert lab.up("for i in range(3):\n    Machine(f'a{i}')\n").succeeded
