@@ -9,7 +9,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from gpuform.providers.call import Call
 from gpuform.providers.permissions import Permission
-from gpuform.providers.plugin.configuration import SETTINGS, plugin_key
+from gpuform.providers.platform import plugin_key
+from gpuform.providers.platforms import all_settings
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 
@@ -77,7 +78,7 @@ class Settings:
 
     def secrets(self) -> list[str]:
         """Every key and token of them, whatever the platform."""
-        found = (self.value(each.variable, each.config) for each in SETTINGS if each.secret)
+        found = (self.value(each.variable, each.config) for each in all_settings() if each.secret)
         return [each for each in found if each]
 
 

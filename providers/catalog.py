@@ -1,89 +1,81 @@
-"""Which platform has which kind of resource. A new platform adds its line to `LIFECYCLES`."""
+"""Which platform has which kind of resource, by the platforms' descriptors."""
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
 
-from gpuform.providers.errors import UnsupportedKind
+from gpuform.providers.errors import BrokenPlatform, UnsupportedKind
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.platform import KINDS, Platform, load
+from gpuform.providers.platforms import platforms, unusable_platforms
 from gpuform.providers.resource import PlatformResource
+from gpuform.schemas.reasons import nearest
 
-KINDS = (
-    "Cluster",
-    "NodePool",
-    "GpuNode",
-    "Fabric",
-    "SharedVolume",
-    "VolumeClaim",
-    "HealthGate",
-)
 
-LIFECYCLES: Mapping[str, Mapping[str, str]] = {
-    "together": {
-        "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
-        "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
-        "VolumeClaim": "gpuform.providers.together.volume_claim:VolumeClaimLifecycle",
-    },
-    "scp": {
-        "NodePool": "gpuform.providers.scp.node_pool:NodePoolLifecycle",
-        "GpuNode": "gpuform.providers.scp.gpu_node:GpuNodeLifecycle",
-        "Fabric": "gpuform.providers.scp.fabric:FabricLifecycle",
-    },
-    "tensorone": {
-        "Cluster": "gpuform.providers.tensorone.cluster:ClusterLifecycle",
-    },
-    "aios": {
-        "Cluster": "gpuform.providers.aios.cluster:ClusterLifecycle",
-        "GpuNode": "gpuform.providers.aios.gpu_node:GpuNodeLifecycle",
-    },
-    "lens": {
-        "HealthGate": "gpuform.providers.lens.health_gate:HealthGateLifecycle",
-    },
-}
-"""Platform -> kind -> import path of the lifecycle; state files hold these paths for ever."""
+def platform_of(name: str) -> Platform:
+    """A platform by its name. Raises UnsupportedKind for none, BrokenPlatform with the reason."""
+    found = platforms().get(name)
+    if found is not None:
+        return found
+    why = unusable_platforms().get(name)
+    if why is not None:
+        raise BrokenPlatform(f"the platform {name} cannot be used: {why.because}", hint=why.hint)
+    near = nearest(name, tuple(platforms()))
+    meant = f"did you mean {near}?" if near else f"use one of {', '.join(platforms())}"
+    raise UnsupportedKind(f"{name} is not a platform", hint=meant)
+
+
+def has_kind(platform: str, kind: str) -> bool:
+    """Whether there is such a platform, and it has such a kind."""
+    found = platforms().get(platform)
+    return found is not None and kind in found.lifecycles
+
+
+def all_kinds() -> list[tuple[str, str]]:
+    """Every platform with each of its kinds."""
+    return [(name, kind) for name, each in platforms().items() for kind in each.lifecycles]
 
 
 def lifecycle_class(platform: str, kind: str) -> type[Lifecycle[Any, Any]]:
-    """The lifecycle of a kind on a platform, imported now. Raises UnsupportedKind."""
-    path = LIFECYCLES.get(platform, {}).get(kind)
+    """The lifecycle of a kind on a platform, imported now.
+
+    Raises UnsupportedKind, and BrokenPlatform for a platform that cannot be used.
+    """
+    path = platform_of(platform).lifecycles.get(kind)
     if path is None:
         raise UnsupportedKind(_refusal(platform, kind))
-    module, _, name = path.partition(":")
-    found: type[Lifecycle[Any, Any]] = getattr(import_module(module), name)
+    found: type[Lifecycle[Any, Any]] = load(path)
     return found
 
 
 def resource_class(platform: str, kind: str) -> type[PlatformResource]:
-    """The Pulumi resource class of a kind on a platform. Raises UnsupportedKind."""
+    """The Pulumi resource class of a kind on a platform. Raises as `lifecycle_class`."""
     lifecycle_class(platform, kind)
-    module = import_module(f"gpuform.providers.{platform}.resources")
-    found: type[PlatformResource] = getattr(module, kind)
+    found: type[PlatformResource] = platform_of(platform).exported(kind)
     return found
 
 
 def lookup_names(platform: str) -> list[str]:
     """The functions by which a program can ask a platform what there is."""
-    module = import_module(f"gpuform.providers.{platform}")
-    return [name for name in module.__all__ if name not in LIFECYCLES[platform]]
+    return list(platform_of(platform).lookups)
 
 
 def lookup(platform: str, name: str) -> Callable[..., Any]:
     """One of a platform's `lookup_names`."""
-    found: Callable[..., Any] = getattr(import_module(f"gpuform.providers.{platform}"), name)
+    found: Callable[..., Any] = load(platform_of(platform).lookups[name])
     return found
 
 
 def platforms_with(kind: str) -> list[str]:
     """The platforms that have a kind."""
-    return [platform for platform, kinds in LIFECYCLES.items() if kind in kinds]
+    return [name for name, platform in platforms().items() if kind in platform.lifecycles]
 
 
 def capability_table() -> str:
     """Kinds against platforms, as a Markdown table."""
-    platforms = list(LIFECYCLES)
-    rows = [["kind", *platforms], ["---"] * (len(platforms) + 1)]
+    names = list(platforms())
+    rows = [["kind", *names], ["---"] * (len(names) + 1)]
     rows += [
-        [kind, *("yes" if kind in LIFECYCLES[each] else "-" for each in platforms)]
+        [kind, *("yes" if has_kind(each, kind) else "-" for each in names)]
         for kind in KINDS
         if platforms_with(kind)
     ]
@@ -91,10 +83,8 @@ def capability_table() -> str:
 
 
 def _refusal(platform: str, kind: str) -> str:
-    if platform not in LIFECYCLES:
-        return f"{platform} is not a platform: use one of {', '.join(LIFECYCLES)}"
     owners = platforms_with(kind)
     if owners:
         return f"{platform} has no {kind}: declare it on {' or '.join(owners)}"
-    kinds = ", ".join(LIFECYCLES[platform])
+    kinds = ", ".join(platforms()[platform].lifecycles)
     return f"{platform} has no {kind}, and no other platform has one: it has {kinds}"

@@ -1,35 +1,38 @@
 """Writes the typed resource classes from the input models: `python -m gpuform.providers.codegen`.
 
-The models are the one source of truth. `--check` writes nothing and fails when a file is not
-current.
+The models are the one source of truth. They are those of gpuform's own platforms, or of the
+platforms that are named. `--check` writes nothing and fails when a file is not current.
 """
 
+import argparse
 import re
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
-from gpuform.providers.generating import write_or_check
+from gpuform.providers.catalog import lifecycle_class, platform_of
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.generating import parser, write_or_check
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.platform import Platform
+from gpuform.providers.platforms import own_platforms
 from gpuform.schemas.effects import with_effect
 from gpuform.schemas.rules import rules_of
 
-_NAMES = {"aios": "AIOS", "scp": "SCP", "tensorone": "TensorOne"}
 _TYPING = ("Any", "Literal", "NotRequired", "TypedDict", "Unpack")
 _WIDTH = 100
-_HEAD = '''"""{platform}'s resources for programs.
+_HEAD = '''"""{title}'s resources for programs.
 
 Generated from the input models: python -m gpuform.providers.codegen
 """
 
-from collections.abc import {collections}
-from typing import {typing}
+{standard}
 
 import pulumi
 
@@ -58,17 +61,28 @@ class {kind}(PlatformResource, module="gpuform.{platform}", name="{kind}"):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes or checks; 1 when `--check` found a file that is not current."""
-    return write_or_check("gpuform.providers.codegen", __doc__, generated(), arguments)
+    command = parser("gpuform.providers.codegen", __doc__)
+    command.add_argument("platforms", nargs="*", metavar="PLATFORM", type=_named)
+    options = command.parse_args(arguments)
+    return write_or_check(generated(options.platforms), check=options.check)
 
 
-def generated() -> Iterator[tuple[Path, str]]:
-    """Each generated file and its text, formatted as ruff would."""
-    for platform, kinds in LIFECYCLES.items():
-        path = Path(__file__).parent / platform / "resources.py"
-        yield path, _module(platform, {kind: lifecycle_class(platform, kind) for kind in kinds})
+def _named(name: str) -> Platform:
+    try:
+        return platform_of(name)
+    except GpuformError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _module(platform: str, lifecycles: dict[str, type[Lifecycle[Any, Any]]]) -> str:
+def generated(platforms: Sequence[Platform] = ()) -> Iterator[tuple[Path, str]]:
+    """Each generated file and its text, formatted as ruff would; gpuform's own by default."""
+    for platform in platforms or own_platforms().values():
+        package = import_module(platform.package)
+        yield Path(package.__path__[0]) / "resources.py", _module(platform)
+
+
+def _module(platform: Platform) -> str:
+    lifecycles = {kind: lifecycle_class(platform.name, kind) for kind in platform.lifecycles}
     imports = sorted(
         [
             "from gpuform.providers.resource import PlatformResource",
@@ -85,12 +99,16 @@ def _module(platform: str, lifecycles: dict[str, type[Lifecycle[Any, Any]]]) -> 
     parts.extend(_alias(name, values) for name, values in choices.items())
     parts.extend(dicts)
     for kind, lifecycle in lifecycles.items():
-        parts.append(_class(platform, kind, lifecycle))
+        parts.append(_class(platform.name, kind, lifecycle))
     body = "".join(parts)
+    standard = {
+        "collections.abc": [name for name in ("Mapping", "Sequence") if f"{name}[" in body],
+        "typing": [name for name in _TYPING if re.search(rf"\b{name}\b", body)],
+    }
+    lines = (f"from {module} import {', '.join(of)}" for module, of in standard.items() if of)
     head = _HEAD.format(
-        platform=_NAMES.get(platform, platform.capitalize()),
-        collections=", ".join(name for name in ("Mapping", "Sequence") if f"{name}[" in body),
-        typing=", ".join(name for name in _TYPING if re.search(rf"\b{name}\b", body)),
+        title=platform.title,
+        standard="\n".join(lines),
         imports="\n".join(imports),
         exports=exports,
     )

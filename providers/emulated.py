@@ -2,18 +2,10 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Final
 from urllib.parse import urlsplit
 
 from gpuform.providers.clock import CLOCK_VARIABLE
-
-_ADDRESSES: Final = {
-    "together": "TOGETHER_BASE_URL",
-    "scp": "SCP_TF_ENDPOINT_OVERRIDE",
-    "tensorone": "TENSORONE_BASE_URL",
-    "aios": "AIOS_REGISTRY_URL",
-    "lens": "LENS_URL",
-}
+from gpuform.providers.platforms import platforms as all_platforms
 
 
 def is_emulated(address: str, environ: Mapping[str, str] | None = None) -> bool:
@@ -23,9 +15,14 @@ def is_emulated(address: str, environ: Mapping[str, str] | None = None) -> bool:
 
 
 def are_emulated(
-    platforms: Iterable[str] = tuple(_ADDRESSES), environ: Mapping[str, str] | None = None
+    platforms: Iterable[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> bool:
-    """Whether an emulator answers for all of them."""
+    """Whether an emulator answers for all of them; without `platforms`, for all that have one."""
     environ = os.environ if environ is None else environ
-    addresses = (environ.get(_ADDRESSES.get(each, ""), "") for each in platforms)
-    return all(is_emulated(address, environ) for address in addresses)
+    known = all_platforms()
+    if platforms is None:
+        platforms = [name for name, platform in known.items() if platform.emulator]
+    return all(
+        each in known and is_emulated(environ.get(known[each].address, ""), environ)
+        for each in platforms
+    )

@@ -23,7 +23,8 @@ GpuformError
 ├── NothingMade               a create that was looked for made nothing
 ├── NameTaken                 an object of that name exists and is not ours
 ├── NotAllowed                it destroys what only a named permission may destroy
-└── UnsupportedKind           the platform has no such resource
+├── UnsupportedKind           the platform has no such resource
+└── BrokenPlatform            what announces the platform does not serve
 
 Messages never contain credentials or whole bodies of answers. Library errors never cross this
 room: nothing that httpx, pydantic or tenacity raises reaches a caller.
@@ -205,3 +206,7 @@ class NotAllowed(GpuformError):
 
 class UnsupportedKind(GpuformError):
     """The platform has no resource of that kind."""
+
+
+class BrokenPlatform(GpuformError):
+    """A platform is announced by an installed distribution, and cannot be used."""

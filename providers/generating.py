@@ -2,23 +2,19 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_or_check(
-    command: str,
-    doc: str | None,
-    files: Iterable[tuple[Path, str]],
-    arguments: Sequence[str] | None,
-) -> int:
-    """What `python -m COMMAND [--check]` does; 1 when `--check` found a file that is not current.
+def parser(command: str, doc: str | None) -> argparse.ArgumentParser:
+    """The command line `python -m COMMAND [--check]`."""
+    found = argparse.ArgumentParser(prog=f"python -m {command}", description=doc)
+    found.add_argument("--check", action="store_true", help="only say whether files are current")
+    return found
 
-    Without `--check`, such files are written. Both name them.
-    """
-    parser = argparse.ArgumentParser(prog=f"python -m {command}", description=doc)
-    parser.add_argument("--check", action="store_true", help="only say whether files are current")
-    check = parser.parse_args(arguments).check
+
+def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:
+    """Writes the files that are not current, or with `check` returns 1 for them. Names them."""
     stale = [(path, text) for path, text in files if _written(path) != text]
     for path, text in stale:
         if not check:

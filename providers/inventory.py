@@ -6,10 +6,10 @@ platform does not answer, so that silence is never taken for emptiness.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any
 
 from gpuform.providers.actions import Settings
+from gpuform.providers.catalog import platform_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def held_by(platform: str, settings: Settings, regions: Sequence[str] = ()) -> l
     A platform with an address for each region is asked at those of `regions`, or at the default
     one. MissingCredentials where nothing says how to reach the platform.
     """
-    inventory = import_module(f"gpuform.providers.{platform}.inventory")
+    inventory = platform_of(platform).module("inventory")
     held: Callable[[Settings], Sequence[Held]] = inventory.held
     if not regions or not getattr(inventory, "ADDRESS_BY_REGION", False):
         return list(held(settings))

@@ -7,12 +7,12 @@ such lists: the offers are those of its documentation, and nothing is asked.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.catalog import LIFECYCLES
+from gpuform.providers.catalog import platform_of
+from gpuform.providers.platforms import platforms
 
 REGION: Final = "region"
 GPU_TYPE: Final = "GPU type"
@@ -43,12 +43,12 @@ class Offer:
 
 def platforms_with_offers() -> list[str]:
     """The platforms that say what they offer."""
-    return [each for each in LIFECYCLES if find_spec(_module(each))]
+    return [name for name, each in platforms().items() if find_spec(f"{each.package}.offered")]
 
 
 def is_documented(platform: str) -> bool:
     """Whether nothing is asked: the offers are those of the platform's documentation."""
-    return bool(getattr(import_module(_module(platform)), "IS_DOCUMENTED", False))
+    return bool(getattr(platform_of(platform).module("offered"), "IS_DOCUMENTED", False))
 
 
 def offered_by(platform: str, settings: Settings, regions: Sequence[str] = ()) -> list[Offer]:
@@ -57,10 +57,6 @@ def offered_by(platform: str, settings: Settings, regions: Sequence[str] = ()) -
     MissingCredentials where nothing says how to reach the platform.
     """
     offered: Callable[[Settings, Sequence[str]], Iterable[Offer]]
-    offered = import_module(_module(platform)).offered
+    offered = platform_of(platform).module("offered").offered
     found = offered(settings, regions)
     return [each for each in found if not regions or not each.region or each.region in regions]
-
-
-def _module(platform: str) -> str:
-    return f"gpuform.providers.{platform}.offered"

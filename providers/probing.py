@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Protocol
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.platforms import platforms
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def probe(platform: str, settings: Settings) -> Answered:
     Raises the `GpuformError` that a run would meet: MissingCredentials, AuthError,
     PermissionDenied, Unreachable and others.
     """
-    client: Probed = import_module(f"gpuform.providers.{platform}.client").client_for(settings)
+    client: Probed = platforms()[platform].module("client").client_for(settings)
     return client.probe()
 
 

@@ -1,18 +1,19 @@
 """An explicit provider: another account, or another platform's address, for some resources."""
 
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import pulumi
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form, chosen_form
-from gpuform.providers.plugin.configuration import SETTINGS
+from gpuform.providers.platform import Setting
+from gpuform.providers.platforms import all_settings
 
 Text = pulumi.Input[str] | None
 
 
 class ProviderArguments(TypedDict, total=False):
-    """The plugin's settings (`plugin/configuration.py`), as Python spells them."""
+    """The settings of gpuform's own platforms, as Python spells them; others' are taken, too."""
 
     together_api_key: Text
     scp_access_key: Text
@@ -26,9 +27,6 @@ class ProviderArguments(TypedDict, total=False):
     aios_parser_url: Text
     lens_url: Text
     lens_token: Text
-
-
-_ARGUMENTS: Final = {each.argument: each for each in SETTINGS}
 
 
 class NoExplicitProvider(GpuformError, pulumi.RunError):
@@ -56,17 +54,18 @@ class Provider(pulumi.ProviderResource):
                 hint=f"gpuform config set {FORM_CONFIG} {Form.PLUGIN}, or declare what belongs to "
                 "the other account in a stack of its own",
             )
-        unknown = sorted(arguments.keys() - _ARGUMENTS.keys())
+        settings = {each.argument: each for each in all_settings()}
+        unknown = sorted(arguments.keys() - settings.keys())
         if unknown:
-            known = ", ".join(_ARGUMENTS)
+            known = ", ".join(settings)
             raise TypeError(f"a gpuform provider has no {', '.join(unknown)}: it has {known}")
-        super().__init__(PACKAGE, resource_name, _inputs({**arguments}), opts)
+        super().__init__(PACKAGE, resource_name, _inputs({**arguments}, settings), opts)
 
 
-def _inputs(arguments: dict[str, Any]) -> dict[str, Any]:
+def _inputs(arguments: dict[str, Any], settings: dict[str, Setting]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, value in arguments.items():
-        setting = _ARGUMENTS[name]
+        setting = settings[name]
         secret = setting.secret and value is not None
         given[setting.name] = pulumi.Output.secret(value) if secret else value
     return given

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import has_kind, lifecycle_class
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def summary_of(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
 
     `outputs` are plain values, secret ones masked.
     """
-    if kind not in LIFECYCLES.get(platform, {}):
+    if not has_kind(platform, kind):
         return Summary()
     gpus = lifecycle_class(platform, kind).gpus(outputs)
     cost = outputs.get("current_hourly_rate")

@@ -7,7 +7,6 @@ in another world is refused before it sends anything.
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from gpuform.providers.call import Call
 from gpuform.providers.emulated import is_emulated
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import Permission
+from gpuform.providers.platforms import platforms
 from gpuform.providers.records import FolderRecords, Records, read_as
 
 RECORD: Final = "world"
@@ -54,7 +54,7 @@ def record_world(records: Records, world: World) -> None:
 def address_of(platform: str, settings: Settings) -> str | None:
     """The address that a platform would be asked at; None where that is not known."""
     try:
-        url: str | None = import_module(f"gpuform.providers.{platform}.client").address(settings)
+        url: str | None = platforms()[platform].module("client").address(settings)
         parts = urlsplit(url or "")
     except (GpuformError, ValueError):
         return None

@@ -5,9 +5,10 @@ A topology, Pulumi.yaml and the platforms declare keys. A Python program may rea
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
-from gpuform.providers.plugin.configuration import SETTINGS, plugin_key
+from gpuform.providers.platform import Setting, plugin_key
+from gpuform.providers.platforms import all_settings
 from gpuform.schemas.reasons import nearest
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
@@ -22,14 +23,20 @@ from gpuform.stacks.topology.configuration import configured, encrypting
 from gpuform.stacks.topology.declarations import ConfigVariable
 from gpuform.stacks.topology.program_file import topology_of
 
-_SETTINGS = {
-    **{each.config: each for each in SETTINGS},
-    **{plugin_key(each.config): each for each in SETTINGS},
-}
 _FORM = "gpuform:form"
-_NAMESPACES = {key.partition(":")[0] for key in (*_SETTINGS, _FORM)}
 _PULUMIS = "pulumi"
 """The namespace that the Pulumi CLI keeps its own settings of a stack in."""
+
+
+@cache
+def _platforms_keys() -> dict[str, Setting]:
+    """The settings of all platforms, under their own keys and under the plugin's."""
+    own = {each.config: each for each in all_settings()}
+    return own | {plugin_key(key): each for key, each in own.items()}
+
+
+def _namespaces() -> set[str]:
+    return {key.partition(":")[0] for key in (*_platforms_keys(), _FORM)}
 
 
 class UnknownKey(EngineError):
@@ -98,7 +105,7 @@ class ConfigKeys:
         namespace = full.partition(":")[0]
         if namespace == self.project.name and self.complete:
             raise self._unknown(full, "neither the topology nor Pulumi.yaml declares it")
-        if namespace != self.project.name and namespace in _NAMESPACES:
+        if namespace != self.project.name and namespace in _namespaces():
             raise self._unknown(full, f"{namespace} has no such setting")
         if namespace not in (self.project.name, _PULUMIS) and self.complete:
             raise self._unknown(full, f"nothing in this project is called {namespace}")
@@ -116,7 +123,7 @@ class ConfigKeys:
         namespace, _, name = full.partition(":")
         shown = self._shown(full)
         defaults = {self.project.qualified_key(k): d for k, d in self.project.config.items()}
-        default, setting = defaults.get(full), _SETTINGS.get(full)
+        default, setting = defaults.get(full), _platforms_keys().get(full)
         secret = (default is not None and default.secret) or (
             setting is not None and setting.secret
         )
@@ -136,12 +143,13 @@ class ConfigKeys:
     def _unknown(self, full: str, why: str) -> UnknownKey:
         namespace, _, name = full.partition(":")
         declared = [*self.variables, *map(self.project.qualified_key, self.project.config)]
-        known = tuple(map(self._shown, (*declared, *_SETTINGS, _FORM)))
+        settings = _platforms_keys()
+        known = tuple(map(self._shown, (*declared, *settings, _FORM)))
         is_own = namespace == self.project.name
         near = nearest(self._shown(full), known)
-        meant = [near] if near else [each for each in _SETTINGS if each.endswith(f":{name}")]
+        meant = [near] if near else [each for each in settings if each.endswith(f":{name}")]
         there = [each for each in known if (":" not in each) == is_own]
-        if namespace in _NAMESPACES and not is_own:
+        if namespace in _namespaces() and not is_own:
             there = [each for each in there if each.startswith(f"{namespace}:")]
         listed = f"there is {', '.join(there)}" if there else "none is declared"
         return UnknownKey(

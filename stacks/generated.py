@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpuform.providers.generating import write_or_check
+from gpuform.providers.generating import parser, write_or_check
 from gpuform.stacks.language.file_schemas import gates_schema_text, prices_schema_text
 from gpuform.stacks.language.json_schema import schema_text
 from gpuform.stacks.language.page import reference_page
@@ -19,7 +19,8 @@ _FOLDER = Path(__file__).parent.parent / "schemas"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes or checks; 1 when `--check` found a file that is not current."""
-    return write_or_check("gpuform.stacks.generated", __doc__, generated(), arguments)
+    options = parser("gpuform.stacks.generated", __doc__).parse_args(arguments)
+    return write_or_check(generated(), check=options.check)
 
 
 def generated() -> Iterator[tuple[Path, str]]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import has_kind, lifecycle_class
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.stacks.engine.urn import own_type
@@ -12,7 +12,7 @@ from gpuform.stacks.engine.urn import own_type
 def kind_of(type_: str) -> tuple[str, str] | None:
     """Platform and kind of a gpuform resource's type, in either form; None for any other type."""
     platform, _, kind = own_type(type_).partition(":")
-    return (platform, kind) if kind in LIFECYCLES.get(platform, {}) else None
+    return (platform, kind) if has_kind(platform, kind) else None
 
 
 def is_secret_property(type_: str, name: str) -> bool:

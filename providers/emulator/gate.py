@@ -1,6 +1,8 @@
 """What every product request passes: the fault that meets it, its key, and the request log."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from flask import Blueprint, Flask, Request, Response, g, request
@@ -37,6 +39,15 @@ class Platform(Protocol):
     def refusal(self, asked: Request) -> Response | None: ...
     def error(self, status: int, message: str) -> Response: ...
     def objects(self) -> dict[str, list[dict[str, Any]]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a platform brings to the emulator: the rooms that answer its clients, and what tests may
+    set, under `/_emulator/<name>`."""
+
+    platforms: tuple[Platform, ...]
+    controls: Mapping[str, Blueprint] = field(default_factory=dict)
 
 
 class Gate:

@@ -5,6 +5,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,10 +17,8 @@ from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.certificates import tls
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection
-from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.emulator.tensorone import KEY as TENSORONE_KEY
-from gpuform.providers.emulator.together import ADMIN_KEY
+from gpuform.providers.platforms import platforms
 
 _HOST = "127.0.0.1"
 _HANDSHAKE = b"\x16"  # the type of TLS's first record
@@ -27,19 +26,9 @@ _HANDSHAKE = b"\x16"  # the type of TLS's first record
 
 def environment(url: str) -> dict[str, str]:
     """The variables that point clients at an emulator at `url` (as in `Server.url`)."""
-    return {
-        "TOGETHER_BASE_URL": f"{url}/together",
-        "TOGETHER_API_KEY": ADMIN_KEY,
-        "SCP_TF_ENDPOINT_OVERRIDE": f"{url}/scp",
-        "SCP_TF_ACCESS_KEY": ACCESS_KEY,
-        "SCP_TF_SECRET_KEY": SECRET_KEY,
-        "TENSORONE_BASE_URL": f"{url}/tensorone",
-        "TENSORONE_API_KEY": TENSORONE_KEY,
-        "AIOS_REGISTRY_URL": f"{url}/aios",
-        "AIOS_PARSER_URL": f"{url}/aios",
-        "LENS_URL": f"{url}/lens",
-        "GPUFORM_CLOCK": url,
-    }
+    emulated = (each.emulated.items() for each in platforms().values())
+    variables = {name: value.replace("{url}", url) for name, value in chain.from_iterable(emulated)}
+    return {**variables, "GPUFORM_CLOCK": url}
 
 
 def serve(

@@ -10,9 +10,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from gpuform.providers.actions import Settings, looking_up
-from gpuform.providers.catalog import LIFECYCLES, lookup, lookup_names
+from gpuform.providers.catalog import lookup, lookup_names
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.forms import PACKAGE
+from gpuform.providers.platforms import platforms
 from gpuform.providers.properties import Properties
 from gpuform.schemas.reasons import nearest
 
@@ -21,7 +22,7 @@ ITEMS = "items"
 
 def tokens() -> list[str]:
     """The tokens of all functions."""
-    return [f"{PACKAGE}:{platform}:{name}" for platform in LIFECYCLES for name in _names(platform)]
+    return [f"{PACKAGE}:{platform}:{name}" for platform in platforms() for name in _names(platform)]
 
 
 def _names(platform: str) -> list[str]:
@@ -32,7 +33,7 @@ def answer(token: str, arguments: Mapping[str, Any], settings: Settings) -> Prop
     """What the platform says. Raises GpuformError, also for unknown names."""
     package, _, rest = token.partition(":")
     platform, _, name = rest.partition(":")
-    if package != PACKAGE or platform not in LIFECYCLES or name not in _names(platform):
+    if package != PACKAGE or platform not in platforms() or name not in _names(platform):
         near = nearest(token, tuple(tokens()))
         meant = f"did you mean {near}?" if near else f"it has {', '.join(tokens())}"
         raise GpuformError(f"gpuform has no function {token}: {meant}")

@@ -14,11 +14,12 @@ from typing import Any, Final, get_type_hints
 
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class, lookup, lookup_names
+from gpuform.providers.catalog import all_kinds, lifecycle_class, lookup, lookup_names
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
-from gpuform.providers.generating import write_or_check
+from gpuform.providers.generating import parser, write_or_check
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.plugin.configuration import SETTINGS, Setting
+from gpuform.providers.platform import Setting
+from gpuform.providers.platforms import all_settings, platforms
 from gpuform.providers.plugin.functions import ITEMS
 from gpuform.providers.plugin.places import plugin_version
 from gpuform.providers.plugin.schema_types import (
@@ -39,7 +40,8 @@ it would take what somebody publishes under the plugin's name; the error shows w
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes or checks; 1 when `--check` found that the file is not current."""
     module = "gpuform.providers.plugin.package_schema"
-    return write_or_check(module, __doc__, generated(), arguments)
+    options = parser(module, __doc__).parse_args(arguments)
+    return write_or_check(generated(), check=options.check)
 
 
 def generated() -> Iterator[tuple[Path, str]]:
@@ -52,10 +54,10 @@ def package_schema() -> dict[str, Any]:
     types: dict[str, Spec] = {}
     resources = {
         Form.PLUGIN.type_of(platform, kind): _resource(lifecycle_class(platform, kind), types)
-        for platform, kinds in LIFECYCLES.items()
-        for kind in kinds
+        for platform, kind in all_kinds()
     }
     functions = dict(_functions(types))
+    variables = {each.name: _variable(each) for each in all_settings()}
     return {
         "name": PACKAGE,
         "displayName": PACKAGE,
@@ -66,7 +68,7 @@ def package_schema() -> dict[str, Any]:
         "publisher": PACKAGE,
         "pluginDownloadURL": NOT_PUBLISHED,
         "language": _languages(),
-        "config": {"variables": {"form": _form(), **{s.name: _variable(s) for s in SETTINGS}}},
+        "config": {"variables": {"form": _form(), **variables}},
         "provider": _provider(),
         "types": dict(sorted(types.items())),
         "resources": resources,
@@ -113,7 +115,7 @@ def _type_name(kind: str, model: type[BaseModel]) -> str:
 
 
 def _functions(types: dict[str, Spec]) -> Iterator[tuple[str, Spec]]:
-    for platform in LIFECYCLES:
+    for platform in platforms():
         found = Types(platform, lambda model: f"Found{model.__name__}")
         for name in lookup_names(platform):
             function = lookup(platform, name)
@@ -150,7 +152,7 @@ def _provider() -> Spec:
     """Without `defaultInfo`: an SDK would put the environment's keys into the state."""
     properties = {
         each.name: {key: value for key, value in _variable(each).items() if key != "defaultInfo"}
-        for each in SETTINGS
+        for each in all_settings()
     }
     return {
         "description": "An account of each platform; what is not set, the environment has.",
@@ -179,7 +181,7 @@ def _languages() -> Spec:
     names: dict[str, dict[str, Any]] = {
         "csharp": {
             "rootNamespace": "Gpuform.Sdk",
-            "namespaces": {PACKAGE: "Gpuform", **{each: camel(each) for each in LIFECYCLES}},
+            "namespaces": {PACKAGE: "Gpuform", **{each: camel(each) for each in platforms()}},
         },
         "go": {"generateResourceContainerTypes": True},
         "java": {"basePackage": "dev.gpuform"},

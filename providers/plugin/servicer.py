@@ -30,8 +30,8 @@ from gpuform.providers.plugin.engine_log import EngineLog
 from gpuform.providers.plugin.partial import PartialFailure, Status
 from gpuform.providers.plugin.places import plugin_version
 from gpuform.providers.plugin.settings import (
-    SECRET_INPUTS,
     problems,
+    secret_inputs,
     settings_of,
     stack_config,
 )
@@ -133,7 +133,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.CheckResponse:
         inputs = from_struct(request.news)
         return provider_pb2.CheckResponse(
-            inputs=to_struct(marked(inputs, {}, SECRET_INPUTS)),
+            inputs=to_struct(marked(inputs, {}, secret_inputs())),
             failures=[
                 provider_pb2.CheckFailure(property=each.path, reason=each.reason)
                 for each in problems(revealed(inputs))

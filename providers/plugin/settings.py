@@ -12,15 +12,11 @@ from typing import Any, Final
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.forms import FORM_CONFIG
-from gpuform.providers.plugin.configuration import SETTINGS
+from gpuform.providers.platforms import all_settings
 from gpuform.schemas.models import Problem
 from gpuform.schemas.reasons import nearest
 from gpuform.schemas.values import UNKNOWN
 
-SECRET_INPUTS: Final = frozenset(each.name for each in SETTINGS if each.secret)
-"""The inputs of a provider that are secret."""
-
-_KEYS: Final = {each.name: each.config for each in SETTINGS}
 _OTHERS: Final = frozenset(
     {
         FORM_CONFIG.partition(":")[2],  # for programs: the default provider gets it as well
@@ -30,14 +26,20 @@ _OTHERS: Final = frozenset(
 )
 
 
+def secret_inputs() -> frozenset[str]:
+    """The inputs of a provider that are secret."""
+    return frozenset(each.name for each in all_settings() if each.secret)
+
+
 def problems(inputs: Mapping[str, Any]) -> Iterator[Problem]:
     """What is wrong with a provider's inputs, which are plain and may be UNKNOWN."""
+    keys = _keys()
     for name, value in inputs.items():
         if name in _OTHERS:
             continue
-        if name not in _KEYS:
-            near = nearest(name, tuple(_KEYS))
-            meant = f"did you mean {near}?" if near else f"there is {', '.join(_KEYS)}"
+        if name not in keys:
+            near = nearest(name, tuple(keys))
+            meant = f"did you mean {near}?" if near else f"there is {', '.join(keys)}"
             yield Problem(name, f"is no setting of gpuform: {meant}")
         elif value is not None and value is not UNKNOWN and not isinstance(value, str):
             yield Problem(name, "must be a text")
@@ -48,12 +50,13 @@ def settings_of(inputs: Mapping[str, Any], config: Mapping[str, str]) -> Setting
 
     While one of the inputs is UNKNOWN nothing is configured: no other account may stand in.
     """
-    if any(inputs.get(name) is UNKNOWN for name in _KEYS):
+    keys = _keys()
+    if any(inputs.get(name) is UNKNOWN for name in keys):
         return Settings(environ={})
     given = {
-        _KEYS[name]: value
+        keys[name]: value
         for name, value in inputs.items()
-        if name in _KEYS and isinstance(value, str) and value
+        if name in keys and isinstance(value, str) and value
     }
     return Settings(config=lambda key: given.get(key) or config.get(key), given=given)
 
@@ -67,3 +70,8 @@ def stack_config() -> dict[str, str]:
     if not isinstance(found, dict):
         return {}
     return {str(key): str(value) for key, value in found.items()}
+
+
+def _keys() -> dict[str, str]:
+    """The inputs, and their keys in a stack's configuration."""
+    return {each.name: each.config for each in all_settings()}

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.forms import PACKAGE
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.platforms import platforms
 
 
 def lifecycle_of(type_: str) -> type[Lifecycle[Any, Any]]:
@@ -15,6 +16,6 @@ def lifecycle_of(type_: str) -> type[Lifecycle[Any, Any]]:
     if package != PACKAGE or not kind:
         raise UnsupportedKind(
             f"{type_} is no resource of gpuform: one is {PACKAGE}:<platform>:<Kind>, on "
-            f"{', '.join(LIFECYCLES)}"
+            f"{', '.join(platforms())}"
         )
     return lifecycle_class(platform, kind)

@@ -1,4 +1,4 @@
-"""SCP's resources for programs.
+"""Samsung Cloud Platform's resources for programs.
 
 Generated from the input models: python -m gpuform.providers.codegen
 """

@@ -1,4 +1,4 @@
-"""Together's resources for programs.
+"""Together AI's resources for programs.
 
 Generated from the input models: python -m gpuform.providers.codegen
 """

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from gpuform.providers import importing
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.inventory import Held
 from gpuform.schemas.reasons import nearest
@@ -139,7 +139,7 @@ def kind_of(type_: str) -> tuple[str, str]:
     try:
         lifecycle_class(platform, kind)
     except UnsupportedKind:
-        known = tuple(f"{each}:{kind}" for each, kinds in LIFECYCLES.items() for kind in kinds)
+        known = tuple(f"{each}:{kind}" for each, kind in all_kinds())
         near = nearest(f"{platform}:{kind}", known)
         hint = f"did you mean {near}?" if near else f"there is {', '.join(known)}"
         raise EngineError(f"there is no type '{type_}'", hint) from None

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import lifecycle_class, platform_of
 from gpuform.providers.clock import clock_from
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.providers.intents import Intent
 from gpuform.providers.inventory import Held, held_by
+from gpuform.providers.platforms import platforms
 from gpuform.stacks.adopting.owned import owners_of
 from gpuform.stacks.engine.records import all_intents
 from gpuform.stacks.engine.store import Backend, owners
@@ -82,9 +83,10 @@ def _platforms(question: Question) -> list[str]:
     """Those that can hold anything."""
 
     def holds(platform: str) -> bool:
-        return any(not lifecycle_class(platform, kind).is_bound for kind in LIFECYCLES[platform])
+        kinds = platform_of(platform).lifecycles
+        return any(not lifecycle_class(platform, kind).is_bound for kind in kinds)
 
-    return [*question.platforms] or [each for each in LIFECYCLES if holds(each)]
+    return [*question.platforms] or [each for each in platforms() if holds(each)]
 
 
 def _still_held(held: Sequence[Held], question: Question) -> list[Held]:

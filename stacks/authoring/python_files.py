@@ -6,14 +6,12 @@ Lines are added at the end, imports after the program's own; every other charact
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from gpuform.providers.catalog import KINDS, LIFECYCLES
+from gpuform.providers.platform import KINDS
+from gpuform.providers.platforms import platforms
 from gpuform.stacks.authoring.declared import Declared
-from gpuform.stacks.authoring.python_text import PythonNames, body_of
+from gpuform.stacks.authoring.python_text import PythonNames, body_of, platform_imports
 from gpuform.stacks.engine.errors import EngineError
-
-_PROVIDERS: Final = "gpuform.providers"
 
 
 class ProgramNotEdited(EngineError):
@@ -96,17 +94,19 @@ class _Imports:
     def __init__(self, tree: ast.Module) -> None:
         self.platforms: dict[str, str] = {}
         self._kinds: dict[str, tuple[str, str]] = {}
+        packages = {platform.package: name for name, platform in platforms().items()}
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module:
+            if isinstance(node, ast.Import):
                 for each in node.names:
-                    self._add(node.module, each.name, each.asname or each.name)
-
-    def _add(self, module: str, name: str, called: str) -> None:
-        platform = module.removeprefix(f"{_PROVIDERS}.")
-        if module == _PROVIDERS and name in LIFECYCLES:
-            self.platforms[called] = name
-        elif platform in LIFECYCLES and name in KINDS:
-            self._kinds[called] = (platform, name)
+                    if each.name in packages:
+                        self.platforms[each.asname or each.name] = packages[each.name]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                for each in node.names:
+                    called = each.asname or each.name
+                    if f"{node.module}.{each.name}" in packages:
+                        self.platforms[called] = packages[f"{node.module}.{each.name}"]
+                    elif node.module in packages and each.name in KINDS:
+                        self._kinds[called] = (packages[node.module], each.name)
 
     def type_of(self, function: ast.expr) -> tuple[str, str] | None:
         """The platform and the kind of the resource that a call of this makes."""
@@ -207,9 +207,7 @@ def _missing_imports(tree: ast.Module, declared: Declared) -> Iterator[str]:
         yield "import pulumi"
     present: Mapping[str, str] = _Imports(tree).platforms
     wanted = sorted({each.platform for each in declared.entries})
-    missing = [each for each in wanted if present.get(each) != each]
-    if missing:
-        yield f"from {_PROVIDERS} import {', '.join(missing)}"
+    yield from platform_imports([each for each in wanted if present.get(each) != each])
 
 
 def _makes_config(tree: ast.Module) -> bool:

@@ -1,11 +1,11 @@
 """A topology as a Python program."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Final
 
-from gpuform.providers.catalog import LIFECYCLES
+from gpuform.providers.platforms import platforms
 from gpuform.stacks.authoring.declared import (
     ConfigValue,
     Declared,
@@ -56,7 +56,7 @@ class PythonNames:
 
     def _free(self, group: str, name: str) -> str:
         own = variable(name)
-        reserved = {"pulumi", "config", *LIFECYCLES, *self.taken}
+        reserved = {"pulumi", "config", *platforms(), *self.taken}
         numbered = (f"{own}_{number}" for number in count(2))
         tries = chain((own, f"{own}_{group.removesuffix('s')}"), numbered)
         return next(each for each in tries if each not in reserved)
@@ -72,9 +72,22 @@ def program_text(declared: Declared) -> str:
 
 def imports_of(declared: Declared) -> list[str]:
     """The lines that import what the program needs."""
-    platforms = sorted({entry.platform for entry in declared.entries})
-    own = [f"from gpuform.providers import {', '.join(platforms)}"] if platforms else []
+    own = platform_imports({entry.platform for entry in declared.entries})
     return ["import pulumi", *(["", *own] if own else [])]
+
+
+def platform_imports(names: Collection[str]) -> list[str]:
+    """The lines that import these platforms, each under its name."""
+    lines = []
+    together: dict[str, list[str]] = {}
+    for name in sorted(names):
+        package = platforms()[name].package
+        parent, _, last = package.rpartition(".")
+        if parent and last == name:
+            together.setdefault(parent, []).append(name)
+        else:
+            lines.append(f"import {package}" + (f" as {name}" if package != name else ""))
+    return lines + [f"from {parent} import {', '.join(of)}" for parent, of in together.items()]
 
 
 def body_of(declared: Declared, names: PythonNames) -> str:

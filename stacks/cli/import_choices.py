@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.catalog import LIFECYCLES
+from gpuform.providers.catalog import platform_of
 from gpuform.providers.inventory import held_by
-from gpuform.schemas.reasons import nearest
 from gpuform.stacks.adopting import chosen
 from gpuform.stacks.adopting.chosen import Filter, Wanted
 from gpuform.stacks.adopting.declaring import Choices
@@ -65,10 +64,7 @@ def _wanted(arguments: ImportArguments, settings: Settings) -> list[Wanted]:
         held = held_by(platform, settings, arguments.regions)
         return [chosen.one(type_, name, id_, held, next(iter(arguments.regions), ""))]
     platform = arguments.platform or ""
-    if platform not in LIFECYCLES:
-        near = nearest(platform, tuple(LIFECYCLES))
-        meant = f"did you mean {near}?" if near else f"use one of {', '.join(LIFECYCLES)}"
-        raise EngineError(f"{platform} is not a platform", hint=meant)
+    platform_of(platform)
     types = [":".join(chosen.kind_of(each)) for each in arguments.types]
     wanted = Filter(types, arguments.names, arguments.regions, arguments.tags)
     return chosen.all_of(held_by(platform, settings, arguments.regions), wanted)

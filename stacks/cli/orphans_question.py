@@ -4,25 +4,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.catalog import LIFECYCLES
-from gpuform.schemas.reasons import nearest
+from gpuform.providers.catalog import platform_of
 from gpuform.stacks.adopting.orphans import Question
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Workspace
 
 
 def question_of(
     session: Session, platforms: Sequence[str], regions: Sequence[str], older_than: float
 ) -> tuple[Question, Path]:
-    """The question, and the project's folder. Raises EngineError for a platform there is not."""
+    """The question, and the project's folder. Raises UnsupportedKind for no platform."""
     for each in platforms:
-        if each not in LIFECYCLES:
-            near = nearest(each, tuple(LIFECYCLES))
-            meant = f"did you mean {near}?" if near else f"use one of {', '.join(LIFECYCLES)}"
-            raise EngineError(f"{each} is not a platform", hint=meant)
+        platform_of(each)
     workspace = workspace_of(session)
     directory = workspace.project.directory
     config, secret_keys = config_of(session, workspace)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.engine.deployment import Outcome
@@ -33,8 +33,7 @@ class Rights:
     @property
     def are_limited(self) -> bool:
         """Whether some kind of resource may not be changed: then nothing is done without a plan."""
-        kinds = ((platform, kind) for platform, kinds in LIFECYCLES.items() for kind in kinds)
-        return any(write_refusal(lifecycle_class(*each), self.settings) for each in kinds)
+        return any(write_refusal(lifecycle_class(*each), self.settings) for each in all_kinds())
 
     def require(self, outcome: Outcome) -> None:
         """Raises EngineError when what a preview found may not be done.

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.catalog import LIFECYCLES
 from gpuform.providers.clock import CLOCK_VARIABLE
 from gpuform.providers.emulated import are_emulated
+from gpuform.providers.platforms import platforms
 from gpuform.providers.world import (
     OtherWorld,
     World,
@@ -70,7 +70,7 @@ def _entered(stack: Stack, known: World | None) -> bool:
             agreed(known, platform, address, settings)
     if known is not None or not follows_emulator:
         return known is not None and known.emulated
-    is_found = any(are_emulated([platform]) for platform in LIFECYCLES)
+    is_found = any(are_emulated([platform]) for platform in platforms())
     if is_found:
         _require_emulated(stack, known)
     return is_found

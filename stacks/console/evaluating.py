@@ -20,7 +20,7 @@ from gpuform.stacks.program import lookups
 from gpuform.stacks.topology.declarations import MODULES, ConfigVariable, Topology
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.planning import Planned, Surroundings, plan, plan_topology
-from gpuform.stacks.topology.references import ROOTS
+from gpuform.stacks.topology.references import roots
 from gpuform.stacks.topology.scope import Scope
 from gpuform.stacks.topology.sources import Checking
 
@@ -77,7 +77,7 @@ class Console:
     def _names(self, steps: list[str]) -> Iterable[str]:
         names = self.scope.names
         if not steps:
-            return ROOTS
+            return roots()
         if steps[0] == "config" and len(steps) == 1:
             return names.config
         groups: Mapping[str, Any] = names.groups.get(steps[0], {})

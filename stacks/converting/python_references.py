@@ -7,7 +7,8 @@ from typing import Any, Final, get_args, get_type_hints
 from jinja2 import nodes
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class, lookup, lookup_names
+from gpuform.providers.catalog import lifecycle_class, lookup, lookup_names
+from gpuform.providers.platforms import platforms
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import ConfigValue, Reference
 from gpuform.stacks.authoring.python_text import PythonNames
@@ -93,7 +94,7 @@ class References:
 
     def lookup(self, need: Need) -> Found | None:
         """A platform's lookup."""
-        if need.root not in LIFECYCLES or not need.steps:
+        if need.root not in platforms() or not need.steps:
             return None
         name = need.steps[0]
         if name not in lookup_names(need.root):

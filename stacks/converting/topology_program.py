@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.stacks.authoring.python_text import PythonNames
+from gpuform.stacks.authoring.python_text import PythonNames, platform_imports
 from gpuform.stacks.authoring.python_values import STEP, Code, argument, literal, statement, text
 from gpuform.stacks.converting.comments import Comments
 from gpuform.stacks.converting.declaration_order import ordered
@@ -111,7 +111,7 @@ class _Writer:
         platforms |= {name for name in self.used if "." not in name and name != "expression"}
         if platforms:
             yield ""
-            yield f"from gpuform.providers import {', '.join(sorted(platforms))}"
+            yield from platform_imports(platforms)
         own = ["Module"] if self.planned.topology.modules else []
         own += ["expression"] if "expression" in self.used else []
         own += ["is_emulated"] if " if is_emulated() " in written else []

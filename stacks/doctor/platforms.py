@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.clock import CLOCK_VARIABLE
 from gpuform.providers.errors import (
     AuthError,
@@ -14,6 +14,8 @@ from gpuform.providers.errors import (
     PermissionDenied,
     Unreachable,
 )
+from gpuform.providers.platforms import platforms as all_platforms
+from gpuform.providers.platforms import unusable_platforms
 from gpuform.providers.probing import Answered, probe
 from gpuform.providers.waiting import duration
 from gpuform.stacks.doctor.findings import Finding, Level, failure
@@ -22,8 +24,6 @@ from gpuform.stacks.lifecycles import write_refusal
 AREA = "platforms"
 _NOTABLE_SKEW = 60.0
 """Seconds that two clocks may differ without a word: an answer's Date is a little late."""
-
-_WITHOUT_KEYS = ("aios", "lens")
 
 
 def platforms(
@@ -35,7 +35,7 @@ def platforms(
     problem, for others nobody needs it.
     """
     settings = Settings(config=config.get, environ=environ)
-    names = sorted(LIFECYCLES, key=lambda name: name not in used)
+    names = sorted(all_platforms(), key=lambda name: name not in used)
     with ThreadPoolExecutor(len(names), thread_name_prefix="doctor") as pool:
         answers = list(pool.map(lambda name: _asked(name, settings), names))
     clock = environ.get(CLOCK_VARIABLE, "").rstrip("/")
@@ -45,10 +45,13 @@ def platforms(
             yield from _skew(name, answer.answered.clock_ahead)
         elif isinstance(answer, _Look) and answer.answered.address != clock:
             yield _wrong_clock(name)
+    for name, why in unusable_platforms().items():
+        level = Level.PROBLEM if name in used else Level.WARNING
+        yield Finding(AREA, level, f"{name} cannot be used: {why.because}", why.hint)
     silent = [
         name
         for name, answer in zip(names, answers, strict=True)
-        if isinstance(answer, _Look) and not answer.tells_rights and name not in _WITHOUT_KEYS
+        if isinstance(answer, _Look) and not answer.tells_rights and all_platforms()[name].needs_key
     ]
     if silent:
         text = "nobody can tell whether the key may write: that shows with the first change"
@@ -70,7 +73,7 @@ class _Look:
 def _asked(name: str, settings: Settings) -> _Look | Exception:
     try:
         answered = probe(name, settings)
-        kinds = [lifecycle_class(name, kind) for kind in LIFECYCLES[name]]
+        kinds = [lifecycle_class(name, kind) for kind in all_platforms()[name].lifecycles]
         return _Look(answered, [write_refusal(each, settings) for each in kinds])
     except Exception as error:  # noqa: BLE001 - one platform's fault is not the others'
         return error
@@ -80,9 +83,8 @@ def _found(name: str, answer: _Look | Exception, *, in_use: bool) -> Iterator[Fi
     if isinstance(answer, _Look):
         refused = sorted({each for each in answer.refusals if each})
         rights = "read and write" if answer.tells_rights and not refused else "read"
-        accepted = (
-            "asks for no key" if name in _WITHOUT_KEYS else f"accepts the key, which may {rights}"
-        )
+        needs_key = all_platforms()[name].needs_key
+        accepted = f"accepts the key, which may {rights}" if needs_key else "asks for no key"
         yield Finding(AREA, Level.OK, f"{name}: {answer.answered.address} answers and {accepted}")
         for because in refused:
             level = Level.WARNING if in_use else Level.NOTE

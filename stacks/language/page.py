@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpuform.providers.catalog import (
-    LIFECYCLES,
     capability_table,
     lifecycle_class,
     lookup_names,
     platforms_with,
 )
+from gpuform.providers.platforms import platforms
 from gpuform.schemas.topology import (
     SECTIONS,
     ConfigInputs,
@@ -174,7 +174,7 @@ def _roots() -> str:
 
 
 def _lookups() -> Iterator[str]:
-    for platform in LIFECYCLES:
+    for platform in platforms():
         yield from (f"{platform}.{name}" for name in lookup_names(platform))
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from gpuform.providers.catalog import LIFECYCLES, lookup_names
+from gpuform.providers.catalog import lookup_names
+from gpuform.providers.platforms import platforms
 from gpuform.schemas.reasons import nearest
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
@@ -54,11 +55,15 @@ _Made = TypeVar("_Made", bound=Repetition[Any])
 _FUNCTIONS = ("range",)
 _OUTSIDE = ("config", "stack_references")
 """What a module cannot see: it is of the topology's own stack."""
-ROOTS = (
-    *("config", "inputs", "each", "stack_references", "pulumi", MODULES),
-    *(*SECTIONS, *LIFECYCLES, *_FUNCTIONS),
-)
 _OF_MAPS = frozenset(METHODS[next(kind for kind in METHODS if kind is not str)])
+
+
+def roots() -> tuple[str, ...]:
+    """What a reference can begin with."""
+    return (
+        *("config", "inputs", "each", "stack_references", "pulumi", MODULES),
+        *(*SECTIONS, *platforms(), *_FUNCTIONS),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +102,9 @@ class References:
             return tuple(self.names.inputs), self.values.input, "declare it in the inputs section"
         if root == "pulumi":
             return ("project", "stack"), source.about, ""
-        if root in LIFECYCLES:
+        if root in platforms():
             return lookup_names(root), lambda name: source.lookup(root, name), ""
-        raise _unknown(root, ROOTS)
+        raise _unknown(root, roots())
 
     def resources(self, need: Need) -> list[Instance]:
         """The resources that a reference is to; none for one to something else."""

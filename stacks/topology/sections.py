@@ -1,6 +1,7 @@
 """Which sections and platforms a topology can name."""
 
-from gpuform.providers.catalog import LIFECYCLES, platforms_with
+from gpuform.providers.catalog import platforms_with
+from gpuform.providers.platforms import platforms
 from gpuform.schemas.reasons import nearest
 from gpuform.schemas.topology import SECTIONS, TopologyInputs
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
@@ -34,7 +35,7 @@ def has_kind(platform: str, section: str, place: Place, problems: Diagnostics) -
     having = platforms_with(kind)
     if platform in having:
         return True
-    known = platform in LIFECYCLES
+    known = platform in platforms()
     message = f"{platform} has no {kind}" if known else f"{platform} is not a platform"
     near = nearest(platform, tuple(having))
     hint = f"did you mean {near}?" if near else f"{kind} is on {' and '.join(having)}"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.schemas.access import Access
 
 WORKERS = [
@@ -125,7 +125,6 @@ def test_a_registry_has_no_credentials() -> None:
 
 
 def test_every_kind_answers() -> None:
-    for platform, kinds in LIFECYCLES.items():
-        for kind in kinds:
-            found = lifecycle_class(platform, kind).access({})
-            assert found is None or (found.no_kubeconfig and (found.hosts or found.no_hosts))
+    for platform, kind in all_kinds():
+        found = lifecycle_class(platform, kind).access({})
+        assert found is None or (found.no_kubeconfig and (found.hosts or found.no_hosts))

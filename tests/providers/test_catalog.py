@@ -10,10 +10,9 @@ from gpuform.providers.resource import PlatformResource
 
 
 def test_every_entry_can_be_imported() -> None:
-    for platform, kinds in catalog.LIFECYCLES.items():
-        for kind in kinds:
-            assert kind in catalog.KINDS
-            assert issubclass(catalog.resource_class(platform, kind), PlatformResource)
+    for platform, kind in catalog.all_kinds():
+        assert kind in catalog.KINDS
+        assert issubclass(catalog.resource_class(platform, kind), PlatformResource)
 
 
 def test_the_capability_table() -> None:
@@ -39,10 +38,11 @@ def test_the_capability_table() -> None:
         ("together", "Fabric", "together has no Fabric: declare it on scp"),
         ("scp", "Cluster", "scp has no Cluster: declare it on together or tensorone or aios"),
         (
-            "toogether",
+            "elsewhere",
             "Cluster",
-            "is not a platform: use one of together, scp, tensorone, aios, lens",
+            "is not a platform\n  use one of together, scp, tensorone, aios, lens",
         ),
+        ("toogether", "Cluster", "is not a platform\n  did you mean together?"),
     ],
 )
 def test_a_kind_that_a_platform_lacks(platform: str, kind: str, said: str) -> None:

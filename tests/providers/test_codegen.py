@@ -22,7 +22,7 @@ def test_a_file_that_is_not_current_is_named_and_written(
     path = tmp_path / "together" / "resources.py"
     path.parent.mkdir()
     (_, text), *_ = codegen.generated()
-    monkeypatch.setattr(codegen, "generated", lambda: iter([(path, text)]))
+    monkeypatch.setattr(codegen, "generated", lambda _platforms: [(path, text)])
     assert codegen.main(["--check"]) == 1
     assert capsys.readouterr().err == "together/resources.py is not current\n"
     assert codegen.main([]) == 0

@@ -9,9 +9,10 @@ from pulumi.dynamic import Config, ConfigureRequest
 from pulumi.dynamic.dynamic import serialize_provider
 
 from gpuform.providers.aios import client as aios
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class, resource_class
+from gpuform.providers.catalog import all_kinds, lifecycle_class, resource_class
 from gpuform.providers.clock import CLOCK_VARIABLE
 from gpuform.providers.lens import client as lens
+from gpuform.providers.platforms import platforms
 from gpuform.providers.tensorone import client as tensorone
 from gpuform.providers.together.client import (
     BASE_URL_VARIABLE,
@@ -20,11 +21,11 @@ from gpuform.providers.together.client import (
     KEY_VARIABLE,
 )
 
-KINDS = [(platform, kind) for platform in LIFECYCLES for kind in LIFECYCLES[platform]]
+KINDS = all_kinds()
 
 
 def test_the_dotted_paths() -> None:
-    assert LIFECYCLES == {
+    assert {name: each.lifecycles for name, each in platforms().items()} == {
         "together": {
             "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
             "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",

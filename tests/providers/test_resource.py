@@ -9,7 +9,7 @@ from pulumi.runtime import mocks, rpc, settings
 
 from gpuform.providers import Provider
 from gpuform.providers.forms import UnknownForm
-from gpuform.providers.plugin.configuration import SETTINGS
+from gpuform.providers.platforms import all_settings
 from gpuform.providers.provider import NoExplicitProvider, ProviderArguments
 from gpuform.providers.scp import GpuNode
 from gpuform.providers.together import Cluster, SharedVolume
@@ -217,7 +217,7 @@ def test_an_explicit_provider(run: Run, requests: list[Any]) -> None:
 
 
 def test_a_providers_arguments_are_the_plugins_settings() -> None:
-    names = [setting.argument for setting in SETTINGS]
+    names = [setting.argument for setting in all_settings()]
     assert list(ProviderArguments.__annotations__) == names
 
 

@@ -7,7 +7,8 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.platforms import platforms
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import EntryInputs, TopologyInputs, short_names
 
@@ -15,7 +16,7 @@ from gpuform.schemas.topology import EntryInputs, TopologyInputs, short_names
 def models() -> Iterator[type[BaseModel]]:
     """Every model of a topology file, outermost first, with those inside."""
     left: list[type[BaseModel]] = [TopologyInputs, EntryInputs]
-    left += [lifecycle_class(name, kind).inputs for name in LIFECYCLES for kind in LIFECYCLES[name]]
+    left += [lifecycle_class(name, kind).inputs for name, kind in all_kinds()]
     seen = set()
     while left:
         model = left.pop(0)
@@ -56,20 +57,19 @@ def test_what_is_walked() -> None:
     assert {"TimeoutsInputs", "OidcConfigInputs", "NodeInputs", "RateBoundsInputs"} <= names
 
 
-@pytest.mark.parametrize(("platform", "kind"), [(p, k) for p in LIFECYCLES for k in LIFECYCLES[p]])
+@pytest.mark.parametrize(("platform", "kind"), all_kinds())
 def test_a_reference_is_to_a_kind_of_the_same_platform(platform: str, kind: str) -> None:
     model = lifecycle_class(platform, kind).inputs
     for short, name in short_names(model).items():
         assert name == f"{short}_id"
-        assert rules_of(model)[name].refers in LIFECYCLES[platform]
+        assert rules_of(model)[name].refers in platforms()[platform].lifecycles
         assert short not in {*model.model_fields, *EntryInputs.model_fields}
 
 
 def test_which_fields_hold_ids_of_resources() -> None:
     found = {
         (platform, kind, name)
-        for platform in LIFECYCLES
-        for kind in LIFECYCLES[platform]
+        for platform, kind in all_kinds()
         for name in short_names(lifecycle_class(platform, kind).inputs).values()
     }
     assert found == {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import SECTIONS, EntryInputs, OptionsInputs, TopologyInputs
 from gpuform.stacks import generated
@@ -13,7 +13,7 @@ from gpuform.stacks.language.page import reference_page
 from gpuform.stacks.language.type_text import yaml_text
 
 PAGE = reference_page()
-RESOURCES = [(platform, kind) for platform in LIFECYCLES for kind in LIFECYCLES[platform]]
+RESOURCES = all_kinds()
 
 
 def part(title: str) -> str:

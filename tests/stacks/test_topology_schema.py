@@ -10,7 +10,7 @@ import yaml
 from declared import CLUSTER
 from jsonschema import Draft7Validator
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import lifecycle_class, platforms_with
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, short_names
 from gpuform.stacks.cli.app import cli
@@ -49,10 +49,7 @@ outputs:
 """
 EXPRESSION = "{{ config.anything }}"
 KINDS = [
-    (section, platform)
-    for section, kind in SECTIONS.items()
-    for platform in LIFECYCLES
-    if kind in LIFECYCLES[platform]
+    (section, platform) for section, kind in SECTIONS.items() for platform in platforms_with(kind)
 ]
 
 

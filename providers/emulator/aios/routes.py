@@ -10,12 +10,14 @@ from typing import Any
 from flask import Blueprint, Request, Response, request
 
 from gpuform.providers.emulator.aios import settings as kept
+from gpuform.providers.emulator.aios.controls import Controls
 from gpuform.providers.emulator.aios.errors import ApiError, failed
 from gpuform.providers.emulator.aios.filtering import is_match
 from gpuform.providers.emulator.aios.records import Document, Records
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
+from gpuform.providers.emulator.gate import Parts
 from gpuform.providers.emulator.store import Store
 
 _CLUSTERS = "/clusters"
@@ -145,3 +147,8 @@ def _body() -> Document:
     if not isinstance(body, dict):
         raise ApiError(400, "Invalid JSON input")
     return body
+
+
+def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+    """AIOS's part of the emulator."""
+    return Parts((Aios(store, clock, faults),), {"aios": Controls(store, clock).blueprint()})

@@ -8,8 +8,10 @@ from flask import Blueprint, Request, Response, request
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
+from gpuform.providers.emulator.gate import Parts
 from gpuform.providers.emulator.lens import settings as kept
 from gpuform.providers.emulator.lens import views
+from gpuform.providers.emulator.lens.controls import Controls
 from gpuform.providers.emulator.lens.sources import Node, nodes
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.operations import Operations
@@ -120,3 +122,8 @@ def _impose(view: dict[str, Any], status: str) -> None:
     name, _, value = status.partition("=")
     holder = view["rdmaClusterStat"] if name in view["rdmaClusterStat"] else view
     holder[name] = int(value) if value.isdecimal() else value
+
+
+def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+    """Lens's part of the emulator."""
+    return Parts((Lens(store, clock, faults),), {"lens": Controls(store).blueprint()})

@@ -10,10 +10,12 @@ from werkzeug.http import http_date
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.gate import Parts
 from gpuform.providers.emulator.scp import offers
 from gpuform.providers.emulator.scp import settings as kept
 from gpuform.providers.emulator.scp.access import check_access
 from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID
+from gpuform.providers.emulator.scp.controls import Controls
 from gpuform.providers.emulator.scp.creating import create_nodes
 from gpuform.providers.emulator.scp.errors import ApiError, Message
 from gpuform.providers.emulator.scp.estate import Estate
@@ -272,3 +274,8 @@ def _trouble() -> Trouble:
     if rule is None:
         return Trouble()
     return Trouble(is_stuck=rule.stuck, is_out_of_stock=rule.capacity, failing=rule.failing)
+
+
+def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+    """SCP's part of the emulator."""
+    return Parts((Scp(store, clock, faults),), {"scp": Controls(store, clock).blueprint()})

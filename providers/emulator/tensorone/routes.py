@@ -12,6 +12,7 @@ from werkzeug.http import http_date
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.gate import Parts
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import operations
 from gpuform.providers.emulator.tensorone import settings as kept
@@ -23,6 +24,7 @@ from gpuform.providers.emulator.tensorone.access import (
 )
 from gpuform.providers.emulator.tensorone.cache import Cached, cached
 from gpuform.providers.emulator.tensorone.clusters import Cluster
+from gpuform.providers.emulator.tensorone.controls import Controls
 from gpuform.providers.emulator.tensorone.errors import ApiError, invalid
 from gpuform.providers.emulator.tensorone.estate import Estate
 from gpuform.providers.emulator.tensorone.listing import page_of
@@ -218,3 +220,10 @@ def _trouble() -> Trouble:
     if rule is None:
         return Trouble()
     return Trouble(is_stuck=rule.stuck, is_out_of_stock=rule.capacity, failing=rule.failing)
+
+
+def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+    """TensorOne's part of the emulator."""
+    return Parts(
+        (TensorOne(store, clock, faults),), {"tensorone": Controls(store, clock).blueprint()}
+    )

@@ -9,10 +9,16 @@ from flask import Blueprint, Request, Response, g, request
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.gate import Parts
+from gpuform.providers.emulator.kubernetes.controls import Controls as KubernetesControls
+from gpuform.providers.emulator.kubernetes.routes import Kubernetes
+from gpuform.providers.emulator.slurm.controls import Controls as SlurmControls
+from gpuform.providers.emulator.slurm.executing import SlurmExecutor
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
 from gpuform.providers.emulator.together.catalogue import REGIONS
 from gpuform.providers.emulator.together.clusters import Cluster, phase_of
+from gpuform.providers.emulator.together.controls import Controls
 from gpuform.providers.emulator.together.errors import ApiError
 from gpuform.providers.emulator.together.nodes import timestamp
 from gpuform.providers.emulator.together.operations import Operations, Trouble
@@ -213,4 +219,19 @@ def _trouble() -> Trouble:
         out_of_stock=rule.capacity,
         preempted=rule.preempted,
         takes=rule.takes,
+    )
+
+
+def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
+    """Together's part of the emulator, with the Kubernetes and the Slurm of its clusters."""
+    return Parts(
+        (
+            Together(store, clock, faults),
+            Kubernetes(store, clock, faults, SlurmExecutor(store, clock)),
+        ),
+        {
+            "together": Controls(store, clock).blueprint(),
+            "kubernetes": KubernetesControls(store, clock).blueprint(),
+            "slurm": SlurmControls(store, clock).blueprint(),
+        },
     )

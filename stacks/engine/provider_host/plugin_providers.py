@@ -42,9 +42,9 @@ class PluginProviders:
 
     def check(self, inputs: PropertyMap) -> tuple[PropertyMap, list[Problem]]:
         """A provider's inputs with the secret ones marked, and what is wrong with them."""
-        from gpuform.providers.plugin.settings import SECRET_INPUTS, problems  # noqa: PLC0415
+        from gpuform.providers.plugin.settings import problems, secret_inputs  # noqa: PLC0415
 
-        marked = values.mark_secret_outputs(inputs, {}, SECRET_INPUTS)
+        marked = values.mark_secret_outputs(inputs, {}, secret_inputs())
         return marked, list(problems(_plain(inputs)))
 
     def lifecycle(self, type_: str, reference: str) -> Lifecycle[Any, Any]:

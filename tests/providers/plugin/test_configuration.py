@@ -3,7 +3,8 @@
 import pytest
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.plugin.configuration import SETTINGS, plugin_key
+from gpuform.providers.platform import plugin_key
+from gpuform.providers.platforms import all_settings
 
 OWN, PLUGINS = "together:apiKey", "gpuform:togetherApiKey"
 VARIABLE = "TOGETHER_API_KEY"
@@ -29,5 +30,5 @@ def test_either_name_will_do(
 
 def test_names() -> None:
     assert plugin_key(OWN) == PLUGINS
-    assert len({each.name for each in SETTINGS}) == len(SETTINGS)
-    assert {each.argument for each in SETTINGS} >= {"together_api_key", "scp_default_region"}
+    assert len({each.name for each in all_settings()}) == len(all_settings())
+    assert {each.argument for each in all_settings()} >= {"together_api_key", "scp_default_region"}

@@ -11,16 +11,16 @@ import jsonschema
 import pytest
 
 from gpuform import providers
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class, lookup_names
+from gpuform.providers.catalog import all_kinds, lifecycle_class, lookup_names
+from gpuform.providers.platforms import all_settings, platforms
 from gpuform.providers.plugin import package_schema as module
-from gpuform.providers.plugin.configuration import SETTINGS
 from gpuform.providers.plugin.package_schema import package_schema
 from gpuform.providers.plugin.schema_types import Types
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import Immutable, rules_of
 
 SCHEMA = package_schema()
-KINDS = [(platform, kind) for platform in LIFECYCLES for kind in LIFECYCLES[platform]]
+KINDS = all_kinds()
 RESERVED = {"id", "urn", "__provider", "__internal"}
 
 
@@ -178,7 +178,7 @@ def test_types_of_any_annotation() -> None:
 
 def test_the_look_ups() -> None:
     names = {
-        f"gpuform:{platform}:{name}" for platform in LIFECYCLES for name in lookup_names(platform)
+        f"gpuform:{platform}:{name}" for platform in platforms() for name in lookup_names(platform)
     }
     assert set(SCHEMA["functions"]) <= names
     assert {"gpuform:scp:images", "gpuform:lens:get_overview"} <= set(SCHEMA["functions"])
@@ -194,10 +194,10 @@ def test_the_look_ups() -> None:
 
 def test_every_setting_of_a_platform_is_one_of_the_provider() -> None:
     """Whatever a client calls `..._CONFIG`, with the variable that goes before it."""
-    configured = {each.config: each for each in SETTINGS}
+    configured = {each.config: each for each in all_settings()}
     found = set()
     for each in pkgutil.walk_packages(providers.__path__, "gpuform.providers."):
-        if each.name.split(".")[2] in LIFECYCLES:
+        if each.name.split(".")[2] in platforms():
             constants = vars(importlib.import_module(each.name))
             for name, value in constants.items():
                 if name.endswith("_CONFIG") and isinstance(value, str):
@@ -205,12 +205,14 @@ def test_every_setting_of_a_platform_is_one_of_the_provider() -> None:
                     variable = constants.get(name.replace("_CONFIG", "_VARIABLE"))
                     assert variable in (None, configured[value].variable), value
     assert found == set(configured)
-    assert [each.name for each in SETTINGS][:2] == ["togetherApiKey", "scpAccessKey"]
+    assert [each.name for each in all_settings()][:2] == ["togetherApiKey", "scpAccessKey"]
 
 
 def test_keys_are_secret() -> None:
     secret = {n for n, s in SCHEMA["provider"]["inputProperties"].items() if s.get("secret")}
-    assert {each.name for each in SETTINGS if "Key" in each.name or "oken" in each.name} == secret
+    assert {
+        each.name for each in all_settings() if "Key" in each.name or "oken" in each.name
+    } == secret
     assert SCHEMA["config"]["variables"]["togetherApiKey"]["defaultInfo"] == {
         "environment": ["TOGETHER_API_KEY"]
     }

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from gpuform.providers.catalog import LIFECYCLES, lifecycle_class
+from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.plugin.engine_log import EngineLog
 from gpuform.providers.plugin.servicer import Servicer
 from gpuform.providers.plugin.settings import settings_of
@@ -96,13 +96,11 @@ def test_an_unknown_type_is_named(plugin: Any, type_: str, told: str) -> None:
 
 
 def test_every_kind_of_the_catalogue_is_served(plugin: Any) -> None:
-    for platform, kinds in LIFECYCLES.items():
-        for kind in kinds:
-            urn = f"urn:pulumi:dev::p::gpuform:{platform}:{kind}::x"
-            answer = plugin.Check(
-                provider_pb2.CheckRequest(urn=urn, news=to_struct({"no_such_input": 1}))
-            )
-            assert "no_such_input" in {each.property for each in answer.failures}
+    for platform, kind in all_kinds():
+        urn = f"urn:pulumi:dev::p::gpuform:{platform}:{kind}::x"
+        asked = provider_pb2.CheckRequest(urn=urn, news=to_struct({"no_such_input": 1}))
+        answer = plugin.Check(asked)
+        assert "no_such_input" in {each.property for each in answer.failures}
 
 
 def test_check_marks_what_is_secret_by_the_models_and_by_the_program(plugin: Any) -> None:

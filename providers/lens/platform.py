@@ -1,0 +1,23 @@
+"""Lens, as gpuform knows it."""
+
+from gpuform.providers.platform import Platform, Setting
+
+PLATFORM = Platform(
+    name="lens",
+    title="Lens",
+    package="gpuform.providers.lens",
+    lifecycles={"HealthGate": "gpuform.providers.lens.health_gate:HealthGateLifecycle"},
+    lookups={
+        "get_consumers": "gpuform.providers.lens.lookups:get_consumers",
+        "get_heatmap": "gpuform.providers.lens.lookups:get_heatmap",
+        "get_overview": "gpuform.providers.lens.lookups:get_overview",
+    },
+    settings=(
+        Setting("lens:url", "LENS_URL", "Address of Lens."),
+        Setting("lens:token", "LENS_TOKEN", "Token of Lens, where it wants one.", secret=True),
+    ),
+    address="LENS_URL",
+    needs_key=False,
+    emulator="gpuform.providers.emulator.lens.routes:parts",
+    emulated={"LENS_URL": "{url}/lens"},
+)

@@ -1,0 +1,47 @@
+"""Samsung Cloud Platform, as gpuform knows it."""
+
+from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
+from gpuform.providers.platform import Platform, Setting
+
+PLATFORM = Platform(
+    name="scp",
+    title="Samsung Cloud Platform",
+    package="gpuform.providers.scp",
+    lifecycles={
+        "NodePool": "gpuform.providers.scp.node_pool:NodePoolLifecycle",
+        "GpuNode": "gpuform.providers.scp.gpu_node:GpuNodeLifecycle",
+        "Fabric": "gpuform.providers.scp.fabric:FabricLifecycle",
+    },
+    lookups={
+        "fabrics": "gpuform.providers.scp.lookups:fabrics",
+        "gpu_nodes": "gpuform.providers.scp.lookups:gpu_nodes",
+        "images": "gpuform.providers.scp.lookups:images",
+        "node_pools": "gpuform.providers.scp.lookups:node_pools",
+        "products": "gpuform.providers.scp.lookups:products",
+    },
+    settings=(
+        Setting(
+            "scp:accessKey",
+            "SCP_TF_ACCESS_KEY",
+            "Access key of Samsung Cloud Platform.",
+            secret=True,
+        ),
+        Setting("scp:secretKey", "SCP_TF_SECRET_KEY", "Secret key of the access key.", secret=True),
+        Setting(
+            "scp:authToken", "SCP_TF_AUTH_TOKEN", "Token that goes with the keys.", secret=True
+        ),
+        Setting("scp:accountId", "SCP_TF_ACCOUNT_ID", "Account that requests are made for."),
+        Setting(
+            "scp:defaultRegion", "SCP_TF_DEFAULT_REGION", "Region where a resource names none."
+        ),
+        Setting("scp:environment", "", "Environment that the region's address belongs to."),
+    ),
+    address="SCP_TF_ENDPOINT_OVERRIDE",
+    is_priced=True,
+    emulator="gpuform.providers.emulator.scp.routes:parts",
+    emulated={
+        "SCP_TF_ENDPOINT_OVERRIDE": "{url}/scp",
+        "SCP_TF_ACCESS_KEY": ACCESS_KEY,
+        "SCP_TF_SECRET_KEY": SECRET_KEY,
+    },
+)

@@ -1,0 +1,18 @@
+"""TensorOne, as gpuform knows it."""
+
+from gpuform.providers.emulator.tensorone import KEY
+from gpuform.providers.platform import Platform, Setting
+
+PLATFORM = Platform(
+    name="tensorone",
+    title="TensorOne",
+    package="gpuform.providers.tensorone",
+    lifecycles={"Cluster": "gpuform.providers.tensorone.cluster:ClusterLifecycle"},
+    settings=(
+        Setting("tensorone:apiKey", "TENSORONE_API_KEY", "API key of TensorOne.", secret=True),
+    ),
+    address="TENSORONE_BASE_URL",
+    is_priced=True,
+    emulator="gpuform.providers.emulator.tensorone.routes:parts",
+    emulated={"TENSORONE_BASE_URL": "{url}/tensorone", "TENSORONE_API_KEY": KEY},
+)

@@ -1,0 +1,21 @@
+"""Together, as gpuform knows it."""
+
+from gpuform.providers.emulator.together import ADMIN_KEY
+from gpuform.providers.platform import Platform, Setting
+
+PLATFORM = Platform(
+    name="together",
+    title="Together AI",
+    package="gpuform.providers.together",
+    lifecycles={
+        "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
+        "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
+        "VolumeClaim": "gpuform.providers.together.volume_claim:VolumeClaimLifecycle",
+    },
+    lookups={"get_regions": "gpuform.providers.together.regions:get_regions"},
+    settings=(Setting("together:apiKey", "TOGETHER_API_KEY", "API key of Together.", secret=True),),
+    address="TOGETHER_BASE_URL",
+    is_priced=True,
+    emulator="gpuform.providers.emulator.together.routes:parts",
+    emulated={"TOGETHER_BASE_URL": "{url}/together", "TOGETHER_API_KEY": ADMIN_KEY},
+)
