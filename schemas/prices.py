@@ -1,26 +1,31 @@
 """A project's price book: what an hour of a GPU and a month of storage cost on each platform."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal
+from functools import cache
+from typing import Any, Final, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.texts import Currency
 
+M = TypeVar("M", bound=InputModel)
+
 HOURS_OF_A_MONTH: Final = 730
 """A twelfth of 365 days: what all monthly costs are reckoned with."""
 
-Platform = Literal["together", "scp", "tensorone"]
 BillingName = Literal[
     "on_demand", "reserved", "scheduled", "capacity_pool", "preemptible", "stopped"
 ]
 
 
+_PLATFORM: Any = Field(description="The platform.", examples=["together"])
+
+
 class GpuPriceInputs(InputModel):
     """What one GPU costs."""
 
-    platform: Platform = Field(description="The platform.", examples=["together"])
+    platform: str = _PLATFORM
     gpu_type: str = Field(
         min_length=1,
         description="The platform's own name of the type; for scp the server_type_id.",
@@ -45,7 +50,7 @@ class GpuPriceInputs(InputModel):
 class StoragePriceInputs(InputModel):
     """What storage costs."""
 
-    platform: Platform = Field(description="The platform.", examples=["together"])
+    platform: str = _PLATFORM
     unit: Literal["TiB", "GB"] = Field(
         description="The unit that the platform measures by: TiB on together, GB on tensorone.",
         examples=["TiB"],
@@ -95,3 +100,24 @@ class PriceBookInputs(InputModel):
                 if key in seen:
                     yield Problem(f"{section}[{at}]", "has a price already: give each one once")
                 seen.add(key)
+
+
+@cache
+def price_book_of(platforms: tuple[str, ...]) -> type[PriceBookInputs]:
+    """The model of a price book that has prices of these platforms, and of no others."""
+    named: Any = {"platform": (Literal[platforms], _PLATFORM)}
+    gpus: Any = _with(GpuPriceInputs, named)
+    storage: Any = _with(StoragePriceInputs, named)
+    fields = PriceBookInputs.model_fields
+    return _with(
+        PriceBookInputs,
+        {
+            "gpus": (list[gpus] | None, fields["gpus"]),
+            "storage": (list[storage] | None, fields["storage"]),
+        },
+    )
+
+
+def _with(model: type[M], fields: dict[str, Any]) -> type[M]:
+    """The model with other fields of these names."""
+    return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)

@@ -3,19 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from gpuform.providers.platforms import platforms
 from gpuform.schemas.plan import PlanAction
 from gpuform.schemas.visible import shortened, visible
 from gpuform.stacks.drawing.arranging import Arrow, Item
 from gpuform.stacks.review.names import STYLES, SYMBOLS, counted
 
-PLATFORMS: Final = {
-    "together": "Together AI",
-    "scp": "Samsung Cloud Platform",
-    "tensorone": "TensorOne",
-    "aios": "AIOS",
-    "lens": "Lens",
-    "modules": "Modules",
-}
 _LONGEST: Final = 40
 _BETWEEN: Final = " \N{MIDDLE DOT} "
 NO_NAME: Final = "(no name)"
@@ -57,7 +50,7 @@ def _action(item: Item) -> PlanAction | None:
 
 def _lines(item: Item) -> Iterator[str]:
     if item.box:
-        yield PLATFORMS.get(item.box, item.box)
+        yield _title(item.box)
         return
     first, last = item.things[0], item.things[-1]
     symbol = f"{SYMBOLS[first.action]} " if first.action and style_of(item) else ""
@@ -72,6 +65,12 @@ def _lines(item: Item) -> Iterator[str]:
     if gpus:
         sign = "+" if first.action and gpus > 0 else ""
         yield f"{sign}{counted(gpus, 'GPU')}"
+
+
+def _title(box: str) -> str:
+    """What a box is called: a platform by its title."""
+    platform = platforms().get(box)
+    return platform.title if platform else "Modules" if box == "modules" else box
 
 
 def _wrapped(facts: Sequence[str]) -> Iterator[str]:

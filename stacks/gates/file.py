@@ -8,7 +8,6 @@ from typing import Any, Final
 from gpuform.providers import permissions
 from gpuform.schemas.gates import GateInputs, GatesInputs
 from gpuform.schemas.plan import GateLevel
-from gpuform.schemas.prices import PriceBookInputs
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, find, find_key
@@ -58,7 +57,7 @@ def read_gates(path: Path, shown: str) -> Sequence[Gate]:
 def check_gates(directory: Path, problems: Diagnostics) -> None:
     """Notes what is wrong with a project's gates and prices, where it has such files."""
     if (directory / prices.FILE).exists():
-        read_checked(directory / prices.FILE, prices.FILE, PriceBookInputs, problems)
+        read_checked(directory / prices.FILE, prices.FILE, prices.price_book_model(), problems)
     if (directory / FILE).exists():
         _checked(directory / FILE, FILE, problems)
 
@@ -101,7 +100,7 @@ def _currency_of_prices(path: Path) -> tuple[str, str] | None:
     if not path.exists():
         return None
     problems = Diagnostics()
-    root, values = read_checked(path, prices.FILE, PriceBookInputs, problems)
+    root, values = read_checked(path, prices.FILE, prices.price_book_model(), problems)
     if problems:
         return None
     return values["currency"], f"the prices at {find(root, ('currency',)).place} are"

@@ -5,14 +5,14 @@ from typing import Any
 
 from gpuform.schemas.gates import GatesInputs
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.prices import PriceBookInputs
+from gpuform.stacks.pricing.book import price_book_model
 
 _NULL = {"type": "null"}
 
 
 def prices_schema_text() -> str:
     """The schema of `prices.yaml` as the text of a file."""
-    return _text(PriceBookInputs, "gpuform price book")
+    return _text(price_book_model(), "gpuform price book")
 
 
 def gates_schema_text() -> str:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from gpuform.providers.platforms import platforms
 from gpuform.schemas.footprint import Expense
-from gpuform.schemas.prices import HOURS_OF_A_MONTH, PriceBookInputs
+from gpuform.schemas.prices import HOURS_OF_A_MONTH, PriceBookInputs, price_book_of
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import find
@@ -14,6 +15,11 @@ from gpuform.stacks.document.reports import text
 from gpuform.stacks.engine.errors import EngineError
 
 FILE: Final = "prices.yaml"
+
+
+def price_book_model() -> type[PriceBookInputs]:
+    """What a price book can say: prices of the platforms that have any."""
+    return price_book_of(tuple(name for name, each in platforms().items() if each.is_priced))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class PriceBook:
         if not path.exists():
             return cls()
         problems = Diagnostics()
-        root, values = read_checked(path, FILE, PriceBookInputs, problems)
+        root, values = read_checked(path, FILE, price_book_model(), problems)
         if problems:
             raise EngineError(f"the price book is wrong:\n{text(list(problems))}")
         prices: dict[tuple[str, ...], tuple[Price, ...]] = {}
