@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from gpuform.providers.call import Call
+from gpuform.providers.calls import Call
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import plugin_key
 from gpuform.providers.platforms import all_settings

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from gpuform.providers.clock import CLOCK_VARIABLE
+from gpuform.providers.calls import CLOCK_VARIABLE
 from gpuform.providers.platforms import platforms as all_platforms
 
 

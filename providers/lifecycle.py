@@ -20,13 +20,12 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
-from gpuform.providers import lifetime, permissions, stock_host
+from gpuform.providers import lifetime, permissions
 from gpuform.providers.actions import Actions, Observed, Settings
-from gpuform.providers.call import Call, current_call
-from gpuform.providers.drains import Drains
-from gpuform.providers.edge import Edge, unexpected
+from gpuform.providers.calls import Call, Edge, adapt_to_stock_host, current_call, unexpected
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade, NotReady
 from gpuform.providers.properties import PROVIDER_KEY, Properties, plain, to_pulumi
+from gpuform.providers.records import Drains
 from gpuform.providers.traits import Traits
 from gpuform.providers.world import enter
 from gpuform.schemas.changes import Action, FieldChange, is_change, project, refusals
@@ -79,7 +78,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def configure(self, req: ConfigureRequest) -> None:
         """Takes the stack's configuration, where the environment says nothing."""
         self._settings = Settings(config=req.config.get)
-        stock_host.adapt()
+        adapt_to_stock_host()
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Everything wrong with the inputs, with property paths; canonical inputs otherwise.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import current_call
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.lifetime import end_of, ends_at, hours_of
 from gpuform.schemas.models import Problem

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from gpuform.providers import permissions
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call
+from gpuform.providers.calls import Call
 from gpuform.providers.emulated import is_emulated
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import Permission

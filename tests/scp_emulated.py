@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call, serving
-from gpuform.providers.clock import EmulatorClock
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.clock import EmulatorClock
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.connection import Connection
-from gpuform.providers.scp.credentials import find_credentials
+from gpuform.providers.scp.client.connection import Connection
+from gpuform.providers.scp.client.credentials import find_credentials
 from gpuform.schemas.scp import requests
 
 SUBNET = "ab313c43291e4b678f4bacffe10768ae"

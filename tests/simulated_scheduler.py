@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuform.providers.schedulers import ScheduledNode
+from gpuform.providers.draining import ScheduledNode
 from gpuform.schemas.leaving import RunningJob
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 from pydantic import ValidationError
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.answers import ErrorAnswers
+from gpuform.providers.calls import mounted
 from gpuform.providers.errors import (
     ApiError,
     Conflict,
@@ -21,10 +21,7 @@ from gpuform.providers.errors import (
     MissingCredentials,
     ServerError,
 )
-from gpuform.providers.http import ApiClient, Retry, at
-from gpuform.providers.listing import Listing
-from gpuform.providers.probing import Answered, ask_once
-from gpuform.providers.transport import mounted
+from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Listing, Retry, ask_once, at
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import Document
 from gpuform.schemas.aios.filters import Filter, filter_problems, matches

@@ -19,14 +19,12 @@ from gpuform.providers.aios.records import (
     is_another,
     is_still_there,
 )
-from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Creation, create_once
+from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import NotFound, NotReady
-from gpuform.providers.evidence import Candidate
-from gpuform.providers.intents import Target
+from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.listing import contradicted
-from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.providers.records import Target
 from gpuform.schemas.access import Access
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import cluster_document, declared_cluster

@@ -19,13 +19,12 @@ from gpuform.providers.aios.records import (
     is_another,
     is_still_there,
 )
-from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Creation, create_once
+from gpuform.providers.calls import Call
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, ServerError
-from gpuform.providers.evidence import Candidate
-from gpuform.providers.intents import Target
+from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.listing import contradicted
+from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import declared_node
 from gpuform.schemas.aios.inputs import GpuNodeInputs

@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.providers.aios.client import AiosClient
-from gpuform.providers.call import Call
+from gpuform.providers.calls import Call, Look, wait_until
+from gpuform.providers.creating import Candidate, covers, is_of_another_time
 from gpuform.providers.errors import GpuformError, NotFound
-from gpuform.providers.evidence import Candidate, covers, is_of_another_time
-from gpuform.providers.intents import Target
-from gpuform.providers.waiting import Look, wait_until
+from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.updates import Request
 

@@ -5,12 +5,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gpuform.providers.answers import ErrorAnswers
+from gpuform.providers.calls import mounted
 from gpuform.providers.errors import Conflict
-from gpuform.providers.http import ApiClient, Retry, at
+from gpuform.providers.http import ApiClient, ErrorAnswers, Listing, Retry, at
 from gpuform.providers.kubernetes.kubeconfig import Access, access_by
-from gpuform.providers.listing import Listing
-from gpuform.providers.transport import mounted
 
 if TYPE_CHECKING:
     import httpx

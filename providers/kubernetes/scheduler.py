@@ -16,10 +16,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 
+from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import Conflict, NotFound, RateLimited, UnknownOutcome
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient, Object, until_no_conflict
-from gpuform.providers.schedulers import ScheduledNode
 from gpuform.schemas.leaving import RunningJob
 
 MARK = "gpuform.dev/cordoned-for"
@@ -33,7 +33,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 
 class KubernetesScheduler:
-    """A `gpuform.providers.schedulers.Scheduler` over the API of one cluster."""
+    """A `gpuform.providers.draining.Scheduler` over the API of one cluster."""
 
     name: ClassVar[str] = "Kubernetes"
 

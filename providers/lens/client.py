@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.answers import ErrorAnswers
+from gpuform.providers.calls import mounted
 from gpuform.providers.errors import MissingCredentials, ServerError
-from gpuform.providers.http import ApiClient, Retry
-from gpuform.providers.probing import Answered
-from gpuform.providers.transport import mounted
+from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Retry
 from gpuform.schemas.lens import wire
 from gpuform.schemas.visible import visible
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.call import Call
+from gpuform.providers.calls import Call, Look, wait_until
 from gpuform.providers.lens.client import client_for
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.waiting import Look, wait_until
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.lens.conditions import amiss, numbers_of
 from gpuform.schemas.lens.inputs import WAIT_MINUTES, HealthGateInputs

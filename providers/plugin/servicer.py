@@ -19,9 +19,9 @@ from google.protobuf.struct_pb2 import Struct
 from pulumi.dynamic import ReadResult
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from gpuform.providers import call
 from gpuform.providers.actions import Settings
-from gpuform.providers.edge import unexpected
+from gpuform.providers.calls import Call as LifecycleCall
+from gpuform.providers.calls import hosted_call, serving, unexpected
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.importing import imported
 from gpuform.providers.plugin import functions
@@ -159,7 +159,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             inputs = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
         self.settings = settings_of(revealed(inputs), self.config)
         if request.urn:
-            refuse_to_forget(call.hosted_call(request.urn).intents)
+            refuse_to_forget(hosted_call(request.urn).intents)
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, acceptOutputs=True, acceptResources=True, supportsPreview=True
         )
@@ -320,10 +320,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def _lifecycle(self, request: Any) -> Any:
         return lifecycle_of(request.type or _type_of(request.urn)).using(self.settings)
 
-    def _calling(self, request: Any) -> AbstractContextManager[call.Call]:
+    def _calling(self, request: Any) -> AbstractContextManager[LifecycleCall]:
         urn = request.urn
         served = replace(
-            call.hosted_call(urn),
+            hosted_call(urn),
             timeout=getattr(request, "timeout", 0.0) or None,
             cancelled=self.cancelled,
             on_progress=lambda text: self.log.progress(urn, text),
@@ -333,7 +333,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         for _, value in request.ListFields():
             if isinstance(value, Struct):
                 served.hide(secret_values(from_struct(value)))
-        return call.serving(served)
+        return serving(served)
 
 
 _NONE = provider_pb2.DiffResponse.DIFF_NONE

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.intents import Intent, Intents, in_dynamic_form
-from gpuform.providers.records import Stored
+from gpuform.providers.records import Intent, Intents, Stored, in_dynamic_form
 
 _DESTROY = frozenset({"destroy", "down", "dn"})
 _COMMANDS = _DESTROY | {"up", "update", "preview", "pre", "refresh", "import", "watch"}

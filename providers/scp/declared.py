@@ -7,8 +7,8 @@ engine's run has its own record; Pulumi's host, which serves one run, has one fo
 import threading
 from weakref import WeakKeyDictionary
 
-from gpuform.providers.call import Call
-from gpuform.providers.intents import Intents
+from gpuform.providers.calls import Call
+from gpuform.providers.records import Intents
 
 Name = tuple[str, str]
 """Vendor pool and name of a fabric."""

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.call import Call
+from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.scp import declared, offers
 from gpuform.providers.scp.client import ScpClient, client_for
-from gpuform.providers.scp.fabrics import find_fabric
-from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.providers.scp.nodes import find_fabric
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire

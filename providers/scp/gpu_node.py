@@ -6,27 +6,34 @@ from typing import Any, Final
 
 from gpuform.providers import permissions
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
-from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Creation, create_once
+from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady
-from gpuform.providers.evidence import Candidate
-from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
-from gpuform.providers.scp import moving, offers
+from gpuform.providers.records import Target
+from gpuform.providers.scp import offers
 from gpuform.providers.scp.access import node_access
 from gpuform.providers.scp.client import ScpClient, client_for
-from gpuform.providers.scp.fabrics import fabric_of_id
 from gpuform.providers.scp.footprint import node_footprint
-from gpuform.providers.scp.ledger import candidate, sent
-from gpuform.providers.scp.node_changes import differences, is_stopped_by_force, locked
-from gpuform.providers.scp.node_steps import NodeSteps
-from gpuform.providers.scp.pool_creating import INTERVAL, PATIENCE, server_of, tags_of
-from gpuform.providers.scp.pool_nodes import shown
-from gpuform.providers.scp.pool_plan import Fabric, Wanted
-from gpuform.providers.scp.states import is_leaving, power_of
-from gpuform.providers.waiting import Look, wait_until, wait_until_gone
+from gpuform.providers.scp.nodes import (
+    Fabric,
+    NodeSteps,
+    Wanted,
+    candidate,
+    differences,
+    fabric_of_id,
+    is_leaving,
+    is_stopped_by_force,
+    locked,
+    no_fabric,
+    node_problems,
+    power_of,
+    sent,
+    why_not_to,
+)
+from gpuform.providers.scp.pool import INTERVAL, PATIENCE, server_of, shown, tags_of
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
@@ -60,7 +67,7 @@ class GpuNodeActions:
     def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
         """Image and product; then the fabric."""
         client = self._client(values)
-        checks = (offers.problems(client, values), moving.node_problems(client, call, values))
+        checks = (offers.problems(client, values), node_problems(client, call, values))
         return offers.checked(client, call, chain(*checks))
 
     def create(self, call: Call, want: GpuNodeInputs) -> str:
@@ -152,7 +159,7 @@ class GpuNodeActions:
         if seen.cluster_fabric_id not in (None, want.cluster_fabric_id):
             fabric = _existing(client, want.cluster_fabric_id)
             names = {seen.gpu_node_name}
-            reason = moving.why_not_to(client, call, seen.cluster_fabric_id, fabric, names)
+            reason = why_not_to(client, call, seen.cluster_fabric_id, fabric, names)
             if reason:
                 raise GpuformError(f"cluster_fabric_id: {reason}")
 
@@ -320,7 +327,7 @@ def _known_ip(call: Call, want: GpuNodeInputs) -> str | None:
 def _existing(client: ScpClient, fabric_id: str) -> wire.ClusterFabric:
     fabric = fabric_of_id(client, fabric_id)
     if fabric is None:
-        raise GpuformError(f"cluster_fabric_id: {moving.no_fabric(fabric_id)}")
+        raise GpuformError(f"cluster_fabric_id: {no_fabric(fabric_id)}")
     return fabric
 
 

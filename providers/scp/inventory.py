@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from gpuform.providers.actions import Settings
 from gpuform.providers.inventory import Held
 from gpuform.providers.scp.client import client_for
-from gpuform.providers.scp.states import is_leaving
+from gpuform.providers.scp.nodes import is_leaving
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.moments import unix_time
 

@@ -11,26 +11,42 @@ from typing import Any
 
 from gpuform.providers import permissions
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
-from gpuform.providers.call import Call
+from gpuform.providers.calls import Call, Look, wait_until_gone
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
-from gpuform.providers.scp import moving, offers, pool_changes
+from gpuform.providers.scp import offers
 from gpuform.providers.scp.access import pool_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import pool_footprint
-from gpuform.providers.scp.ledger import Ledger
-from gpuform.providers.scp.node_changes import locked
-from gpuform.providers.scp.node_steps import NodeSteps
-from gpuform.providers.scp.pool_creating import INTERVAL
-from gpuform.providers.scp.pool_nodes import PoolNodes
-from gpuform.providers.scp.pool_place import pool_id_of
-from gpuform.providers.scp.pool_plan import DeclaredPool
-from gpuform.providers.scp.pool_removal import PoolRemoval
-from gpuform.providers.scp.pool_work import PoolWork, Seen, outputs_of, target_of
-from gpuform.providers.scp.states import is_leaving, power_of
-from gpuform.providers.waiting import Look, wait_until_gone
+from gpuform.providers.scp.nodes import (
+    DeclaredPool,
+    Ledger,
+    NodeSteps,
+    is_leaving,
+    locked,
+    pool_problems,
+    power_of,
+    refuse_moves,
+)
+from gpuform.providers.scp.pool import (
+    INTERVAL,
+    PLANNED,
+    PoolNodes,
+    PoolRemoval,
+    PoolWork,
+    Seen,
+    change_guard,
+    deleting_guard,
+    is_off,
+    locked_names,
+    outputs_of,
+    pool_changes,
+    pool_id_of,
+    stored_nodes,
+    target_of,
+)
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.footprint import Footprint
@@ -56,7 +72,7 @@ class NodePoolActions:
     def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
         """Image, product and vendor pool; then the fabric, for a move to it."""
         client = self._client(values)
-        checks = (offers.problems(client, values), moving.pool_problems(client, call, values))
+        checks = (offers.problems(client, values), pool_problems(client, call, values))
         return offers.checked(client, call, chain(*checks))
 
     def create(self, call: Call, want: NodePoolInputs) -> str:
@@ -110,10 +126,10 @@ class NodePoolActions:
         found = work.plan()
         if not work.nodes.seen:
             return
-        names = pool_changes.locked_names(found)
+        names = locked_names(found)
         if names:
             permissions.require(Permission.UNLOCK, locked(names))
-        moving.refuse(client, call, want, found)
+        refuse_moves(client, call, want, found)
         PoolRemoval(call, id_, want.declared()).clear(found, work.nodes.all)
 
     def leaving(self, call: Call, id_: str, want: NodePoolInputs) -> Leaving | None:
@@ -209,7 +225,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     actions = NodePoolActions
     asked = "server_type_id"
-    planned = pool_changes.PLANNED
+    planned = PLANNED
     parts = "node_ids"
     parts_kind = "GpuNode"
     power = Power("state", "RUNNING", "STOPPED")
@@ -236,12 +252,12 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     @classmethod
     def is_off(cls, seen: Mapping[str, Any]) -> bool:
         """One of the nodes that have no state of their own is stopped."""
-        return pool_changes.is_off(seen)
+        return is_off(seen)
 
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:
         """When its oldest node was made."""
-        times = (unix_time(node.created_at) for node in pool_changes.stored_nodes(seen) or ())
+        times = (unix_time(node.created_at) for node in stored_nodes(seen) or ())
         return min((each for each in times if each is not None), default=None)
 
     @classmethod
@@ -249,17 +265,17 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         cls, old: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
         """What differs of the nodes, each one by itself."""
-        return pool_changes.pool_changes(old, declared)
+        return pool_changes(old, declared)
 
     @classmethod
     def guarded(cls, old: Mapping[str, Any]) -> Guard | None:
         """A locked node is deleted only with permission."""
-        return pool_changes.deleting_guard(old)
+        return deleting_guard(old)
 
     @classmethod
     def guarded_change(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
         """A locked node is deleted or stopped only with permission."""
-        return pool_changes.change_guard(old, declared)
+        return change_guard(old, declared)
 
     def _nodes_leaving(self, call: Call, id_: str, want: NodePoolInputs) -> Leaving | None:
         return NodePoolActions(self._settings or Settings()).leaving(call, id_, want)

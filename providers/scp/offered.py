@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from gpuform.providers.actions import Settings
 from gpuform.providers.errors import InvalidRequest
 from gpuform.providers.offering import IMAGE, NODE_POOL, REGION, SERVER_TYPE, Offer
-from gpuform.providers.scp.client import ScpClient, client_for
-from gpuform.providers.scp.credentials import default_region
+from gpuform.providers.scp.client import ScpClient, client_for, default_region
 from gpuform.providers.scp.offers import AVAILABLE
 from gpuform.schemas.scp.regions import REGIONS
 from gpuform.schemas.scp.wire import Product

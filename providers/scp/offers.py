@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-from gpuform.providers.call import Call
+from gpuform.providers.calls import Call
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.scp.client import ScpClient

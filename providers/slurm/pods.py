@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import websocket
 
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import current_call
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import client_by

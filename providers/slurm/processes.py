@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import current_call
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.slurm.commands import Output
 from gpuform.schemas.slurm import SlurmInputs

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
+from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.schedulers import ScheduledNode
 from gpuform.providers.slurm.commands import Commands
 from gpuform.providers.slurm.processes import LocalCommands, SshCommands
 from gpuform.providers.slurm.reading import (

@@ -9,16 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.answers import ErrorAnswers
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import Rhythm, current_call, mounted
 from gpuform.providers.errors import MissingCredentials, ServerError
-from gpuform.providers.http import ApiClient, Retry, at
-from gpuform.providers.listing import Listing
-from gpuform.providers.probing import Answered
+from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Listing, Retry, at
 from gpuform.providers.tensorone.freshness import Sighting, Writes, read_at
 from gpuform.providers.tensorone.pacing import Pace, SparingRhythm
-from gpuform.providers.transport import mounted
-from gpuform.providers.waiting import Rhythm
 from gpuform.schemas.tensorone import requests, wire
 
 if TYPE_CHECKING:

@@ -13,22 +13,20 @@ from typing import Any, Final
 
 from gpuform.providers import permissions
 from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Creation, create_once
+from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import ApiError, Conflict, GpuformError, NotFound, NotReady
-from gpuform.providers.evidence import Candidate
-from gpuform.providers.intents import Target
+from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
-from gpuform.providers.listing import contradicted
 from gpuform.providers.permissions import Permission
+from gpuform.providers.records import Target
 from gpuform.providers.tensorone.access import cluster_access
 from gpuform.providers.tensorone.client import client_for
 from gpuform.providers.tensorone.course import Course, out_of_stock
 from gpuform.providers.tensorone.footprint import cluster_footprint
 from gpuform.providers.tensorone.freshness import Sighting
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
-from gpuform.providers.waiting import Look, wait_until, wait_until_gone
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules

@@ -7,7 +7,7 @@ Cores, memory, GPUs, storage and image change at a start alone, and a snapshot i
 from typing import Any
 
 from gpuform.providers import permissions
-from gpuform.providers.call import Call
+from gpuform.providers.calls import Call
 from gpuform.providers.errors import ApiError, Conflict, OutOfCapacity
 from gpuform.providers.permissions import Permission
 from gpuform.providers.tensorone.client import NO_CAPACITY, TensorOneClient

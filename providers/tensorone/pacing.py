@@ -12,10 +12,9 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuform.providers.answers import retry_after
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import Rhythm, current_call, duration
 from gpuform.providers.errors import RateLimited
-from gpuform.providers.waiting import Rhythm, duration
+from gpuform.providers.http import retry_after
 
 if TYPE_CHECKING:
     import httpx

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.answers import ErrorAnswers
+from gpuform.providers.calls import Rhythm, mounted
 from gpuform.providers.errors import (
     Conflict,
     InvalidRequest,
@@ -16,11 +16,7 @@ from gpuform.providers.errors import (
     NotFound,
     PermissionDenied,
 )
-from gpuform.providers.http import ApiClient, Retry, at
-from gpuform.providers.listing import Listing
-from gpuform.providers.probing import Answered, ask_once
-from gpuform.providers.transport import mounted
-from gpuform.providers.waiting import Rhythm
+from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Listing, Retry, ask_once, at
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs

@@ -5,16 +5,19 @@ from functools import partial
 from typing import Any
 
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
-from gpuform.providers.call import Call
-from gpuform.providers.capacity import first_with_capacity
-from gpuform.providers.creating import Attempt, Creation, create_once
-from gpuform.providers.drains import Drains
+from gpuform.providers.calls import Call, Look, Rhythm, wait_until, wait_until_gone
+from gpuform.providers.creating import (
+    Attempt,
+    Candidate,
+    Creation,
+    create_once,
+    first_with_capacity,
+)
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
-from gpuform.providers.evidence import Candidate
-from gpuform.providers.intents import Target
+from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.listing import contradicted
 from gpuform.providers.permissions import Permission
+from gpuform.providers.records import Drains, Target
 from gpuform.providers.together import regions
 from gpuform.providers.together.access import cluster_access
 from gpuform.providers.together.client import client_for, write_refusal
@@ -28,7 +31,6 @@ from gpuform.providers.together.cluster_view import (
 from gpuform.providers.together.credit import cluster_credit
 from gpuform.providers.together.footprint import cluster_footprint
 from gpuform.providers.together.shrinking import Shrinking, scale_down_of
-from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.credit import Credit

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.providers.actions import Observed
-from gpuform.providers.waiting import Look
+from gpuform.providers.calls import Look
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.drivers import driver_name, driver_pair

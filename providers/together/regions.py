@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from gpuform.providers.actions import lookup_settings
-from gpuform.providers.call import Call
+from gpuform.providers.calls import Call
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.together.client import TogetherClient, client_for

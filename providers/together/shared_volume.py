@@ -4,18 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Creation, create_once
+from gpuform.providers.calls import Call, Look, Rhythm, wait_until, wait_until_gone
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady
-from gpuform.providers.evidence import Candidate
-from gpuform.providers.intents import Target
+from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.listing import contradicted
+from gpuform.providers.records import Target
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import client_for, write_refusal
 from gpuform.providers.together.credit import volume_credit
 from gpuform.providers.together.footprint import volume_footprint
-from gpuform.providers.waiting import Look, Rhythm, wait_until, wait_until_gone
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint

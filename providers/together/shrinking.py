@@ -9,9 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpuform.providers.call import Call
-from gpuform.providers.draining import Draining, Subject, conclude, not_told, undo
-from gpuform.providers.drains import Drain, Drains
+from gpuform.providers.calls import Call
+from gpuform.providers.draining import (
+    Draining,
+    Scheduler,
+    SlurmOnKubernetes,
+    Subject,
+    Worker,
+    conclude,
+    not_told,
+    undo,
+)
 from gpuform.providers.errors import (
     ApiError,
     Cancelled,
@@ -21,11 +29,9 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.schedulers import Scheduler
+from gpuform.providers.records import Drain, Drains
 from gpuform.providers.slurm import slurm_scheduler
-from gpuform.providers.slurm_on_kubernetes import SlurmOnKubernetes
 from gpuform.providers.together.cluster_view import GPUS_PER_NODE
-from gpuform.providers.victims import Worker
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.slurm import SlurmInputs

@@ -10,15 +10,13 @@ from decimal import Decimal
 from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
-from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Creation, create_once, name_taken
+from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once, name_taken
 from gpuform.providers.errors import GpuformError, NotReady
-from gpuform.providers.evidence import Candidate
-from gpuform.providers.intents import Target
 from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.records import Target
 from gpuform.providers.together.claims import ClaimId, ClaimsOfCluster, claims_of
 from gpuform.providers.together.client import client_for
-from gpuform.providers.waiting import Look, wait_until, wait_until_gone
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.together.claim_wire import Claim
 from gpuform.schemas.together.quantities import bytes_of

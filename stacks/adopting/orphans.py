@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpuform.providers.actions import Settings
+from gpuform.providers.calls import clock_from
 from gpuform.providers.catalog import lifecycle_class, platform_of
-from gpuform.providers.clock import clock_from
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.providers.intents import Intent
 from gpuform.providers.inventory import Held, held_by
 from gpuform.providers.platforms import platforms
+from gpuform.providers.records import Intent
 from gpuform.stacks.adopting.owned import owners_of
 from gpuform.stacks.engine.records import all_intents
 from gpuform.stacks.engine.store import Backend, owners

@@ -9,12 +9,10 @@ from functools import partial
 from typing import Any
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, clock_from, serving
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.providers.clock import clock_from
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.intents import Intents
-from gpuform.providers.records import Unkept
+from gpuform.providers.records import Intents, Unkept
 from gpuform.stacks.adopting.chosen import Wanted
 from gpuform.stacks.engine.errors import EngineError
 

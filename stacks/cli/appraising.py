@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.clock import Clock, clock_from, synchronised
+from gpuform.providers.calls import Clock, clock_from, synchronised
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.stack import Stack

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from gpuform.providers import permissions
-from gpuform.providers.clock import clock_from
-from gpuform.providers.tracing import tracing
+from gpuform.providers.calls import clock_from, tracing
 from gpuform.schemas.visible import visible
 from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import RunArguments

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-from gpuform.providers.clock import clock_from
+from gpuform.providers.calls import clock_from
 from gpuform.schemas.plan import Basis, Plan
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.plan_file import read_plan, write_plan

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import click
 
-from gpuform.providers.intents import Intents
+from gpuform.providers.records import Intents
 from gpuform.stacks.cli.asking import agreed
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.locking import lock_flag, patience

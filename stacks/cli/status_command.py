@@ -31,7 +31,7 @@ def status(as_json: bool, refresh: bool, emulate: bool) -> int:
       gpuform status --stack dev
       gpuform status --refresh --json
     """
-    from gpuform.providers.clock import CLOCK_VARIABLE  # noqa: PLC0415 - the engine, not for help
+    from gpuform.providers.calls import CLOCK_VARIABLE  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - as above
         at_work_on,
         workspace_of,

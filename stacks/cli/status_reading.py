@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.clock import clock_from, synchronised
+from gpuform.providers.calls import clock_from, synchronised
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.summary import Summary, summary_of

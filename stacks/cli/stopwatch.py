@@ -3,7 +3,7 @@
 import threading
 import time
 
-from gpuform.providers.clock import Clock, SystemClock
+from gpuform.providers.calls import Clock, SystemClock
 from gpuform.providers.errors import GpuformError
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.clock import CLOCK_VARIABLE
+from gpuform.providers.calls import CLOCK_VARIABLE
 from gpuform.providers.emulated import are_emulated
 from gpuform.providers.platforms import platforms
 from gpuform.providers.world import (

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from gpuform.providers.actions import Settings
+from gpuform.providers.calls import CLOCK_VARIABLE, duration
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.providers.clock import CLOCK_VARIABLE
 from gpuform.providers.errors import (
     AuthError,
     GpuformError,
@@ -14,10 +14,9 @@ from gpuform.providers.errors import (
     PermissionDenied,
     Unreachable,
 )
+from gpuform.providers.http import Answered, probe
 from gpuform.providers.platforms import platforms as all_platforms
 from gpuform.providers.platforms import unusable_platforms
-from gpuform.providers.probing import Answered, probe
-from gpuform.providers.waiting import duration
 from gpuform.stacks.doctor.findings import Finding, Level, failure
 from gpuform.stacks.lifecycles import write_refusal
 

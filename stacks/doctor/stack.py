@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuform.providers.intents import Intent
+from gpuform.providers.records import Intent
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.engine.project import Project, StackSettings

@@ -11,8 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import SecretStr
 
-from gpuform.providers.answers import retry_after
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import current_call
 from gpuform.providers.errors import (
     ApiError,
     AuthError,
@@ -23,6 +22,7 @@ from gpuform.providers.errors import (
     RateLimited,
     ServerError,
 )
+from gpuform.providers.http import retry_after
 from gpuform.providers.redaction import Redactor
 from gpuform.schemas.visible import visible
 from gpuform.stacks.review.summary_text import duration

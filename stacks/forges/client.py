@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import current_call
 from gpuform.providers.errors import (
     Conflict,
     GpuformError,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.probing import probe
+from gpuform.providers.http import probe
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.urn import name_of

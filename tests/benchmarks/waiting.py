@@ -10,8 +10,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from running import CREATE_SECONDS, bench, table
 
+from gpuform.providers.calls import Rhythm
 from gpuform.providers.together.cluster import INTERVAL
-from gpuform.providers.waiting import Rhythm
 
 PROGRAM = """
 from gpuform.providers.together import Cluster

@@ -13,12 +13,10 @@ from conformance.stacks import CalledStack, EmbeddedStack, Stack
 from conformance.stock import StockHost, running_host
 from conformance.verbs import EngineVerbs, StockVerbs, Verbs
 
-from gpuform.providers.call import Call
-from gpuform.providers.clock import clock_from
+from gpuform.providers.calls import Call, clock_from
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.intents import Intents
-from gpuform.providers.records import FolderRecords
+from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.scp import offers
 from gpuform.providers.together import regions
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter

@@ -34,6 +34,7 @@ from conformance.stacks import Declared, EmbeddedStack, thing
 from conformance.together_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
+from gpuform.providers.calls.transport import in_process, mount
 from gpuform.providers.catalog import resource_class
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
@@ -41,7 +42,6 @@ from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.transport import in_process, mount
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import integrity
 from gpuform.stacks.engine.store.storage.addresses import open_storage

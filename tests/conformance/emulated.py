@@ -18,13 +18,14 @@ from processes.limits import LAST_RESORT
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.aios import client as aios
-from gpuform.providers.clock import EmulatorClock, clock_from
+from gpuform.providers.calls import clock_from
+from gpuform.providers.calls.clock import EmulatorClock
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.emulator.tensorone import KEY as TENSORONE_KEY
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.providers.lens import client as lens
-from gpuform.providers.scp import client as scp
+from gpuform.providers.scp.client import client as scp
 from gpuform.providers.tensorone import client as tensorone
 from gpuform.providers.together import client as together
 

@@ -22,11 +22,11 @@ from conformance.emulated import TENSORONE_KEY
 from conformance.tensorone_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
+from gpuform.providers.calls.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.transport import in_process, mount
 from gpuform.stacks.cli import (  # noqa: F401 - as above
     import_command,
     importing,

@@ -16,8 +16,7 @@ from conformance.described import Described
 from conformance.verbs import Properties, Refused, Verbs
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.providers.intents import PREFIX, Intents
-from gpuform.providers.records import FolderRecords, Records
+from gpuform.providers.records import INTENT_PREFIX, FolderRecords, Intents, Records
 from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject, settle
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import StackReferences
@@ -128,7 +127,7 @@ class Kept:
     def intents(self) -> list[dict[str, Any]]:
         """What is recorded of creates that are not settled."""
         records = self.records
-        names = sorted(name for name in records.names() if name.startswith(PREFIX))
+        names = sorted(name for name in records.names() if name.startswith(INTENT_PREFIX))
         return [dict(fields) for name in names if (fields := records.read(name))]
 
     @property

@@ -9,10 +9,9 @@ from conformance.together_kinds import CLUSTER
 from conformance.verbs import Verbs
 
 from gpuform.providers.draining import Subject
-from gpuform.providers.drains import Drain, Drains
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.records import FolderRecords
+from gpuform.providers.records import Drain, Drains, FolderRecords
 
 NODE = "train-worker-1"
 

@@ -11,7 +11,7 @@ GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
 # The first machine waits as gpuform's own resources do, the second hears of nothing.
 PROGRAM = """
 import time
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import current_call
 from gpuform.providers.errors import Cancelled
 from pulumi.dynamic import CreateResult, Resource, ResourceProvider
 

@@ -9,15 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuform.providers.call import Call, serving
-from gpuform.providers.clock import EmulatorClock
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.calls.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock as VirtualClock
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY
-from gpuform.providers.intents import Intents
-from gpuform.providers.records import FolderRecords
-from gpuform.providers.transport import in_process, mount
+from gpuform.providers.records import FolderRecords, Intents
 
 URL = "http://emulator.test"
 

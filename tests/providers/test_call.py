@@ -7,11 +7,11 @@ import httpx
 import pytest
 from processes.limits import LAST_RESORT
 
-from gpuform.providers.call import Call, current_call, serving
-from gpuform.providers.clock import EmulatorClock, SystemClock, clock_from
+from gpuform.providers.calls import Call, SystemClock, clock_from, current_call, serving
+from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.calls.transport import mount
 from gpuform.providers.emulator.server import serve
 from gpuform.providers.errors import Cancelled, Unreachable
-from gpuform.providers.transport import mount
 
 
 def test_the_call_of_an_engine_is_the_current_one_inside_the_block(call: Call) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuform.providers.call import serving
+from gpuform.providers.calls import serving
 from gpuform.providers.emulator.together import MEMBER_KEY
 from gpuform.providers.errors import (
     AuthError,

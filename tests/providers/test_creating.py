@@ -11,8 +11,8 @@ from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.providers.call import Call
-from gpuform.providers.creating import Attempt, Creation, create_once
+from gpuform.providers.calls import Call
+from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import (
     AdoptionQuestion,
     ApiError,
@@ -28,9 +28,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.evidence import Candidate
-from gpuform.providers.intents import Intents, Target
-from gpuform.providers.records import FolderRecords
+from gpuform.providers.records import FolderRecords, Intents, Target
 
 TARGET = Target("together", "Cluster", "train", "us-central-8")
 SENT = {"num_gpus": 16}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.call import serving
+from gpuform.providers.calls import serving
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 

@@ -9,13 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_scheduler import Simulated
 
-from gpuform.providers.call import Call
-from gpuform.providers.draining import Draining, Subject, conclude, undo
-from gpuform.providers.drains import Drain, Drains
+from gpuform.providers.calls import Call
+from gpuform.providers.draining import Draining, Subject, Worker, conclude, undo
 from gpuform.providers.errors import Cancelled, GpuformError, Unreachable
-from gpuform.providers.intents import Intents
-from gpuform.providers.records import FolderRecords
-from gpuform.providers.victims import Worker
+from gpuform.providers.records import Drain, Drains, FolderRecords, Intents
 from gpuform.schemas.scale_down import ScaleDownInputs
 
 ID = "c1"
@@ -226,8 +223,8 @@ class TestTroubles:
     def test_an_interruption_does_not_wait_for_one_that_hangs(
         self, call: Call, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("gpuform.providers.answering.FIRST_WORD", 0.0)
-        monkeypatch.setattr("gpuform.providers.draining.LAST_WORD", 0.0)
+        monkeypatch.setattr("gpuform.providers.draining.answering.FIRST_WORD", 0.0)
+        monkeypatch.setattr("gpuform.providers.draining.draining.LAST_WORD", 0.0)
         released = threading.Event()
 
         def hang(what: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.call import serving
+from gpuform.providers.calls import serving
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.cluster_view import look_at
 from gpuform.schemas.together import wire

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers import errors
-from gpuform.providers.answers import ErrorAnswers, retry_after
-from gpuform.providers.call import Call, serving
-from gpuform.providers.http import ApiClient, Retry
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.http import ApiClient, ErrorAnswers, Retry, retry_after
 from gpuform.providers.together.client import is_out_of_stock
 
 Step = int | httpx.Response | type[httpx.TransportError]

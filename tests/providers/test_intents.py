@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.providers.drains import Drains, digest
 from gpuform.providers.errors import GpuformError, NameTaken
-from gpuform.providers.intents import Intent, Intents, Target
-from gpuform.providers.records import FolderRecords
+from gpuform.providers.records import Drains, FolderRecords, Intent, Intents, Target, digest
 
 TARGET = Target("together", "Cluster", "train", "us-central-8")
 

@@ -8,7 +8,7 @@ import pulumi
 import pytest
 from pulumi.dynamic import Config, ConfigureRequest
 
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.together import client as client_module

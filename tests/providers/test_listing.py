@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
 
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, Rhythm, serving
 from gpuform.providers.errors import Cancelled, Contradicted, GpuformError, NotFound, ServerError
-from gpuform.providers.listing import Listing
-from gpuform.providers.waiting import Rhythm
+from gpuform.providers.http import Listing
 
 Thing = tuple[str, int]
 """An id, and the number of the request that saw it."""

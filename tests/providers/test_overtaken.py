@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.slurm.commands import Commands
 from gpuform.providers.slurm.processes import LocalCommands

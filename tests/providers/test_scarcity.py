@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.call import serving
+from gpuform.providers.calls import serving
 from gpuform.providers.errors import Cancelled, NameTaken, OutOfCapacity, UnknownOutcome
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster import ClusterLifecycle

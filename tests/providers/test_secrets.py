@@ -30,7 +30,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_over_a_port_at_the_highest_log_level(
     server: Server, cluster_inputs: dict[str, Any], caplog: Any, capfd: Any, tmp_path: Path
 ) -> None:
-    from gpuform.providers.call import current_call
+    from gpuform.providers.calls import current_call
 
     lifecycle = ClusterLifecycle()
     with caplog.at_level(logging.DEBUG):

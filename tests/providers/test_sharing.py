@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lockstep import Lockstep
 
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, serving
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 

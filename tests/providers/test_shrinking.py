@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuform.providers.call import serving
+from gpuform.providers.calls import serving
 from gpuform.providers.draining import Draining
-from gpuform.providers.drains import Drains
 from gpuform.providers.errors import Cancelled, GpuformError, OutOfCapacity
+from gpuform.providers.records import Drains
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster import ClusterLifecycle
 

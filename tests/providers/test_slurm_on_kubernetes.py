@@ -4,8 +4,8 @@ import pytest
 from fake_clock import FakeClock
 from simulated_scheduler import Simulated
 
+from gpuform.providers.draining import SlurmOnKubernetes
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.slurm_on_kubernetes import SlurmOnKubernetes
 
 NAMES = {"w0": "gpu-0", "w1": "gpu-1"}
 

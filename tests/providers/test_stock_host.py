@@ -17,7 +17,7 @@ from processes.limits import LAST_RESORT
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from gpuform.providers import stock_host
+from gpuform.providers.calls import stock_host
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
@@ -43,7 +43,7 @@ def test_the_pool_of_a_worker_is_found() -> None:
 
 def test_nothing_is_touched_outside_that_host() -> None:
     with ThreadPoolExecutor(max_workers=1) as pool:
-        pool.submit(stock_host.adapt).result()
+        pool.submit(stock_host.adapt_to_stock_host).result()
         assert pool._max_workers == 1
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.schedulers import ScheduledNode
-from gpuform.providers.victims import Worker, choose, problems
+from gpuform.providers.draining import ScheduledNode, Worker, problems
+from gpuform.providers.draining.victims import choose
 from gpuform.schemas.leaving import RunningJob
 
 RANKS = ["failed", "cordoned", "idle", "newest"]

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuform.providers.call import Call
+from gpuform.providers.calls import Call, Look, duration, wait_until, wait_until_gone
 from gpuform.providers.errors import (
     Cancelled,
     GpuformError,
@@ -11,7 +11,6 @@ from gpuform.providers.errors import (
     ServerError,
     Unreachable,
 )
-from gpuform.providers.waiting import Look, duration, wait_until, wait_until_gone
 
 Step = Look[int] | Exception
 

@@ -20,7 +20,7 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import current_call
 from gpuform.stacks.engine.urn import name_of
 
 TYPE = "pulumi-python:dynamic/randomized:Machine"

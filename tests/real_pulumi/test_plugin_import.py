@@ -13,11 +13,9 @@ from conformance.kinds import KINDS, SHARED_VOLUME
 from processes.commands import PASSPHRASE, SALT, Cli, Result, pulumi
 
 from gpuform.providers import permissions
-from gpuform.providers.call import Call, serving
-from gpuform.providers.clock import clock_from
+from gpuform.providers.calls import Call, clock_from, serving
 from gpuform.providers.emulator.server import environment
-from gpuform.providers.intents import Intents
-from gpuform.providers.records import Unkept
+from gpuform.providers.records import Intents, Unkept
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 PASSWORD = "Planted#1pass"

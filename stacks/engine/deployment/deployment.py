@@ -13,12 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from gpuform.providers.call import Call
-from gpuform.providers.clock import clock_from
+from gpuform.providers.calls import Call, clock_from, span
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.intents import Intent, Intents
-from gpuform.providers.records import Unkept
-from gpuform.providers.tracing import span
+from gpuform.providers.records import Intent, Intents, Unkept
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import (

@@ -11,11 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from gpuform.providers import permissions
-from gpuform.providers.call import Call
-from gpuform.providers.clock import clock_from
-from gpuform.providers.intents import ANEW, NOTHING, Intent, Intents, in_dynamic_form
+from gpuform.providers.calls import Call, clock_from
 from gpuform.providers.lifecycle import INTERRUPTED
-from gpuform.providers.records import Unkept
+from gpuform.providers.records import ANEW, NOTHING, Intent, Intents, Unkept, in_dynamic_form
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.deployment.deployment import DEFAULT_PARALLEL, Subject
 from gpuform.stacks.engine.errors import EngineError

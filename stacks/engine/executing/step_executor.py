@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from gpuform.providers.calls import span
 from gpuform.providers.lifecycle import PROVIDER_KEY
-from gpuform.providers.tracing import span
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError

@@ -22,7 +22,7 @@ from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.tracing import span
+from gpuform.providers.calls import span
 from gpuform.stacks.engine.language_host.monitor import Engine, ResourceMonitor
 from gpuform.stacks.engine.language_host.printing import printing_to
 from gpuform.stacks.engine.language_host.program_errors import ProgramError, ProgramFiles, told

@@ -14,8 +14,8 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 
+from gpuform.providers.calls import span
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.tracing import span
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.executing import (

@@ -21,11 +21,10 @@ import dill
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
 from pulumi.runtime import _serialization
 
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, serving, span
 from gpuform.providers.errors import GpuformError, NoCredit
 from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
 from gpuform.providers.properties import plain
-from gpuform.providers.tracing import span
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.plan import PlanReason

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from gpuform.providers.intents import Intents
-from gpuform.providers.records import Records
+from gpuform.providers.records import Intents, Records
 from gpuform.providers.world import OtherWorld, record_world, world_of
 from gpuform.stacks.engine.records.kept import errors_of_engine
 

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.intents import PREFIX, Intent, Intents
-from gpuform.providers.records import Fields, Records, Stored, typed
+from gpuform.providers.records import INTENT_PREFIX, Fields, Intent, Intents, Records, Stored, typed
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.engine.records.batches import Batches, Change, GroupCommit
@@ -129,7 +128,7 @@ def all_intents(backend: Backend) -> list[Intent]:
         batches = Batches(backend.storage, folder)
         batches.read()
         there = _there(batches)
-        names = (name for name in there if name.startswith(PREFIX))
+        names = (name for name in there if name.startswith(INTENT_PREFIX))
         found += [typed(there[name], Intent, f"{name} in {folder}") for name in names]
     return found
 

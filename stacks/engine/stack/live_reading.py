@@ -5,9 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from gpuform.providers.call import Call
-from gpuform.providers.intents import Intents
-from gpuform.providers.records import Unkept
+from gpuform.providers.calls import Call
+from gpuform.providers.records import Intents, Unkept
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack.stack import Stack

@@ -3,11 +3,18 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from gpuform.providers import drains, intents
-from gpuform.providers.call import FOLDER
-from gpuform.providers.drains import Drain, Drains
-from gpuform.providers.intents import Intent, Intents
-from gpuform.providers.records import Fields, parsed, typed
+from gpuform.providers.calls import FOLDER
+from gpuform.providers.records import (
+    DRAIN_PREFIX,
+    INTENT_PREFIX,
+    Drain,
+    Drains,
+    Fields,
+    Intent,
+    Intents,
+    parsed,
+    typed,
+)
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.stack.stack import Stack
@@ -20,8 +27,7 @@ def is_anything_beside(project: Project) -> bool:
     """Whether a host has left records beside a project."""
     root = project.directory
     return bool(
-        _files(root, intents.PREFIX, _EARLIER_INTENTS)
-        or _files(root, drains.PREFIX, _EARLIER_DRAINS)
+        _files(root, INTENT_PREFIX, _EARLIER_INTENTS) or _files(root, DRAIN_PREFIX, _EARLIER_DRAINS)
     )
 
 
@@ -33,7 +39,7 @@ def take_in(stack: Stack) -> None:
     root = stack.project.directory
     kept = stack.intents()
     own = f"urn:pulumi:{stack.name}::{stack.project.name}::"
-    for path in _files(root, intents.PREFIX, _EARLIER_INTENTS):
+    for path in _files(root, INTENT_PREFIX, _EARLIER_INTENTS):
         fields = _read(path)
         if str(fields.get("urn") or "").startswith(own):
             with errors_of_engine():
@@ -43,7 +49,7 @@ def take_in(stack: Stack) -> None:
 
 
 def _take_drains(root: Path, ids: Collection[str], kept: Intents) -> None:
-    for path in _files(root, drains.PREFIX, _EARLIER_DRAINS):
+    for path in _files(root, DRAIN_PREFIX, _EARLIER_DRAINS):
         fields = _read(path)
         if fields.get("id") in ids:
             with errors_of_engine():

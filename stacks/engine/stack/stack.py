@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpuform.providers.intents import Intents
+from gpuform.providers.records import Intents
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, Subject
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import StackReferences

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from gpuform.providers.intents import Intent
+from gpuform.providers.records import Intent
 from gpuform.schemas.visible import visible
 from gpuform.stacks.adopting.orphans import Orphan, Orphans
 from gpuform.stacks.review.names import counted

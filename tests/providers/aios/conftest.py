@@ -11,14 +11,13 @@ import pytest
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.aios.cluster import ClusterLifecycle
 from gpuform.providers.aios.gpu_node import GpuNodeLifecycle
-from gpuform.providers.call import Call, serving
-from gpuform.providers.clock import EmulatorClock
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.calls.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.intents import Intents
-from gpuform.providers.records import FolderRecords
-from gpuform.providers.transport import in_process, mount
+from gpuform.providers.records import FolderRecords, Intents
 
 URL = "http://aios.test"
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aios_document import CLUSTER, DECLARED, typed, without_mongo
 
-from gpuform.providers.call import serving
+from gpuform.providers.calls import serving
 from gpuform.providers.errors import GpuformError
 
 ID = "cluster-west-vision-001"

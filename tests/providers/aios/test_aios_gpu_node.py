@@ -9,7 +9,7 @@ from aios_document import CLUSTER, DECLARED, typed, without_mongo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.providers.call import serving
+from gpuform.providers.calls import serving
 from gpuform.providers.emulator.aios.updating import updated
 from gpuform.providers.errors import GpuformError
 from gpuform.schemas.aios import wire

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.call import Call, serving
-from gpuform.providers.clock import EmulatorClock
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.providers.kubernetes.client import KubernetesClient, client_by

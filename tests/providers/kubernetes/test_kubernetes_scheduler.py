@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from gpuform.providers.draining import Scheduler
 from gpuform.providers.errors import AuthError, GpuformError, ServerError
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import access_by
 from gpuform.providers.kubernetes.scheduler import MARK, KubernetesScheduler, is_job
-from gpuform.providers.schedulers import Scheduler
 from gpuform.schemas.leaving import RunningJob
 
 

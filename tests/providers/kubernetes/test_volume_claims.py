@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call, serving
-from gpuform.providers.clock import clock_from
+from gpuform.providers.calls import Call, clock_from, serving
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError, NameTaken
 from gpuform.providers.http import at
-from gpuform.providers.intents import Intents
-from gpuform.providers.records import FolderRecords
+from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.volume_claim import OWNER, VolumeClaimLifecycle
 

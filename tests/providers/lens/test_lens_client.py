@@ -9,11 +9,11 @@ import pytest
 from lens_document import CONSUMERS, ERROR, HEATMAP, OVERVIEW, typed
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.transport import mount
 from gpuform.providers.errors import InvalidRequest, MissingCredentials, ServerError
 from gpuform.providers.lens import get_consumers, get_heatmap, get_overview
 from gpuform.providers.lens.client import LensClient, client_for, is_configured
-from gpuform.providers.transport import mount
 
 Answer = Callable[[httpx.Request], httpx.Response]
 URL = "http://lens.test"

@@ -8,16 +8,15 @@ import httpx
 import pytest
 from lens_document import OVERVIEW
 
-from gpuform.providers.call import Call, serving
-from gpuform.providers.clock import EmulatorClock
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.calls.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.intents import Intents
 from gpuform.providers.lens.health_gate import HealthGateLifecycle
-from gpuform.providers.records import FolderRecords
-from gpuform.providers.transport import in_process, mount
+from gpuform.providers.records import FolderRecords, Intents
 
 URL = "http://lens-gate.test"
 GATE = {"condition": {"healthy_nodes": {"at_least": 9.0}, "faulty_nodes": {"at_most": 1.0}}}

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.intents import Intent, Intents
 from gpuform.providers.plugin.unsettled import is_destroy, left_behind, refuse_to_forget
-from gpuform.providers.records import Stored, Unkept
+from gpuform.providers.records import Intent, Intents, Stored, Unkept
 
 URN = "urn:pulumi:dev::p::gpuform:together:Cluster::train"
 INTENT = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-1")

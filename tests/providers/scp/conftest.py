@@ -12,12 +12,11 @@ import httpx
 import pytest
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call, serving
-from gpuform.providers.clock import EmulatorClock
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
-from gpuform.providers.intents import Intents
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.records import FolderRecords
+from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.fabric import FabricLifecycle
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle

@@ -20,7 +20,7 @@ from scp_emulated import (
 )
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, serving
 from gpuform.providers.emulator.scp import VIEWER_ACCESS_KEY, VIEWER_SECRET_KEY
 from gpuform.providers.errors import (
     ApiError,
@@ -37,8 +37,8 @@ from gpuform.providers.errors import (
     UnknownOutcome,
 )
 from gpuform.providers.scp.client import ScpClient, client_for
-from gpuform.providers.scp.connection import Connection
-from gpuform.providers.scp.credentials import Credentials, find_credentials
+from gpuform.providers.scp.client.connection import Connection
+from gpuform.providers.scp.client.credentials import Credentials, find_credentials
 
 KEYS = Credentials("AK-4711", "SK-4711", base_url="http://scp.test", source="the test")
 NODES = "^/v1/gpu-nodes$"

@@ -13,8 +13,8 @@ from scp_emulated import H100, IMAGE, POOL, PUBLIC_IP, SUBNET, Emulated, emulate
 
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.connection import Connection
-from gpuform.providers.scp.credentials import Credentials
+from gpuform.providers.scp.client.connection import Connection
+from gpuform.providers.scp.client.credentials import Credentials
 from gpuform.schemas.scp import requests
 
 CREDENTIALS = Credentials("AK", "SK", base_url="http://scp.test/base")

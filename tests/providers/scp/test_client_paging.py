@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.scp import client, paging
-from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.connection import Connection
-from gpuform.providers.scp.credentials import Credentials
-from gpuform.providers.scp.paging import read_all
+from gpuform.providers.scp.client import ScpClient, client, paging
+from gpuform.providers.scp.client.connection import Connection
+from gpuform.providers.scp.client.credentials import Credentials
+from gpuform.providers.scp.client.paging import read_all
 
 SIZE = 3
 _ID = st.integers(0, 20)

@@ -9,7 +9,7 @@ import pytest
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.providers.scp.credentials import Credentials, find_credentials
+from gpuform.providers.scp.client.credentials import Credentials, find_credentials
 
 KEYS = {"SCP_TF_ACCESS_KEY": "env-access", "SCP_TF_SECRET_KEY": "env-secret"}
 CONFIG_KEYS = {"scp:accessKey": "stack-access", "scp:secretKey": "stack-secret"}

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.scp.batches import LEAST, MOST, batches
+from gpuform.providers.scp.nodes import LEAST, batches
+from gpuform.providers.scp.nodes.batching import MOST
 
 
 @pytest.mark.parametrize(

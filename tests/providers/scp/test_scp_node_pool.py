@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from gpuform.providers.errors import GpuformError, NameTaken, NotAllowed, UnknownOutcome
-from gpuform.providers.intents import Target
+from gpuform.providers.records import Target
 from gpuform.providers.scp import offers
 
 Properties = dict[str, Any]

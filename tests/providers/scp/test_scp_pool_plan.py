@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.scp.node_changes import differences
-from gpuform.providers.scp.pool_plan import DeclaredPool, Fabric, Plan, Wanted, plan, removal_order
-from gpuform.providers.scp.states import is_leaving
+from gpuform.providers.scp.nodes import (
+    DeclaredPool,
+    Fabric,
+    Plan,
+    Wanted,
+    differences,
+    is_leaving,
+    plan,
+)
+from gpuform.providers.scp.nodes.planning import removal_order
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NodeState
 

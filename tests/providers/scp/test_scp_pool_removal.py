@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from simulated_scheduler import Simulated
 
-from gpuform.providers.drains import Drains
 from gpuform.providers.errors import GpuformError
+from gpuform.providers.records import Drains
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
-from gpuform.providers.scp.pool_removal import PoolRemoval
+from gpuform.providers.scp.pool import PoolRemoval
 
 Properties = dict[str, Any]
 

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
+from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.emulator.server import Server, serve
 from gpuform.providers.errors import AuthError, GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.slurm import slurm_scheduler
 from gpuform.schemas.slurm import SlurmInputs
 

@@ -10,15 +10,13 @@ import pytest
 from slurm_emulated import SlurmCluster, slurm_cluster
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call, serving
-from gpuform.providers.clock import EmulatorClock
-from gpuform.providers.drains import Drains
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.intents import Intents
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
-from gpuform.providers.records import FolderRecords
+from gpuform.providers.records import Drains, FolderRecords, Intents
 from gpuform.providers.slurm import slurm_scheduler
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.cluster import ClusterLifecycle

@@ -11,18 +11,17 @@ import httpx
 import pytest
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.call import Call, serving
-from gpuform.providers.clock import Clock, EmulatorClock
+from gpuform.providers.calls import Call, Clock, serving
+from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.calls.transport import in_process, mount
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock as VirtualClock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import KEY
-from gpuform.providers.intents import Intents
-from gpuform.providers.records import FolderRecords
+from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.tensorone.client import TensorOneClient, client_for
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
-from gpuform.providers.transport import in_process, mount
 
 URL = "http://emulator.test"
 START = 1_800_000_000.0

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, serving
 from gpuform.providers.emulator.tensorone import KEY
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.tensorone import client

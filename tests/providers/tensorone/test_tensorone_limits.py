@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lockstep import Lockstep
 
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, serving
 from gpuform.providers.emulator.tensorone import FREE_KEY
 from gpuform.providers.errors import RateLimited
 from gpuform.providers.tensorone.client import TensorOneClient

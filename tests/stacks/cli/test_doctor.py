@@ -17,7 +17,7 @@ from plan_scenes import Scene
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.emulator.together import MEMBER_KEY
-from gpuform.providers.intents import Intent
+from gpuform.providers.records import Intent
 from gpuform.stacks.doctor.findings import Examination, Level
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.store import Backend

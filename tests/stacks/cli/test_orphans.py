@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.emulator.server import environment, serve
-from gpuform.providers.intents import Intent
+from gpuform.providers.records import Intent
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.store import Backend
 

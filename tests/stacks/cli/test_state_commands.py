@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.intents import Intent, Intents
+from gpuform.providers.records import Intent, Intents
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot

@@ -25,7 +25,7 @@ import json
 import pathlib
 import threading
 
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import current_call
 from pulumi import Output
 from pulumi.dynamic import (
     CheckFailure, CheckResult, CreateResult, DiffResult, ReadResult, Resource, ResourceProvider,

@@ -14,7 +14,7 @@ RETAIN = "opts=ResourceOptions(retain_on_delete=True)"
 TIMED = """
 import json
 
-from gpuform.providers.call import current_call
+from gpuform.providers.calls import current_call
 from lab import HERE, Machine as Plain, Machines
 from pulumi.dynamic import Resource
 

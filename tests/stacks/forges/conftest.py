@@ -8,7 +8,7 @@ import forge_server
 import pytest
 from pydantic import SecretStr
 
-from gpuform.providers.call import Call, serving
+from gpuform.providers.calls import Call, serving
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.forges.forge import Forge
 from gpuform.stacks.forges.github import GitHub

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.intents import Intent
+from gpuform.providers.records import Intent
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import all_intents, intents_of
 from gpuform.stacks.engine.records.batches import Batches, GroupCommit

@@ -1,0 +1,51 @@
+"""One call of a lifecycle: its clock, deadline and secrets, and its edge to the host.
+
+The engine and the plugin make calls; lifecycles and clients ask `current_call`.
+"""
+
+from gpuform.providers.calls.call import FOLDER, Call, current_call, hosted_call, serving
+from gpuform.providers.calls.clock import (
+    CLOCK_VARIABLE,
+    Clock,
+    SystemClock,
+    clock_from,
+    synchronised,
+)
+from gpuform.providers.calls.edge import Edge, unexpected
+from gpuform.providers.calls.spans import span, tracing
+from gpuform.providers.calls.stock_host import adapt_to_stock_host
+from gpuform.providers.calls.transport import mounted, needs_authorities
+from gpuform.providers.calls.waiting import (
+    PASSING,
+    Look,
+    Rhythm,
+    duration,
+    wait_until,
+    wait_until_gone,
+)
+
+__all__ = [
+    "CLOCK_VARIABLE",
+    "FOLDER",
+    "PASSING",
+    "Call",
+    "Clock",
+    "Edge",
+    "Look",
+    "Rhythm",
+    "SystemClock",
+    "adapt_to_stock_host",
+    "clock_from",
+    "current_call",
+    "duration",
+    "hosted_call",
+    "mounted",
+    "needs_authorities",
+    "serving",
+    "span",
+    "synchronised",
+    "tracing",
+    "unexpected",
+    "wait_until",
+    "wait_until_gone",
+]

@@ -1,0 +1,231 @@
+"""What a lifecycle knows of the call it serves: for whom, until when, and whom to tell.
+
+gpuform's own engine sets a `Call` around each provider call; under Pulumi's stock host, which
+passes none of this on, `current_call` makes one with defaults.
+"""
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Final
+
+from gpuform.providers.calls import stock_host
+from gpuform.providers.calls.clock import Clock, clock_from
+from gpuform.providers.calls.spans import span
+from gpuform.providers.errors import Cancelled, NothingMade
+from gpuform.providers.records import FolderRecords, Intents
+from gpuform.providers.redaction import Redactor, texts_in
+
+logger = logging.getLogger("gpuform")
+
+_current: ContextVar["Call | None"] = ContextVar("gpuform_call", default=None)
+_before_change: ContextVar[Callable[[], None]] = ContextVar(
+    "gpuform_before_change", default=lambda: None
+)
+
+
+FOLDER: Final = Path(".gpuform", "records")
+"""Where records are that cannot lie with the state, in a project."""
+
+RECORDS_ENTRY_POINTS: Final = "gpuform.records"
+"""Functions `(project, stack, directory, environ) -> Records | None` that find a stack's records
+for a process of Pulumi's that works in a directory."""
+
+
+def beside_the_project() -> Intents:
+    """Intents in `.gpuform/records` of the working directory, which hosts set to the project's."""
+    return Intents(FolderRecords(Path.cwd() / FOLDER))
+
+
+@dataclass(eq=False)
+class Call:
+    """The context of one provider call.
+
+    `timeout` is in seconds; None means the lifecycle's own default for the verb. `on_unchecked`
+    hears of a check that could not be made while planning. `init_errors` gets a reason when the
+    object exists and is not ready. `refreshing` tells `diff` that it compares what was just read
+    with inputs that nobody asked to apply. Whoever is told something hears none of the `secrets`.
+    """
+
+    urn: str | None = None
+    preview: bool = False
+    timeout: float | None = None
+    clock: Clock = field(default_factory=lambda: clock_from(os.environ))
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    intents: Intents = field(default_factory=beside_the_project)
+    guard: Callable[[], None] = lambda: None
+    """Raises GpuformError when this process may change nothing any more: its lock is another's."""
+    is_elsewhere: Callable[[str], bool] = lambda _id: False
+    """Whether an object, by its id, belongs to another stack."""
+    finds_only: bool = False
+    """A create is to find what an earlier one has made, and to make nothing."""
+    on_progress: Callable[[str], None] = logger.info
+    on_warning: Callable[[str], None] = logger.warning
+    on_unchecked: Callable[[str], None] = logger.info
+    init_errors: list[str] = field(default_factory=list)
+    refreshing: bool = False
+    stores_answers: bool = False
+    """The host is Pulumi's: it stores an id when it gets it, and never says that it has."""
+    as_of: float | None = None
+    """By `time.monotonic`: what was read after that moment need not be read again for this call."""
+    known: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What is stored of the object: its outputs, or its inputs while they are checked; plain."""
+    found_gone: bool = False
+    """The object was gone before the call could delete it; without one it says nothing."""
+    falls_with: str = ""
+    """The id of another object whose end explains that this one is gone."""
+    just_created: bool = False
+    """The call has made its object and nothing of it was read yet."""
+    deadline: float | None = None
+    """Unix time after which nothing is waited for; set by `begin`."""
+    held: ExitStack = field(default_factory=ExitStack)
+    """What is given up when the call ends: the claim on the name being created."""
+    secrets: set[str] = field(default_factory=set, repr=False)
+    """The texts that nothing may say which is told of this call; see `hide`."""
+
+    def __post_init__(self) -> None:
+        self.on_progress = self._redacting(self.on_progress)
+        self.on_warning = self._redacting(self.on_warning)
+        self.on_unchecked = self._redacting(self.on_unchecked)
+
+    def hide(self, values: Iterable[Any]) -> None:
+        """From now on, every text in these values is a secret."""
+        self.secrets.update(texts_in([*values]))
+
+    def redacted(self, text: str) -> str:
+        """The text without secrets."""
+        return Redactor(self.secrets).redact(text)
+
+    def kept(self, text: str) -> str:
+        """The text as a record may have it: a digest in the place of one that has a secret."""
+        if self.redacted(text) == text:
+            return text
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+    def _redacting(self, tell: Callable[[str], None]) -> Callable[[str], None]:
+        return lambda text: tell(self.redacted(text))
+
+    def begin(self, default_timeout: float) -> None:
+        """Starts the call's time: its own timeout, else the default, both in seconds."""
+        self.clock.sleep(0, self.cancelled)
+        self.deadline = self.clock.now() + (
+            default_timeout if self.timeout is None else self.timeout
+        )
+
+    @contextmanager
+    def searching(self, seconds: float) -> Iterator[None]:
+        """A block that may take so long beside what the call takes, unless its timeout is set."""
+        began, extra = self.clock.now(), seconds if self.timeout is None else 0.0
+        self._postpone(extra)
+        try:
+            yield
+        finally:
+            self._postpone(min(extra, self.clock.now() - began) - extra)
+
+    def _postpone(self, seconds: float) -> None:
+        if self.deadline is not None:
+            self.deadline += seconds
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, never below 0; None when there is none."""
+        if self.deadline is None:
+            return None
+        return max(0.0, self.deadline - self.clock.now())
+
+    def sleep(self, seconds: float) -> None:
+        """Waits that long, but not past the deadline. Raises Cancelled when interrupted."""
+        self.raise_if_cancelled()
+        remaining = self.remaining()
+        pause = seconds if remaining is None else min(seconds, remaining)
+        with span("wait", f"wait {pause:.1f} s", self.urn):
+            self.clock.sleep(pause, self.cancelled)
+        self.raise_if_cancelled()
+
+    def platform_time(self, clock_ahead: float | None) -> tuple[float, bool]:
+        """Unix time in seconds by the platform's clock, and whether it is that clock's.
+
+        `clock_ahead` is how many seconds this machine's clock is ahead of it, None if not known.
+        """
+        if self.clock.is_platforms:
+            self.clock.sleep(0, self.cancelled)
+            return self.clock.now(), True
+        return self.clock.now() - (clock_ahead or 0.0), clock_ahead is not None
+
+    def changing(self) -> None:
+        """What sends a request that changes a platform says so right before, each time.
+
+        Raises GpuformError when it may not be sent any more.
+        """
+        self.guard()
+        _before_change.get()()
+
+    @contextmanager
+    def before_each_change(self, act: Callable[[], None]) -> Iterator[None]:
+        """Does `act` right before each request of the block (and thread) that changes something."""
+        token = _before_change.set(act)
+        try:
+            yield
+        finally:
+            _before_change.reset(token)
+
+    def refuse_to_make(self) -> None:
+        """Raises NothingMade where an object is only to be found."""
+        if self.finds_only:
+            raise NothingMade("an interrupted create has made nothing")
+
+    def raise_if_cancelled(self) -> None:
+        """Raises Cancelled when the run was interrupted."""
+        if self.cancelled.is_set():
+            raise Cancelled
+
+
+@contextmanager
+def serving(call: Call) -> Iterator[Call]:
+    """Makes `call` the current one of this thread (and task) for the length of the block."""
+    token = _current.set(call)
+    try:
+        yield call
+    finally:
+        _current.reset(token)
+
+
+def current_call() -> Call:
+    """The call that an engine set with `serving`, else a new one: of Pulumi's own host, if any."""
+    found = _current.get()
+    if found is not None:
+        return found
+    urn = stock_host.urn_of_call()
+    return Call() if urn is None else hosted_call(urn)
+
+
+def hosted_call(urn: str) -> Call:
+    """A call of a host of Pulumi's, whose process serves one run.
+
+    Its records lie with the state where that can be reached from here, else beside the project.
+    """
+    return Call(urn=urn, intents=_intents_of_host(urn), stores_answers=True)
+
+
+_hosted: dict[tuple[str, str], Intents | None] = {}
+_hosted_lock = threading.Lock()
+
+
+def _intents_of_host(urn: str) -> Intents:
+    """What a room above this one, found by its entry point, can reach for the URN's stack."""
+    head, project, *_ = [*urn.split("::"), ""]
+    stack = head.rpartition(":")[2]
+    with _hosted_lock:
+        if (project, stack) not in _hosted:
+            _hosted[project, stack] = None
+            for entry in entry_points(group=RECORDS_ENTRY_POINTS):
+                records = entry.load()(project, stack, Path.cwd(), os.environ)
+                if records is not None:
+                    _hosted[project, stack] = Intents(records)
+        return _hosted.get((project, stack)) or beside_the_project()

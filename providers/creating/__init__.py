@@ -1,0 +1,40 @@
+"""Making an object once, and finding what an interrupted create has made.
+
+The lifecycles of kinds that a platform creates use it.
+"""
+
+from gpuform.providers.creating.capacity import first_with_capacity
+from gpuform.providers.creating.creating import (
+    AGAIN,
+    Attempt,
+    Creation,
+    Timed,
+    create_once,
+    kept_properties,
+    name_taken,
+)
+from gpuform.providers.creating.evidence import (
+    SETTLE,
+    Candidate,
+    covers,
+    is_of_another_time,
+    judge,
+    question,
+)
+
+__all__ = [
+    "AGAIN",
+    "SETTLE",
+    "Attempt",
+    "Candidate",
+    "Creation",
+    "Timed",
+    "covers",
+    "create_once",
+    "first_with_capacity",
+    "is_of_another_time",
+    "judge",
+    "kept_properties",
+    "name_taken",
+    "question",
+]

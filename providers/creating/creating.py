@@ -1,0 +1,297 @@
+"""Create exactly once: the flow that neither loses an object nor takes one that is not ours.
+
+1. An intent of an earlier attempt of this resource is settled first: what it made is found by the
+   id that it has, else by `evidence`, and nothing is sent. While the settle time since
+   its request runs, a list may lag behind: it is looked again.
+2. List the objects of that name. One that nothing shows to be ours is somebody's: NameTaken; where
+   an earlier attempt may have made it, nobody can tell: AdoptionQuestion.
+3. Write the intent, send once. A definite refusal removes the intent. After an unknown outcome look
+   as in 1; what did not appear leaves the intent for the next run, which looks once more.
+4. The id goes into the intent before anybody waits.
+
+Where there are several attempts (the platform may be out of capacity), each is a round of 2 and 3
+for itself, with an intent that says where it goes; only a definite refusal leads to the next one,
+so that one slot never gets two objects.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from gpuform.providers import permissions
+from gpuform.providers.calls import PASSING, Call
+from gpuform.providers.creating.capacity import first_with_capacity
+from gpuform.providers.creating.evidence import SETTLE, SKEW, Candidate, Verdict, judge, question
+from gpuform.providers.errors import (
+    AdoptionQuestion,
+    ApiError,
+    Cancelled,
+    GpuformError,
+    MissingCredentials,
+    NameTaken,
+    UnknownOutcome,
+    Unreachable,
+)
+from gpuform.providers.records import ANEW, Intent, Target
+
+AGAIN = 5.0
+"""Seconds between looks for what a request may have made."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to make the object: `send` sends the create once, and returns the answer's id.
+
+    `sent` are the properties that it sends, as far as a list shows them; no secret is among them.
+    """
+
+    send: Callable[[], str]
+    region: str = ""
+    gpu_type: str = ""
+    sent: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Creation:
+    """How one object is found and made.
+
+    `candidates` lists the objects of the target's name, in every region; `exists` asks for one by
+    its id. `attempts` are made in turn while the platform is out of capacity, and again for
+    `patience` seconds. `before` runs when it is sure that something will be sent, and raises when
+    that would be wrong. `clock_ahead` says how far this machine's clock is ahead of the platform's,
+    in seconds; `settle_time` how long lists may lag behind.
+    """
+
+    target: Target
+    candidates: Callable[[], Sequence[Candidate]]
+    exists: Callable[[str], bool]
+    attempts: Sequence[Attempt]
+    before: Callable[[], None] = lambda: None
+    patience: float = 0.0
+    clock_ahead: Callable[[], float | None] = lambda: None
+    settle_time: float = SETTLE
+
+    def in_the_way(
+        self, present: Iterable[Candidate], ignored: Iterable[str] = ()
+    ) -> list[Candidate]:
+        """Those that have the name where one of the attempts would give it, but the `ignored`."""
+        regions = {attempt.region for attempt in self.attempts}
+        return [
+            each
+            for each in present
+            if not each.leaving
+            and each.id not in ignored
+            and any(each.is_at(region) for region in regions)
+        ]
+
+
+def create_once(call: Call, creation: Creation) -> str:
+    """The id of the object: created now, or found again from an earlier attempt.
+
+    Raises NameTaken, AdoptionQuestion, UnknownOutcome (the intent stays), or what the platform
+    refused (nothing exists). For a call that only finds: NothingMade when there is nothing.
+    """
+    target = creation.target
+    call.held.enter_context(call.intents.claim(target))
+    earlier = call.intents.find(call.urn, target)
+    if earlier is not None:
+        found = _of_earlier_attempt(call, creation, earlier)
+        if found is not None:
+            if not call.finds_only:
+                call.on_progress(f"found {found} again, created by an earlier attempt")
+            call.intents.record_id(earlier, found)
+            return found
+    call.refuse_to_make()
+    listed: list[Sequence[Candidate]] = [creation.candidates()]
+    ignored = _not_in_the_way(earlier, listed[0])
+    taken = creation.in_the_way(listed[0], ignored)
+    if taken:
+        raise _not_ours(target, earlier, taken)
+    creation.before()
+    _warn_of_renamed(call, target)
+
+    def make(attempt: Attempt) -> str:
+        if listed:
+            objects = listed.pop()
+        else:  # the world has changed since the first attempt
+            objects = creation.candidates()
+            if taken := creation.in_the_way(objects, ignored):
+                raise name_taken(target, taken)
+        return _make(call, creation, attempt, objects)
+
+    makers = [partial(make, attempt) for attempt in creation.attempts]
+    return first_with_capacity(call, makers, creation.patience)
+
+
+def _not_ours(target: Target, earlier: Intent | None, taken: Sequence[Candidate]) -> GpuformError:
+    """The refusal of a name: of an attempt that may have made what has it now, as a question."""
+    before = earlier.present_ids if earlier is not None else ()
+    if earlier is None or all(each.id in before for each in taken):
+        return name_taken(target, taken)
+    return question(earlier, taken)
+
+
+def _not_in_the_way(earlier: Intent | None, present: Iterable[Candidate]) -> set[str]:
+    """The objects of the name that the user knows of, and wants another one beside."""
+    if earlier is not None and (earlier.outcome == ANEW or permissions.creates_anew()):
+        return {each.id for each in present}
+    return set()
+
+
+def _make(call: Call, creation: Creation, attempt: Attempt, present: Sequence[Candidate]) -> str:
+    """Makes the object by one attempt, while `present` is all that has its name."""
+    target = creation.target
+    if len(creation.attempts) > 1:
+        call.on_progress(f"trying {attempt.gpu_type} in {attempt.region}")
+    intent = Intent(
+        urn=call.urn,
+        platform=target.platform,
+        kind=target.kind,
+        name=target.name,
+        region=target.region,
+        started_at=0.0,
+        present_ids=tuple(each.id for each in present),
+        sent=kept_properties(call, attempt.sent),
+        tried_region=attempt.region,
+        tried_gpu_type=attempt.gpu_type,
+    )
+    earlier = call.intents.find(call.urn, target)
+    call.raise_if_cancelled()
+    kept = Timed(call, intent, creation.clock_ahead)
+    if earlier is not None and (earlier.urn is None) != (intent.urn is None):
+        call.intents.forget(intent=earlier)  # of the other engine, and now settled
+    try:
+        with call.before_each_change(kept.again):
+            id_ = attempt.send()
+    except (MissingCredentials, Unreachable):
+        call.intents.forget(intent=kept.intent)
+        raise
+    except ApiError as error:
+        if error.is_definite:
+            call.intents.forget(intent=kept.intent)
+            raise
+        id_ = _find_after_unknown_outcome(call, creation, kept.intent, error.message)
+    except UnknownOutcome as error:
+        id_ = _find_after_unknown_outcome(call, creation, kept.intent, error.message)
+    call.intents.record_id(kept.intent, id_)
+    return id_
+
+
+class Timed:
+    """An intent that always says when its request was last about to be sent.
+
+    A request that has to wait (429, no connection) is sent again much later than its intent was
+    written; what it makes must still be told from what others make.
+    """
+
+    def __init__(
+        self, call: Call, intent: Intent, clock_ahead: Callable[[], float | None] = lambda: None
+    ) -> None:
+        self._call = call
+        self._clock_ahead = clock_ahead
+        self.intent = intent
+        self._record()
+
+    def again(self) -> None:
+        """The request is about to be sent."""
+        if self._now()[0] > self.intent.started_at + SKEW:
+            self._record()
+
+    def _record(self) -> None:
+        now, is_timed = self._now()
+        self.intent = replace(self.intent, started_at=now, is_timed=is_timed)
+        self._call.intents.record(self.intent)
+
+    def _now(self) -> tuple[float, bool]:
+        return self._call.platform_time(self._clock_ahead())
+
+
+def kept_properties(call: Call, sent: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record may have of a request: nothing with a secret."""
+    return {name: value for name, value in sent.items() if call.kept(str(value)) == str(value)}
+
+
+def _find_after_unknown_outcome(call: Call, creation: Creation, intent: Intent, reason: str) -> str:
+    target = creation.target
+    try:
+        found = find_made(call, creation, intent)
+    except (AdoptionQuestion, Cancelled):
+        raise
+    except GpuformError as error:
+        reason, found = f"{reason}; {error.message}", None
+    if found is not None:
+        call.on_warning(f"the answer to the create was lost ({reason}); found {found} again")
+        return found
+    raise UnknownOutcome(
+        f"it is not known whether the {target.kind} {target.name!r} was created: {reason}",
+        hint=f"nothing of that name appeared within {creation.settle_time:.0f} s. Run it again: it "
+        "looks once more before anything is made",
+    )
+
+
+def _of_earlier_attempt(call: Call, creation: Creation, intent: Intent) -> str | None:
+    """The object of an earlier attempt of this resource, None when it never came to be."""
+    if intent.outcome:
+        return None
+    if intent.id is not None:
+        return intent.id if creation.exists(intent.id) else None
+    return find_made(call, creation, intent)
+
+
+def find_made(call: Call, creation: Creation, intent: Intent) -> str | None:
+    """The id of what the intent's request made, None when it made nothing.
+
+    Looks until the settle time is over. Raises AdoptionQuestion when nobody can tell.
+    """
+    verdict, failure = Verdict(None), None
+    with call.searching(creation.settle_time):
+        while True:
+            now, _ = call.platform_time(creation.clock_ahead())
+            try:
+                verdict, failure = judge(call, intent, creation.candidates(), now), None
+            except PASSING as error:
+                failure = error
+            if verdict.ours is not None:
+                return verdict.ours.id
+            left = intent.started_at + creation.settle_time - now
+            if left <= 0 or call.remaining() == 0:
+                break
+            call.on_progress("looking for what an interrupted create may have made")
+            call.sleep(min(AGAIN, left))
+    if failure is not None:
+        raise failure
+    if intent.looked_at is None:
+        call.intents.record(replace(intent, looked_at=now))
+    if verdict.doubtful:
+        raise question(intent, verdict.doubtful)
+    return None
+
+
+def name_taken(target: Target, taken: Sequence[Candidate]) -> NameTaken:
+    """The error of a name that objects have which nobody may take over."""
+    ids = ", ".join(each.id for each in taken)
+    id_ = taken[0].id
+    typed, in_code = shlex.quote(id_), json.dumps(id_, ensure_ascii=False)
+    return NameTaken(
+        f"{target.platform} already has a {target.kind} named {target.name!r} ({ids}), and no "
+        "record says that this project made it",
+        hint=f"to manage it, write `import: {id_ if typed == id_ else in_code}` in the options of "
+        f"its entry (in Python opts=pulumi.ResourceOptions(import_={in_code})) and run `gpuform "
+        f"up`, or let `gpuform import {target.platform}:{target.kind} NAME {typed}` declare it; "
+        "otherwise give it another name",
+    )
+
+
+def _warn_of_renamed(call: Call, target: Target) -> None:
+    """An attempt under another name may have left an object that nobody will look for again."""
+    for other in call.intents.of_urn(call.urn) if call.urn else ():
+        if other.target != target and not other.outcome:
+            region = other.tried_region or other.region
+            which = f"{other.name!r} in {region}" + (f" ({other.id})" if other.id else "")
+            call.on_warning(
+                f"an earlier attempt may have created the {other.kind} {which}: look whether it "
+                "exists and delete it if so"
+            )

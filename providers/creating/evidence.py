@@ -1,0 +1,151 @@
+"""What an interrupted create has made, by evidence: which objects are ours, and which may be.
+
+Nothing is guessed: what cannot be shown to be ours is asked about (AdoptionQuestion).
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuform.providers import permissions
+from gpuform.providers.calls import Call
+from gpuform.providers.errors import AdoptionQuestion
+from gpuform.providers.lifetime import written
+from gpuform.providers.records import Intent
+from gpuform.schemas.values import same
+
+SETTLE = 60.0
+"""Seconds after a request within which what it made may be missing from lists."""
+
+TAKES_EFFECT = 60.0
+"""Seconds after its last sending within which a create takes effect: as long as for its answer."""
+
+SKEW = 5.0
+"""Seconds by which the clocks of machines may differ that keep time."""
+
+WHOLE = 1.0
+"""Seconds by which a time may be rounded."""
+
+FAR = 300.0
+"""Seconds by which nothing misses the time of a request that it belongs to, whatever its clock."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An object of the wanted name, as a list shows it.
+
+    `created_at` is Unix time in seconds, None where the platform does not tell. An object that is
+    `leaving` is being deleted: it is neither adopted nor in the way. `region` and `gpu_type` are
+    empty where the platform does not tell them. `shown` are properties under the names that
+    requests have; None is what is not told.
+    """
+
+    id: str
+    created_at: float | None = None
+    leaving: bool = False
+    region: str = ""
+    gpu_type: str = ""
+    shown: Mapping[str, Any] = field(default_factory=dict)
+
+    def is_at(self, region: str, gpu_type: str = "") -> bool:
+        """Whether it can be in that region and of that type; what is empty is not known."""
+        pairs = ((self.region, region), (self.gpu_type, gpu_type))
+        return all(mine == theirs or not (mine and theirs) for mine, theirs in pairs)
+
+    def differences(self, sent: Mapping[str, Any]) -> list[str]:
+        """The properties in which it is not what was sent."""
+        return [name for name, value in sent.items() if not covers(self.shown.get(name), value)]
+
+
+def covers(shown: Any, sent: Any) -> bool:
+    """Whether an object shows what was sent, as far as it shows anything; it may have more.
+
+    The order of a list says nothing.
+    """
+    if isinstance(shown, Mapping) and isinstance(sent, Mapping):
+        return all(covers(shown.get(name), value) for name, value in sent.items())
+    return shown is None or sent is None or same(shown, sent, unordered=True)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What objects of an intent's name are: `ours`, or perhaps ours.
+
+    All others are somebody else's.
+    """
+
+    ours: Candidate | None
+    doubtful: Sequence[Candidate] = ()
+
+
+def judge(call: Call, intent: Intent, present: Iterable[Candidate], now: float) -> Verdict:
+    """Tells what the intent's request made, at the platform's time `now`.
+
+    Ours is the one object that was not there right before the request, appeared within the time in
+    which that can take effect, has the properties that were sent, and is nobody else's; or the one
+    that the user says is (`--adopt ID`). An object of another time is somebody else's. What remains
+    is doubtful.
+    """
+    chosen = permissions.adopted()
+    there = {each.id: each for each in present if not each.leaving}.values()
+    for each in there:
+        if each.id in chosen and not call.is_elsewhere(each.id):
+            return Verdict(each)
+    theirs = {id_ for other in call.intents.all() if other != intent for id_ in other.made}
+    region = intent.tried_region or intent.region
+    new = [
+        each
+        for each in there
+        if each.is_at(region, intent.tried_gpu_type)
+        and each.id not in intent.present_ids
+        and each.id not in theirs
+        and not is_of_another_time(each, intent)
+        and not call.is_elsewhere(each.id)
+    ]
+    if permissions.creates_anew():
+        return Verdict(None)
+    proven = [each for each in new if _is_proven(each, intent, now)]
+    if len(proven) == 1:
+        return Verdict(proven[0])
+    return Verdict(None, new)
+
+
+def is_of_another_time(each: Candidate, intent: Intent) -> bool:
+    """Whether an object was made too early or too late to be what the intent's request made."""
+    if each.created_at is None or not intent.is_timed:
+        return False
+    return not -FAR <= each.created_at - intent.started_at <= TAKES_EFFECT + FAR
+
+
+def _is_proven(each: Candidate, intent: Intent, now: float) -> bool:
+    """An object without a time of its own appeared in time when it is seen in time."""
+    if each.created_at is None:
+        is_in_time = now - intent.started_at <= SETTLE + 1
+    else:
+        early = WHOLE if intent.is_timed else SKEW
+        is_in_time = -early <= each.created_at - intent.started_at <= TAKES_EFFECT
+        is_in_time &= intent.looked_at is None or each.created_at < intent.looked_at - WHOLE
+    return is_in_time and not each.differences(intent.sent)
+
+
+def question(intent: Intent, doubtful: Sequence[Candidate]) -> AdoptionQuestion:
+    """The error of an intent of which nobody can tell what it made."""
+    told = "; ".join(_told(each, intent) for each in doubtful)
+    first = shlex.quote(doubtful[0].id)
+    return AdoptionQuestion(
+        f"an interrupted create of the {intent.kind} {intent.name!r} on {intent.platform} may have "
+        f"made one of these, or none: {told}",
+        hint=f"nothing was made and nothing taken. `--adopt {first}` makes it this stack's; "
+        "`--create-anew` says that none is (with `pulumi`: GPUFORM_ADOPT=ID, "
+        "GPUFORM_CREATE_ANEW=1 in the environment)",
+    )
+
+
+def _told(each: Candidate, intent: Intent) -> str:
+    facts = [] if each.created_at is None else [f"created {written(each.created_at)}"]
+    facts += [
+        f"{name} {each.shown[name]} instead of {intent.sent[name]}"
+        for name in each.differences(intent.sent)
+    ]
+    return f"{each.id} ({', '.join(facts)})" if facts else each.id

@@ -1,0 +1,22 @@
+"""Taking nodes away: which ones, and not before their jobs have ended.
+
+Lifecycles that scale down use it; each scheduler is a room of its own (`slurm`, `kubernetes`).
+"""
+
+from gpuform.providers.draining.draining import Draining, Subject, conclude, not_told, undo
+from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
+from gpuform.providers.draining.slurm_on_kubernetes import SlurmOnKubernetes
+from gpuform.providers.draining.victims import Worker, problems
+
+__all__ = [
+    "Draining",
+    "ScheduledNode",
+    "Scheduler",
+    "SlurmOnKubernetes",
+    "Subject",
+    "Worker",
+    "conclude",
+    "not_told",
+    "problems",
+    "undo",
+]

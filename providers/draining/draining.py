@@ -1,0 +1,324 @@
+"""Takes nodes away from under no job: choose, cordon, wait until idle, let the platform, verify.
+
+1. Look at the scheduler; choose the nodes that go. When it cannot be asked, nothing is removed.
+2. Make a record durable, then cordon: from here on, whoever comes next goes on or undoes it.
+3. Look until no job runs on them, right before the platform is asked. When that takes too long,
+   or the run is interrupted, they are uncordoned: all is as it was.
+4. The platform is asked; the record says so first, for its answer may be lost.
+5. When the platform is done, what is left of the chosen nodes is uncordoned. If others went in
+   their place, that is an error which names them.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpuform.providers.calls import Call, Look, duration, wait_until
+from gpuform.providers.draining.answering import LAST_WORD, answered
+from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
+from gpuform.providers.draining.victims import Victim, Worker, choose, problems
+from gpuform.providers.errors import Cancelled, GpuformError, NotReady
+from gpuform.providers.records import Drain, Drains, digest
+from gpuform.schemas.leaving import Leaving, LeavingNode
+from gpuform.schemas.scale_down import WAIT_MINUTES, ScaleDownInputs
+
+INTERVAL: Final = 15.0
+"""Seconds from one look at the jobs to the next."""
+
+SETTLING: Final = 5.0
+"""Seconds after which a scheduler no longer starts what it decided before it knew of the cordon."""
+
+_SHOWN: Final = 10
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What gets smaller; `what` is for people, as `cluster train`.
+
+    `takes_cordoned`: the platform itself picks the nodes, from those that are cordoned.
+    """
+
+    id: str
+    what: str
+    workers: Sequence[Worker]
+    takes_cordoned: bool = False
+
+    @property
+    def mark(self) -> str:
+        """What is written on its nodes; the same for each attempt."""
+        return f"gpuform-scale-down-{digest(self.id)[:12]}"
+
+    def seen(self, nodes: Iterable[ScheduledNode]) -> list[Worker]:
+        """Its workers with what their scheduler says of them."""
+        known = {node.name: node for node in nodes}
+        found = []
+        for worker in self.workers:
+            names = (name for name in (worker.name, *worker.aliases) if name in known)
+            name = next(names, None)
+            found.append(replace(worker, scheduled=None if name is None else known[name]))
+        return found
+
+
+class Draining:
+    """The removal of nodes in one call."""
+
+    def __init__(
+        self, call: Call, subject: Subject, scheduler: Scheduler, wanted: ScaleDownInputs
+    ) -> None:
+        self._call = call
+        self._subject = subject
+        self._scheduler = scheduler
+        self._wanted = wanted
+        self._drains = Drains.beside(call.intents)
+
+    def leaving(self, count: int) -> Leaving | None:
+        """The nodes that would go now, for a plan; None when the scheduler cannot be asked.
+
+        Raises GpuformError for names that cannot be meant.
+        """
+        try:
+            seen = self._look()
+        except GpuformError as error:
+            not_told(self._call, self._subject.what, error)
+            return None
+        victims = self._chosen(seen, count)
+        self._tell_others(seen, victims, self._call.on_unchecked)
+        waits = 0 if self._wanted.policy == "fail" else self._wanted.wait_minutes or WAIT_MINUTES
+        return Leaving(
+            scheduler=self._scheduler.name,
+            on_busy=self._wanted.policy,
+            wait_minutes=waits,
+            nodes=tuple(map(_leaving, victims)),
+        )
+
+    def clear(self, count: int) -> Drain:
+        """Chooses nodes and waits until no job runs on them: the platform may be asked.
+
+        Raises GpuformError, or Cancelled; then nothing is cordoned any more.
+        """
+        drain: Drain | None = None
+        try:
+            seen = self._look()
+            victims = self._chosen(seen, count)
+            self._tell_others(seen, victims, self._call.on_warning)
+            if self._wanted.policy == "fail":
+                self._refuse_busy([victim.worker for victim in victims])
+            drain = self._recorded([victim.worker for victim in victims])
+            drain = self._spare(drain, victims)
+            self._cordon(drain)
+            with self._call.searching(self._wanted.patience):
+                self._wait(drain)
+        except GpuformError as error:
+            drain = drain or self._drains.find(self._subject.id)
+            if drain is not None and not drain.asked:
+                undo(self._call, drain, self._scheduler)
+            raise self._nothing_removed(error) from None
+        return drain
+
+    def asking(self, drain: Drain) -> Drain:
+        """The platform is about to be asked."""
+        self._call.raise_if_cancelled()
+        asked = replace(drain, asked=True)
+        self._drains.record(asked)
+        return asked
+
+    def _chosen(self, seen: Sequence[Worker], count: int) -> list[Victim]:
+        named = self._wanted.nodes or ()
+        # What cannot be cordoned cannot be told to a platform that picks by itself.
+        able = [each for each in seen if each.scheduled] if self._subject.takes_cordoned else seen
+        found = [str(each) for each in problems(able, count, named)]
+        if found:
+            raise GpuformError(f"{self._subject.what}: {'; '.join(found)}")
+        if len(able) < count:
+            missing = ", ".join(each.name for each in seen if not each.scheduled)
+            raise GpuformError(
+                f"{count} nodes are to go, and {self._scheduler.name} knows {len(able)} of them: "
+                f"it does not know {missing}",
+                hint="wait until they have joined, or remove them on the platform's own pages",
+            )
+        return choose(able, count, named)
+
+    def _tell_others(
+        self, seen: Sequence[Worker], victims: Sequence[Victim], tell: Callable[[str], None]
+    ) -> None:
+        """What the platform may take in place of the victims, for somebody has cordoned it."""
+        going = {victim.worker.name for victim in victims}
+        others = [
+            each.name
+            for each in seen
+            if each.is_cordoned
+            and each.name not in going
+            and each.scheduled is not None
+            and each.scheduled.mark != self._subject.mark
+        ]
+        if others and self._subject.takes_cordoned:
+            tell(
+                f"{', '.join(others)} of {self._subject.what} is cordoned too: the platform could "
+                f"take it in place of {', '.join(sorted(going))}; uncordon it to be sure"
+            )
+
+    def _recorded(self, chosen: Sequence[Worker]) -> Drain:
+        """The durable record, which also has what an earlier attempt cordoned."""
+        earlier = self._drains.find(self._subject.id)
+        names = [each.scheduled.name for each in chosen if each.scheduled]
+        drain = Drain(
+            id=self._subject.id,
+            mark=self._subject.mark,
+            chosen=tuple(each.name for each in chosen),
+            cordoned=tuple(dict.fromkeys([*names, *(earlier.cordoned if earlier else ())])),
+            present=tuple(each.name for each in self._subject.workers),
+        )
+        self._drains.record(drain)
+        return drain
+
+    def _spare(self, drain: Drain, victims: Sequence[Victim]) -> Drain:
+        """Uncordons what an earlier attempt chose and this one does not."""
+        names = [v.worker.scheduled.name for v in victims if v.worker.scheduled]
+        spared = [name for name in drain.cordoned if name not in names]
+        if not spared:
+            return drain
+        answered(self._call, lambda: self._scheduler.uncordon(spared, drain.mark))
+        left = replace(drain, cordoned=tuple(names))
+        self._drains.record(left)
+        return left
+
+    def _cordon(self, drain: Drain) -> None:
+        self._call.on_progress(f"cordoning {', '.join(drain.chosen)}")
+        answered(self._call, lambda: self._scheduler.cordon(drain.cordoned, drain.mark))
+
+    def _wait(self, drain: Drain) -> None:
+        last: list[Worker] = []
+
+        def probe() -> Look[None]:
+            seen = self._look()
+            last[:] = busy = self._busy(seen, drain)
+            if any(each.name in drain.chosen and _is_open(each) for each in seen):
+                self._cordon(drain)  # somebody has uncordoned it meanwhile
+                return Look(None, "cordoned again")
+            if not busy:
+                return Look(None, "no job runs on them", done=True)
+            if self._wanted.policy == "fail":
+                self._refuse_busy(busy)
+            if self._wanted.policy == "evict":
+                answered(self._call, lambda: self._scheduler.evict(drain.cordoned))
+            return Look(None, f"waiting for {jobs_text(busy)}")
+
+        self._call.sleep(SETTLING)
+        what, limit = f"waiting for jobs on {', '.join(drain.chosen)}", self._wanted.patience
+        try:
+            wait_until(self._call, probe, what=what, interval=INTERVAL, limit=limit)
+        except Cancelled:
+            raise
+        except NotReady as error:
+            jobs = f"after {duration(limit)} jobs still run on {jobs_text(last)}"
+            raise GpuformError(
+                jobs if last else error.reason,
+                hint="run it again when they have ended; scale_down.wait_minutes waits longer, "
+                "and scale_down.on_busy evict ends them",
+            ) from None
+
+    def _busy(self, seen: Sequence[Worker], drain: Drain) -> list[Worker]:
+        """Those with jobs among all that the platform may take now.
+
+        A failed node does not tell that its jobs have ended: once they are to be evicted, they
+        count no longer.
+        """
+        evicts = self._wanted.policy == "evict"
+
+        def may_go(worker: Worker) -> bool:
+            if worker.name in drain.chosen:
+                is_dead = worker.scheduled is not None and worker.scheduled.is_failed
+                return not (is_dead and evicts)
+            return self._subject.takes_cordoned and worker.is_cordoned
+
+        return [worker for worker in seen if worker.jobs and may_go(worker)]
+
+    def _refuse_busy(self, workers: Sequence[Worker]) -> None:
+        busy = [worker for worker in workers if worker.jobs]
+        if busy:
+            raise GpuformError(
+                f"jobs run on {jobs_text(busy)}",
+                hint="run it again when they have ended; scale_down.on_busy wait waits for them, "
+                "and evict ends them",
+            )
+
+    def _look(self) -> list[Worker]:
+        return self._subject.seen(answered(self._call, self._scheduler.nodes))
+
+    def _nothing_removed(self, error: GpuformError) -> GpuformError:
+        text = f"nothing was removed from {self._subject.what}: {error.message}"
+        if isinstance(error, Cancelled):
+            return Cancelled(text)
+        return GpuformError(text, hint=error.hint)
+
+
+def undo(call: Call, drain: Drain, scheduler: Scheduler) -> bool:
+    """Uncordons what bears the mark and forgets the record; whether that could be done.
+
+    Otherwise the record stays, and somebody is told.
+    """
+    try:
+        answered(call, lambda: scheduler.uncordon(drain.cordoned, drain.mark), patience=LAST_WORD)
+    except GpuformError as error:
+        call.on_warning(
+            f"{', '.join(drain.cordoned)}: may still be cordoned, for {scheduler.name} could not "
+            f"be asked to uncordon ({_line(error)}); the next `up` or `refresh` does it"
+        )
+        return False
+    Drains.beside(call.intents).forget(drain.id)
+    return True
+
+
+def conclude(call: Call, drain: Drain, scheduler: Scheduler, present: Sequence[str]) -> None:
+    """Ends a removal that the platform is done with; `present` are the nodes that it has now.
+
+    Raises GpuformError when others went in place of the chosen ones, or nodes stay cordoned.
+    """
+    stayed = [name for name in drain.chosen if name in present]
+    if not stayed and len(drain.cordoned) <= len(drain.chosen):
+        Drains.beside(call.intents).forget(drain.id)
+        return
+    is_free = undo(call, drain, scheduler)
+    others = [name for name in drain.present if name not in (*present, *drain.chosen)]
+    if drain.asked and stayed and others:
+        raise GpuformError(
+            f"the platform removed {', '.join(others)} in place of {', '.join(stayed)}, which "
+            f"{'takes jobs again' if is_free else 'may still be cordoned'}: look for jobs that ran "
+            f"on {', '.join(others)}"
+        )
+    if not is_free:
+        raise GpuformError(
+            f"{', '.join(drain.cordoned)} may still be cordoned", hint="run it again to uncordon"
+        )
+
+
+def not_told(call: Call, what: str, error: GpuformError) -> None:
+    """Says in a plan why it does not show which nodes go."""
+    call.on_unchecked(
+        f"which nodes of {what} go, and which jobs run on them: {_line(error)}. Nothing is removed "
+        "before that can be told"
+    )
+
+
+def jobs_text(workers: Sequence[Worker]) -> str:
+    """`train-worker-1: ml/train-0 (ada), ml/eval-3`."""
+    return "; ".join(f"{each.name}: {_jobs(each)}" for each in workers)
+
+
+def _jobs(worker: Worker) -> str:
+    told = [str(job) for job in worker.jobs[:_SHOWN]]
+    more = len(worker.jobs) - len(told)
+    return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _is_open(worker: Worker) -> bool:
+    return worker.scheduled is not None and not worker.is_cordoned
+
+
+def _leaving(victim: Victim) -> LeavingNode:
+    worker = victim.worker
+    return LeavingNode(name=worker.name, because=victim.because, jobs=worker.jobs)
+
+
+def _line(error: GpuformError) -> str:
+    return " ".join(str(error).split())

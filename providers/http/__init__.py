@@ -1,0 +1,23 @@
+"""The way to a platform's API: requests and their retries, answers and their errors, lists.
+
+Clients are made of it; nothing else knows httpx.
+"""
+
+from gpuform.providers.http.answers import ErrorAnswers, clock_ahead, retry_after
+from gpuform.providers.http.client import ApiClient, Retry, at
+from gpuform.providers.http.listing import Listing, contradicted
+from gpuform.providers.http.probing import Answered, ask_once, probe
+
+__all__ = [
+    "Answered",
+    "ApiClient",
+    "ErrorAnswers",
+    "Listing",
+    "Retry",
+    "ask_once",
+    "at",
+    "clock_ahead",
+    "contradicted",
+    "probe",
+    "retry_after",
+]

@@ -1,0 +1,313 @@
+"""The one HTTP client of all platforms: retries, deadlines, and one policy for errors."""
+
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from pydantic import BaseModel, ValidationError
+
+from gpuform.providers.calls import current_call, mounted, needs_authorities, span
+from gpuform.providers.errors import (
+    ForeignAnswer,
+    GpuformError,
+    RateLimited,
+    ServerError,
+    UnknownOutcome,
+    Unreachable,
+)
+from gpuform.providers.http.answers import ErrorAnswers, clock_ahead, foreign
+from gpuform.schemas.ids import checked_id
+from gpuform.schemas.visible import shortened, visible
+
+if TYPE_CHECKING:
+    import httpx
+    import tenacity
+
+logger = logging.getLogger("gpuform.http")
+
+CONNECT_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 60.0
+POOL_TIMEOUT = 120.0
+_ONLY_LOOK = frozenset({"GET", "HEAD"})
+CONNECTIONS = 64  # httpcore looks at all of them, again for each that is idle, at every request
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Retry(Enum):
+    """What may be sent again; see `ApiClient`."""
+
+    SAFE = "safe"
+    CREATE = "create"
+    NEVER = "never"
+
+
+class ApiClient:
+    """One platform's API for one set of credentials; safe for many threads, built lazily.
+
+    What is tried again, at most `ATTEMPTS` times and never past the deadline of the current call:
+
+    | what happened                           | SAFE (GET, PUT, DELETE) | CREATE (POST)       |
+    |-----------------------------------------|-------------------------|---------------------|
+    | could not connect                       | again                   | again               |
+    | no answer: time-out, broken connection  | again                   | UnknownOutcome      |
+    | 429                                     | again                   | with Retry-After    |
+    | 502, 503, 504                           | again                   | ServerError         |
+    | other 5xx                               | ServerError             | ServerError         |
+    | other 4xx                               | its error               | its error           |
+
+    NEVER sends once. The pause is Retry-After (seconds or a date, at most `LONGEST_PAUSE`), else
+    full jitter under 0.5 s, 1 s, 2 s, ... up to `LONGEST_BACKOFF`. A pause goes through the
+    current call, so that it ends when the run is interrupted.
+
+    `headers` gives the headers of a request when it is sent, credentials included; it may raise
+    MissingCredentials. `sign` gets every request as it is about to be sent, each attempt anew, and
+    returns it with what only the whole tells: a signature over `str(request.url)`, which is what
+    goes over the wire. `errors` turns the platform's error answers into ours, `on_answer` sees all
+    answers. `jitter` takes the longest pause and returns the pause, in seconds; `transport`
+    replaces the network.
+    """
+
+    ATTEMPTS = 5
+    LONGEST_PAUSE = 60.0
+    LONGEST_BACKOFF = 8.0
+
+    def __init__(  # noqa: PLR0913 - what differs between platforms, all by keyword
+        self,
+        base_url: str,
+        *,
+        errors: ErrorAnswers,
+        headers: Callable[[], Mapping[str, str]] = dict,
+        sign: "Callable[[httpx.Request], httpx.Request] | None" = None,
+        on_answer: "Callable[[httpx.Response], None]" = lambda _answer: None,
+        transport: "httpx.BaseTransport | None" = None,
+        jitter: Callable[[float], float] = lambda longest: random.uniform(0, longest),  # noqa: S311 - spreads load
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.platform = errors.platform
+        self._errors = errors
+        self._headers = headers
+        self._sign = sign
+        self._on_answer = on_answer
+        self._transport = transport
+        self._jitter = jitter
+        self._lock = threading.Lock()
+        self._http: httpx.Client | None = None
+        self.clock_ahead: float | None = None
+        """How far this machine's clock was ahead of the last answer's Date, in seconds."""
+
+    @property
+    def address(self) -> str:
+        """Where it is, without a path and without what may be a credential."""
+        return _host(self.base_url)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, str] | None = None,
+        retry: Retry = Retry.SAFE,
+    ) -> Any:
+        """The JSON of the platform's answer (None when it is empty).
+
+        `path` follows the base URL. Any method may have a body. Raises the errors of
+        `gpuform.providers.errors`, and Cancelled instead of a pause when the run is interrupted.
+        """
+        import tenacity  # noqa: PLC0415 - only who sends requests pays for it
+
+        headers = self._headers()
+        retrying = tenacity.Retrying(
+            sleep=lambda seconds: current_call().sleep(seconds),
+            wait=self._pause,
+            stop=self._is_enough,
+            retry=tenacity.retry_if_exception(lambda error: _may_repeat(error, retry)),
+            reraise=True,
+        )
+        return retrying(self._send, method, path, body=body, params=params, headers=headers)
+
+    def ask(
+        self,
+        model: type[Model],
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, str] | None = None,
+        retry: Retry = Retry.SAFE,
+    ) -> Model:
+        """As `request`, with the answer as a model; an empty answer is an empty object.
+
+        Raises ForeignAnswer that names the fields, and never a value, when it has another form.
+        """
+        answer = self.request(method, path, body=body, params=params, retry=retry)
+        try:
+            return model.model_validate({} if answer is None else answer)
+        except ValidationError as error:
+            where = ", ".join(
+                shortened(visible(".".join(map(str, each["loc"]))), 100) or "the whole"
+                for each in error.errors(include_input=False, include_url=False)
+            )
+            raise self.not_understood(method, path, where) from None
+
+    def not_understood(self, method: str, path: str, where: str = "") -> ForeignAnswer:
+        """The error of a successful answer that is not in the documented form."""
+        return ForeignAnswer(
+            f"{self.platform}: {method} {path} answered in an unexpected form"
+            + (f" ({where})" if where else ""),
+            method=method,
+            path=path,
+            status=200,
+            hint=f"nothing was taken from it: check that {self.address} is the base URL of "
+            f"{self.platform}, and the proxy on the way",
+        )
+
+    def close(self) -> None:
+        """Closes its connections; it may be used again."""
+        with self._lock:
+            client, self._http = self._http, None
+        if client is not None:
+            client.close()
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None,
+        params: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+    ) -> Any:
+        started = time.monotonic()
+        content = None if body is None else json.dumps(body).encode()
+        typed = {} if body is None else {"Content-Type": "application/json"}
+        shown = current_call().redacted(path)
+        what = f"{self.platform}: {method} {shown}"
+        if method not in _ONLY_LOOK:
+            current_call().changing()
+        with span("request", what), _httpx_errors(what, self.base_url):
+            response = self._client().request(
+                method,
+                _url(self.base_url + path, params),
+                content=content,
+                headers={**headers, **typed},
+            )
+        took = (time.monotonic() - started) * 1000
+        logger.debug("%s %s -> %d in %.0f ms", method, shown, response.status_code, took)
+        self.clock_ahead = clock_ahead(response, time.time())
+        self._on_answer(response)
+        if response.is_success:
+            return self._json(method, path, response)
+        raise self._errors.error_of(response, method, path, body)
+
+    def _json(self, method: str, path: str, response: "httpx.Response") -> Any:
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError:
+            raise foreign(self.platform, response, method, path) from None
+
+    def _client(self) -> "httpx.Client":
+        import httpx  # noqa: PLC0415 - only who sends requests pays for it
+
+        with self._lock:
+            if self._http is None:
+                self._http = httpx.Client(
+                    auth=self._sign,
+                    transport=self._transport or mounted(self.base_url),
+                    verify=needs_authorities(self.base_url),
+                    timeout=httpx.Timeout(
+                        ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT
+                    ),
+                    limits=httpx.Limits(
+                        max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS
+                    ),
+                )
+            return self._http
+
+    def _pause(self, state: "tenacity.RetryCallState") -> float:
+        error = state.outcome.exception() if state.outcome else None
+        asked = error.retry_after if isinstance(error, RateLimited | ServerError) else None
+        if asked is not None:
+            return min(asked, self.LONGEST_PAUSE)
+        return self._jitter(min(0.5 * 2 ** (state.attempt_number - 1), self.LONGEST_BACKOFF))
+
+    def _is_enough(self, state: "tenacity.RetryCallState") -> bool:
+        remaining = current_call().remaining()
+        too_late = remaining is not None and state.upcoming_sleep >= remaining
+        return state.attempt_number >= self.ATTEMPTS or too_late
+
+
+def _may_repeat(error: BaseException, retry: Retry) -> bool:
+    if retry is Retry.NEVER:
+        return False
+    if isinstance(error, Unreachable):
+        return True
+    if isinstance(error, RateLimited):
+        return retry is Retry.SAFE or error.retry_after is not None
+    if retry is Retry.CREATE:
+        return False
+    if isinstance(error, ServerError):
+        return error.status in {502, 503, 504}
+    return isinstance(error, UnknownOutcome)
+
+
+def _url(url: str, params: Mapping[str, str] | None) -> str:
+    """With its query in the one spelling that no library changes: UTF-8, percent-encoded."""
+    return f"{url}?{urlencode(params, quote_via=quote, safe='')}" if params else url
+
+
+@contextmanager
+def _httpx_errors(what: str, base_url: str) -> Iterator[None]:
+    """httpx's errors as ours: those before anything was sent, and those after."""
+    import httpx  # noqa: PLC0415 - only who sends requests pays for it
+
+    try:
+        yield
+    except (
+        httpx.ConnectError,
+        httpx.ConnectTimeout,
+        httpx.PoolTimeout,
+        httpx.ProxyError,
+        httpx.UnsupportedProtocol,
+        httpx.InvalidURL,
+    ) as error:
+        raise Unreachable(
+            f"{what}: no connection to {_host(base_url)} ({type(error).__name__})",
+            hint="check the network and the address",
+        ) from None
+    except httpx.TransportError as error:
+        raise UnknownOutcome(f"{what}: no answer ({type(error).__name__})") from None
+    except httpx.HTTPError as error:
+        raise GpuformError(f"{what}: {type(error).__name__}") from None
+
+
+def at(*parts: str) -> str:
+    """The path of objects, whatever their ids and names hold.
+
+    Raises GpuformError for one that can stand in no path: dots would lead to another object.
+    """
+    for part in parts:
+        try:
+            checked_id(part)
+        except ValueError as error:
+            raise GpuformError(
+                f"no request was sent: an id or a name {error} ({shortened(visible(part), 80)!r})",
+                hint="if it is in the state (`gpuform state show`) or declared, correct it there",
+            ) from None
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def _host(url: str) -> str:
+    """The address without path and without what may be a credential."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"

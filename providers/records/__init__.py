@@ -1,0 +1,48 @@
+"""What a later run must find: the intents of creates, and the drains of nodes.
+
+Lifecycles, the engine and its state commands use them. Where records are kept is for whoever makes
+a `Records`: with the state, or in a folder.
+"""
+
+from gpuform.providers.records.drains import DRAIN_PREFIX, Drain, Drains, digest
+from gpuform.providers.records.intents import (
+    ANEW,
+    INTENT_PREFIX,
+    NOTHING,
+    Intent,
+    Intents,
+    Target,
+    in_dynamic_form,
+)
+from gpuform.providers.records.storing import (
+    Fields,
+    FolderRecords,
+    Records,
+    Stored,
+    Unkept,
+    parsed,
+    read_as,
+    typed,
+)
+
+__all__ = [
+    "ANEW",
+    "DRAIN_PREFIX",
+    "INTENT_PREFIX",
+    "NOTHING",
+    "Drain",
+    "Drains",
+    "Fields",
+    "FolderRecords",
+    "Intent",
+    "Intents",
+    "Records",
+    "Stored",
+    "Target",
+    "Unkept",
+    "digest",
+    "in_dynamic_form",
+    "parsed",
+    "read_as",
+    "typed",
+]

@@ -1,0 +1,177 @@
+"""What has to be done so that the nodes that there are become those that are declared. Pure.
+
+The same plan is shown before an update and carried out by it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count as numbers
+from typing import Any
+
+from gpuform.providers.scp.nodes.states import is_leaving, power_of
+from gpuform.schemas.scp.node_rules import node_name
+from gpuform.schemas.scp.outputs import NodeOutputs
+from gpuform.schemas.scp.statuses import NODE_FAILED
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A node as declared; None where nothing is declared."""
+
+    key: str
+    name: str
+    ip_address: str | None = None
+    nat_enabled: bool | None = None
+    public_ip_address_id: str | None = None
+    lock_enabled: bool | None = None
+    state: str = "RUNNING"
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """The fabric where nodes are to be: by its id, else by its name."""
+
+    name: str | None = None
+    id: str | None = None
+
+    def has(self, node: NodeOutputs) -> bool:
+        """Whether the node is in it, as far as the platform tells that yet."""
+        if self.id is not None:
+            return node.cluster_fabric_id in (None, self.id)
+        return self.name is None or node.cluster_fabric_name in (None, self.name)
+
+
+@dataclass(frozen=True)
+class DeclaredPool:
+    """The declaration of a pool: `nodes` by their names, or a `count` of equal ones."""
+
+    fabric: Fabric
+    prefix: str
+    count: int | None = None
+    nodes: Mapping[str, Wanted] = field(default_factory=dict)
+    remove: Sequence[str] = ()
+    lock_enabled: bool | None = None
+    state: str = "RUNNING"
+    is_asked: bool = False
+    """Which nodes go is not decided before their scheduler has said what runs on them."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "DeclaredPool":
+        """From canonical inputs without unknown values."""
+        lock, state = values.get("lock_enabled"), values.get("state", "RUNNING")
+        prefix, count = values["gpu_node_name_prefix"], values.get("count")
+        scale_down = values.get("scale_down") or {}
+        named = scale_down.get("nodes") or ()
+        has_scheduler = any(scale_down.get(name) for name in ("kubernetes", "slurm"))
+        nodes = {}
+        for key, node in (values.get("nodes") or {}).items():
+            own = {"lock_enabled": lock, "state": state, **node}
+            own.pop("gpu_node_name", None)
+            wanted = Wanted(key, node_name(key, node, prefix), **own)
+            nodes[wanted.name] = wanted
+        return cls(
+            fabric=Fabric(values["cluster_fabric_name"], values.get("cluster_fabric_id")),
+            prefix=prefix,
+            count=None if count is None else int(count),
+            nodes=nodes,
+            remove=[*named, *(values.get("remove") or ())],
+            is_asked=has_scheduler and count is not None and not named,
+            lock_enabled=lock,
+            state=state,
+        )
+
+    def has(self, name: str) -> bool:
+        """Whether a node of this name can be one that is declared."""
+        return self.count is not None or name in self.nodes
+
+    def wanted(self, name: str) -> Wanted:
+        """What is declared of the node of this name."""
+        if self.count is None:
+            return self.nodes[name]
+        return Wanted(name, name, lock_enabled=self.lock_enabled, state=self.state)
+
+    def key_of(self, name: str) -> str:
+        """Under which key a node is shown: its own, else its name."""
+        return self.nodes[name].key if name in self.nodes else name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`replace` has the nodes that are deleted and made again, with the reason for each.
+
+    A replaced node is made by the plan that follows its deletion, as any missing one.
+    """
+
+    create: Sequence[Wanted] = ()
+    delete: Sequence[NodeOutputs] = ()
+    replace: Sequence[tuple[NodeOutputs, Wanted, str]] = ()
+    keep: Sequence[tuple[NodeOutputs, Wanted]] = ()
+
+    @property
+    def ending(self) -> list[NodeOutputs]:
+        """The nodes that are deleted."""
+        return [*self.delete, *(node for node, _, _ in self.replace)]
+
+
+def plan(declared: DeclaredPool, nodes: Sequence[NodeOutputs], spare: Collection[str] = ()) -> Plan:
+    """The plan for the pool's nodes. Failed ones are replaced, but for those of the ids `spare`."""
+    live = [node for node in nodes if not is_leaving(node.state)]
+    if declared.count is None:
+        delete = [node for node in live if node.gpu_node_name not in declared.nodes]
+        names = list(declared.nodes)
+    else:
+        surplus = max(0, len(live) - declared.count)
+        delete = removal_order(live, declared)[:surplus]
+        names = list(_names(declared, live, declared.count))
+    gone = {node.id for node in delete}
+    stay = [node for node in live if node.id not in gone]
+    there = {node.gpu_node_name for node in live}
+    replace, keep = [], []
+    for node in stay:
+        wanted = declared.wanted(node.gpu_node_name)
+        because = _why_replaced(node, wanted, spare)
+        if because:
+            replace.append((node, wanted, because))
+        else:
+            keep.append((node, wanted))
+    create = [declared.wanted(name) for name in names if name not in there]
+    return Plan(create, delete, replace, keep)
+
+
+def removal_order(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> list[NodeOutputs]:
+    """Who goes first: the named ones, then failed, then stopped, then the newest."""
+
+    def rank(node: NodeOutputs) -> tuple[int, int]:
+        if node.gpu_node_name in declared.remove:
+            return 0, declared.remove.index(node.gpu_node_name)
+        if node.state in NODE_FAILED:
+            return 1, 0
+        is_idle = declared.state == "RUNNING" and power_of(node.state) == "STOPPED"
+        return (2, 0) if is_idle else (3, 0)
+
+    newest = sorted(
+        nodes, key=lambda node: (node.created_at or "", node.gpu_node_name), reverse=True
+    )
+    return sorted(newest, key=rank)
+
+
+def _names(declared: DeclaredPool, live: Sequence[NodeOutputs], count: int) -> Iterator[str]:
+    """The names that are there, and the lowest free ones that are not to be removed."""
+    there = {node.gpu_node_name for node in live}
+    yield from there
+    missing = count - len(live)
+    for number in numbers(1):
+        if missing <= 0:
+            return
+        name = f"{declared.prefix}-{number:03}"
+        if name not in there and name not in declared.remove:
+            missing -= 1
+            yield name
+
+
+def _why_replaced(node: NodeOutputs, wanted: Wanted, spare: Collection[str]) -> str:
+    if node.state in NODE_FAILED and node.id not in spare:
+        return "it failed: it is deleted and made again"
+    if wanted.ip_address and node.policy_ip and wanted.ip_address != node.policy_ip:
+        return "cannot be changed in place: the node is deleted and made again"
+    return ""

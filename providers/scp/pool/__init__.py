@@ -1,0 +1,38 @@
+"""The verbs of a node pool of Samsung SCP, and what a single node shares with them."""
+
+from gpuform.providers.scp.pool.changes import (
+    PLANNED,
+    change_guard,
+    deleting_guard,
+    is_off,
+    locked_names,
+    pool_changes,
+    stored_nodes,
+)
+from gpuform.providers.scp.pool.creating import INTERVAL, PATIENCE, server_of, tags_of
+from gpuform.providers.scp.pool.nodes import PoolNodes, shown
+from gpuform.providers.scp.pool.place import pool_id_of
+from gpuform.providers.scp.pool.removal import PoolRemoval
+from gpuform.providers.scp.pool.work import PoolWork, Seen, outputs_of, target_of
+
+__all__ = [
+    "INTERVAL",
+    "PATIENCE",
+    "PLANNED",
+    "PoolNodes",
+    "PoolRemoval",
+    "PoolWork",
+    "Seen",
+    "change_guard",
+    "deleting_guard",
+    "is_off",
+    "locked_names",
+    "outputs_of",
+    "pool_changes",
+    "pool_id_of",
+    "server_of",
+    "shown",
+    "stored_nodes",
+    "tags_of",
+    "target_of",
+]

@@ -1,0 +1,238 @@
+"""Makes a pool's missing nodes: in batches, a new fabric by the first, the others by joining it.
+
+Nothing is sent without a durable record, nothing twice, and the refusal of one batch loses no
+other.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from gpuform.providers.calls import Call, wait_until
+from gpuform.providers.errors import (
+    ApiError,
+    Cancelled,
+    GpuformError,
+    MissingCredentials,
+    NameTaken,
+    RateLimited,
+    UnknownOutcome,
+    Unreachable,
+)
+from gpuform.providers.records import Target
+from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.nodes import (
+    LEAST,
+    DeclaredPool,
+    Ledger,
+    Wanted,
+    batches,
+    fabric_of_id,
+    find_fabric,
+    in_parallel,
+    is_leaving,
+)
+from gpuform.providers.scp.pool.nodes import PoolNodes
+from gpuform.providers.scp.pool.place import PoolPlace
+from gpuform.schemas.scp import requests
+from gpuform.schemas.scp.inputs import NodePoolInputs
+from gpuform.schemas.scp.statuses import FABRIC_READY
+
+INTERVAL = 30.0
+"""Seconds between looks at the most: creating a node takes many minutes."""
+
+PATIENCE = 60.0
+"""Seconds after which a fabric is joined although it is not RUNNING: whether that is possible is
+not documented."""
+
+
+class PoolCreating:
+    """Creates for one pool during one call. `refused` says by name why a node was not made."""
+
+    def __init__(
+        self,
+        client: ScpClient,
+        call: Call,
+        want: NodePoolInputs,
+        declared: DeclaredPool,
+        ledger: Ledger,
+        nodes: PoolNodes,
+    ) -> None:
+        self._client = client
+        self._call = call
+        self._want = want
+        self._declared = declared
+        self._ledger = ledger
+        self._nodes = nodes
+        self._place = PoolPlace(client, want, ledger)
+        self._tried_at: dict[str, float] = {}
+        self.refused: dict[str, str] = {}
+
+    def begin(self, wanted: Sequence[Wanted]) -> None:
+        """Makes the first nodes of a new pool. Raises when none was made, or when that is unsure.
+
+        Waits while nodes of these names, or all nodes of the fabric, are about to go.
+        """
+        place = self._place.look(wanted)  # who does not answer now is not waited for
+        if not place.done:
+            what, rhythm = f"pool {self._want.gpu_node_name_prefix}", self._client.rhythm(INTERVAL)
+            wait_until(self._call, lambda: self._place.look(wanted), what=what, interval=rhythm)
+            place = self._place.look(wanted)
+        fabric = place.value
+        if fabric is None:
+            self._claim_fabric(wanted)
+        self._call.raise_if_cancelled()
+        try:
+            self._send(None if fabric is None else fabric.id, batches(wanted)[0])
+        except (ApiError, UnknownOutcome) as error:
+            if isinstance(error, ApiError) and error.is_definite:
+                raise
+            self._find_again(error)
+
+    def go_on(self, wanted: Sequence[Wanted]) -> None:
+        """Makes what can be made now; what cannot be yet is for a later look."""
+        self._note_taken(wanted)
+        held = {node.gpu_node_name for node in self._nodes.all}
+        held |= {node.gpu_node_name for node in self._nodes.others if is_leaving(node.state)}
+        done = held | self._ledger.unsure | self.refused.keys()
+        wanted = [each for each in wanted if each.name not in done]
+        if not wanted:
+            return
+        own = [node for node in self._nodes.all if not is_leaving(node.state)]
+        mine = [node.cluster_fabric_id for node in own if self._declared.fabric.has(node)]
+        fabric_id = self._declared.fabric.id or next(filter(None, mine), None)
+        if fabric_id is None and not mine:
+            fabric_id = self._found_by_name(wanted)
+        if fabric_id is not None:
+            self._join(fabric_id, wanted)
+
+    def _claim_fabric(self, wanted: Sequence[Wanted]) -> None:
+        """The fabric is new: two servers are needed, and no other pool may make it meanwhile."""
+        name = self._want.cluster_fabric_name
+        if len(wanted) < LEAST:
+            raise GpuformError(
+                f"one server cannot make the fabric {name}: the platform makes 2 to 5 at a time",
+                hint="declare 2 nodes or more, or the cluster_fabric_id of a fabric that exists",
+            )
+        fabric = Target("scp", "Fabric", name, self._want.node_pool_id)
+        try:
+            self._call.held.enter_context(self._call.intents.claim(fabric))
+        except NameTaken:
+            raise NameTaken(
+                f"another pool of this program is making the fabric {name!r}",
+                hint="to put both into it, declare as one's cluster_fabric_id the output of the "
+                "other; otherwise give each of them a fabric of its own",
+            ) from None
+
+    def _found_by_name(self, wanted: Sequence[Wanted]) -> str | None:
+        """The fabric of the declared name; without one it is made by the first batch."""
+        name = self._want.cluster_fabric_name
+        fabric = find_fabric(self._client, self._want.node_pool_id, name)
+        if fabric is not None:
+            return fabric.id
+        if len(wanted) < LEAST:
+            because = f"one server cannot make the fabric {name} anew: declare one more"
+            self.refused.update({each.name: because for each in wanted})
+            return None
+        self._send_all(None, [batches(wanted)[0]], is_final=True)
+        return None
+
+    def _join(self, fabric_id: str, wanted: Sequence[Wanted]) -> None:
+        fabric = fabric_of_id(self._client, fabric_id)
+        is_ready = fabric is None or fabric.state in FABRIC_READY
+        now = self._call.clock.now()
+        if is_ready or now - self._tried_at.setdefault(fabric_id, now) >= PATIENCE:
+            self._tried_at[fabric_id] = now
+            self._send_all(fabric_id, batches(wanted), is_final=is_ready)
+
+    def _send_all(
+        self, fabric_id: str | None, calls: Sequence[Sequence[Wanted]], *, is_final: bool
+    ) -> None:
+        """`is_final`: a refusal is not because the fabric is not ready yet."""
+        outcomes = in_parallel([partial(self._send, fabric_id, batch) for batch in calls])
+        for batch, error in zip(calls, outcomes, strict=True):
+            if isinstance(error, Cancelled | MissingCredentials):
+                raise error
+            is_passing = isinstance(error, RateLimited | Unreachable)
+            if isinstance(error, ApiError) and error.is_definite and is_final and not is_passing:
+                self.refused.update({each.name: error.message for each in batch})
+
+    def _send(self, fabric_id: str | None, batch: Sequence[Wanted]) -> None:
+        names = [each.name for each in batch]
+        present = [node.id for node in self._nodes.others if node.gpu_node_name in names]
+        body = self._request(fabric_id, batch)
+        kept = self._ledger.begin(names, present, body)
+        try:
+            with self._call.before_each_change(kept.again):
+                ids = self._client.create_nodes(body)
+        except (MissingCredentials, Unreachable):
+            self._ledger.forget(kept.intent)
+            raise
+        except ApiError as error:
+            if error.is_definite:
+                self._ledger.forget(kept.intent)
+            else:
+                self._ledger.unknown(kept.intent)
+            raise
+        except UnknownOutcome:
+            self._ledger.unknown(kept.intent)
+            raise
+        self._ledger.made(kept.intent, ids)
+
+    def _request(self, fabric_id: str | None, batch: Sequence[Wanted]) -> requests.CreateGpuNodes:
+        want = self._want
+        return requests.CreateGpuNodes(
+            cluster_fabric_details=requests.ClusterFabricDetails(
+                cluster_fabric_name=want.cluster_fabric_name,
+                node_pool_id=want.node_pool_id,
+                cluster_fabric_id=fabric_id,
+            ),
+            image_id=want.image_id,
+            os_user_id=want.os_user_id or "root",
+            os_user_password=want.os_user_password,
+            region_id=want.region_id,
+            server_details=tuple(server_of(each, want.server_type_id) for each in batch),
+            subnet_id=want.subnet_id,
+            vpc_id=want.vpc_id,
+            init_script=want.init_script,
+            # A node that has to be stopped first is locked afterwards.
+            lock_enabled=all(each.lock_enabled and each.state == "RUNNING" for each in batch),
+            tags=tags_of(want.tags),
+        )
+
+    def _note_taken(self, wanted: Sequence[Wanted]) -> None:
+        for name, id_ in self._place.taken(self._nodes.others, wanted).items():
+            self.refused[name] = self._place.name_taken({name: id_}).message
+
+    def _find_again(self, error: GpuformError) -> None:
+        """After a lost answer: the nodes that appeared are ours. Raises when there are none."""
+        reason = error.message
+        try:
+            self._nodes.look()
+        except UnknownOutcome as another:
+            reason += f"; {another.message}"
+        except GpuformError as another:
+            if not isinstance(another, ApiError | Unreachable):
+                raise
+            reason += f"; {another.message}"
+        if not self._ledger.ids:
+            raise UnknownOutcome(
+                f"it is not known whether the nodes of the pool "
+                f"{self._want.gpu_node_name_prefix!r} were created: {reason}",
+                hint="run it again: it looks once more before anything is made",
+            )
+
+
+def server_of(wanted: Wanted, server_type_id: str) -> requests.ServerDetails:
+    """A node as a create asks for it."""
+    return requests.ServerDetails(
+        gpu_node_name=wanted.name,
+        server_type_id=server_type_id,
+        ip_address=wanted.ip_address,
+        nat_enabled=bool(wanted.nat_enabled),
+        public_ip_address_id=wanted.public_ip_address_id,
+    )
+
+
+def tags_of(tags: Mapping[str, str] | None) -> tuple[requests.Tag, ...]:
+    """Tags as a create sends them."""
+    return tuple(requests.Tag(key=key, value=value) for key, value in (tags or {}).items())

@@ -1,0 +1,122 @@
+"""A pool's nodes as they are now: a few lists for all who wait, never a request per node."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from gpuform.providers.calls import Call
+from gpuform.providers.creating import AGAIN, SETTLE
+from gpuform.providers.errors import NotFound
+from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.nodes import Ledger, in_parallel
+from gpuform.providers.scp.pool.changes import stored_nodes
+from gpuform.schemas.scp import wire
+from gpuform.schemas.scp.outputs import NodeOutputs
+
+
+def shown(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
+    """A node as outputs; the id of its public IP is what we know, for the platform tells none."""
+    return NodeOutputs(
+        id=node.id,
+        gpu_node_name=node.gpu_node_name,
+        state=node.state,
+        policy_ip=node.policy_ip or None,
+        policy_use_nat=node.policy_use_nat,
+        policy_nat=node.policy_nat or None,
+        public_ip_address_id=public_ip_address_id if node.policy_use_nat else None,
+        lock_enabled=node.lock_enabled,
+        cluster_fabric_id=node.cluster_fabric_id or None,
+        cluster_fabric_name=node.cluster_fabric_name or None,
+        pfs_ip=list(node.pfs_ip),
+        server_type=node.server_type or None,
+        image_version=node.image_version or None,
+        created_at=node.created_at,
+    )
+
+
+class PoolNodes:
+    """The nodes of one pool during one call.
+
+    `seen` are its nodes at the last look, by their ids; `others` those of the same fabrics that
+    are somebody else's.
+    """
+
+    def __init__(
+        self,
+        client: ScpClient,
+        call: Call,
+        ledger: Ledger,
+        known: Mapping[str, Any],
+        fabrics: Iterable[str],
+    ) -> None:
+        self._client = client
+        self._call = call
+        self._ledger = ledger
+        before = stored_nodes(known) or []
+        self._fabrics = {*fabrics, *(each.cluster_fabric_name or "" for each in before)} - {""}
+        self._public_ips = {each.id: each.public_ip_address_id for each in before}
+        self._wanted_ips: dict[str, str | None] = {}
+        self.seen: dict[str, NodeOutputs] = {}
+        self.others: list[wire.GpuNode] = []
+
+    @property
+    def all(self) -> Sequence[NodeOutputs]:
+        """The pool's nodes at the last look, by their names."""
+        return sorted(self.seen.values(), key=lambda node: (node.gpu_node_name, node.id))
+
+    def look(self) -> None:
+        """Looks at all of them; those that are gone are forgotten.
+
+        While lists may lack what a create has made, it is looked again.
+        """
+        listed = self._listed()
+        with self._call.searching(SETTLE):
+            while left := self._ledger.adopt(list(listed.values())):
+                if self._call.preview or self._call.remaining() == 0:
+                    break
+                self._call.on_progress("looking for what an interrupted create may have made")
+                self._call.sleep(min(AGAIN, left))
+                listed = self._listed()
+        listed |= self._unlisted(self._ledger.ids - listed.keys())
+        found = {}
+        for id_ in sorted(self._ledger.ids):
+            node = listed.get(id_)
+            if node is None:
+                self._ledger.gone(id_)
+                continue
+            found[id_] = shown(
+                node, self._public_ips.get(id_, self._wanted_ips.get(node.gpu_node_name))
+            )
+        self.seen = found
+        self.others = [node for id_, node in listed.items() if id_ not in found]
+
+    def _listed(self) -> dict[str, wire.GpuNode]:
+        # Where the nodes of a lost answer are is not certain: then all are listed.
+        places = [None] if self._ledger.is_searching else sorted(self._fabrics)
+        return {
+            node.id: node for place in places for node in self._client.shared_nodes(place).all()
+        }
+
+    def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
+        """Notes which public IP a node has got."""
+        self._public_ips[node.id] = public_ip_address_id
+
+    def made_with(self, name: str, public_ip_address_id: str | None) -> None:
+        """Notes which public IP a node of this name has, if it is not in the state yet."""
+        self._wanted_ips[name] = public_ip_address_id
+
+    def _unlisted(self, ids: Iterable[str]) -> dict[str, wire.GpuNode]:
+        """Those that no list has and that are there: a list may lag behind, or a node be in another
+        fabric. What is missing is gone by the platform's own word."""
+
+        def look(id_: str) -> wire.GpuNode | None:
+            try:
+                return self._client.shared_nodes().one(id_)
+            except NotFound:
+                return None
+
+        found = in_parallel([partial(look, id_) for id_ in sorted(ids)])
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return {node.id: node for node in found if isinstance(node, wire.GpuNode)}

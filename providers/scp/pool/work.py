@@ -1,0 +1,188 @@
+"""Brings the nodes of one pool to what is declared, look by look, until nothing is left to do.
+
+Each look lists the nodes, plans with them, and does what can be done now. So it does not matter
+where an earlier run was cut off.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gpuform.providers.actions import Observed
+from gpuform.providers.calls import Call, Look, wait_until
+from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.providers.records import Target
+from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.nodes import (
+    DeclaredPool,
+    Ledger,
+    NodeSteps,
+    Plan,
+    differences,
+    find_fabric,
+    is_leaving,
+    no_members,
+    plan,
+)
+from gpuform.providers.scp.pool.changes import stored_nodes
+from gpuform.providers.scp.pool.creating import INTERVAL, PoolCreating
+from gpuform.providers.scp.pool.nodes import PoolNodes
+from gpuform.providers.scp.pool.place import pool_id_of
+from gpuform.schemas.scp.inputs import NodePoolInputs
+from gpuform.schemas.scp.outputs import NodePoolOutputs
+from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED
+
+Seen = Observed[NodePoolOutputs]
+
+
+def target_of(node_pool_id: str, prefix: str) -> Target:
+    """A pool as the record of its creates knows it."""
+    return Target("scp", "NodePool", prefix, node_pool_id)
+
+
+class PoolWork:
+    """One call's work on a pool. `cleared` are the nodes that go first: no job runs on them."""
+
+    def __init__(
+        self, client: ScpClient, call: Call, want: NodePoolInputs, cleared: Sequence[str] = ()
+    ) -> None:
+        known, pool_id = call.known, pool_id_of(want)
+        self._client = client
+        self._call = call
+        self._want = want
+        declared = DeclaredPool.of(want.declared())
+        self._declared = replace(declared, remove=[*cleared, *declared.remove])
+        target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
+        node_ids = known.get("node_ids") or ()
+        self._ledger = Ledger(call, target, pool_id, node_ids, lambda: client.clock_ahead)
+        self.nodes = PoolNodes(client, call, self._ledger, known, [want.cluster_fabric_name])
+        for wanted in self._declared.nodes.values():
+            self.nodes.made_with(wanted.name, wanted.public_ip_address_id)
+        self._steps = NodeSteps(client, self.nodes)
+        self._creating = PoolCreating(client, call, want, self._declared, self._ledger, self.nodes)
+        before = stored_nodes(known) or []
+        self._failed_before = {node.id for node in before if node.state in NODE_FAILED}
+        self._had_nodes = bool(self._ledger.ids)
+
+    def begin(self) -> None:
+        """Makes the first nodes, unless an earlier attempt has made some."""
+        if self._ledger.ids or self._ledger.is_searching:
+            self.nodes.look()
+        if self._ledger.ids and not self._call.finds_only:
+            self._call.on_progress("found nodes again, created by an earlier attempt")
+        elif not self._ledger.ids:
+            self._call.refuse_to_make()
+            self._creating.begin(plan(self._declared, []).create)
+
+    def finish(self) -> Seen:
+        """Works and waits until all is as declared. Raises NotReady with what there is."""
+        what = f"pool {self._want.gpu_node_name_prefix}"
+        interval = self._client.rhythm(INTERVAL)
+        try:
+            wait_until(self._call, self._look, what=what, interval=interval)
+        except NotReady as error:
+            if self._is_gone:
+                raise NotReady(error.reason) from None
+            raise type(error)(error.reason, last=self._seen(error.reason)) from None
+        except GpuformError as error:
+            raise NotReady(str(error), last=self._seen(str(error))) from None
+        return self._seen(None)
+
+    def plan(self) -> Plan:
+        """What there is to do, after a look."""
+        self.nodes.look()
+        return self._planned()
+
+    @property
+    def _is_gone(self) -> bool:
+        """Whether there were nodes, and somebody else has deleted them all."""
+        return self._had_nodes and not self._ledger.ids and not self._steps.has_deleted
+
+    def _planned(self) -> Plan:
+        failed = (node.id for node in self.nodes.all if node.state in NODE_FAILED)
+        spare = {id_ for id_ in failed if id_ not in self._failed_before}
+        return plan(self._declared, self.nodes.all, spare)
+
+    def _look(self) -> Look[None]:
+        found = self.plan()
+        self._had_nodes = self._had_nodes or bool(self._ledger.ids)
+        if self._is_gone:
+            raise NotReady(f"all nodes of the pool {self._want.gpu_node_name_prefix} are gone")
+        is_told = self._steps.delete(found.ending)
+        is_told |= self._steps.adjust(found.keep, self._declared.fabric, self._target(found))
+        self._creating.go_on(found.create)
+        problems, phase = self._problems(found), self._phase(found)
+        if is_told or self._is_busy(found):
+            return Look(None, phase)
+        if problems:
+            return Look(None, phase, failed="; ".join(problems))
+        return Look(None, phase, done=True)
+
+    def _target(self, found: Plan) -> str | None:
+        """The id of the fabric where nodes are to be moved, if any are."""
+        fabric = self._declared.fabric
+        if all(fabric.has(node) for node, _ in found.keep):
+            return None
+        if fabric.id is not None:
+            return fabric.id
+        there = find_fabric(self._client, self._want.node_pool_id, fabric.name or "")
+        if there is None:
+            raise GpuformError(f"cluster_fabric_name: {no_members(fabric.name or '')}")
+        return there.id
+
+    def _is_busy(self, found: Plan) -> bool:
+        """Whether anything is under way, or waits for its turn."""
+        refused = self._creating.refused.keys() | self._steps.refused.keys() | self._ledger.unsure
+        if any(wanted.name not in refused for wanted in found.create):
+            return True
+        if any(node.gpu_node_name not in refused for node in found.ending):
+            return True
+        if any(is_leaving(node.state) for node in self.nodes.all):
+            return True
+        return any(
+            node.state not in NODE_AT_REST | NODE_FAILED
+            or (
+                wanted.name not in refused and any(differences(node, wanted, self._declared.fabric))
+            )
+            for node, wanted in found.keep
+        )
+
+    def _problems(self, found: Plan) -> list[str]:
+        """What is not as declared and does not become so by itself."""
+        told = {**self._creating.refused, **self._steps.refused}
+        for node, _ in found.keep:
+            if node.state in NODE_FAILED:
+                told[node.gpu_node_name] = f"its state is {node.state}; another run makes it again"
+        for name in self._ledger.unsure:
+            told[name] = "it is not known whether it was made; another run looks for it"
+        reasons: dict[str, list[str]] = {}
+        for name, reason in sorted(told.items()):
+            reasons.setdefault(reason, []).append(name)
+        return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+
+    def _phase(self, found: Plan) -> str:
+        states = Counter(node.state or "no state" for node in self.nodes.all)
+        parts = [f"{number} {state}" for state, number in sorted(states.items())]
+        unseen = len(self._ledger.ids) - len(self.nodes.seen)
+        missing = len(found.create) - max(0, unseen)
+        if missing > 0:
+            parts.append(f"{missing} to be made")
+        return ", ".join(parts) or "no node yet"
+
+    def _seen(self, reason: str | None) -> Seen:
+        return Observed({}, outputs_of(self.nodes, self._ledger, self._declared.key_of, reason))
+
+
+def outputs_of(
+    nodes: PoolNodes, ledger: Ledger, key_of: Callable[[str], str], reason: str | None
+) -> NodePoolOutputs:
+    """A pool as outputs; `reason` says why it is not ready."""
+    fabrics = Counter(node.cluster_fabric_id for node in nodes.all if node.cluster_fabric_id)
+    keyed = {key_of(node.gpu_node_name): node for node in nodes.all}
+    return NodePoolOutputs(
+        ready=reason is None,
+        not_ready_reason=reason,
+        gpu_nodes=keyed,
+        node_ids=sorted(ledger.ids),
+        cluster_fabric_id=next((id_ for id_, _ in fabrics.most_common(1)), None),
+    )
