@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from gpuform.stacks.cli.variables import set_variables
+from gpuform.stacks.engine.errors import EngineError
 
 _STORE = Path(".gpuform", "emulator.db")
+_PACKAGES = ("flask", "werkzeug", "wsproto")
 
 
 def emulator_for(directory: Path, *, wanted: bool) -> AbstractContextManager[None]:
@@ -16,7 +19,22 @@ def emulator_for(directory: Path, *, wanted: bool) -> AbstractContextManager[Non
 
     That is the nearest one upwards (see `share`), else one of the project's own.
     """
-    return _emulating(_store_of(directory)) if wanted else nullcontext()
+    if not wanted:
+        return nullcontext()
+    require_emulator()
+    return _emulating(_store_of(directory))
+
+
+def require_emulator() -> None:
+    """Raises EngineError, with what to install, where the emulator's packages are missing."""
+    if missing := [name for name in _PACKAGES if find_spec(name) is None]:
+        # Only here: most runs have nothing to do with how gpuform was installed.
+        from gpuform.stacks.engine.machine import requirement  # noqa: PLC0415
+
+        raise EngineError(
+            f"the emulator needs packages that are not installed: {', '.join(missing)}",
+            f"Install them: pip install '{requirement('emulator')}'",
+        )
 
 
 def share(folder: Path) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gpuform.stacks.cli.emulating import require_emulator, share
 from gpuform.stacks.cli.session import common_flags, flag
 
 DEFAULT_PORT = 8787
@@ -49,6 +50,7 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
       gpuform emulator --speed 60
       eval "$(gpuform emulator env)"
     """
+    require_emulator()
     if context.invoked_subcommand is not None:
         context.meta["gpuform.emulator.port"] = port
         return
@@ -101,8 +103,6 @@ def share_store(folder: Path) -> None:
     Example:
       gpuform emulator share .
     """
-    from gpuform.stacks.cli.emulating import share  # noqa: PLC0415 - loads Flask
-
     click.echo(f"Projects in {folder} share their emulated objects, in {share(folder)}.")
 
 
