@@ -13,7 +13,6 @@ from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.converting.errors import NotConverted
 from gpuform.stacks.converting.program_topology import topology_of_program
 from gpuform.stacks.converting.state_topology import topology_of_state
@@ -23,6 +22,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure
 from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.operations.opening.worlds import world_for
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.topology.offline import own_topology, surroundings_of
 from gpuform.stacks.topology.planning import plan

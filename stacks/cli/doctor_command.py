@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.operations.opening.emulating import emulator_for
 
 
 @click.command()

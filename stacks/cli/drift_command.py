@@ -57,7 +57,7 @@ def drift(
       gpuform drift --detailed-exitcode --format github --output drift.md
     """
     from gpuform.stacks.cli.drifting import find_drift  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.cli.plan_file import write_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
 
     with session() as current:

@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.passphrase import passphrase_of
-from gpuform.stacks.cli.plan_masking import masked
-from gpuform.stacks.cli.record import Record
 from gpuform.stacks.cli.saved_plans import made_now
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
-from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.state import Selection, UrnPatterns
+from gpuform.stacks.operations.opening.worlds import world_for
+from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.plans.plan_masking import masked
+from gpuform.stacks.operations.plans.record import Record
 from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
 
 

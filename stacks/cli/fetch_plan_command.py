@@ -34,9 +34,9 @@ def fetch_plan(output: Path, commit: str | None, path: str | None, asked: Asked)
       gpuform fetch-plan && gpuform preview --plan plan.json
       gpuform fetch-plan --pull-request 12 plan.json
     """
-    from gpuform.stacks.cli.plan_file import write_plan  # noqa: PLC0415 - not for help
     from gpuform.stacks.forges.opening import opened  # noqa: PLC0415 - as above
     from gpuform.stacks.forges.place import place_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.previews.reading import read_saved_plan  # noqa: PLC0415 - as above
 
     with session() as current:

@@ -10,26 +10,26 @@ from dataclasses import dataclass, field
 
 from gpuform.stacks.adopting.places import Edit
 from gpuform.stacks.adopting.planning import Adoption, Target, adoption_of
-from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import ImportArguments, RunArguments
-from gpuform.stacks.cli.expiring import Expiry
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.import_choices import request_of
 from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import warn_of_recovery, workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
-from gpuform.stacks.cli.rights import Rights
 from gpuform.stacks.cli.running import Run, view_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.settling import settled
 from gpuform.stacks.cli.stopping import unwinding
-from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import SECURE
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.store import StackLock
+from gpuform.stacks.operations.opening.worlds import world_for
+from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.runs.expiring import Expiry
+from gpuform.stacks.operations.runs.rights import Rights
 from gpuform.stacks.review.names import counted
 
 

@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gpuform.stacks.cli.harmless import harmless
-from gpuform.stacks.cli.progress import ended, is_news, is_work
+from gpuform.stacks.cli.progress import ended
 from gpuform.stacks.cli.screen import Screen
-from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.planning import Event, Progress, Step, StepDone, StepFailed, StepStarted
+from gpuform.stacks.operations.runs.run_log import is_news, is_work
+from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.review.summary_text import duration
 from gpuform.stacks.review.text import step_text
 

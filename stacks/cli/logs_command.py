@@ -24,7 +24,7 @@ def logs(number: int | None, as_json: bool) -> None:
       gpuform logs 12 --stack prod
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.cli.run_reading import read_run  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.run_reading import read_run  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.history_text import log_lines, run_lines  # noqa: PLC0415 - as above
 
     with session() as current:

@@ -8,7 +8,6 @@ from time import time
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.redaction import Redactor
-from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.orphans_question import config_of
 from gpuform.stacks.cli.session import Session
@@ -16,6 +15,7 @@ from gpuform.stacks.engine.project import ProjectError
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.offering.asking import Offers, ask
 from gpuform.stacks.offering.seen import keep
+from gpuform.stacks.operations.opening.emulating import emulator_for
 from gpuform.stacks.pricing.book import PriceBook
 
 

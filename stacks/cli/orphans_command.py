@@ -3,10 +3,10 @@
 import click
 
 from gpuform.schemas.json_text import json_text
-from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, in_seconds
 from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.operations.opening.emulating import emulator_for
 
 
 @click.command()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gpuform.stacks.cli.screen import Screen
-from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.planning import (
     Event,
     Op,
@@ -17,7 +16,9 @@ from gpuform.stacks.engine.planning import (
     StepFailed,
     StepStarted,
 )
-from gpuform.stacks.engine.urn import is_noise, name_of
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.operations.runs.run_log import is_news, is_work
+from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import duration
 from gpuform.stacks.review.text import step_text
@@ -42,13 +43,6 @@ class ProgressView(Protocol):
     def close(self) -> None: ...
 
 
-def is_work(step: Step, *, planning: bool) -> bool:
-    """Whether a step calls a platform: those of a plan do not, unless they refresh."""
-    if is_noise(step.state.type) or not step.state.custom or not step_text.has_words(step.op):
-        return False
-    return not planning or step.op is Op.REFRESH
-
-
 def ended(event: StepDone | StepFailed, seconds: float, paint: Paint) -> str:
     """`+  train  together:Cluster  created in 20m10s`."""
     step = event.step
@@ -58,11 +52,6 @@ def ended(event: StepDone | StepFailed, seconds: float, paint: Paint) -> str:
         told = step_text.succeeded(step.op, seconds, step.shown_op)
     who = step_text.subject(step.op, step.urn, paint)
     return f"{who}  {told}{'  [retain]' if step.retain else ''}"
-
-
-def is_news(event: StepDone | StepFailed) -> bool:
-    """Whether the end of a step is worth a line: not when a refresh found nothing."""
-    return not (isinstance(event, StepDone) and event.step.shown_op is Op.SAME)
 
 
 @dataclass(slots=True)

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Self
 
 from gpuform.stacks.access.reading import Cluster, clusters_of, state_of
-from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.operations.opening.worlds import config_of, world_for
 
 
 @dataclass(frozen=True, slots=True)

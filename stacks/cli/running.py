@@ -10,13 +10,12 @@ from typing import TextIO
 from gpuform.providers import permissions
 from gpuform.providers.calls import clock_from, tracing
 from gpuform.schemas.visible import visible
-from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.config_setting import set_all
-from gpuform.stacks.cli.expiring import Expiry, untold
 from gpuform.stacks.cli.failures import (
     FAILED,
+    FOUND,
     INCOMPLETE,
     OUT_OF_CREDIT,
     POLICY_VIOLATION,
@@ -28,17 +27,12 @@ from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import at_work_on, warn_of_recovery
 from gpuform.stacks.cli.passphrase import passphrase_of
-from gpuform.stacks.cli.rights import Rights
-from gpuform.stacks.cli.run_log import LogKeeper
 from gpuform.stacks.cli.saved_plans import SavedPlan, bound_of, origin_of, save
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.settling import answers, cleared, settled
 from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
-from gpuform.stacks.cli.stopwatch import Stopwatch
-from gpuform.stacks.cli.variables import set_variables
 from gpuform.stacks.cli.views import EventLines, HumanView, PreviewJson, Title, View
-from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.engine.deployment import (
     DEFAULT_PARALLEL,
@@ -54,6 +48,13 @@ from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.expiry.noticing import is_out_of_credit, notices_of_entries
 from gpuform.stacks.gates.evaluating import stopped_by
+from gpuform.stacks.operations.opening.variables import set_variables
+from gpuform.stacks.operations.opening.worlds import world_for
+from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.runs.expiring import Expiry, untold
+from gpuform.stacks.operations.runs.rights import Rights
+from gpuform.stacks.operations.runs.run_log import LogKeeper
+from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
 from gpuform.stacks.review.gates_text import gate_text
 
@@ -334,8 +335,7 @@ class Run:
             self.session.screen.warn(f"error: {happened}")
             return UNEXPECTED_CHANGES
         if self.arguments.operation == "expire":
-            self._tell_untold(outcome)
-            return self.expiry.exit_code(outcome, preview=self.arguments.preview_only)
+            return self._expired(outcome)
         return SUCCESS
 
     def _is_out_of_credit(self, outcome: Outcome) -> bool:
@@ -345,12 +345,16 @@ class Run:
         there = [each for each in outcome.snapshot.resources if not each.delete]
         return outcome.out_of_credit or is_out_of_credit(notices_of_entries(there, self.expiry.now))
 
-    def _tell_untold(self, outcome: Outcome) -> None:
-        for name in untold(outcome):
+    def _expired(self, outcome: Outcome) -> int:
+        names = untold(outcome)
+        for name in names:
             self.session.screen.warn(
                 f"error: {name}: nobody tells when it was made, which its ttl counts from: "
                 "declare expires instead"
             )
+        if names:
+            return INCOMPLETE
+        return FOUND if self.arguments.preview_only and outcome.has_changes else SUCCESS
 
     def _deploy(
         self, *, preview: bool, bound: Bound | None = None, keeper: LogKeeper | None = None

@@ -11,8 +11,6 @@ from typing import Any, Self
 from gpuform.providers.calls import clock_from
 from gpuform.schemas.plan import Basis, Plan
 from gpuform.stacks.cli.arguments import RunArguments
-from gpuform.stacks.cli.plan_file import read_plan, write_plan
-from gpuform.stacks.cli.plan_masking import masked
 from gpuform.stacks.engine.deployment import (
     Operation,
     Outcome,
@@ -24,6 +22,8 @@ from gpuform.stacks.engine.deployment import (
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE, Bound
 from gpuform.stacks.engine.stack import Origin, Stack
+from gpuform.stacks.operations.plans.plan_file import read_plan, write_plan
+from gpuform.stacks.operations.plans.plan_masking import masked
 
 _OPTIONS = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),

@@ -8,12 +8,12 @@ from gpuform.providers import permissions
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.stopping import stopping
-from gpuform.stacks.cli.worlds import world_for
 from gpuform.stacks.engine.deployment import settle
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.stack import Stack, Workspace, is_anything_beside, take_in
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.operations.opening.worlds import world_for
 
 
 def answers(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:

@@ -17,13 +17,13 @@ from gpuform.stacks.cli.stack_history_command import history
 from gpuform.stacks.cli.stack_output_command import output
 from gpuform.stacks.cli.stack_secrets_command import change_secrets_provider, checked_provider
 from gpuform.stacks.cli.stack_transfer_commands import export, import_state
-from gpuform.stacks.cli.variables import set_variables
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import errors_of_engine, intents_of
 from gpuform.stacks.engine.stack import Workspace, rename_stack, short_name
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import full_name, naming_the_last_good
 from gpuform.stacks.engine.urn import is_listed
+from gpuform.stacks.operations.opening.variables import set_variables
 
 _PROVIDER = click.option(
     "--secrets-provider",

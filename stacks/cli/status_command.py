@@ -37,9 +37,9 @@ def status(as_json: bool, refresh: bool, emulate: bool) -> int:
         workspace_of,
     )
     from gpuform.stacks.cli.passphrase import passphrase_of  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.status_reading import status_of  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.worlds import lives_emulated, world_for  # noqa: PLC0415 - as above
     from gpuform.stacks.expiry.noticing import is_out_of_credit  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.worlds import lives_emulated, world_for  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.status_reading import status_of  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.status_text import (  # noqa: PLC0415 - as above
         status_document,
         status_lines,

@@ -6,15 +6,15 @@ from typing import Protocol
 
 from gpuform.schemas.json_text import json_text
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.progress import EndedProgress, LineProgress, ProgressView
-from gpuform.stacks.cli.record import Record
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.showing import Showing
-from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.deployment import EventLog, Operation, Outcome, PreviewDigest
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, Summary, Unchecked
 from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.names import in_world
 from gpuform.stacks.review.notices_text import notice_text

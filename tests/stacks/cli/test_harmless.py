@@ -21,10 +21,10 @@ from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.harmless import harmless
 from gpuform.stacks.cli.live import LiveProgress
 from gpuform.stacks.cli.screen import Screen
-from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.planning import Op, Progress, Step, StepStarted
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.manifests import Claims, as_yaml
+from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.review.paint import STYLED, Paint
 
 Run = Any

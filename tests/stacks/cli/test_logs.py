@@ -14,7 +14,7 @@ from processes.limits import LAST_RESORT
 from processes.patient import PROGRAM as PATIENT
 from processes.patient import read_until, started
 
-from gpuform.stacks.cli.run_log import MOST_PRINTED
+from gpuform.stacks.operations.runs.run_log import MOST_PRINTED
 
 Run = Any
 

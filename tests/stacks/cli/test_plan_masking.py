@@ -11,7 +11,7 @@ from gpuform.schemas.plan import (
     PropertyChange,
     ResourceChange,
 )
-from gpuform.stacks.cli.plan_masking import masked
+from gpuform.stacks.operations.plans.plan_masking import masked
 
 
 def plan(value: object, because: str = "") -> Plan:

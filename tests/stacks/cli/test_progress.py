@@ -15,7 +15,6 @@ from processes.limits import LAST_RESORT
 from gpuform.stacks.cli.folds import folds_of
 from gpuform.stacks.cli.progress import SPACING, LineProgress
 from gpuform.stacks.cli.screen import Screen
-from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.machine import CiJob
 from gpuform.stacks.engine.planning import (
     Event,
@@ -27,6 +26,7 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
 )
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.review.paint import Paint
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"

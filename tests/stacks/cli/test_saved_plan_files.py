@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from plan_scenes import Scene
 
-from gpuform.stacks.cli.plan_file import read_plan
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.operations.plans.plan_file import read_plan
 
 GPUFORM = [sys.executable, "-m", "gpuform.stacks.cli"]
 

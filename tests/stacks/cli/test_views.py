@@ -11,13 +11,10 @@ from fake_clock import FakeClock
 
 from gpuform.providers.errors import Unreachable
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.stacks.cli.appraising import Appraiser
 from gpuform.stacks.cli.asking import confirmed
 from gpuform.stacks.cli.live import LiveProgress
-from gpuform.stacks.cli.record import Record
 from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.showing import Showing
-from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.cli.views import HumanView, Title
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (
@@ -35,6 +32,9 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.gates.evaluating import Keeper
+from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.review.paint import Paint
 

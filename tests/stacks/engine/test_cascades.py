@@ -1,8 +1,8 @@
 """Replacements in both orders, and what falls with them."""
 
 from gpuform.schemas.plan import PlanAction, PlanReason
-from gpuform.stacks.cli.record import Record
 from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.operations.plans.record import Record
 
 TYPE = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
 

@@ -16,9 +16,9 @@ from review_documents import FORMS, parsed, tags
 
 from gpuform.providers.emulator.server import environment
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.cli.record import Record
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.operations.plans.record import Record
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
 

@@ -7,9 +7,6 @@ from typing import Final
 from gpuform.providers.redaction import Redactor
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.run_log import LogLine, RunLog
-from gpuform.stacks.cli.plan_masking import masked
-from gpuform.stacks.cli.progress import is_news, is_work
-from gpuform.stacks.cli.stopwatch import Stopwatch
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -24,10 +21,26 @@ from gpuform.stacks.engine.planning import (
 )
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
+from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.engine.values import PropertyMap, secret_texts
+from gpuform.stacks.operations.plans.plan_masking import masked
+from gpuform.stacks.operations.runs.stopwatch import Stopwatch
+from gpuform.stacks.review.text import step_text
 
 MOST_PRINTED: Final = 1000
 """Lines that a program prints and that are kept: the others are counted."""
+
+
+def is_work(step: Step, *, planning: bool) -> bool:
+    """Whether a step calls a platform: those of a plan do not, unless they refresh."""
+    if is_noise(step.state.type) or not step.state.custom or not step_text.has_words(step.op):
+        return False
+    return not planning or step.op is Op.REFRESH
+
+
+def is_news(event: StepDone | StepFailed) -> bool:
+    """Whether the end of a step is worth a line: not when a refresh found nothing."""
+    return not (isinstance(event, StepDone) and event.step.shown_op is Op.SAME)
 
 
 class LogKeeper:

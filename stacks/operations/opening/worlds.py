@@ -16,11 +16,11 @@ from gpuform.providers.world import (
     refusal,
     world_of,
 )
-from gpuform.stacks.cli.appraising import config_of
-from gpuform.stacks.cli.emulating import emulator_for
 from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.values import unwrap_secrets
 from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.operations.opening.emulating import emulator_for
 
 
 @contextmanager
@@ -74,3 +74,9 @@ def _entered(stack: Stack, known: World | None) -> bool:
     if is_found:
         _require_emulated(stack, known)
     return is_found
+
+
+def config_of(stack: Stack) -> dict[str, str]:
+    """The stack's configuration in plain text, by full keys."""
+    inputs = unwrap_secrets(stack.settings.provider_inputs(stack.crypter))
+    return {key: str(value) for key, value in inputs.items()} if isinstance(inputs, dict) else {}

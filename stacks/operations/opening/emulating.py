@@ -5,10 +5,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
-import click
-
-from gpuform.stacks.cli.variables import set_variables
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.operations.opening.variables import set_variables
 
 _STORE = Path(".gpuform", "emulator.db")
 _PACKAGES = ("flask", "werkzeug", "wsproto")
@@ -65,6 +63,6 @@ def _make_folder(store: Path) -> None:
     try:
         store.parent.mkdir(exist_ok=True)
     except OSError as error:
-        raise click.ClickException(
+        raise EngineError(
             f"emulated objects are kept in {store.parent}, which cannot be made: {error.strerror}"
         ) from error

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from gpuform.providers.calls import Clock
-from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.engine.deployment import Options, Outcome
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Selection, UrnPatterns
@@ -47,12 +46,6 @@ class Expiry:
     def settle(self, outcome: Outcome) -> None:
         """Forgets of what is remembered whatever is there after a run."""
         self.expired.settle(_there(outcome))
-
-    def exit_code(self, outcome: Outcome, *, preview: bool) -> int:
-        """Of a run that succeeded."""
-        if untold(outcome):
-            return INCOMPLETE
-        return FOUND if preview and outcome.has_changes else SUCCESS
 
 
 def untold(outcome: Outcome) -> list[str]:

@@ -7,12 +7,12 @@ from typing import Final, Self
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.schemas.plan import PlanAction, ResourceChange
-from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.urn import name_of, type_of
 from gpuform.stacks.lifecycles import lifecycle_of, write_refusal
+from gpuform.stacks.operations.opening.worlds import config_of
 
 _WRITING: Final = frozenset({"create", "update", "replace", "delete"})
 """The effects of steps that a platform is asked for."""

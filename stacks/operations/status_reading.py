@@ -11,11 +11,11 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.footprint import Footprint
-from gpuform.stacks.cli.appraising import config_of
 from gpuform.stacks.engine.stack import Stack, read_now
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.expiry.noticing import notices_of_entries
+from gpuform.stacks.operations.opening.worlds import config_of
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
 from gpuform.stacks.pricing.footprints import footprint_now

@@ -10,12 +10,12 @@ from gpuform.providers.calls import Clock, clock_from, synchronised
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.engine.values import unwrap_secrets
 from gpuform.stacks.expiry.noticing import notices_of_steps
 from gpuform.stacks.gates.busy import Monitoring, with_usage
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import project_gates
 from gpuform.stacks.gates.reached import with_unreached
+from gpuform.stacks.operations.opening.worlds import config_of
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.planned import with_costs
 from gpuform.stacks.review.renames import renamed
@@ -63,9 +63,3 @@ class Appraiser:
         if monitoring is None:
             return plan
         return with_unreached(with_usage(plan, monitoring), steps, monitoring.settings)
-
-
-def config_of(stack: Stack) -> dict[str, str]:
-    """The stack's configuration in plain text, by full keys."""
-    inputs = unwrap_secrets(stack.settings.provider_inputs(stack.crypter))
-    return {key: str(value) for key, value in inputs.items()} if isinstance(inputs, dict) else {}

@@ -1,0 +1,1 @@
+"""The plan that a run makes: appraised, masked, saved, and kept to."""
