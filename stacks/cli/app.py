@@ -13,93 +13,93 @@ from gpuform.stacks.cli.aliases import ALIASES
 from gpuform.stacks.cli.failures import explain
 from gpuform.stacks.cli.session import common_flags
 
-# Name -> module, and the line of `gpuform --help`, so that help loads no command.
+# Name -> module below `commands`, and the line of `gpuform --help`, so that help loads no command.
 _COMMANDS = {
     "new": (
-        "new_command",
+        "files.new_command",
         "Make a project that runs at once from a template, or list the templates.",
     ),
-    "preview": ("run_commands", "Show what `up` would change."),
-    "review": ("review_command", "Show saved plans to those who decide on them."),
+    "preview": ("runs.run_commands", "Show what `up` would change."),
+    "review": ("review.review_command", "Show saved plans to those who decide on them."),
     "fetch-plan": (
-        "fetch_plan_command",
+        "review.fetch_plan_command",
         "Get the plan that a pull request was reviewed with, to apply it.",
     ),
-    "up": ("run_commands", "Create, change and delete resources until they are as declared."),
+    "up": ("runs.run_commands", "Create, change and delete resources until they are as declared."),
     "import": (
-        "import_command",
+        "runs.import_command",
         "Take objects that exist into the stack, with their entries.",
     ),
-    "refresh": ("run_commands", "Take over what the platforms say of every resource."),
-    "drift": ("drift_command", "Show what was changed behind the stack's back."),
-    "destroy": ("run_commands", "Delete every resource of the stack."),
+    "refresh": ("runs.run_commands", "Take over what the platforms say of every resource."),
+    "drift": ("runs.drift_command", "Show what was changed behind the stack's back."),
+    "destroy": ("runs.run_commands", "Delete every resource of the stack."),
     "expire": (
-        "expire_command",
+        "runs.expire_command",
         "Destroy what has expired, and stop or start what has running hours.",
     ),
     "status": (
-        "status_command",
+        "looking.status_command",
         "Show the stack's resources: state, readiness, GPUs, cost, alerts.",
     ),
     "kubeconfig": (
-        "kubeconfig_command",
+        "access.kubeconfig_command",
         "Put clusters' credentials into your kubeconfig.",
     ),
-    "ssh-config": ("ssh_config_command", "Write the stack's machines as hosts for SSH."),
-    "connect": ("connect_command", "Get on a cluster."),
+    "ssh-config": ("access.ssh_config_command", "Write the stack's machines as hosts for SSH."),
+    "connect": ("access.connect_command", "Get on a cluster."),
     "logs": (
-        "logs_command",
+        "stack.logs_command",
         "Show what happened in a run: what it changed, step by step, and what was said.",
     ),
     "doctor": (
-        "doctor_command",
+        "looking.doctor_command",
         "Look for what would make a run fail, and say what to do about it.",
     ),
     "orphans": (
-        "orphans_command",
+        "looking.orphans_command",
         "Show what the platforms hold and no stack of this backend owns.",
     ),
     "offers": (
-        "offers_command",
+        "looking.offers_command",
         "Show what the platforms offer: regions, GPU types, drivers, images, server types.",
     ),
     "console": (
-        "console_command",
+        "files.console_command",
         "Evaluate expressions as a topology has them, against the stack.",
     ),
     "graph": (
-        "graph_command",
+        "looking.graph_command",
         "Draw the stack: clusters with what is in them, volumes and fabrics beside.",
     ),
     "manifests": (
-        "manifests_command",
+        "files.manifests_command",
         "Print the YAML of the stack's volume claims, for those who apply it themselves.",
     ),
     "validate": (
-        "validate_command",
+        "files.validate_command",
         "Check topology files: every problem at once, with file, line and column.",
     ),
     "convert": (
-        "convert_command",
+        "files.convert_command",
         "Say what is declared in another form: YAML, Python, from the state, from Terraform.",
     ),
-    "stack": ("stack_commands", "Make, list, select, rename, remove and read stacks."),
-    "state": ("state_commands", "Look at a stack's state and edit it."),
-    "cancel": ("cancel_command", "Remove the locks that an ended command left on a stack."),
-    "login": ("login_commands", "Choose where stacks live: a folder or a bucket."),
-    "logout": ("login_commands", "Forget the backend that `login` chose."),
+    "stack": ("stack.stack_commands", "Make, list, select, rename, remove and read stacks."),
+    "state": ("state.state_commands", "Look at a stack's state and edit it."),
+    "cancel": ("runs.cancel_command", "Remove the locks that an ended command left on a stack."),
+    "login": ("stack.login_commands", "Choose where stacks live: a folder or a bucket."),
+    "logout": ("stack.login_commands", "Forget the backend that `login` chose."),
     "config": ("config_commands", "List, read and change a stack's configuration."),
     "about": (
-        "about_command",
+        "stack.about_command",
         "Show versions, the machine, the project, its backend and its stack.",
     ),
     "whoami": (
-        "about_command",
+        "stack.about_command",
         "Show as whom runs are recorded; with --verbose, in which backend.",
     ),
-    "schema": ("schema_command", "Print the JSON Schema of topology files, for editors."),
+    "schema": ("files.schema_command", "Print the JSON Schema of topology files, for editors."),
     "fmt": (
-        "fmt_command",
+        "files.fmt_command",
         "Format topology files in place, and print the names of those that changed.",
     ),
     "plugin": (
@@ -122,7 +122,7 @@ class App(click.Group):
         cmd_name = _named(cmd_name)
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"gpuform.stacks.cli.{_COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(f"gpuform.stacks.cli.commands.{_COMMANDS[cmd_name][0]}")
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(module, f"{name}_" if iskeyword(name) else name)
         return command
@@ -168,7 +168,7 @@ def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _shown(line: str) -> str:
-    from gpuform.stacks.cli.harmless import harmless  # noqa: PLC0415 - for errors alone
+    from gpuform.stacks.cli.terminal.harmless import harmless  # noqa: PLC0415 - for errors alone
     from gpuform.stacks.engine.machine import ci_job  # noqa: PLC0415 - as above
 
     return harmless(line, color=False, in_ci=ci_job(os.environ) is not None)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gpuform.stacks.cli.showing import Showing
+from gpuform.stacks.cli.terminal.showing import Showing
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 
 

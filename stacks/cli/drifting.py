@@ -9,7 +9,7 @@ from gpuform.stacks.cli.interpreter import goes_on_elsewhere
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.saved_plans import made_now
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
+from gpuform.stacks.cli.terminal.stopping import FIRST, stopping, unwinding
 from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.stack import Workspace

@@ -20,7 +20,7 @@ from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.running import Run, view_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.settling import settled
-from gpuform.stacks.cli.stopping import unwinding
+from gpuform.stacks.cli.terminal.stopping import unwinding
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import SECURE

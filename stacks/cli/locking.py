@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuform.stacks.cli.flags import in_seconds
-from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import flag, remember
+from gpuform.stacks.cli.terminal.screen import Screen
 
 if TYPE_CHECKING:
     from gpuform.stacks.engine.store import Patience

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.passphrase import passphrase_of
-from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.stopping import unwinding
+from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.stopping import unwinding
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import SealedState, doubt, naming_the_last_good, read_sealed

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 
-from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.secrets import find_passphrase
 from gpuform.stacks.engine.stack import Workspace

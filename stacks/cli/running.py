@@ -11,7 +11,6 @@ from gpuform.providers import permissions
 from gpuform.providers.calls import clock_from, tracing
 from gpuform.schemas.visible import visible
 from gpuform.stacks.cli.arguments import RunArguments
-from gpuform.stacks.cli.asking import confirmed, refuse_what_nobody_can_answer
 from gpuform.stacks.cli.config_setting import set_all
 from gpuform.stacks.cli.failures import (
     FAILED,
@@ -28,11 +27,12 @@ from gpuform.stacks.cli.locking import patience
 from gpuform.stacks.cli.opening import at_work_on, warn_of_recovery
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.saved_plans import SavedPlan, bound_of, origin_of, save
-from gpuform.stacks.cli.screen import Screen
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.settling import answers, cleared, settled
-from gpuform.stacks.cli.stopping import FIRST, stopping, unwinding
-from gpuform.stacks.cli.views import EventLines, HumanView, PreviewJson, Title, View
+from gpuform.stacks.cli.terminal.asking import confirmed, refuse_what_nobody_can_answer
+from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.stopping import FIRST, stopping, unwinding
+from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, Title, View
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.engine.deployment import (
     DEFAULT_PARALLEL,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.terminal.screen import Screen
 
 _KEY = "gpuform.flags"
 F = TypeVar("F", bound=Callable[..., Any])

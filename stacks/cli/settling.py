@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpuform.providers import permissions
 from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.stopping import stopping
+from gpuform.stacks.cli.terminal.stopping import stopping
 from gpuform.stacks.engine.deployment import settle
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.stack import Stack, Workspace, is_anything_beside, take_in

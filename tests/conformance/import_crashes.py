@@ -27,13 +27,10 @@ from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
-from gpuform.stacks.cli import (  # noqa: F401 - as above
-    import_command,
-    importing,
-    run_commands,
-    stack_commands,
-)
+from gpuform.stacks.cli import importing  # noqa: F401 - as above
 from gpuform.stacks.cli.app import cli
+from gpuform.stacks.cli.commands.runs import import_command, run_commands  # noqa: F401 - as above
+from gpuform.stacks.cli.commands.stack import stack_commands  # noqa: F401 - as above
 
 IMPORT = ("import", "--all", "--platform", "tensorone", "--yes")
 NAMES = ("one", "two")

@@ -115,7 +115,7 @@ def dev(run: Run) -> Run:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody sits at a terminal."""
-    monkeypatch.setattr("gpuform.stacks.cli.screen.is_tty", lambda stream: True)
+    monkeypatch.setattr("gpuform.stacks.cli.terminal.screen.is_tty", lambda stream: True)
 
 
 @pytest.fixture

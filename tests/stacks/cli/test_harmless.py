@@ -18,9 +18,9 @@ from rich.console import Console
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.schemas.json_text import json_text
-from gpuform.stacks.cli.harmless import harmless
-from gpuform.stacks.cli.live import LiveProgress
-from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.terminal.harmless import harmless
+from gpuform.stacks.cli.terminal.live import LiveProgress
+from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.planning import Op, Progress, Step, StepStarted
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.manifests import Claims, as_yaml
@@ -211,7 +211,7 @@ def test_a_single_text_goes_into_a_file_as_it_is(
     """Where a person looks at it, nothing in it is hidden."""
     give_state(dev, project, {"said": HOSTILE}, id="id", inputs=DECLARED, outputs=DECLARED)
     assert dev("stack", "output", "said").out == f"{HOSTILE}\n"
-    monkeypatch.setattr("gpuform.stacks.cli.screen.is_tty", lambda _stream: True)
+    monkeypatch.setattr("gpuform.stacks.cli.terminal.screen.is_tty", lambda _stream: True)
     assert set(hidden(dev("stack", "output", "said").out)) == {"\n"}
 
 

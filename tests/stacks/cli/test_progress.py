@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.cli.folds import folds_of
-from gpuform.stacks.cli.progress import SPACING, LineProgress
-from gpuform.stacks.cli.screen import Screen
+from gpuform.stacks.cli.terminal.folds import folds_of
+from gpuform.stacks.cli.terminal.progress import SPACING, LineProgress
+from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.machine import CiJob
 from gpuform.stacks.engine.planning import (
     Event,

@@ -26,7 +26,9 @@ MACHINE = "urn:pulumi:dev::demo::lab:index:Machine::a"
 # lives. What a child leaves stays in its copy.
 KILLER = """
 import os, pathlib, shutil, sys
-from gpuform.stacks.cli import app, stack_commands, state_commands
+from gpuform.stacks.cli import app
+from gpuform.stacks.cli.commands.stack import stack_commands
+from gpuform.stacks.cli.commands.state import state_commands
 from gpuform.stacks.engine.machine import atomic
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 

@@ -11,11 +11,11 @@ from fake_clock import FakeClock
 
 from gpuform.providers.errors import Unreachable
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.stacks.cli.asking import confirmed
-from gpuform.stacks.cli.live import LiveProgress
-from gpuform.stacks.cli.screen import Screen
-from gpuform.stacks.cli.showing import Showing
-from gpuform.stacks.cli.views import HumanView, Title
+from gpuform.stacks.cli.terminal.asking import confirmed
+from gpuform.stacks.cli.terminal.live import LiveProgress
+from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.showing import Showing
+from gpuform.stacks.cli.terminal.views import HumanView, Title
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (
     Diagnostic,

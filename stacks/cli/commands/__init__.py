@@ -1,0 +1,1 @@
+"""The commands: flags -> operation -> view. One module for what shares its flags."""

@@ -1,0 +1,1 @@
+"""Commands that lead to a stack's clusters: credentials, hosts, shells."""

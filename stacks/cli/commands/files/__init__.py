@@ -1,0 +1,1 @@
+"""Commands about a project's files: made, checked, formatted, converted, evaluated."""

@@ -1,0 +1,1 @@
+"""Commands about saved plans and those who decide on them."""

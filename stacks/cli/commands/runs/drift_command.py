@@ -1,0 +1,76 @@
+"""`gpuform drift`: what changed behind the stack's back, without a lock and without a change."""
+
+from pathlib import Path
+
+import click
+
+from gpuform.stacks.cli.commands.review.review_output import CHANGES, FORMATS, write_review
+from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.flags import emulate_flag, output_flag
+from gpuform.stacks.cli.session import session, stack_flags
+
+
+@click.command()
+@click.option(
+    "--format",
+    "-f",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="As in `gpuform review`.",
+)
+@output_flag
+@click.option(
+    "--save-plan",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write what was found to this file as well, for `gpuform review FILE`.",
+)
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there is drift.")
+@click.option(
+    "--target",
+    "-t",
+    multiple=True,
+    metavar="URN",
+    help="Only this resource: a URN, a name, or a pattern with * or **.",
+)
+@emulate_flag
+@stack_flags
+def drift(
+    form: str,
+    output: Path | None,
+    save_plan: Path | None,
+    detailed_exitcode: bool,
+    target: tuple[str, ...],
+    emulate: bool,
+) -> int:
+    """Show what was changed behind the stack's back.
+
+    Reads every resource and compares it with what the stack last knew; the program is not run, so
+    that what it wants is not mixed in. No state is written and no lock is taken. Exits with 1 when
+    a resource could not be read: what the others show is still told.
+
+    \b
+    Examples:
+      gpuform drift --stack prod
+      gpuform drift --detailed-exitcode --format github --output drift.md
+    """
+    from gpuform.stacks.cli.drifting import find_drift  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
+
+    with session() as current:
+        found = find_drift(current, target, emulate=emulate)
+        if found is None:
+            return SUCCESS
+        plan, problems = found
+        review = Review([StackFacts(plan, emulate=emulate)])
+        write_review(review, form, output, current)
+        if save_plan is not None:
+            write_plan(save_plan, plan)
+        for text in problems:
+            current.screen.warn(text)
+    if problems:
+        return FAILED
+    return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS

@@ -1,0 +1,1 @@
+"""Commands about stacks as a whole: made, selected, exported, logged in to, told of."""

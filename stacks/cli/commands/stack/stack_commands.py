@@ -1,0 +1,262 @@
+"""`gpuform stack`: make, list, select, rename and remove stacks."""
+
+from typing import Any
+
+import click
+
+from gpuform.providers.world import World, record_world
+from gpuform.schemas.json_text import json_text
+from gpuform.stacks.cli.aliases import AliasedGroup
+from gpuform.stacks.cli.commands.stack.history_command import history
+from gpuform.stacks.cli.commands.stack.output_command import output
+from gpuform.stacks.cli.commands.stack.secrets_command import (
+    change_secrets_provider,
+    checked_provider,
+)
+from gpuform.stacks.cli.commands.stack.transfer_commands import export, import_state
+from gpuform.stacks.cli.flags import adopt_flag, anew_flag, emulate_flag
+from gpuform.stacks.cli.locking import lock_flag, patience
+from gpuform.stacks.cli.opening import opened_for_change, workspace_of
+from gpuform.stacks.cli.passphrase import passphrase_of
+from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
+from gpuform.stacks.cli.settling import answers, settle_left
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.records import errors_of_engine, intents_of
+from gpuform.stacks.engine.stack import Workspace, rename_stack, short_name
+from gpuform.stacks.engine.state import load_checkpoint
+from gpuform.stacks.engine.store import full_name, naming_the_last_good
+from gpuform.stacks.engine.urn import is_listed
+from gpuform.stacks.operations.opening.variables import set_variables
+
+_PROVIDER = click.option(
+    "--secrets-provider",
+    metavar="PROVIDER",
+    callback=checked_provider,
+    help="What protects the new stack's secrets: passphrase, which is the default, or the URL of a "
+    "key (awskms://, azurekeyvault://, gcpkms://, hashivault://).",
+)
+
+
+@click.group(cls=AliasedGroup, invoke_without_command=True)
+@stack_flags
+@click.pass_context
+def stack(context: click.Context) -> None:
+    """Make, list, select, rename, remove and read stacks.
+
+    A stack is one instance of the project, with its own configuration and state.
+
+    \b
+    Examples:
+      gpuform stack init dev
+      gpuform stack init trial --emulate
+      gpuform stack output --json
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in (output, export, import_state, history, change_secrets_provider):
+    stack.add_command(_command)
+
+
+@stack.command()
+@click.argument("name")
+@_PROVIDER
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="It lives on the emulator: every command on it wants --emulate.",
+)
+@common_flags
+def init(name: str, secrets_provider: str | None, emulate: bool) -> None:
+    """Make an empty stack and select it.
+
+    A stack lives on real platforms or on the emulator, from its first run on. Writes
+    Pulumi.NAME.yaml, which says how its secrets are encrypted, and an empty state. A passphrase
+    comes from PULUMI_CONFIG_PASSPHRASE or PULUMI_CONFIG_PASSPHRASE_FILE, or is asked.
+
+    \b
+    Examples:
+      gpuform stack init dev
+      gpuform stack init prod --secrets-provider "awskms://alias/team?region=eu-central-1"
+    """
+    with session() as current:
+        _init(workspace_of(current), name, current, secrets_provider, emulate=emulate)
+
+
+@stack.command("ls")
+@click.option("--all", "-a", "everything", is_flag=True, help="Those of all projects.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON list instead of a table.")
+@common_flags
+def list_stacks(everything: bool, as_json: bool) -> None:
+    """List the project's stacks, or all of the backend's.
+
+    \b
+    Examples:
+      gpuform stack ls --json
+      gpuform stack ls --all
+    """
+    with session() as current:
+        workspace = workspace_of(current)
+        project, selected = workspace.project.name, workspace.selected()
+        if everything:
+            own = None if selected is None else full_name(project, selected)
+            found = [(each, each.split("/")) for each in workspace.backend.stacks()]
+            rows = [_row(workspace, parts[1], parts[2], each, own) for each, parts in found]
+        else:
+            names = workspace.stacks()
+            rows = [_row(workspace, project, name, name, selected) for name in names]
+        if as_json:
+            current.screen.print(json_text(rows, indent=2))
+            return
+        width = max([len(row["name"]) for row in rows] + [4]) + 1
+        current.screen.print(f"{'NAME':<{width}}  RESOURCES  LAST UPDATE")
+        for row in rows:
+            name = row["name"] + ("*" if row["current"] else "")
+            current.screen.print(f"{name:<{width}}  {row['resourceCount']:>9}  {row['lastUpdate']}")
+
+
+@stack.command()
+@click.argument("name")
+@click.option("--create", "-c", is_flag=True, help="Make the stack if there is none.")
+@_PROVIDER
+@common_flags
+def select(name: str, create: bool, secrets_provider: str | None) -> None:
+    """Select the stack that other commands work on.
+
+    The choice is kept where the Pulumi CLI keeps it, so both agree.
+
+    \b
+    Example:
+      gpuform stack select --create dev
+    """
+    with session() as current:
+        workspace = workspace_of(current)
+        if create and short_name(workspace.project, name) not in workspace.stacks():
+            _init(workspace, name, current, secrets_provider)
+            return
+        workspace.select(name)
+
+
+@stack.command()
+@common_flags
+def unselect() -> None:
+    """Select no stack: each command wants --stack until one is selected again.
+
+    \b
+    Example:
+      gpuform stack unselect
+    """
+    with session() as current:
+        workspace_of(current).unselect()
+
+
+@stack.command("rm")
+@click.argument("name", required=False)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option(
+    "--force",
+    "-f",
+    is_flag=True,
+    help="Forget its resources too; they go on existing, and costing.",
+)
+@adopt_flag
+@anew_flag
+@emulate_flag
+@lock_flag
+@stack_flags
+def remove(
+    name: str | None,
+    yes: bool,
+    force: bool,
+    adopt: tuple[str, ...],
+    create_anew: bool,
+    emulate: bool,
+) -> int:
+    """Remove a stack with its settings and history.
+
+    Refused while the stack has resources, those that interrupted runs have made among them:
+    `gpuform destroy` deletes them.
+
+    \b
+    Example:
+      gpuform stack rm dev --yes
+    """
+    with session() as current:
+        workspace = workspace_of(current)
+        name = workspace.resolve(name or current.stack)
+        screen = current.screen
+        if not yes and not screen.interactive:
+            raise EngineError(
+                f"removing stack '{name}' wants a confirmation, and nobody is here to give it",
+                hint="add --yes",
+            )
+        if not yes:
+            answer = screen.ask(f"This removes stack {name}. Type its name to go on: ")
+            if answer != name:
+                screen.print("Nothing was changed.")
+                return 1
+        with set_variables(answers(adopt, create_anew=create_anew)):
+            workspace.remove(
+                name,
+                force=force,
+                patience=patience(screen),
+                settle=lambda lock: settle_left(workspace, name, current, lock, emulate=emulate),
+            )
+        screen.print(f"Stack {name} is removed.")
+        return 0
+
+
+@stack.command()
+@click.argument("name")
+@lock_flag
+@stack_flags
+def rename(name: str) -> None:
+    """Give the stack another name, and select it.
+
+    Its state, settings and history go along; nothing changes on a platform. Resources whose names
+    the program makes from the stack's name are made anew by the next `up`.
+
+    \b
+    Example:
+      gpuform stack rename staging --stack dev
+    """
+    with session() as current, opened_for_change(current) as opened:
+        new = short_name(opened.project, name)
+        if new == opened.name:
+            raise EngineError(f"the stack's name is '{new}' already")
+        rename_stack(opened, new, current.environ, patience(current.screen))
+        current.screen.print(f"Stack {opened.name} is now {new}, and selected.")
+
+
+def _init(
+    workspace: Workspace,
+    name: str,
+    current: Session,
+    provider: str | None,
+    *,
+    emulate: bool = False,
+) -> None:
+    name = short_name(workspace.project, name)
+    workspace.init(name, passphrase_of(workspace, current.screen, twice=True), provider or "")
+    if emulate:
+        with errors_of_engine():
+            records = intents_of(workspace.backend, workspace.project.name, name).records
+            record_world(records, World(emulated=True))
+    where = " on the emulator" if emulate else ""
+    current.screen.print(f"Stack {name} is made{where} and selected.")
+
+
+def _row(
+    workspace: Workspace, project: str, name: str, shown: str, selected: str | None
+) -> dict[str, Any]:
+    data = workspace.backend.read(project, name)
+    with naming_the_last_good(workspace.backend, project, name):
+        latest = load_checkpoint(data).latest if data is not None else {}
+    resources = latest.get("resources") or []
+    return {
+        "name": shown,
+        "current": shown == selected,
+        "lastUpdate": (latest.get("manifest") or {}).get("time", "") if resources else "",
+        "resourceCount": sum(map(is_listed, resources)),
+    }

@@ -1,0 +1,1 @@
+"""Commands that look at a stack's state and edit it."""

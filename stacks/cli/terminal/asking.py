@@ -1,0 +1,96 @@
+"""The questions before a change is made."""
+
+from typing import Final
+
+import click
+
+from gpuform.schemas.plan import Plan, PlanAction
+from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.engine.deployment import Operation
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.review.facts import StackFacts
+from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.text.dangers_text import loss_text
+from gpuform.stacks.review.text.plan_text import plan_text
+
+_LOOKING: Final = {
+    "expire": "expire --dry-run",
+    "destroy": "destroy --preview-only",
+    "refresh": "refresh --preview-only",
+}
+"""What only looks, for the operations that `preview` does not show."""
+
+
+def refuse_what_nobody_can_answer(arguments: RunArguments, screen: Screen) -> None:
+    """Ends a command that would have to ask, before it begins."""
+    if arguments.preview_only or arguments.yes:
+        return
+    if arguments.json:
+        raise click.UsageError(
+            f"`{arguments.command} --json` cannot ask: add --yes, or look first with "
+            f"`gpuform {_LOOKING.get(arguments.operation, 'preview')} --json`"
+        )
+    if not screen.interactive and not arguments.skip_preview:
+        skipping = "" if arguments.operation == "expire" else " or --skip-preview"
+        looking = _LOOKING.get(arguments.operation, "preview")
+        raise EngineError(
+            f"`gpuform {arguments.command}` asks before it changes anything, and nobody is here "
+            "to answer",
+            hint=f"add --yes (the preview is shown first){skipping}; `gpuform {looking}` only "
+            "shows what would change",
+        )
+
+
+def confirmed(screen: Screen, plan: Plan, operation: Operation) -> bool:
+    """Asks until the answer is clear; no answer is a no.
+
+    To destroy the stack or to lose data, its name has to be typed.
+    """
+    by_name = operation == "destroy" or bool(StackFacts(plan).losing_data)
+    wanted = plan.stack if by_name else "yes"
+    question = f"{_what(plan, operation, by_name=by_name)} [{wanted}/no/details] "
+    screen.print()
+    while True:
+        answer = screen.ask(screen.paint("bold", question))
+        if answer == wanted or (not by_name and is_yes(answer)):
+            return True
+        if answer == "details":
+            screen.print("\n" + plan_text(plan, details=True, paint=screen.paint) + "\n")
+        elif answer.lower() in ("", "no", "n"):
+            return False
+        else:
+            screen.print(f"Answer {wanted}, no or details.")
+
+
+def agreed(screen: Screen, question: str, *, yes: bool) -> bool:
+    """Whether the person wants it: `yes` was given, or is the answer.
+
+    Raises EngineError where nobody can answer.
+    """
+    if yes:
+        return True
+    if not screen.interactive:
+        raise EngineError(
+            "this wants a confirmation, and nobody is here to give it", hint="add --yes"
+        )
+    if is_yes(screen.ask(screen.paint("bold", f"{question} [yes/no] "))):
+        return True
+    screen.print("Nothing was changed.")
+    return False
+
+
+def is_yes(answer: str) -> bool:
+    """Whether somebody has said so."""
+    return answer.lower() in ("yes", "y")
+
+
+def _what(plan: Plan, operation: Operation, *, by_name: bool) -> str:
+    parts = [loss_text(plan), "Type the stack's name to go on." if by_name else ""]
+    if operation == "destroy":
+        deleted = plan.summary.get(PlanAction.DELETE, 0)
+        what = f"This deletes {counted(deleted, 'resource')} of stack {plan.stack} and what is on "
+        parts.insert(0, f"{what}{'it' if deleted == 1 else 'them'}.")
+    else:
+        parts.insert(0, f"Perform this {operation}?")
+    return " ".join(filter(None, parts))

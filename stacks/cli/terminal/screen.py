@@ -1,0 +1,128 @@
+"""The two streams of a command and the person behind them."""
+
+import contextlib
+import getpass
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+from gpuform.stacks.cli.terminal.folds import Folds, folds_of
+from gpuform.stacks.cli.terminal.harmless import harmless
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.machine import ci_job
+from gpuform.stacks.review.paint import Paint
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Results go to `out`, logs and errors to `err`; both are the real streams, held from the
+    start, because a running program's prints are taken away from `sys.stdout`.
+
+    `interactive`: somebody can answer questions and see a live display. `folds` are the marks by
+    which a CI system folds a part of its log; what is shown to one holds no other command to it.
+    """
+
+    out: TextIO
+    err: TextIO
+    paint: Paint
+    interactive: bool
+    folds: Folds | None = None
+    in_ci: bool = False
+
+    @classmethod
+    def open(cls, color: str, *, interactive: bool, environ: Mapping[str, str]) -> "Screen":
+        """`color` is auto, always or never; auto is a terminal's, and NO_COLOR is respected.
+
+        What a CI job has is no terminal, whatever it looks like: nobody answers there.
+        """
+        out, err = sys.stdout, sys.stderr
+        job = ci_job(environ)
+        is_terminal = is_tty(out) and job is None
+        wanted = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+        return cls(
+            out,
+            err,
+            Paint(color == "always" or (color == "auto" and wanted)),
+            interactive and is_terminal and is_tty(sys.stdin),
+            folds_of(job),
+            in_ci=job is not None,
+        )
+
+    def print(self, text: str = "") -> None:
+        """A line of results for people."""
+        self.mark(self.harmless(text))
+
+    def mark(self, line: str) -> None:
+        """A line of gpuform's own, which may be a command to a CI system."""
+        self._put(line + "\n")
+
+    def write(self, text: str) -> None:
+        """Results for a file, as they are, unless it is people who look at them."""
+        self._put(self.harmless(text) if is_tty(self.out) else text)
+
+    def harmless(self, text: str) -> str:
+        """The text as people may see it."""
+        return harmless(text, color=self.paint.color, in_ci=self.in_ci)
+
+    def _put(self, text: str) -> None:
+        """A reader that has gone is no reason to stop in mid-run."""
+        with contextlib.suppress(BrokenPipeError):
+            self.out.write(text)
+            self.out.flush()
+
+    def warn(self, text: str) -> None:
+        """A line on stderr."""
+        with contextlib.suppress(BrokenPipeError):
+            self.err.write(self.harmless(text) + "\n")
+            self.err.flush()
+
+    def ask(self, question: str) -> str:
+        """What the person answers; empty when there is no answer."""
+        self.out.write(self.harmless(question))
+        self.out.flush()
+        _wait_for_line()
+        return sys.stdin.readline().strip()
+
+    def given(self, missing: str, hint: str) -> str:
+        """What stands on stdin, where nobody is asked; EngineError when that is a terminal."""
+        if is_tty(sys.stdin):
+            raise EngineError(missing, hint=hint)
+        return sys.stdin.read()
+
+    def passphrase(self) -> Callable[[str], str] | None:
+        """How to ask for a passphrase; None where nobody can answer."""
+        return (lambda prompt: getpass.getpass(f"{prompt}: ")) if self.interactive else None
+
+
+def _wait_for_line() -> None:
+    """Returns when there is something to read, or raises what a signal's handler raises.
+
+    Python runs no handler while it reads, and a signal that comes right before the reading would
+    wake nobody: here it writes to a pipe that is waited for as well.
+    """
+    if os.name != "posix" or threading.current_thread() is not threading.main_thread():
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        select.select([sys.stdin, reader], [], [])
+    except (OSError, ValueError):  # it is no file: reading it waits for nobody
+        return
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)
+
+
+def is_tty(stream: TextIO) -> bool:
+    """Whether the stream is a terminal."""
+    try:
+        return os.isatty(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False

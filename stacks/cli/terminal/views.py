@@ -1,0 +1,266 @@
+"""How a command shows its runs: for people, or as Pulumi's JSON."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpuform.schemas.json_text import json_text
+from gpuform.schemas.plan import Plan
+from gpuform.stacks.cli.terminal.progress import EndedProgress, LineProgress, ProgressView
+from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.showing import Showing
+from gpuform.stacks.engine.deployment import EventLog, Operation, Outcome, PreviewDigest
+from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, Summary, Unchecked
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.runs.stopwatch import Stopwatch
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.names import in_world
+from gpuform.stacks.review.notices_text import notice_text
+from gpuform.stacks.review.outputs_text import outputs_lines
+from gpuform.stacks.review.summary_text import duration, resources_lines
+from gpuform.stacks.review.text.dangers_text import danger_texts
+from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
+from gpuform.stacks.review.text.plan_text import changes_text, plan_text, unchecked_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Title:
+    """Which run of which stack."""
+
+    operation: Operation
+    preview: bool
+    project: str
+    stack: str
+    emulated: bool = False
+
+
+class View(Protocol):
+    """Shows the runs of one command, one after the other."""
+
+    def begin(self, title: Title) -> Listener:
+        """A run begins; its events go to what is returned."""
+
+    def end(self, outcome: Outcome) -> None:
+        """The run has ended."""
+
+    def notice(self, text: str) -> None:
+        """Something to know now, from any thread."""
+
+    def close(self) -> None:
+        """The run has ended, with an outcome or with an exception."""
+
+    def plan(self, outcome: Outcome) -> Plan:
+        """The plan that the last run made."""
+
+
+class _Recording:
+    """What all views have."""
+
+    def __init__(self, screen: Screen, appraiser: Appraiser) -> None:
+        self.screen = screen
+        self.record = Record()
+        self.title = Title("update", True, "", "")
+        self._appraiser = appraiser
+        self._plan: tuple[Outcome, Plan] | None = None
+
+    def plan(self, outcome: Outcome) -> Plan:
+        """Made once: its gates may have to ask others."""
+        if self._plan is None or self._plan[0] is not outcome:
+            plan = self.record.plan(self.title.project, self.title.stack, outcome)
+            plan = plan.model_copy(update={"emulated": self.title.emulated})
+            if self.title.preview:
+                plan = self._appraiser.appraised(plan, self.record.steps)
+            self._plan = outcome, plan
+        return self._plan[1]
+
+    def notice(self, text: str) -> None:
+        self.screen.warn(text)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _warnings(self, outcome: Outcome) -> Iterator[Diagnostic | Unchecked]:
+        """What the plan of a preview has that no event of the run has told."""
+        if not (self.title.preview and outcome.succeeded):
+            return
+        plan = self.plan(outcome)
+        told = [*danger_texts(Review([StackFacts(plan)])), *map(notice_text, plan.notices)]
+        yield from (Diagnostic("warning", text) for text in told)
+        yield from (Unchecked(text) for text in plan.unchecked if text not in self.record.unchecked)
+
+
+class PreviewJson(_Recording):
+    """`preview --json`: one object on stdout, at the end."""
+
+    def begin(self, title: Title) -> Listener:
+        self.title, self.record, self._digest = title, Record(), PreviewDigest()
+        return _both(self.record, self._digest)
+
+    def end(self, outcome: Outcome) -> None:
+        for event in self._warnings(outcome):
+            self._digest(event)
+        self.screen.print(json_text(self._digest.to_json(), indent=4))
+
+
+class EventLines(_Recording):
+    """`up --json` and the like: the event log on stdout, that of the preview first."""
+
+    def __init__(self, screen: Screen, appraiser: Appraiser) -> None:
+        super().__init__(screen, appraiser)
+        self._log = EventLog(screen.write)
+        self._summary: Summary | None = None
+
+    def begin(self, title: Title) -> Listener:
+        self.title, self.record = title, Record()
+        return _both(self.record, self._tell)
+
+    def end(self, outcome: Outcome) -> None:
+        """The summary of a preview comes after what is dangerous, which it ends."""
+        for event in self._warnings(outcome):
+            self._log(event)
+        if self._summary is not None:
+            self._log(self._summary)
+            self._summary = None
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, Summary) and event.preview:
+            self._summary = event
+        else:
+            self._log(event)
+
+
+_BEAT = 1.0
+"""How often, in seconds, a log is looked after that nothing happens in."""
+
+_DOING = {
+    "update": "Updating",
+    "refresh": "Refreshing",
+    "destroy": "Destroying",
+    "expire": "Expiring",
+}
+
+
+class HumanView(_Recording):
+    """Plan, progress, outputs and summary as text on stdout."""
+
+    def __init__(
+        self, screen: Screen, appraiser: Appraiser, watch: Stopwatch, showing: Showing
+    ) -> None:
+        super().__init__(screen, appraiser)
+        self._watch = watch
+        self._showing = showing
+        self._progress: ProgressView | None = None
+        self._told_plan = False
+
+    def begin(self, title: Title) -> Listener:
+        if self._told_plan:
+            self.screen.print()
+        self.title, self.record = title, Record()
+        doing = f"Previewing {title.operation}" if title.preview else _DOING[title.operation]
+        self._print_title(f"{doing} ({in_world(title.stack, emulated=title.emulated)})")
+        self._watch.synchronise()
+        self._watch.start(self)
+        self._progress = self._new_progress()
+        return _both(self.record, self._progress)
+
+    def notice(self, text: str) -> None:
+        if self._progress is None:
+            self.screen.print(text)
+        else:
+            self._progress.print(text)
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None
+            if self.screen.folds is not None and not self.title.preview:
+                self.screen.mark(self.screen.folds.end())
+
+    def end(self, outcome: Outcome) -> None:
+        self.close()
+        blocks = self._preview(outcome) if self.title.preview else self._result(outcome)
+        texts = ["\n".join(block) for block in blocks]
+        self.screen.print("\n" + "\n\n".join(text for text in texts if text))
+
+    def _print_title(self, text: str) -> None:
+        """What happens under it is folded where a CI system can; a plan is not."""
+        folds = None if self.title.preview else self.screen.folds
+        if folds is None:
+            self.screen.print(self.screen.paint("bold", f"{text}:"))
+        else:
+            self.screen.mark(folds.begin(text))
+
+    def _new_progress(self) -> ProgressView:
+        if not self._showing.progress:
+            return EndedProgress(self.screen, self._watch)
+        if not self.screen.interactive:
+            return LineProgress(self.screen, self._watch, beat=_BEAT)
+        from gpuform.stacks.cli.terminal.live import LiveProgress  # noqa: PLC0415 - rich, for terminals
+
+        return LiveProgress(self.screen, self._watch)
+
+    def _preview(self, outcome: Outcome) -> Iterator[list[str]]:
+        paint = self.screen.paint
+        plan = self.plan(outcome)
+        if outcome.succeeded:
+            showing = self._showing
+            shown = plan if showing.outputs else plan.model_copy(update={"outputs": ()})
+            yield [plan_text(shown, details=showing.urns, sames=showing.sames, paint=paint)]
+            self._told_plan = True
+            if self.title.operation == "update" and showing.outputs and showing.secrets:
+                yield list(outputs_lines(outcome.outputs, show_secrets=True, paint=paint))
+        yield list(diagnostics_lines(self.record.diagnostics, paint=paint))
+        if not outcome.succeeded:
+            how = "was interrupted" if outcome.cancelled else "failed"
+            yield [paint("error", f"The preview {how}; nothing was changed.")]
+
+    def _result(self, outcome: Outcome) -> Iterator[list[str]]:
+        paint, record = self.screen.paint, self.record
+        yield list(diagnostics_lines(record.diagnostics, paint=paint))
+        showing = self._showing
+        if self.title.operation == "update" and outcome.succeeded and showing.outputs:
+            shown = showing.secrets
+            yield list(outputs_lines(outcome.outputs, show_secrets=shown, paint=paint))
+        if self.title.operation == "refresh" and not self._told_plan:
+            plan = self.plan(outcome)
+            yield [changes_text(plan, details=showing.urns, sames=showing.sames, paint=paint)]
+        if record.unchecked and not self._told_plan:
+            yield list(unchecked_lines(tuple(record.unchecked), paint))
+        lines = resources_lines(record.counts, preview=False, errored=record.errored, paint=paint)
+        yield [*lines, self._duration(outcome)]
+        if not outcome.succeeded:
+            yield list(self._what_next(outcome))
+        elif (
+            self.title.operation == "destroy"
+            and not outcome.snapshot.resources
+            and not showing.removes
+        ):
+            forget = f"gpuform stack rm {self.title.stack}"
+            yield [f"The stack is empty. `{forget}` forgets it and its settings."]
+
+    def _duration(self, outcome: Outcome) -> str:
+        elapsed, here = self._watch.elapsed(self), duration(outcome.seconds)
+        if self._watch.is_real or elapsed < 1:
+            return f"Duration: {here}"
+        return f"Duration: {duration(elapsed)} by the platform's clock, {here} here"
+
+    def _what_next(self, outcome: Outcome) -> Iterator[str]:
+        how = "was interrupted" if outcome.cancelled else "failed"
+        command = {"update": "up"}.get(self.title.operation, self.title.operation)
+        yield self.screen.paint("error", f"The {self.title.operation} {how}.")
+        yield "  What was done is kept in the state; what was not begun is as before."
+        for resource in outcome.snapshot.resources:
+            if resource.init_errors and not resource.delete:
+                yield f"  {name_of(resource.urn)} exists, is recorded, and is not ready yet."
+        do = "" if outcome.cancelled else "remove the cause and "
+        yield f"  Next: {do}run `gpuform {command}` again; it goes on from here."
+
+
+def _both(first: Listener, second: Listener) -> Listener:
+    def listen(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return listen
