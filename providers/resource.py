@@ -8,8 +8,9 @@ import pulumi
 from pulumi.dynamic import dynamic
 
 from gpuform.providers.forms import Form, chosen_form
-from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
+from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.plugin.presence import warn_if_missing
+from gpuform.providers.properties import PROVIDER_KEY
 
 
 class PlatformResource(pulumi.CustomResource):

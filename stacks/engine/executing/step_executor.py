@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gpuform.providers.calls import span
-from gpuform.providers.lifecycle import PROVIDER_KEY
+from gpuform.providers.properties import PROVIDER_KEY
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError

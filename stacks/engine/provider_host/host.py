@@ -23,8 +23,8 @@ from pulumi.runtime import _serialization
 
 from gpuform.providers.calls import Call, serving, span
 from gpuform.providers.errors import GpuformError, NoCredit
-from gpuform.providers.lifecycle import PROVIDER_KEY, Lifecycle
-from gpuform.providers.properties import plain
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.properties import PROVIDER_KEY, plain
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.plan import PlanReason

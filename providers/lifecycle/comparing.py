@@ -1,0 +1,122 @@
+"""What has to change: old outputs against new inputs, field by field. Nobody is asked."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gpuform.providers import lifetime
+from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.properties import PROVIDER_KEY, Properties, plain
+from gpuform.schemas.changes import Action, FieldChange, is_change
+from gpuform.schemas.changes import changes as field_changes
+from gpuform.schemas.checking import check
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.values import same
+
+
+def changes(
+    kind: Traits, olds: Properties, news: Properties, *, is_interrupted: bool
+) -> list[FieldChange]:
+    """What a plan of this resource shows, and what decides about an update.
+
+    `is_interrupted` says that a removal of nodes has begun and not ended.
+    """
+    old = plain(olds)
+    found = compare(kind, old, plain(news))
+    if PROVIDER_KEY in news and PROVIDER_KEY not in olds:
+        because = "the state does not say which program manages the resource"
+        found.append(_recorded(PROVIDER_KEY, Action.ADD, None, None, because))
+    is_news = not is_change(found) or kind.is_stuck(old)
+    if old.get("ready") is False and is_news and not any(change.replaces for change in found):
+        because = f"resume waiting: {old.get('not_ready_reason') or 'not ready yet'}"
+        found.append(_recorded("ready", Action.UPDATE, False, True, because))
+    if is_interrupted and not is_change(found):
+        because = "a removal of nodes was interrupted: those that stay are uncordoned"
+        found.append(FieldChange("scale_down", Action.UPDATE, "begun", "ended", because=because))
+    return found
+
+
+def _recorded(path: str, action: Action, before: Any, after: Any, because: str) -> FieldChange:
+    return FieldChange(path, action, before, after, because=because, only_recorded=True)
+
+
+def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldChange]:
+    """The changes of the inputs. A change that sends nothing replaces nothing.
+
+    Nothing is sent for three kinds of fields: for gpuform's own; for a required one that the
+    platform never returns and that an import has left out, whose declaration is believed; and for
+    one whose declared value an output already shows.
+    """
+    echoed, rules = echo(kind, old), rules_of(kind.inputs)
+    unread = {
+        name
+        for name, field in kind.inputs.model_fields.items()
+        if field.is_required() and rules[name].write_only and name not in echoed
+    }
+
+    def judged(change: FieldChange) -> FieldChange:
+        only_recorded = partial(replace, change, only_recorded=True)
+        if rules[change.path.split(".")[0].split("[")[0]].recorded:
+            return only_recorded(because="gpuform's own: nothing is sent")
+        if change.path in unread:
+            because = "recorded: the platform does not return it"
+            return only_recorded(replaces=False, because=because)
+        shown = rules[change.path].shown_as if change.path in rules else ""
+        if shown and change.after is not None and change.after == old.get(shown):
+            return only_recorded(replaces=False, because="recorded: it is there already")
+        return change
+
+    canonical = typed(kind, declared)
+    now = at_this_hour(kind, old, canonical)
+    before, after = (_by_rules(kind, each) for each in (typed(kind, echoed), now))
+    found = field_changes(kind.inputs, before, after)
+    is_resting = kind.power is not None and now is not canonical
+    resting = [lifetime.resting(kind.power, canonical)] if kind.power and is_resting else []
+    return [*map(judged, found), *kind.planned_changes(old, now), *resting]
+
+
+def _by_rules(kind: Traits, values: Properties) -> Properties:
+    return {name: value for name, value in values.items() if name not in kind.planned}
+
+
+def at_this_hour(kind: Traits, old: Properties, declared: Properties) -> Properties:
+    """The declaration as it holds now: what is off outside of its running hours stays so."""
+    if kind.power is None or declared.get("schedule") is None or not kind.is_off(old):
+        return declared
+    off = {kind.power.field: kind.power.off}
+    return {**declared, **off} if lifetime.is_out_of_hours(declared) else declared
+
+
+def echo(kind: Traits, values: Mapping[str, Any]) -> Properties:
+    """The inputs in a property map.
+
+    An input that shares its name with an output is left out: there the map has the platform's
+    value, and not what was declared.
+    """
+    rules, computed = rules_of(kind.inputs), kind.outputs.model_fields
+    return {
+        name: value
+        for name, value in values.items()
+        if name in rules and not rules[name].spelling and name not in computed
+    }
+
+
+def typed(kind: Traits, values: Properties) -> Properties:
+    """Inputs in their declared types; those that are not valid are left out."""
+    return check(kind.inputs, values)[0]
+
+
+def importable(kind: Traits, observed: Mapping[str, Any]) -> Properties:
+    """What a program would declare: what it must, and no zero, nothing off and no default."""
+    rules, fields = rules_of(kind.inputs), kind.inputs.model_fields
+
+    def is_worth_it(key: str, value: Any) -> bool:
+        default = rules[key].default
+        return bool(value) and not (default and same(default.value, value))
+
+    return {
+        key: value
+        for key, value in observed.items()
+        if (fields[key].is_required() and value is not None) or is_worth_it(key, value)
+    }

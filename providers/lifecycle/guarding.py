@@ -1,0 +1,69 @@
+"""What may not be done: refused by the models, by guards without a permission, or by what is gone.
+
+Everything here raises GpuformError, before anything is sent.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from gpuform.providers import permissions
+from gpuform.providers.actions import Actions
+from gpuform.providers.calls import Call
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.lifecycle.comparing import at_this_hour, echo, typed
+from gpuform.providers.lifecycle.showing import shown
+from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.properties import Properties
+from gpuform.schemas.changes import refusals
+
+Reach: TypeAlias = Callable[[], Actions[Any, Any]]
+"""What finds the platform. Raises OtherWorld."""
+
+
+def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> None:
+    """Refuses changes that the platform would refuse."""
+    problems = refusals(kind.inputs, echo(kind, old), declared)
+    if problems:
+        raise GpuformError("; ".join(f"{p.path} {p.reason}" for p in problems))
+
+
+def require_for_destruction(kind: Traits, old: Properties, what: str) -> None:
+    """Requires the permission that deleting or replacing an object of these outputs needs."""
+    guard = kind.guarded(old)
+    if guard is not None:
+        permissions.require(guard.permission, f"{guard.because}: {what}")
+
+
+def require_for_change(kind: Traits, old: Properties, declared: Properties) -> None:
+    """Requires the permission that this change in place needs."""
+    guard = kind.guarded_change(old, at_this_hour(kind, old, typed(kind, declared)))
+    if guard is not None:
+        permissions.require(guard.permission, guard.because)
+
+
+def look_before_deletion(
+    kind: Traits, reach: Reach, call: Call, id_: str, known: Properties
+) -> None:
+    """Refuses what the platform itself shows as guarded, whatever was declared or stored.
+
+    Raises as well when the platform does not tell. Sets `found_gone` of the call.
+    """
+    seen = reach().read(call, id_, known)
+    call.found_gone = seen is None
+    if seen is not None:
+        current = {**call.known, **seen.inputs, **shown(kind, call, seen)}
+        require_for_destruction(kind, current, "the platform says so, and this deletes it")
+
+
+def refuse_gone(reach: Reach, call: Call, id_: str, reason: str) -> None:
+    """Raises when another look finds nothing, too; without an answer the object may exist."""
+    try:
+        found = reach().read(call, id_, {})
+    except GpuformError:
+        return
+    if found is None:
+        raise GpuformError(
+            reason,
+            hint="somebody deleted it. Run it again to make it anew; if the state has it "
+            "already, refresh first (`gpuform refresh`, `pulumi refresh`)",
+        )

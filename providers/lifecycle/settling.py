@@ -1,0 +1,52 @@
+"""Waiting until an object is as wanted, and the outputs whatever comes of it."""
+
+from typing import Any, Final
+
+from gpuform.providers.actions import Observed
+from gpuform.providers.calls import Call, unexpected
+from gpuform.providers.errors import Cancelled, GpuformError, NotReady
+from gpuform.providers.lifecycle.guarding import Reach, refuse_gone
+from gpuform.providers.lifecycle.showing import shown
+from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.properties import Properties
+
+INTERRUPTED: Final = "its create was interrupted"
+"""Why what an earlier run made is not ready."""
+
+
+def settle(
+    kind: Traits,
+    reach: Reach,
+    call: Call,
+    id_: str,
+    declared: Properties,
+    computed: Properties,
+) -> Properties:
+    """Waits, and makes the outputs whatever comes of it: the id must not be lost.
+
+    `computed` are the outputs last seen. Raises GpuformError when the object is gone: then there is
+    no id to keep. The intent of a create stays, so that the next attempt looks once more before it
+    makes another one.
+    """
+    observed: Observed[Any] | None = None
+    try:
+        want = kind.inputs.model_validate(declared)
+        settled = reach().settle(call, id_, want)
+        observed, reason = settled, settled.outputs.not_ready_reason
+    except NotReady as error:
+        observed, reason = error.last, error.reason
+        if observed is None and not isinstance(error, Cancelled):
+            refuse_gone(reach, call, id_, reason)
+    except GpuformError as error:
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001 - the object exists: say so, whatever happened
+        reason = unexpected("waiting", error)
+    if observed is not None:
+        computed = shown(kind, call, observed)
+    computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
+    outs = {**computed, **declared, **computed, "ready": reason is None}
+    if reason is not None:
+        reason = call.redacted(reason)
+        outs["not_ready_reason"] = reason
+        call.init_errors.append(reason)
+    return outs
