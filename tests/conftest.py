@@ -59,7 +59,7 @@ def no_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def one_pickler() -> Iterator[None]:
     """The tests of one process do not add up to what the SDK cannot pickle any more."""
-    with pickling.unwrapped():
+    with pickling.unwrap_pickler():
         yield
 
 

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.deployment import Outcome, basis_after, basis_before, sealed
-from gpuform.stacks.engine.planning import Bound
+from gpuform.stacks.engine.deployment import Outcome, basis_after, basis_before, seal_plan
+from gpuform.stacks.engine.planning import PlanConstraint
 
 
-def planned(lab: Any, program: str, **options: Any) -> Bound:
+def planned(lab: Any, program: str, **options: Any) -> PlanConstraint:
     """What a saved plan of a preview allows, after it was a file."""
     digest = lab.crypter.digest
     before = basis_before(lab.subject(), {}, digest)
@@ -17,14 +17,14 @@ def planned(lab: Any, program: str, **options: Any) -> Bound:
     assert outcome.succeeded, lab.errors
     basis = basis_after(before, outcome, digest)
     plan = Plan.of("lab", "dev", outcome.planned).model_copy(update={"basis": basis})
-    text = sealed(plan, digest).model_dump_json()
-    return Bound.of(Plan.model_validate_json(text), digest)
+    text = seal_plan(plan, digest).model_dump_json()
+    return PlanConstraint.of(Plan.model_validate_json(text), digest)
 
 
-def refusals(lab: Any, bound: Bound, program: str, **options: Any) -> list[str]:
+def refusals(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> list[str]:
     """Why the plan cannot be applied now; nothing is changed by looking."""
     now = basis_before(lab.subject(), {}, lab.crypter.digest)
-    moved = list(bound.moved(now))
+    moved = list(bound.changes_since(now))
     if moved:
         return moved
     outcome = lab.preview(program, **options)
@@ -32,7 +32,7 @@ def refusals(lab: Any, bound: Bound, program: str, **options: Any) -> list[str]:
     return list(bound.exceeded(basis_after(now, outcome, lab.crypter.digest), outcome.planned))
 
 
-def applied(lab: Any, bound: Bound, program: str, **options: Any) -> Outcome:
+def applied(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> Outcome:
     """A run within the bound, which nothing speaks against so far."""
     assert refusals(lab, bound, program, **options) == []
     outcome: Outcome = lab.up(program, bound=bound, **options)

@@ -10,7 +10,7 @@ from gpuform.schemas.access import Access
 from gpuform.stacks.access.marks import Mark
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import to_provider
-from gpuform.stacks.engine.stack import Stack, read_now
+from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend
 from gpuform.stacks.engine.urn import name_of
@@ -62,7 +62,7 @@ def _read(
     stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState], *, offline: bool
 ) -> Iterator[Cluster]:
     where = state_of(stack.backend, stack.project.name, stack.name)
-    seen = [None] * len(entries) if offline else read_now(stack, config, entries)
+    seen = [None] * len(entries) if offline else read_resources(stack, config, entries)
     for entry, now in zip(entries, seen, strict=True):
         stale = now.problem if now else ""
         outputs = now.outputs if now is not None and now.outputs is not None else entry.outputs

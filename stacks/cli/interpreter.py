@@ -102,7 +102,7 @@ class _Environment:
         hint = f"remove the option `{option}` to run the program with gpuform's own Python"
         if how:
             hint = f"{how[self.toolchain].format(self.folder, requirement())}; or {hint}"
-        return yaml_text.located(self.where, self.node, message, hint)
+        return yaml_text.locate_error(self.where, self.node, message, hint)
 
 
 _HOW_TO_MAKE = {
@@ -127,7 +127,9 @@ def _environment(project: Project) -> _Environment | None:
     node = options.get("virtualenv", toolchain)
     if toolchain is not None and name not in _HOW_TO_MAKE:
         choice = "one of pip, poetry and uv"
-        raise yaml_text.located(where, toolchain, f"the toolchain must be {choice}, not {name!r}")
+        raise yaml_text.locate_error(
+            where, toolchain, f"the toolchain must be {choice}, not {name!r}"
+        )
     if node is None:
         return None
     folder = project.virtualenv
@@ -164,7 +166,7 @@ def _poetry_folder(program: Path, where: str, node: Node) -> Path:
     """Poetry keeps virtualenvs where it likes, so it is asked."""
     poetry = shutil.which("poetry")
     if poetry is None:
-        raise yaml_text.located(
+        raise yaml_text.locate_error(
             where, node, "the toolchain is poetry, which is not on the PATH", hint="install Poetry"
         )
     folder = program if program.is_dir() else program.parent
@@ -173,7 +175,7 @@ def _poetry_folder(program: Path, where: str, node: Node) -> Path:
     )
     path = done.stdout.strip()
     if done.returncode != 0 or not path:
-        raise yaml_text.located(
+        raise yaml_text.locate_error(
             where,
             node,
             "Poetry has no virtualenv for this project",

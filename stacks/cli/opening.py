@@ -11,7 +11,7 @@ from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import unwinding
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.store import SealedState, doubt, naming_the_last_good, read_sealed
+from gpuform.stacks.engine.store import SealedState, doubt, name_the_last_good, read_sealed
 
 
 def workspace_of(session: Session) -> Workspace:
@@ -51,7 +51,7 @@ def sealed_snapshot(session: Session, workspace: Workspace | None = None) -> Sna
     """The stack's state without its secrets, which needs no passphrase."""
     workspace = workspace or workspace_of(session)
     name = workspace.resolve(session.stack)
-    with naming_the_last_good(workspace.backend, workspace.project.name, name):
+    with name_the_last_good(workspace.backend, workspace.project.name, name):
         return read_for_showing(session.screen, workspace, name).snapshot
 
 

@@ -42,7 +42,7 @@ from gpuform.stacks.engine.deployment import (
     Outcome,
 )
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning import Bound, EventBus, Listener
+from gpuform.stacks.engine.planning import EventBus, Listener, PlanConstraint
 from gpuform.stacks.engine.project import StackSettings
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.store import StackLock
@@ -357,7 +357,7 @@ class Run:
         return FOUND if self.arguments.preview_only and outcome.has_changes else SUCCESS
 
     def _deploy(
-        self, *, preview: bool, bound: Bound | None = None, keeper: LogKeeper | None = None
+        self, *, preview: bool, bound: PlanConstraint | None = None, keeper: LogKeeper | None = None
     ) -> Outcome:
         arguments, stack = self.arguments, self.stack
         subject = stack.subject(arguments.parallel or DEFAULT_PARALLEL)

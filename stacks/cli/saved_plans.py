@@ -17,10 +17,10 @@ from gpuform.stacks.engine.deployment import (
     basis_after,
     basis_before,
     is_sealed,
-    sealed,
+    seal_plan,
 )
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE, Bound
+from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE, PlanConstraint
 from gpuform.stacks.engine.stack import Origin, Stack
 from gpuform.stacks.operations.plans.plan_file import read_plan, write_plan
 from gpuform.stacks.operations.plans.plan_masking import masked
@@ -37,7 +37,7 @@ def save(path: Path, plan: Plan, arguments: RunArguments, stack: Stack, preview:
     digest, subject = stack.crypter.digest, stack.subject()
     made = {**made_now(), "basis": _basis(arguments, stack, preview)}
     told = masked(plan.model_copy(update=made), subject.program.secrets())
-    write_plan(path, sealed(told, digest))
+    write_plan(path, seal_plan(told, digest))
 
 
 def origin_of(
@@ -57,10 +57,10 @@ def made_now() -> dict[str, str]:
     }
 
 
-def bound_of(plan: Plan, arguments: RunArguments, stack: Stack, preview: Outcome) -> Bound:
+def bound_of(plan: Plan, arguments: RunArguments, stack: Stack, preview: Outcome) -> PlanConstraint:
     """What a plan allows that was just made: the run that follows may do no more."""
     basis = _basis(arguments, stack, preview)
-    return Bound.of(plan.model_copy(update={"basis": basis}), stack.crypter.digest)
+    return PlanConstraint.of(plan.model_copy(update={"basis": basis}), stack.crypter.digest)
 
 
 def _basis(arguments: RunArguments, stack: Stack, preview: Outcome) -> Basis:
@@ -123,16 +123,18 @@ class SavedPlan:
             raise EngineError(f"{self.path} was made with options that this gpuform does not know")
         return replace(arguments, operation=self.plan.operation, **planned)
 
-    def bound(self, arguments: RunArguments, stack: Stack) -> Bound:
+    def bound(self, arguments: RunArguments, stack: Stack) -> PlanConstraint:
         """What the plan allows, if its state and its configuration are still the stack's."""
         digest = stack.crypter.digest
-        bound = Bound.of(self.plan, digest)
-        self._refuse(bound.moved(basis_before(stack.subject(), _options(arguments), digest)))
+        bound = PlanConstraint.of(self.plan, digest)
+        self._refuse(
+            bound.changes_since(basis_before(stack.subject(), _options(arguments), digest))
+        )
         if not is_sealed(self.plan, digest):
             raise EngineError(f"{self.path} was edited after it was made", hint=MAKE_A_NEW_ONE)
         return bound
 
-    def refuse_more(self, bound: Bound, plan: Plan, preview: Outcome) -> None:
+    def refuse_more(self, bound: PlanConstraint, plan: Plan, preview: Outcome) -> None:
         """Raises EngineError when a preview finds another program, or more to do than planned.
 
         `bound` is what `bound` gave: state and configuration are still what they were.

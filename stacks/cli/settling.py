@@ -10,7 +10,7 @@ from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.stopping import stopping
 from gpuform.stacks.engine.deployment import settle
 from gpuform.stacks.engine.records import intents_of
-from gpuform.stacks.engine.stack import Stack, Workspace, is_anything_beside, take_in
+from gpuform.stacks.engine.stack import Stack, Workspace, is_anything_beside, move_records_into
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations.opening.worlds import world_for
@@ -35,7 +35,7 @@ def settled(
     What `makes` objects afterwards may have to make some of them anew. Raises Unsettled.
     """
     if lock is not None:
-        take_in(stack)
+        move_records_into(stack)
     if not (stack.intents().all() or stack.overtaken) or (
         lock is None and _is_in_use(workspace, stack)
     ):

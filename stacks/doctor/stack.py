@@ -13,7 +13,7 @@ from gpuform.stacks.engine.secrets import (
     PASSPHRASE_PROVIDER,
     SecretsManager,
     crypter_for,
-    declared_crypter,
+    crypter_of_settings,
     find_passphrase,
 )
 from gpuform.stacks.engine.stack import SecretsChange
@@ -22,7 +22,7 @@ from gpuform.stacks.engine.store import (
     Backend,
     SealedState,
     last_good,
-    naming_the_last_good,
+    name_the_last_good,
     read_sealed,
 )
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
@@ -62,7 +62,7 @@ def crypter(subject: Subject, found: StackSettings) -> SecretsManager:
     def passphrase() -> str:
         return find_passphrase(subject.environ, subject.project.directory, None)
 
-    made = declared_crypter(found, stored, passphrase)
+    made = crypter_of_settings(found, stored, passphrase)
     made = made or crypter_for(stored or SecretsProvider(PASSPHRASE_PROVIDER), passphrase)
     made.check()
     return made
@@ -87,7 +87,7 @@ def in_the_clear(subject: Subject, found: StackSettings) -> Iterator[Finding]:
 def state(subject: Subject) -> SealedState:
     """What is on disk. Raises EngineError, which says what brings the last good state back."""
     backend, project = subject.backend, subject.project.name
-    with naming_the_last_good(backend, project, subject.name):
+    with name_the_last_good(backend, project, subject.name):
         found = read_sealed(backend, project, subject.name)
         if found.fault is not None:
             raise found.fault

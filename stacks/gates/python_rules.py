@@ -8,14 +8,14 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.project import project_modules
+from gpuform.stacks.engine.project import import_project_modules
 
 
 def python_findings(plan: Plan, function: str, program: Path) -> list[str]:
     """What MODULE:NAME of the program's folder says. A rule that fails is against every plan."""
     module, _, name = function.partition(":")
     # What is printed on stdout may be JSON.
-    with redirect_stdout(sys.stderr), project_modules(program):
+    with redirect_stdout(sys.stderr), import_project_modules(program):
         try:
             rule = getattr(importlib.import_module(module), name)
             found = rule(plan)

@@ -11,7 +11,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.footprint import Footprint
-from gpuform.stacks.engine.stack import Stack, read_now
+from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.expiry.noticing import notices_of_entries
@@ -87,7 +87,7 @@ def _read(stack: Stack, config: Mapping[str, str], entries: list[ResourceState])
     """Each resource as its platform shows it; as stored, and why, where that cannot be had."""
     found = []
     objects = [entry for entry in entries if entry.custom]
-    answers = iter(read_now(stack, config, objects))
+    answers = iter(read_resources(stack, config, objects))
     for entry in entries:
         if not entry.custom:  # a component, of which no platform knows
             found.append(_Seen(entry))

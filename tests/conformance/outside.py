@@ -64,7 +64,7 @@ def run(
     preview: bool,
     stopped: Callable[[], bool],
 ) -> None:
-    """In place of `language.run`: the flags and variables of the Pulumi CLI's language host."""
+    """In place of `run_program`: the flags and variables of the Pulumi CLI's language host."""
     with served(monitor, engine) as address:
         done = subprocess.run(
             [

@@ -17,7 +17,7 @@ from conformance.verbs import Properties, Refused, Verbs
 
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.records import INTENT_PREFIX, FolderRecords, Intents, Records
-from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject, settle
+from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, DeploymentTarget, settle
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
@@ -226,9 +226,9 @@ class EmbeddedStack(Kept):
         options = Options(operation, preview, refresh=refresh, parallel=16, rules=RULES)
         return Deployment(self.subject(), options, EventBus([self.events.append]))
 
-    def subject(self) -> Subject:
+    def subject(self) -> DeploymentTarget:
         backend = self._backend
-        return Subject(
+        return DeploymentTarget(
             program=Program(
                 project="conformance",
                 stack="dev",

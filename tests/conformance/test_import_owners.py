@@ -9,25 +9,27 @@ from conformance.scp_kinds import GPU_NODE, NODE_POOL
 from conformance.stacks import Declared, EmbeddedStack, thing
 from conformance.together_kinds import SHARED_VOLUME
 
-from gpuform.stacks.engine.deployment import Subject
+from gpuform.stacks.engine.deployment import DeploymentTarget
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
-from gpuform.stacks.engine.store import Backend, Files, Others
+from gpuform.stacks.engine.store import Backend, Files, OtherStacks
 
 
 @dataclass
 class Beside(EmbeddedStack):
     """A stack with others in its backend."""
 
-    others: Others | None = None
+    others: OtherStacks | None = None
 
-    def subject(self) -> Subject:
+    def subject(self) -> DeploymentTarget:
         return replace(super().subject(), others=self.others)
 
 
 def beside(stack: EmbeddedStack, folder: Path) -> Beside:
     folder.mkdir()
     backend = Backend(Files(stack.directory), "file://")
-    return Beside(folder, stack.crypter, others=Others(backend, "organization/conformance/own"))
+    return Beside(
+        folder, stack.crypter, others=OtherStacks(backend, "organization/conformance/own")
+    )
 
 
 def node(stack: EmbeddedStack, id_: str) -> Declared:
@@ -91,7 +93,7 @@ def test_one_stack_imports_at_a_time(
 ) -> None:
     """Else two could take an object that neither has yet."""
     other = beside(pool, tmp_path / "other")
-    held = Others(Backend(Files(pool.directory), "file://"), "organization/conformance/third")
+    held = OtherStacks(Backend(Files(pool.directory), "file://"), "organization/conformance/third")
     held.owners(claim=True)
     volume = platform.send(SHARED_VOLUME, SHARED_VOLUME.create)["volume_id"]
     platform.advance(600)

@@ -15,7 +15,7 @@ from conformance.stacks import Declared, EmbeddedStack, Result, thing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.engine.executing.vanished import MANY, Vanished, VanishedEntries
+from gpuform.stacks.engine.executing.deleted_outside import MANY, DeletedOutside, DeletionsOutside
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 
@@ -168,13 +168,13 @@ def test_nodes_fall_with_their_record(embedded: EmbeddedStack, platform: Platfor
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
 def test_all_are_forgotten_or_none(found: list[tuple[int, int]]) -> None:
     """Each entry is its own cause, or fell with another one."""
-    entries = VanishedEntries()
+    entries = DeletionsOutside()
     steps = []
     for number, cause in found:
         urn = f"urn:pulumi:dev::p::t::r{number}"
         entry = ResourceState(urn, True, "t", id=str(number))
         steps.append(Step(Op.DELETE, urn, entry))
-        entries.hold(Vanished(steps[-1], entry, str(cause), 0.0))
+        entries.hold(DeletedOutside(steps[-1], entry, str(cause), 0.0))
     assert all(entries.holds(step) for step in steps)
     taken, refusal = entries.take()
     assert [each.step for each in taken] == steps

@@ -13,7 +13,7 @@ from conformance.emulated import Platform, emulated
 from conformance.stacks import EmbeddedStack
 
 from gpuform.providers.emulator.server import environment
-from gpuform.stacks.engine.language_host import language
+from gpuform.stacks.engine.deployment import deployment
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-together-training"
@@ -71,7 +71,7 @@ def test_the_state_is_the_same(
     states = []
     for name in ("inside", "outside"):
         if name == "outside":
-            monkeypatch.setattr(language, "run", outside.run)
+            monkeypatch.setattr(deployment, "run_program", outside.run)
         with emulated(seed="same", start=1_800_000_000.0) as platform:
             for variable, value in environment(platform.server.url).items():
                 monkeypatch.setenv(variable, value)
@@ -93,7 +93,7 @@ def test_a_topology_that_fails_outside_is_told_by_its_place(
     monkeypatch: pytest.MonkeyPatch,
     platform: Platform,
 ) -> None:
-    monkeypatch.setattr(language, "run", outside.run)
+    monkeypatch.setattr(deployment, "run_program", outside.run)
     stack = EmbeddedStack(tmp_path, crypter)
     (tmp_path / "__main__.py").write_text("from gpuform.stacks import run\n\nrun()\n")
     volume = "data: {platform: together, volume_name: d, region: us-central-8, size_tib: 1}"
@@ -116,7 +116,7 @@ def test_a_program_that_fails_outside_fails_the_run_and_keeps_what_is_done(
     monkeypatch: pytest.MonkeyPatch,
     platform: Platform,
 ) -> None:
-    monkeypatch.setattr(language, "run", outside.run)
+    monkeypatch.setattr(deployment, "run_program", outside.run)
     stack = EmbeddedStack(tmp_path, crypter)
     (tmp_path / "__main__.py").write_text(
         "from gpuform.providers.together import SharedVolume\n"

@@ -7,7 +7,7 @@ from randomized.programs import Program
 from randomized.strategies import SECRET
 from randomized.world import MUTATING
 
-from gpuform.stacks.engine.planning import Bound
+from gpuform.stacks.engine.planning import PlanConstraint
 
 _ALLOWING = {
     "create": {"create", "replace"},
@@ -17,7 +17,7 @@ _ALLOWING = {
 """By a provider's verb, the effects of which a plan must have one for it to be called."""
 
 
-def save_plan(player: Player, program: Program, run: Run) -> Bound | None:
+def save_plan(player: Player, program: Program, run: Run) -> PlanConstraint | None:
     """What a saved plan allows; None when there is none, because its preview fails."""
     if not player.preview(program, run).succeeded:
         return None
@@ -26,7 +26,7 @@ def save_plan(player: Player, program: Program, run: Run) -> Bound | None:
     return bound
 
 
-def apply_plan(player: Player, bound: Bound, program: Program, run: Run) -> None:
+def apply_plan(player: Player, bound: PlanConstraint, program: Program, run: Run) -> None:
     """Applies it to what it was made for."""
     outcome = applied(player.lab, bound, program.text, **run.options)
     assert outcome.succeeded, player.lab.errors
@@ -35,7 +35,7 @@ def apply_plan(player: Player, bound: Bound, program: Program, run: Run) -> None
         assert done == dict(bound.basis.effects)
 
 
-def run_within(player: Player, bound: Bound, program: Program, run: Run) -> None:
+def run_within(player: Player, bound: PlanConstraint, program: Program, run: Run) -> None:
     """Runs anything within a plan that it was not made for: nothing else is asked for."""
     player.world.begin()
     player.lab.up(program.text, bound=bound, **run.options)

@@ -7,27 +7,32 @@ kept. Creates that an earlier run left are settled before.
 from gpuform.stacks.engine.deployment.deployment import (
     DEFAULT_PARALLEL,
     Deployment,
+    DeploymentTarget,
     Operation,
     Options,
     Outcome,
-    Subject,
 )
 from gpuform.stacks.engine.deployment.event_json import EventLog, PreviewDigest
-from gpuform.stacks.engine.deployment.plan_basis import basis_after, basis_before, is_sealed, sealed
+from gpuform.stacks.engine.deployment.plan_basis import (
+    basis_after,
+    basis_before,
+    is_sealed,
+    seal_plan,
+)
 from gpuform.stacks.engine.deployment.settling import settle
 
 __all__ = [
     "DEFAULT_PARALLEL",
     "Deployment",
+    "DeploymentTarget",
     "EventLog",
     "Operation",
     "Options",
     "Outcome",
     "PreviewDigest",
-    "Subject",
     "basis_after",
     "basis_before",
     "is_sealed",
-    "sealed",
+    "seal_plan",
     "settle",
 ]

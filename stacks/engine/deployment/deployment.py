@@ -22,29 +22,40 @@ from gpuform.stacks.engine.executing import (
     Calendar,
     DefaultProviders,
     DeletePhase,
+    Refresh,
     StackReferences,
     StepExecutor,
     among,
-    expiring,
+    find_due,
     forbidden,
-    refreshing,
+    keep_and_change,
+    refresh_all,
 )
-from gpuform.stacks.engine.language_host import Engine, Monitor, Target, language
+from gpuform.stacks.engine.language_host import (
+    Engine,
+    Monitor,
+    Program,
+    ProgramError,
+    ProgramTarget,
+    print_to_events,
+    run_program,
+)
 from gpuform.stacks.engine.planning import (
-    Bound,
     Diagnostic,
     EventBus,
     Holding,
     Op,
+    PlanConstraint,
     Prelude,
     Progress,
-    Scope,
+    SelectionNotes,
     StepDone,
     StepGenerator,
     Summary,
     Unchecked,
     unchanged,
 )
+from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records import errors_of_providers
 from gpuform.stacks.engine.registration import DeletionRule, Read, Registration, Rule
@@ -58,7 +69,7 @@ from gpuform.stacks.engine.state import (
     UrnPatterns,
     deletable,
 )
-from gpuform.stacks.engine.store import Others
+from gpuform.stacks.engine.store import OtherStacks
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import Crypter, PropertyMap
 
@@ -88,7 +99,7 @@ class Options:
     rules: Sequence[Rule] = ()
     selection: Selection = field(default_factory=Selection)
     continue_on_error: bool = False
-    bound: Bound | None = None
+    bound: PlanConstraint | None = None
     calendar: Calendar | None = None
     at_work: str = ""
     deletion_rules: Sequence[DeletionRule] = ()
@@ -97,7 +108,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class DeploymentTarget:
     """What a run is about: a stack with its state, program and secrets.
 
     `provider_config` is the configuration as the default provider's properties hold it; `write`
@@ -107,7 +118,7 @@ class Subject:
     `check_lock` raises EngineError when the stack's lock is another's by now.
     """
 
-    program: language.Program
+    program: Program
     snapshot: Snapshot
     crypter: Crypter | None
     provider_config: PropertyMap
@@ -117,7 +128,7 @@ class Subject:
     check_lock: Callable[[], None] = lambda: None
     is_elsewhere: Callable[[str], bool] = lambda _id: False
     journal: Journal | None = None
-    others: Others | None = None
+    others: OtherStacks | None = None
 
 
 _NO_CHANGES = frozenset({Op.SAME, Op.READ, Op.DISCARD})
@@ -157,7 +168,7 @@ class Outcome:
 class Deployment:
     """A run, from `run()` to its outcome. `cancel()` may come from any thread."""
 
-    subject: Subject
+    subject: DeploymentTarget
     options: Options
     events: EventBus
     _cancelled: threading.Event = field(default_factory=threading.Event)
@@ -213,14 +224,14 @@ class Deployment:
         program, options = self.subject.program, self.options
         self.events.hide(program.secrets())
         self.events.emit(
-            Prelude(options.operation, options.preview, _blinded(self.subject.provider_config))
+            Prelude(options.operation, options.preview, _blind_config(self.subject.provider_config))
         )
         self._warn_of_pending_operations()
         try:
             with (
                 span("run", "preview" if options.preview else options.operation),
-                language.project_modules(program.directory),
-                language.printing_to(self.events),
+                import_project_modules(program.directory),
+                print_to_events(self.events),
             ):
                 self._operate()
         except BaseException:
@@ -240,7 +251,7 @@ class Deployment:
         if counted and options.run_program:
             chosen, base = self._refresh_by_program(base)
         if options.refresh or (counted and not self._executor.stopping):
-            base = refreshing.run(self._executor, base, counted=counted, chosen=chosen)
+            base = refresh_all(self._executor, base, counted=counted, chosen=chosen)
         if self._executor.stopping:
             return
         if options.operation == "update":
@@ -253,7 +264,7 @@ class Deployment:
     def _expire(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
         """What has ended goes as targets do; all that is not due stays as it is."""
         executor = self._executor
-        due = expiring.found_due(base, calendar)
+        due = find_due(base, calendar)
         ended = UrnPatterns(urn for urn, each in due.items() if each.inputs is None)
         leftovers = executor.snapshot.leftovers()
         going: list[ResourceState] = []
@@ -265,7 +276,7 @@ class Deployment:
             return
         gone = set(map(id, going))
         if self._may_delete(going, base):
-            expiring.keep_and_change(executor, [e for e in base if id(e) not in gone], due)
+            keep_and_change(executor, [e for e in base if id(e) not in gone], due)
             DeletePhase(executor, base).run(going)
 
     def _chosen(
@@ -316,8 +327,8 @@ class Deployment:
     ) -> tuple[Chosen, list[ResourceState]]:
         """Refreshes what the program declares; what is chosen, and the entries that are left."""
         executor, generator = self._executor, self._generator(base, "refresh")
-        keep = executor.snapshot.replaced
-        executor.read_anew = refreshing.Refresh(executor, keep, counted=True).read
+        keep = executor.snapshot.record_replacement
+        executor.read_anew = Refresh(executor, keep, counted=True).read
         monitor = self._monitor_of(generator)
         if not self._run_program(monitor):
             executor.stop()
@@ -345,7 +356,7 @@ class Deployment:
     def _monitor_of(self, generator: StepGenerator) -> Monitor:
         program = self.subject.program
         self._monitor = Monitor(
-            target=Target(program.project, program.stack, str(program.root)),
+            target=ProgramTarget(program.project, program.stack, str(program.root)),
             generator=generator,
             executor=self._executor,
             providers=self._providers,
@@ -375,14 +386,14 @@ class Deployment:
 
     def _run_program(self, monitor: Monitor) -> bool:
         try:
-            language.run(
+            run_program(
                 self.subject.program,
                 monitor,
                 Engine(self.events),
                 preview=self.options.preview,
                 stopped=lambda: self._executor.stopping,
             )
-        except language.ProgramError as error:
+        except ProgramError as error:
             self._executor.fail(monitor.stack.urn if monitor.stack else "", error)
             return False
         finally:
@@ -466,8 +477,10 @@ class Deployment:
         options, touched = self.options, self._executor.effects
         if options.selection.is_limited and options.operation != "expire":  # it selects by itself
             base = self.subject.snapshot.resources
-            chosen = Scope(options.selection, options.operation, base, self._declared, touched)
-            yield from chosen.told()
+            notes = SelectionNotes(
+                options.selection, options.operation, base, self._declared, touched
+            )
+            yield from notes.sentences()
 
     def _outputs_before(self) -> PropertyMap:
         for resource in self.subject.snapshot.resources:
@@ -539,5 +552,5 @@ class Deployment:
         )
 
 
-def _blinded(config: PropertyMap) -> dict[str, str]:
+def _blind_config(config: PropertyMap) -> dict[str, str]:
     return {key: value if isinstance(value, str) else "[secret]" for key, value in config.items()}

@@ -149,7 +149,7 @@ class PreviewDigest:
         return made
 
 
-def masked(properties: Mapping[str, Json]) -> JsonObject:
+def mask_secrets(properties: Mapping[str, Json]) -> JsonObject:
     """Encoded properties with every object that marks a secret replaced by `[secret]`."""
     return {key: _masked(value) for key, value in properties.items()}
 
@@ -157,7 +157,7 @@ def masked(properties: Mapping[str, Json]) -> JsonObject:
 def _masked(value: Json) -> Json:
     if isinstance(value, dict):
         is_secret = value.get(values.SIGNATURE) == values.SECRET
-        return MASK if is_secret else masked(value)
+        return MASK if is_secret else mask_secrets(value)
     return [_masked(item) for item in value] if isinstance(value, list) else value
 
 
@@ -187,7 +187,7 @@ def _preview_step(step: Step) -> JsonObject:
 
 def _resource(state: ResourceState) -> JsonObject:
     document: JsonObject = json.loads(encode_resource(state, _MASKING))
-    return masked(document)
+    return mask_secrets(document)
 
 
 def _about(step: Step, op: Op, planning: bool) -> JsonObject:

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuform.schemas.plan import Basis, Plan
-from gpuform.stacks.engine.deployment.deployment import Outcome, Subject
+from gpuform.stacks.engine.deployment.deployment import DeploymentTarget, Outcome
 from gpuform.stacks.engine.registration import Digest, digests
 from gpuform.stacks.engine.urn import STACK_TYPE, type_of
 
 
-def basis_before(subject: Subject, options: Mapping[str, Any], digest: Digest) -> Basis:
+def basis_before(subject: DeploymentTarget, options: Mapping[str, Any], digest: Digest) -> Basis:
     """The part that is known before a preview: state, configuration, options."""
     program = subject.program
     return Basis(
@@ -33,7 +33,7 @@ def basis_after(before: Basis, preview: Outcome, digest: Digest) -> Basis:
     return before.model_copy(update={"program": program, "effects": effects})
 
 
-def sealed(plan: Plan, digest: Digest) -> Plan:
+def seal_plan(plan: Plan, digest: Digest) -> Plan:
     """The plan with a seal, by which a later change of it is noticed."""
     return _with_seal(plan, _seal(plan, digest))
 

@@ -15,7 +15,7 @@ from gpuform.providers.calls import Call, clock_from
 from gpuform.providers.lifecycle import INTERRUPTED
 from gpuform.providers.records import ANEW, NOTHING, Intent, Intents, Unkept, in_dynamic_form
 from gpuform.stacks.engine import values
-from gpuform.stacks.engine.deployment.deployment import DEFAULT_PARALLEL, Subject
+from gpuform.stacks.engine.deployment.deployment import DEFAULT_PARALLEL, DeploymentTarget
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records import errors_of_engine, errors_of_providers
@@ -55,7 +55,7 @@ class Settled:
 
 
 def settle(
-    subject: Subject,
+    subject: DeploymentTarget,
     save: Callable[[Snapshot], None] | None,
     tell: Tell,
     cancelled: threading.Event,
@@ -138,7 +138,7 @@ def _ids(snapshot: Snapshot) -> set[str]:
 
 @dataclass(slots=True)
 class _Search:
-    subject: Subject
+    subject: DeploymentTarget
     begun: Mapping[str, ResourceState]
     tell: Tell
     cancelled: threading.Event

@@ -1,9 +1,9 @@
 """Does what was planned: steps, refreshes, deletions, and what has expired."""
 
-from gpuform.stacks.engine.executing import expiring, refreshing
 from gpuform.stacks.engine.executing.deletions import DeletePhase, among, forbidden
-from gpuform.stacks.engine.executing.expiring import Calendar, Due
+from gpuform.stacks.engine.executing.expiring import Calendar, Due, find_due, keep_and_change
 from gpuform.stacks.engine.executing.provider_resource import DefaultProviders, Package
+from gpuform.stacks.engine.executing.refreshing import Refresh, refresh_all
 from gpuform.stacks.engine.executing.stack_reference import StackReferences
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
 
@@ -13,12 +13,14 @@ __all__ = [
     "DeletePhase",
     "Due",
     "Package",
+    "Refresh",
     "StackReferences",
     "StepError",
     "StepExecutor",
     "Stopped",
     "among",
-    "expiring",
+    "find_due",
     "forbidden",
-    "refreshing",
+    "keep_and_change",
+    "refresh_all",
 ]

@@ -67,7 +67,7 @@ class DeletePhase:
         for layer in graph.deletion_layers(doomed):
             if self.executor.stopping:
                 break
-            needed = self._needed_by_vanished()
+            needed = self._is_needed_by_deleted_outside()
             now: list[ResourceState] = []
             later.append([])
             for entry in layer:
@@ -80,7 +80,7 @@ class DeletePhase:
             if not self.executor.stopping:
                 self._delete(layer, urns)
 
-    def _needed_by_vanished(self) -> set[str]:
+    def _is_needed_by_deleted_outside(self) -> set[str]:
         needed = {urn for entry in self.executor.vanished.entries for urn in graph.needs(entry)}
         return graph.with_needs(self.base, needed) if needed else set()
 

@@ -25,7 +25,7 @@ Calendar = Callable[[ResourceState], Due | None]
 """What is due of a resource as it was last seen; None: nothing."""
 
 
-def found_due(entries: Sequence[ResourceState], calendar: Calendar) -> Mapping[str, Due]:
+def find_due(entries: Sequence[ResourceState], calendar: Calendar) -> Mapping[str, Due]:
     """What is due, by URN. What waits for its deletion anyway is left to the next `up`."""
     live = (each for each in entries if not (each.delete or each.pending_replacement))
     found = {entry.urn: calendar(entry) for entry in live if entry.custom and not entry.external}

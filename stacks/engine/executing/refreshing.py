@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.executing.deleted_outside import DeletedOutside
 from gpuform.stacks.engine.executing.step_executor import StepExecutor
-from gpuform.stacks.engine.executing.vanished import Vanished
 from gpuform.stacks.engine.planning import (
     Op,
     Step,
@@ -25,7 +25,7 @@ from gpuform.stacks.engine.values import changed_keys, property_paths
 Keep = Callable[[ResourceState, ResourceState], None]
 
 
-def run(
+def refresh_all(
     executor: StepExecutor,
     base: Sequence[ResourceState],
     *,
@@ -38,7 +38,7 @@ def run(
     cannot be read does not keep the others from it, but the run ends there. Those that are gone are
     forgotten at the end, when it is known how many they are.
     """
-    refresh = Refresh(executor, executor.snapshot.refreshed, counted=counted)
+    refresh = Refresh(executor, executor.snapshot.record_refresh, counted=counted)
     base = [entry for entry in base if chosen.includes(entry)]
     if not base:
         return executor.snapshot.rebuild()
@@ -112,9 +112,9 @@ class Refresh:
             self._keep_within_bound(step)
             if causes and not old.external and not self._executor.was_deleting(old):
                 seconds = time.monotonic() - began
-                self._executor.vanished.hold(Vanished(step, old, causes[0], seconds))
+                self._executor.vanished.hold(DeletedOutside(step, old, causes[0], seconds))
             else:
-                self._executor.snapshot.removed(old)
+                self._executor.snapshot.record_delete(old)
             return
         found, inputs = read
         outputs = values.mark_secret_outputs(
@@ -153,7 +153,7 @@ class Refresh:
         host = self._executor.host
         diff = host.diff(old.urn, new.id, new.outputs, old.inputs, old.provider, refreshing=True)
         if diff.changes is None:
-            inputs, _ = property_paths.ignoring(new.inputs, old.inputs, old.ignore_changes)
+            inputs, _ = property_paths.ignore_changes(new.inputs, old.inputs, old.ignore_changes)
             diff = replace(diff, changes=bool(changed_keys(new.inputs, inputs)))
         return diff
 

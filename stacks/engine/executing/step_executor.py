@@ -18,14 +18,14 @@ from gpuform.providers.properties import PROVIDER_KEY
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.executing.deleted_outside import DeletedOutside, DeletionsOutside
+from gpuform.stacks.engine.executing.finished_steps import FinishedSteps
 from gpuform.stacks.engine.executing.stack_reference import StackReferences
-from gpuform.stacks.engine.executing.turns import Turns
-from gpuform.stacks.engine.executing.vanished import Vanished, VanishedEntries
 from gpuform.stacks.engine.planning import (
-    Bound,
     Diagnostic,
     EventBus,
     Op,
+    PlanConstraint,
     Step,
     StepDone,
     StepFailed,
@@ -64,7 +64,7 @@ class StepExecutor:
     preview: bool
     parallel: int
     continue_on_error: bool = False
-    bound: Bound | None = None
+    bound: PlanConstraint | None = None
     is_unsettled: Callable[[str], bool] = lambda _urn: False
     read_anew: Callable[[Step], None] | None = None
     failed: set[str] = field(default_factory=set)
@@ -72,10 +72,10 @@ class StepExecutor:
     changes: Counter[str] = field(default_factory=Counter)
     planned: list[ResourceChange] = field(default_factory=list)
     effects: dict[str, set[str]] = field(default_factory=dict)
-    vanished: VanishedEntries = field(default_factory=VanishedEntries)
+    vanished: DeletionsOutside = field(default_factory=DeletionsOutside)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _turns: Turns = field(default_factory=Turns)
+    _turns: FinishedSteps = field(default_factory=FinishedSteps)
     _slots: threading.BoundedSemaphore = field(init=False)
     _deleting: set[tuple[str, str]] = field(init=False)
     _how: dict[Op, Callable[[Step], list[str]]] = field(init=False)
@@ -236,7 +236,7 @@ class StepExecutor:
             if counted and (refusal is None or self.preview):
                 self.count(each.step)
             if refusal is None:
-                self.snapshot.removed(each.entry)
+                self.snapshot.record_delete(each.entry)
                 self.events.emit(StepDone(each.step, self.preview, each.seconds))
             else:
                 self.skip(each.step.urn)
@@ -292,7 +292,7 @@ class StepExecutor:
             return []
         reasons = self._how[step.op](step)
         if step.new is not None and self.host.finds_its_creates(step.new):
-            self.snapshot.settled(step.urn)
+            self.snapshot.record_settled(step.urn)
         return reasons
 
     def _start(self, step: Step) -> None:
@@ -307,7 +307,7 @@ class StepExecutor:
         new.outputs = _with_secrets(new)
         new.created, new.modified = old.created, old.modified
         new.init_errors = old.init_errors
-        self.snapshot.replaced(old, new)
+        self.snapshot.record_replacement(old, new)
         return []
 
     def _create(self, step: Step) -> list[str]:
@@ -329,11 +329,11 @@ class StepExecutor:
     def _keep_created(self, step: Step, new: ResourceState) -> None:
         old = step.old
         if old is None:
-            self.snapshot.added(new)
+            self.snapshot.record_create(new)
         elif self.snapshot.is_pending_replacement(old):
-            self.snapshot.replaced(old, new)
+            self.snapshot.record_replacement(old, new)
         else:
-            self.snapshot.replaced_keeping_old(old, new)
+            self.snapshot.record_create_replacement(old, new)
 
     def _update(self, step: Step) -> list[str]:
         old, new = _both(step)
@@ -345,7 +345,7 @@ class StepExecutor:
             else:
                 # The program registers its outputs anew.
                 new.outputs, new.modified = {}, old.modified
-            self.snapshot.replaced(old, new)
+            self.snapshot.record_replacement(old, new)
             return []
         with self._calling(step, "updating", new):
             updated = self.host.update(
@@ -355,7 +355,7 @@ class StepExecutor:
             if updated.init_errors:
                 # The old inputs stay, so that the next run compares with them and tries again.
                 new.inputs = old.inputs
-            self.snapshot.replaced(old, new)
+            self.snapshot.record_replacement(old, new)
         return list(updated.init_errors)
 
     def _take(self, new: ResourceState, created: Created) -> None:
@@ -368,9 +368,9 @@ class StepExecutor:
         new = _new(step)
         new.created = new.modified = timestamp()
         if step.old is None:
-            self.snapshot.added(new)
+            self.snapshot.record_create(new)
         else:
-            self.snapshot.replaced(step.old, new)
+            self.snapshot.record_replacement(step.old, new)
         return []
 
     def _read(self, step: Step) -> list[str]:
@@ -378,11 +378,11 @@ class StepExecutor:
         with self._calling(step, "reading", new):
             self._read_object(step)
             if old is None:
-                self.snapshot.added(new)
+                self.snapshot.record_create(new)
             elif step.op is Op.READ or self.snapshot.is_pending_replacement(old):
-                self.snapshot.replaced(old, new)
+                self.snapshot.record_replacement(old, new)
             else:
-                self.snapshot.replaced_keeping_old(old, new)
+                self.snapshot.record_create_replacement(old, new)
         return list(new.init_errors)
 
     def _read_object(self, step: Step) -> None:
@@ -422,12 +422,12 @@ class StepExecutor:
             if step.op is Op.DELETE_REPLACED and not old.delete:
                 for cause in () if self.was_deleting(old) else causes:
                     self.vanished.note_replaced(old, cause)
-                self.snapshot.pending_replacement(old)
+                self.snapshot.record_pending_replacement(old)
             elif causes and not self.was_deleting(old):
                 seconds = time.monotonic() - began
-                self.vanished.hold(Vanished(step, old, causes[0], seconds))
+                self.vanished.hold(DeletedOutside(step, old, causes[0], seconds))
             else:
-                self.snapshot.removed(old)
+                self.snapshot.record_delete(old)
         return []
 
     def was_deleting(self, entry: ResourceState) -> bool:
@@ -436,7 +436,7 @@ class StepExecutor:
 
     def _forget(self, step: Step) -> list[str]:
         self._start(step)
-        self.snapshot.removed(_old(step))
+        self.snapshot.record_delete(_old(step))
         return []
 
     def _nothing(self, step: Step) -> list[str]:

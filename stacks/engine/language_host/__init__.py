@@ -1,16 +1,19 @@
 """Runs an unmodified Pulumi program in this process, against an in-process resource monitor."""
 
-from gpuform.stacks.engine.language_host import language
-from gpuform.stacks.engine.language_host.language import Program
-from gpuform.stacks.engine.language_host.monitor import Engine, Monitor, Target
+from gpuform.stacks.engine.language_host.language import Program, run_program
+from gpuform.stacks.engine.language_host.monitor import Engine, Monitor, ProgramTarget
+from gpuform.stacks.engine.language_host.printing import print_to_events
+from gpuform.stacks.engine.language_host.program_errors import ProgramError
 from gpuform.stacks.engine.language_host.recording import Recorded, record
 
 __all__ = [
     "Engine",
     "Monitor",
     "Program",
+    "ProgramError",
+    "ProgramTarget",
     "Recorded",
-    "Target",
-    "language",
+    "print_to_events",
     "record",
+    "run_program",
 ]

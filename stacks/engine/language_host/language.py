@@ -2,7 +2,7 @@
 
 Under the Pulumi CLI a program has a process of its own, in which the language host sets the folder
 and `sys.argv` before it runs the program as `__main__`. Here the process is shared, one program
-after the other; `project_modules` and `restored` keep them apart.
+after the other; `import_project_modules` and `restore_process` keep them apart.
 """
 
 import asyncio
@@ -24,16 +24,21 @@ from pulumi.runtime.stack import run_in_stack
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import span
 from gpuform.stacks.engine.language_host.monitor import Engine, ResourceMonitor
-from gpuform.stacks.engine.language_host.printing import printing_to
-from gpuform.stacks.engine.language_host.program_errors import ProgramError, ProgramFiles, told
+from gpuform.stacks.engine.language_host.program_errors import (
+    ProgramError,
+    ProgramFiles,
+    explain_failure,
+)
 from gpuform.stacks.engine.language_host.stray_failures import StrayFailures
 from gpuform.stacks.engine.language_host.unsupported import Gate, Refusals
-from gpuform.stacks.engine.project import folder_and_entry, project_modules, restored, topology_in
-from gpuform.stacks.engine.sdk_patches import spared_sdk
+from gpuform.stacks.engine.project import (
+    folder_and_entry,
+    restore_process,
+    topology_in,
+)
+from gpuform.stacks.engine.sdk_patches import spare_sdk
 
 _FEWEST_THREADS = 16
-
-__all__ = ["Program", "ProgramError", "printing_to", "project_modules", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class Program:
         return {*configured, *Settings(config=self.config.get).secrets()}
 
 
-def run(
+def run_program(
     program: Program,
     monitor: ResourceMonitor,
     engine: Engine,
@@ -66,7 +71,7 @@ def run(
     preview: bool,
     stopped: Callable[[], bool],
 ) -> None:
-    """Runs the program to its end, within `project_modules`.
+    """Runs the program to its end, within `import_project_modules`.
 
     `stopped` tells whether the run was ended by a failed step: then what the program raises
     because its monitor is gone says nothing new. Raises ProgramError, with the program's own lines;
@@ -81,7 +86,7 @@ def run(
         raise refused
     errors = [failure] if failure else running.stray.errors()
     if errors and not stopped():
-        problems = [told(error, files, running.stray.traces) for error in errors]
+        problems = [explain_failure(error, files, running.stray.traces) for error in errors]
         raise ProgramError("\n".join(map(str, problems)), problems[0].hint)
 
 
@@ -100,7 +105,7 @@ class _Run:
         def work() -> None:
             try:
                 self._configure(Gate(monitor, self.refusals), engine, preview)
-                with span("program", "program"), self.refusals.refusing_functions():
+                with span("program", "program"), self.refusals.refuse_functions():
                     self._run_loop(preview)
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
                 failures.append(error)
@@ -110,7 +115,7 @@ class _Run:
         thread = threading.Thread(
             target=contextvars.Context().run, args=(work,), name="program", daemon=True
         )
-        with restored():
+        with restore_process():
             threading.excepthook = self.stray.in_thread
             thread.start()
             thread.join()
@@ -141,7 +146,7 @@ class _Run:
             threads = max(self.program.parallel * (1 if preview else 2), _FEWEST_THREADS)
             loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="rpc"))
             self.stray.watch(loop)
-            with spared_sdk():
+            with spare_sdk():
                 loop.run_until_complete(run_in_stack(self._execute))
         finally:
             _end_tasks(loop)
@@ -176,7 +181,7 @@ def _source(file: Path) -> bytes:
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Ends what a failed program left half done: Python would complain of it later."""
-    # The SDK makes coroutines ahead of awaiting them; `restored` undoes this.
+    # The SDK makes coroutines ahead of awaiting them; `restore_process` undoes this.
     warnings.filterwarnings("ignore", r"coroutine 'Output\.", RuntimeWarning)
     tasks = asyncio.all_tasks(loop)
     for task in tasks:

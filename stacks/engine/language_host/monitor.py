@@ -26,10 +26,10 @@ from gpuform.stacks.engine.executing import (
     Stopped,
 )
 from gpuform.stacks.engine.planning import (
-    Bound,
     CheckFailed,
     Diagnostic,
     EventBus,
+    PlanConstraint,
     Severity,
     Step,
     StepDone,
@@ -109,7 +109,7 @@ def _unavailable() -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ProgramTarget:
     """The stack that a program runs for."""
 
     project: str
@@ -121,14 +121,14 @@ class Target:
 class Monitor:
     """Serves one run of one program."""
 
-    target: Target
+    target: ProgramTarget
     generator: StepGenerator
     executor: StepExecutor
     providers: DefaultProviders
     events: EventBus
     preview: bool
     rules: Iterable[Rule] = ()
-    bound: Bound | None = None
+    bound: PlanConstraint | None = None
     declared: list[Registration | Read] = field(default_factory=list)
     checked: Registered = field(default_factory=Registered)
     stack_outputs: PropertyMap | None = None

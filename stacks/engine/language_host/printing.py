@@ -38,7 +38,7 @@ class _Lines(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def printing_to(events: EventBus) -> Iterator[None]:
+def print_to_events(events: EventBus) -> Iterator[None]:
     """What programs and providers print becomes diagnostics."""
     out = _Lines(events, "info", sys.stdout)
     err = _Lines(events, "info#err", sys.stderr)

@@ -58,7 +58,7 @@ class ProgramFiles:
         return f"{filename}:{number}"
 
 
-def told(
+def explain_failure(
     error: BaseException, files: ProgramFiles, traces: Sequence[TaskTrace] = ()
 ) -> ProgramError:
     """An exception that ended a program, for its author.

@@ -11,16 +11,17 @@ from pulumi.runtime.proto import resource_pb2
 
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.language_host import language
-from gpuform.stacks.engine.language_host.language import Program
+from gpuform.stacks.engine.language_host.language import Program, run_program
 from gpuform.stacks.engine.language_host.monitor import (
     FEATURES,
     Engine,
+    ProgramTarget,
     RpcError,
-    Target,
     unimplemented,
 )
+from gpuform.stacks.engine.language_host.printing import print_to_events
 from gpuform.stacks.engine.planning import EventBus
+from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.registration import Read, Registration, from_request, read_from_request
 from gpuform.stacks.engine.urn import STACK_TYPE, type_of
 from gpuform.stacks.engine.values import PropertyMap
@@ -42,10 +43,10 @@ def record(program: Program, answer: Answer, config: Mapping[str, str]) -> Recor
 
     Raises ProgramError for what it raises, and EngineError for what only the Pulumi CLI can do.
     """
-    monitor = Recorder(Target(program.project, program.stack, str(program.root)), answer)
+    monitor = Recorder(ProgramTarget(program.project, program.stack, str(program.root)), answer)
     events = EventBus()
-    with language.project_modules(program.directory), language.printing_to(events):
-        language.run(
+    with import_project_modules(program.directory), print_to_events(events):
+        run_program(
             replace(program, config=config),
             monitor,
             Engine(events),
@@ -61,7 +62,7 @@ def record(program: Program, answer: Answer, config: Mapping[str, str]) -> Recor
 class Recorder:
     """A resource monitor that keeps what it is asked for, and does none of it."""
 
-    target: Target
+    target: ProgramTarget
     answer: Answer
     recorded: Recorded = field(default_factory=Recorded)
     failures: list[EngineError] = field(default_factory=list)

@@ -73,7 +73,7 @@ class Refusals:
             self._refuse(f"resource '{args.name}' {what}", args.resource)
 
     @contextmanager
-    def refusing_functions(self) -> Iterator[None]:
+    def refuse_functions(self) -> Iterator[None]:
         """The SDK's functions that need a plugin or a call back raise, until the program ends."""
         names = (name for name in (*_TRANSFORMS, *_CALLS) if hasattr(runtime, name))
         before = {name: getattr(runtime, name) for name in names}

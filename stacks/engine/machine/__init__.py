@@ -8,14 +8,14 @@ from gpuform.stacks.engine.machine.atomic import replace_file
 from gpuform.stacks.engine.machine.ci import CiJob, ci_job
 from gpuform.stacks.engine.machine.git import git_facts
 from gpuform.stacks.engine.machine.installed import requirement
-from gpuform.stacks.engine.machine.kernel_lock import KernelLock, Taking
+from gpuform.stacks.engine.machine.kernel_lock import KernelLock, LockAttempt
 from gpuform.stacks.engine.machine.pulumi_cli import LAST_TRIED, cli_version
 
 __all__ = [
     "LAST_TRIED",
     "CiJob",
     "KernelLock",
-    "Taking",
+    "LockAttempt",
     "ci_job",
     "cli_version",
     "git_facts",

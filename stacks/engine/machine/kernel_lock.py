@@ -11,7 +11,7 @@ from gpuform.stacks.engine.errors import EngineError
 _UNSUPPORTED = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 
 
-class Taking(Enum):
+class LockAttempt(Enum):
     """What came of trying to take a lock."""
 
     TAKEN = "taken"
@@ -32,7 +32,7 @@ class KernelLock:
 
     everywhere = False
 
-    def take(self) -> Taking:
+    def take(self) -> LockAttempt:
         """Tries once, without waiting. Raises EngineError when the file cannot be made."""
         try:
             return self._take()
@@ -62,18 +62,18 @@ class KernelLock:
         fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
-    def _take(self) -> Taking:
+    def _take(self) -> LockAttempt:
         if sys.platform == "win32":
-            return Taking.UNSUPPORTED
+            return LockAttempt.UNSUPPORTED
         self.path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             handle = os.open(self.path, os.O_RDONLY | os.O_CREAT, 0o666)
             taking = _flock(handle)
-            if taking is Taking.TAKEN and self._is_file_of(handle):
+            if taking is LockAttempt.TAKEN and self._is_file_of(handle):
                 self._handle = handle
                 return taking
             os.close(handle)
-            if taking is not Taking.TAKEN:
+            if taking is not LockAttempt.TAKEN:
                 return taking
 
     def _is_file_of(self, handle: int) -> bool:
@@ -85,18 +85,18 @@ class KernelLock:
         return os.path.samestat(os.fstat(handle), there)
 
 
-def _flock(handle: int) -> Taking:
+def _flock(handle: int) -> LockAttempt:
     if sys.platform == "win32":
-        return Taking.UNSUPPORTED
+        return LockAttempt.UNSUPPORTED
     import fcntl  # noqa: PLC0415 - Windows has none
 
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return Taking.HELD
+        return LockAttempt.HELD
     except OSError as error:
         if error.errno in _UNSUPPORTED:
-            return Taking.UNSUPPORTED
+            return LockAttempt.UNSUPPORTED
         os.close(handle)
         raise
-    return Taking.TAKEN
+    return LockAttempt.TAKEN

@@ -18,9 +18,9 @@ from gpuform.stacks.engine.planning.events import (
     Summary,
     Unchecked,
 )
-from gpuform.stacks.engine.planning.plan_constraint import MAKE_A_NEW_ONE, Bound
+from gpuform.stacks.engine.planning.plan_constraint import MAKE_A_NEW_ONE, PlanConstraint
 from gpuform.stacks.engine.planning.presentation import describe, describe_drift, place_of
-from gpuform.stacks.engine.planning.scope import Scope
+from gpuform.stacks.engine.planning.selection_notes import SelectionNotes
 from gpuform.stacks.engine.planning.step_generator import (
     UNPROTECT,
     Holding,
@@ -32,7 +32,6 @@ from gpuform.stacks.engine.planning.steps import Op, Step
 __all__ = [
     "MAKE_A_NEW_ONE",
     "UNPROTECT",
-    "Bound",
     "CheckFailed",
     "Diagnostic",
     "Event",
@@ -40,9 +39,10 @@ __all__ = [
     "Holding",
     "Listener",
     "Op",
+    "PlanConstraint",
     "Prelude",
     "Progress",
-    "Scope",
+    "SelectionNotes",
     "Severity",
     "Step",
     "StepDone",

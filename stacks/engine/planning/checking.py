@@ -17,7 +17,7 @@ class CheckFailed(EngineError):
         self.problems = tuple(problems)
 
 
-def checked(
+def check_inputs(
     host: ProviderHost,
     registration: Registration,
     olds: PropertyMap,

@@ -11,7 +11,7 @@ from gpuform.stacks.engine.values import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
-class Fallen:
+class DependentReplacement:
     """A dependent that cannot outlive the resource, and the properties that say so."""
 
     resource: ResourceState
@@ -19,14 +19,14 @@ class Fallen:
 
 
 @dataclass(slots=True)
-class Cascade:
+class DependentReplacements:
     """The dependents among the entries that the last run left, in their order."""
 
     base: Sequence[ResourceState]
     host: ProviderHost
     _users: dict[str, list[int]] = field(default_factory=dict)
 
-    def of(self, root: ResourceState, spared: Collection[str]) -> list[Fallen]:
+    def of(self, root: ResourceState, spared: Collection[str]) -> list[DependentReplacement]:
         """The dependents that fall with `root`, in the order of the state.
 
         Not those in `spared`: what this run has dealt with does not depend on `root` any more.
@@ -37,16 +37,16 @@ class Cascade:
         if not self._users:
             self._users = graph.users(self.base)
         falling = {root.urn}
-        found: list[Fallen] = []
+        found: list[DependentReplacement] = []
         for dependent in graph.dependents(self.base, self._users, root.urn):
-            if dependent.urn in spared or not _may_fall(dependent):
+            if dependent.urn in spared or not _can_be_replaced(dependent):
                 continue
             keys = self._keys(dependent, falling)
             if keys is not None:
                 falling.add(dependent.urn)
-                found.append(Fallen(dependent, keys))
+                found.append(DependentReplacement(dependent, keys))
             elif root.urn in dependent.replace_with and not dependent.delete:
-                found.append(Fallen(dependent, ["replace_with"]))
+                found.append(DependentReplacement(dependent, ["replace_with"]))
         return found
 
     def _keys(self, dependent: ResourceState, falling: set[str]) -> Sequence[str] | None:
@@ -67,7 +67,7 @@ class Cascade:
         return diff.replaces or None
 
 
-def _may_fall(dependent: ResourceState) -> bool:
+def _can_be_replaced(dependent: ResourceState) -> bool:
     if dependent.external or is_provider(dependent.type):
         return False
     return not (dependent.delete and dependent.protect)

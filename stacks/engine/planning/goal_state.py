@@ -6,7 +6,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 
 
-def inheriting(registration: Registration, parent: Registration | Read | None) -> Registration:
+def inherit_options(registration: Registration, parent: Registration | Read | None) -> Registration:
     """The registration with what it leaves to its parent, as that has it in turn."""
     if not isinstance(parent, Registration):
         return registration
@@ -19,7 +19,7 @@ def inheriting(registration: Registration, parent: Registration | Read | None) -
     )
 
 
-def goal_of(registration: Registration, provider: str) -> ResourceState:
+def goal_of_registration(registration: Registration, provider: str) -> ResourceState:
     """The entry of a resource; `provider` is a reference, empty for components."""
     return ResourceState(
         urn=registration.urn,
@@ -49,7 +49,7 @@ def goal_of(registration: Registration, provider: str) -> ResourceState:
     )
 
 
-def read_goal(read: Read, provider: str) -> ResourceState:
+def goal_of_read(read: Read, provider: str) -> ResourceState:
     """The entry of an object that belongs to somebody else."""
     return ResourceState(
         urn=read.urn,

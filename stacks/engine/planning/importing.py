@@ -15,14 +15,14 @@ from gpuform.providers.properties import PROVIDER_KEY
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import resource_diff
-from gpuform.stacks.engine.planning.checking import checked
+from gpuform.stacks.engine.planning.checking import check_inputs
 from gpuform.stacks.engine.planning.presentation import describe
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.store import Others, Owners
+from gpuform.stacks.engine.store import OtherStacks, Owners
 from gpuform.stacks.engine.urn import is_own, own_type
 
 
@@ -57,7 +57,7 @@ class Owned:
 
     host: ProviderHost
     base: Iterable[ResourceState]
-    others: Others | None
+    others: OtherStacks | None
     preview: bool
     _owners: dict[_Key, str] = field(default_factory=dict)
     _is_read: bool = False
@@ -124,7 +124,7 @@ def steps(
     Raises EngineError when there is no such object or it does not fit the declaration.
     """
     id_ = _object_id(registration)
-    goal.inputs = checked(host, registration, {}, registration.inputs, goal.provider)
+    goal.inputs = check_inputs(host, registration, {}, registration.inputs, goal.provider)
     _refuse_other(registration, goal)
     found = host.read(goal.urn, id_, goal.inputs, goal.inputs, provider=goal.provider, as_of=as_of)
     if found is None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.registration import Alias, Named, Read, Registration, alias_urns
+from gpuform.stacks.engine.registration import Alias, Read, Registration, UrnParts, alias_urns
 from gpuform.stacks.engine.state import ResourceState
 
 
@@ -60,7 +60,7 @@ class OldEntries:
             self.seen[old.urn] = declared
 
     def _aliases(self, declared: Registration | Read) -> Sequence[str]:
-        named = Named(self.stack, self.project, declared.parent, declared.type, declared.name)
+        named = UrnParts(self.stack, self.project, declared.parent, declared.type, declared.name)
         own: Sequence[Alias] = declared.aliases if isinstance(declared, Registration) else ()
         return alias_urns(named, own, self._used_aliases)
 

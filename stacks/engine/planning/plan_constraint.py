@@ -45,7 +45,7 @@ class PlanExceeded(EngineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class PlanConstraint:
     """What a saved plan allows. `changes` are those of its resources' properties, by URN."""
 
     basis: Basis
@@ -63,7 +63,7 @@ class Bound:
                 changes.setdefault(change.urn, []).extend(change.changes)
         return cls(plan.basis, changes, digest)
 
-    def moved(self, now: Basis) -> Iterator[str]:
+    def changes_since(self, now: Basis) -> Iterator[str]:
         """What of state and configuration is not as it was."""
         if now.key != self.basis.key:
             yield "the stack's passphrase was changed"
@@ -104,14 +104,14 @@ class Bound:
         """
         planned, found = self.basis.program.get(asked.urn), registration_digests(asked, self.digest)
         if planned is None:
-            raise _exceeded(f"{asked.urn} is declared, and is not in the plan")
+            raise _plan_exceeded(f"{asked.urn} is declared, and is not in the plan")
         open_ = {part for part, text in planned.items() if text.startswith(UNKNOWN_MARK)}
         if open_:
             open_ |= _FOUND_WITH_VALUES
         before = {part: text for part, text in planned.items() if _is_asked(part, open_)}
         after = {part: text for part, text in found.items() if _is_asked(part, open_)}
         if before != after:
-            raise _exceeded(f"{asked.urn} declares other {_parts(before, after)} than planned")
+            raise _plan_exceeded(f"{asked.urn} declares other {_parts(before, after)} than planned")
 
     def check_step(self, step: Step) -> None:
         """Raises PlanExceeded for a step that the plan does not allow."""
@@ -121,7 +121,7 @@ class Bound:
         if not more and step.change is not None:
             more = list(other_changes(self.changes, step.change))
         if more:
-            raise _exceeded("; ".join(more))
+            raise _plan_exceeded("; ".join(more))
 
     def _more(self, urn: str, effects: Collection[str]) -> Iterator[str]:
         allowed = set(self.basis.effects.get(urn, ()))
@@ -162,5 +162,5 @@ def _is_asked(part: str, open_: Collection[str]) -> bool:
     return part not in open_ and part != EXPORTS
 
 
-def _exceeded(text: str) -> PlanExceeded:
+def _plan_exceeded(text: str) -> PlanExceeded:
     return PlanExceeded(f"{text}; nothing of it was done", hint=MAKE_A_NEW_ONE)

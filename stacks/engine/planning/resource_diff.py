@@ -14,7 +14,9 @@ from gpuform.stacks.engine.values import Path, PropertyMap, property_paths
 _INIT_ERROR = "#initerror"
 
 
-def forced(old: ResourceState, goal: ResourceState, replaced: AbstractSet[str]) -> Diff | None:
+def find_forced_replacement(
+    old: ResourceState, goal: ResourceState, replaced: AbstractSet[str]
+) -> Diff | None:
     """The replacement that no provider is asked about; None when there is no such reason.
 
     `replaced` holds the URNs that this run replaces.
@@ -30,7 +32,7 @@ def forced(old: ResourceState, goal: ResourceState, replaced: AbstractSet[str]) 
     return None
 
 
-def requested() -> Diff:
+def find_requested_replacement() -> Diff:
     """The replacement that the user asks for."""
     return _replacement("id", PlanReason.REPLACEMENT_REQUESTED)
 
@@ -81,7 +83,7 @@ def compare(
 
 
 def _differences(olds: PropertyMap, news: PropertyMap, ignored: Sequence[str]) -> list[Path]:
-    compared, _ = property_paths.ignoring(olds, news, ignored)
+    compared, _ = property_paths.ignore_changes(olds, news, ignored)
     return list(property_paths.differences(olds, compared))
 
 

@@ -12,8 +12,8 @@ from typing import Literal
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import goal_state, importing, resource_diff
-from gpuform.stacks.engine.planning.checking import checked
-from gpuform.stacks.engine.planning.dependent_replacements import Cascade
+from gpuform.stacks.engine.planning.checking import check_inputs
+from gpuform.stacks.engine.planning.dependent_replacements import DependentReplacements
 from gpuform.stacks.engine.planning.events import Diagnostic, EventBus
 from gpuform.stacks.engine.planning.old_entries import OldEntries
 from gpuform.stacks.engine.planning.presentation import describe
@@ -21,7 +21,7 @@ from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import Chosen, ResourceState, Selection, graph
-from gpuform.stacks.engine.store import Others
+from gpuform.stacks.engine.store import OtherStacks
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
 from gpuform.stacks.engine.values import UNKNOWN_TEXT, PropertyMap, changed_keys, property_paths
 
@@ -49,12 +49,12 @@ class StepGenerator:
     events: EventBus
     tell: Tell
     selection: Selection = field(default_factory=Selection)
-    others: Others | None = None
+    others: OtherStacks | None = None
     deletes_first: Callable[[str], bool] = lambda _type: False
     holding: Holding | None = None
     held: dict[int, ResourceState] = field(default_factory=dict)
     _old: OldEntries = field(init=False)
-    _cascade: Cascade = field(init=False)
+    _cascade: DependentReplacements = field(init=False)
     chosen: Chosen = field(init=False)
     _owned: importing.Owned = field(init=False)
     _began: float = field(default_factory=time.monotonic)
@@ -69,7 +69,7 @@ class StepGenerator:
 
     def __post_init__(self) -> None:
         self._old = OldEntries.among(self.stack, self.project, self.base)
-        self._cascade = Cascade(self.base, self.host)
+        self._cascade = DependentReplacements(self.base, self.host)
         self.chosen = Chosen(self.selection)
         self._owned = importing.Owned(self.host, self.base, self.others, self.preview)
 
@@ -80,9 +80,11 @@ class StepGenerator:
         Raises CheckFailed, or EngineError when the resource cannot be planned.
         """
         old = self._old.take(registration)
-        registration = goal_state.inheriting(registration, self._old.seen.get(registration.parent))
+        registration = goal_state.inherit_options(
+            registration, self._old.seen.get(registration.parent)
+        )
         self._old.seen[registration.urn] = registration
-        goal = goal_state.goal_of(registration, provider)
+        goal = goal_state.goal_of_registration(registration, provider)
         held = self._held(registration, old, goal) if self.holding else None
         if held is not None:
             self._stepped.add(registration.urn)
@@ -131,7 +133,7 @@ class StepGenerator:
         """
         old = self._old.take(read)
         self._stepped.add(read.urn)
-        new = goal_state.read_goal(read, provider)
+        new = goal_state.goal_of_read(read, provider)
         nameless = read.id == UNKNOWN_TEXT and not self.preview
         if nameless or graph.needs(new) & self._skipped or self._circle(old, new):
             return self._untargeted(read, old, new)
@@ -234,7 +236,9 @@ class StepGenerator:
         given = registration.inputs
         compared = given
         if old is not None and not fresh and registration.ignore_changes:
-            compared, lost = property_paths.ignoring(old.inputs, given, registration.ignore_changes)
+            compared, lost = property_paths.ignore_changes(
+                old.inputs, given, registration.ignore_changes
+            )
             for path in lost:
                 text = f"ignore_changes: {path} is ignored nowhere, a part of it is missing"
                 self.events.emit(Diagnostic("info", text, registration.urn))
@@ -242,7 +246,7 @@ class StepGenerator:
             return given, compared
         known = old is not None and not fresh and not old.external
         olds, news = (old.inputs, compared) if old is not None and known else ({}, given)
-        inputs = checked(self.host, registration, olds, news, provider)
+        inputs = check_inputs(self.host, registration, olds, news, provider)
         return inputs, inputs
 
     def _untargeted(
@@ -318,8 +322,8 @@ class StepGenerator:
         if not self.preview:
             resource_diff.refuse_unknown_trigger(goal)
         if asked:
-            return resource_diff.requested()
-        found = resource_diff.forced(old, goal, self._replaced)
+            return resource_diff.find_requested_replacement()
+        found = resource_diff.find_forced_replacement(old, goal, self._replaced)
         return found or resource_diff.compare(self.host, old, goal)
 
     def _is_gone(self, old: ResourceState) -> bool:
@@ -336,7 +340,7 @@ class StepGenerator:
             first = True
         if not (diff.delete_before_replace if first is None else first):
             return self._replacement(old, goal, diff, create_first=not self._is_gone(old))
-        steps = self._falling(old)
+        steps = self._delete_dependents(old)
         if not self._is_gone(old):
             steps.append(_delete_replaced(old, diff.replaces))
         return steps + self._replacement(old, goal, diff)
@@ -389,7 +393,7 @@ class StepGenerator:
                     hint="add --target-dependents, or name it as well",
                 )
 
-    def _falling(self, root: ResourceState) -> list[Step]:
+    def _delete_dependents(self, root: ResourceState) -> list[Step]:
         """Deletions of the dependents that cannot outlive `root`, the farthest first."""
         spared = {*self._stepped, *self._fallen}
         fallen = [f for f in self._cascade.of(root, spared) if not self._is_gone(f.resource)]

@@ -2,8 +2,8 @@
 
 from gpuform.stacks.engine.project import config_paths, yaml_text
 from gpuform.stacks.engine.project.config_paths import get_in, remove_in, split
-from gpuform.stacks.engine.project.module_imports import folder_and_entry, project_modules
-from gpuform.stacks.engine.project.process_state import restored
+from gpuform.stacks.engine.project.module_imports import folder_and_entry, import_project_modules
+from gpuform.stacks.engine.project.process_state import restore_process
 from gpuform.stacks.engine.project.project import (
     NAME,
     ConfigDefault,
@@ -34,12 +34,12 @@ __all__ = [
     "find_project",
     "folder_and_entry",
     "get_in",
+    "import_project_modules",
     "is_of_type",
     "is_secure",
-    "project_modules",
     "read_text",
     "remove_in",
-    "restored",
+    "restore_process",
     "split",
     "to_text",
     "topology_in",

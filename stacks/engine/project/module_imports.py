@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project.process_state import restored
+from gpuform.stacks.engine.project.process_state import restore_process
 
 _ONE_AT_A_TIME = threading.Lock()
 _NEVER_FORGOTTEN = ("gpuform", "pulumi")
@@ -18,7 +18,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 @contextmanager
-def project_modules(program: Path) -> Iterator[None]:
+def import_project_modules(program: Path) -> Iterator[None]:
     """The process as the Pulumi CLI starts it for a program, given its folder or its file.
 
     The program's folder is where work is done and modules are found, and all that changed is
@@ -27,7 +27,7 @@ def project_modules(program: Path) -> Iterator[None]:
     waits until this one has ended. Raises EngineError when there is no such folder.
     """
     folder, entry = folder_and_entry(program)
-    with _ONE_AT_A_TIME, restored(), _own_modules(folder):
+    with _ONE_AT_A_TIME, restore_process(), _own_modules(folder):
         sys.path.insert(0, str(folder))
         sys.argv = [entry]
         os.chdir(folder)

@@ -17,7 +17,7 @@ from typing import Any
 
 
 @contextmanager
-def restored() -> Iterator[None]:
+def restore_process() -> Iterator[None]:
     """Puts back what a program may change of the process, where it has changed it.
 
     These are the working folder, variables, import paths, arguments, warnings, logging, hooks for

@@ -117,7 +117,7 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
     found = yaml_text.entries(root, where)
     for key in ("name", "runtime"):
         if key not in found:
-            raise yaml_text.located(where, root, f"{key} is missing", hint=_WHAT_IS_NEEDED)
+            raise yaml_text.locate_error(where, root, f"{key} is missing", hint=_WHAT_IS_NEEDED)
     directory = path.parent
     virtualenv = "" if any_runtime else _virtualenv(found["runtime"][1], where)
     main = _text(found, "main", where)
@@ -155,7 +155,7 @@ def _text(found: _Found, key: str, where: str) -> str:
         return ""
     node = found[key][1]
     if not isinstance(node, ScalarNode):
-        raise yaml_text.located(where, node, f"{key} must be text")
+        raise yaml_text.locate_error(where, node, f"{key} must be text")
     return "" if node.tag.endswith(":null") else str(node.value)
 
 
@@ -164,13 +164,13 @@ def _mapping(found: _Found, key: str, where: str) -> MappingNode:
     if isinstance(node, MappingNode):
         return node
     if node is not None and not (isinstance(node, ScalarNode) and node.tag.endswith(":null")):
-        raise yaml_text.located(where, node, f"{key} must be a mapping")
+        raise yaml_text.locate_error(where, node, f"{key} must be a mapping")
     return MappingNode("tag:yaml.org,2002:map", [])
 
 
 def _name(node: Node, where: str) -> str:
     if not isinstance(node, ScalarNode) or not NAME.fullmatch(node.value):
-        raise yaml_text.located(
+        raise yaml_text.locate_error(
             where,
             node,
             "name must be 1 to 100 letters, digits, hyphens, underscores and dots",
@@ -187,7 +187,7 @@ def _virtualenv(runtime: Node, where: str) -> str:
     else:
         name, node, options = str(runtime.value), runtime, {}
     if name != "python":
-        raise yaml_text.located(where, node, f"the runtime is {name!r}", hint=_USE_THE_CLI)
+        raise yaml_text.locate_error(where, node, f"the runtime is {name!r}", hint=_USE_THE_CLI)
     return _text(options, "virtualenv", where)
 
 
@@ -205,7 +205,7 @@ def _default(key: str, node: Node, where: str) -> ConfigDefault:
     found = yaml_text.entries(node, where)
     kind = _text(found, "type", where)
     if kind and kind not in _TYPES:
-        raise yaml_text.located(
+        raise yaml_text.locate_error(
             where, found["type"][1], f"{key}: the type is one of {', '.join(_TYPES)}"
         )
     given = found.get("default") or found.get("value")

@@ -184,14 +184,16 @@ class StackSettings:
         if isinstance(config, ScalarNode) and config.tag.endswith(":null"):
             return
         if not isinstance(config, MappingNode):
-            raise yaml_text.located(where, config, "config must be a mapping of keys to values")
+            raise yaml_text.locate_error(
+                where, config, "config must be a mapping of keys to values"
+            )
         for name, (key, node) in yaml_text.entries(config, where).items():
             try:
                 full = self.project.qualified_key(name)
             except ProjectError as error:
-                raise yaml_text.located(where, key, str(error), error.hint) from error
+                raise yaml_text.locate_error(where, key, str(error), error.hint) from error
             if full in self._config:
-                raise yaml_text.located(where, key, f"the key {full} occurs twice")
+                raise yaml_text.locate_error(where, key, f"the key {full} occurs twice")
             self._config[full], self._spelt[full] = config_value(node, where), name
             self._places[full] = (key.start_mark.line + 1, key.start_mark.column + 1)
 

@@ -19,7 +19,7 @@ class YamlError(EngineError):
     """Something in a YAML file; the message begins with file:line:column."""
 
 
-def located(where: str, node: Node, message: str, hint: str | None = None) -> YamlError:
+def locate_error(where: str, node: Node, message: str, hint: str | None = None) -> YamlError:
     """An error about a node of the file `where`."""
     mark = node.start_mark
     return YamlError(f"{where}:{mark.line + 1}:{mark.column + 1}: {message}", hint)
@@ -71,7 +71,7 @@ def parse(text: str, where: str) -> MappingNode | None:
     if root is None or (isinstance(root, ScalarNode) and not root.value):
         return None
     if not isinstance(root, MappingNode):
-        raise located(where, root, "the file must be a mapping of keys to values")
+        raise locate_error(where, root, "the file must be a mapping of keys to values")
     return root
 
 
@@ -80,9 +80,9 @@ def entries(node: MappingNode, where: str) -> dict[str, tuple[ScalarNode, Node]]
     found: dict[str, tuple[ScalarNode, Node]] = {}
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
-            raise located(where, key, "a key must be text")
+            raise locate_error(where, key, "a key must be text")
         if key.value in found:
-            raise located(where, key, f"the key {key.value!r} occurs twice")
+            raise locate_error(where, key, f"the key {key.value!r} occurs twice")
         found[key.value] = (key, value)
     return found
 
@@ -98,7 +98,7 @@ def construct(node: Node, where: str) -> Json:
     try:
         made: Json = _SCALAR_OF.get(kind, str)(text)
     except ValueError:
-        raise located(where, node, f"{text!r} is not a valid {kind}") from None
+        raise locate_error(where, node, f"{text!r} is not a valid {kind}") from None
     return made
 
 

@@ -345,10 +345,10 @@ class ProviderHost:
         found = from_provider({k: v for k, v in (answer or {}).items() if k != PROVIDER_KEY})
         if is_plugin(type_of(urn)) and isinstance(served, Lifecycle):
             secret = values.mark_secret_outputs(found, {}, served.secret_names())
-            return values.annotate_secrets(secret, given)
+            return values.mark_echoed_secrets(secret, given)
         if PROVIDER_KEY in holder:
             found[PROVIDER_KEY] = holder[PROVIDER_KEY]
-        return values.annotate_secrets(found, given)
+        return values.mark_echoed_secrets(found, given)
 
     def _provider(self, urn: str, reference: str, *holders: PropertyMap) -> ResourceProvider:
         if is_plugin(type_of(urn)):

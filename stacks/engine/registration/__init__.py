@@ -1,7 +1,7 @@
 """What a program says of its resources, as data, and the digests of it."""
 
 from gpuform.stacks.engine.registration import digests
-from gpuform.stacks.engine.registration.aliases import Alias, Named, alias_urns
+from gpuform.stacks.engine.registration.aliases import Alias, UrnParts, alias_urns
 from gpuform.stacks.engine.registration.digests import (
     EXPORTS,
     INPUTS,
@@ -26,12 +26,12 @@ __all__ = [
     "Alias",
     "DeletionRule",
     "Digest",
-    "Named",
     "Read",
     "Registered",
     "Registration",
     "Rule",
     "Source",
+    "UrnParts",
     "alias_urns",
     "digests",
     "from_request",

@@ -23,7 +23,7 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class UrnParts:
     """What a URN is made of, before it is one."""
 
     stack: str
@@ -34,7 +34,7 @@ class Named:
 
 
 def alias_urns(
-    resource: Named, aliases: Sequence[Alias], used: Mapping[str, str]
+    resource: UrnParts, aliases: Sequence[Alias], used: Mapping[str, str]
 ) -> tuple[str, ...]:
     """The URNs to look for, the best first.
 
@@ -50,7 +50,7 @@ def alias_urns(
     return tuple(dict.fromkeys([*own, *inherited]))
 
 
-def _collapse(resource: Named, alias: Alias, used: Mapping[str, str]) -> str:
+def _collapse(resource: UrnParts, alias: Alias, used: Mapping[str, str]) -> str:
     if alias.urn:
         return alias.urn
     parent = used.get(alias.parent, alias.parent) or resource.parent
@@ -65,7 +65,7 @@ def _collapse(resource: Named, alias: Alias, used: Mapping[str, str]) -> str:
     )
 
 
-def _inherited(resource: Named, type_: str, name: str, parent_was: str) -> str:
+def _inherited(resource: UrnParts, type_: str, name: str, parent_was: str) -> str:
     """Children are often named after their parent: the old parent's name then begins theirs."""
     parent_is = name_of(resource.parent)
     if name.startswith(parent_is):

@@ -4,7 +4,7 @@ Each module is one patch: what it spares, what was measured, and how it knows th
 made for. Another SDK is left as it is: the program runs as before, only slower. What gpuform takes
 from the SDK without changing it is not here.
 
-`language_host` runs programs in `spared_sdk`; `gpuform doctor` tells what is left alone.
+`language_host` runs programs in `spare_sdk`; `gpuform doctor` tells what is left alone.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def patches_left_out() -> list[Patch]:
 
 
 @contextmanager
-def spared_sdk() -> Iterator[None]:
+def spare_sdk() -> Iterator[None]:
     """For the length of a program: every patch that knows the installed SDK."""
     left_out = patches_left_out()
     with ExitStack() as applied:

@@ -26,7 +26,7 @@ class _Asyncio:
 
 
 @contextmanager
-def one_wait() -> Iterator[None]:
+def wait_once() -> Iterator[None]:
     """For the length of a program."""
     setattr(stack, _NAME, _Asyncio())
     try:
@@ -46,5 +46,5 @@ ONE_WAIT = Patch(
     gain="5000 creates that take time: 244 s become 15.6 s",
     upstream="https://github.com/pulumi/pulumi/pull/15744",
     knows_sdk=_knows_sdk,
-    applied=one_wait,
+    applied=wait_once,
 )

@@ -20,7 +20,7 @@ _WRAPPED = ("_batch_setitems", "save_dict")
 
 
 @contextmanager
-def unwrapped() -> Iterator[None]:
+def unwrap_pickler() -> Iterator[None]:
     """For the length of a program."""
     serialize = dynamic.serialize_provider
     pickler: Any = getattr(pickle, "_Pickler")  # noqa: B009 - typeshed does not know it
@@ -57,5 +57,5 @@ UNWRAPPED_PICKLER = Patch(
     gain="GAIN",
     upstream="https://github.com/pulumi/pulumi/issues/17803",
     knows_sdk=_knows_sdk,
-    applied=unwrapped,
+    applied=unwrap_pickler,
 )

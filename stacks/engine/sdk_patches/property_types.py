@@ -19,7 +19,7 @@ _NAME = "resource_types"
 
 
 @contextmanager
-def remembered() -> Iterator[None]:
+def remember_types() -> Iterator[None]:
     """For the length of a program."""
     original = _types.resource_types
     known = cache(original)
@@ -45,5 +45,5 @@ REMEMBERED_TYPES = Patch(
     gain="GAIN",
     upstream="",
     knows_sdk=_knows_sdk,
-    applied=remembered,
+    applied=remember_types,
 )

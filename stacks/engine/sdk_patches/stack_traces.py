@@ -38,7 +38,7 @@ class _Traceback:
 
 
 @contextmanager
-def remembered() -> Iterator[None]:
+def remember_positions() -> Iterator[None]:
     """For the length of a program."""
     original = getattr(resource, _POSITION)
     known: dict[tuple[str, int | None], Any] = {}
@@ -73,5 +73,5 @@ REMEMBERED_POSITIONS = Patch(
     gain="GAIN",
     upstream="https://github.com/pulumi/pulumi/issues/13436",
     knows_sdk=_knows_sdk,
-    applied=remembered,
+    applied=remember_positions,
 )

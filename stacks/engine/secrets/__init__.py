@@ -10,7 +10,7 @@ from gpuform.stacks.engine.secrets.passphrase import (
 from gpuform.stacks.engine.secrets.stack_secrets import (
     crypter_for,
     crypter_of,
-    declared_crypter,
+    crypter_of_settings,
     first_crypter,
     is_passphrase,
     new_crypter,
@@ -25,7 +25,7 @@ __all__ = [
     "WrongPassphrase",
     "crypter_for",
     "crypter_of",
-    "declared_crypter",
+    "crypter_of_settings",
     "find_passphrase",
     "first_crypter",
     "is_passphrase",

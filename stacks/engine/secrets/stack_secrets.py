@@ -59,7 +59,7 @@ def refuse_unknown(provider: str) -> None:
     parse(provider)
 
 
-def declared_crypter(
+def crypter_of_settings(
     settings: StackSettings, stored: SecretsProvider | None, passphrase: Callable[[], str]
 ) -> SecretsManager | None:
     """The crypter that the settings name, else the state's. None where none has a key yet."""
@@ -85,7 +85,7 @@ def first_crypter(
     named = provider or settings.secrets_provider
     is_same = is_passphrase(named) == is_passphrase(settings.secrets_provider)
     if is_same and (is_passphrase(named) or named == settings.secrets_provider):
-        return declared_crypter(settings, None, passphrase) or new_crypter(named, passphrase)
+        return crypter_of_settings(settings, None, passphrase) or new_crypter(named, passphrase)
     if any(map(is_secure, settings.config.values())):
         raise SecretsError(
             f"{settings.path.name} has secrets that are not under {provider.partition('?')[0]}",
@@ -103,7 +103,7 @@ def crypter_of(
     A stack file without it (it may not be committed) gets it back for the Pulumi CLI. Raises
     SecretsError for providers that cannot be used.
     """
-    crypter = declared_crypter(settings, stored, passphrase)
+    crypter = crypter_of_settings(settings, stored, passphrase)
     if crypter is None:
         crypter = new_crypter(settings.secrets_provider, passphrase)
     is_salted = is_passphrase(settings.secrets_provider)

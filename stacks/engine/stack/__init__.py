@@ -3,17 +3,17 @@
 The highest room of the engine: operations and commands begin here.
 """
 
-from gpuform.stacks.engine.stack.about_facts import about, whose
+from gpuform.stacks.engine.stack.about_facts import about, describe_user
 from gpuform.stacks.engine.stack.foreign_stack import ForeignStack
 from gpuform.stacks.engine.stack.importing import StackImport
-from gpuform.stacks.engine.stack.live_reading import read_now
-from gpuform.stacks.engine.stack.moving_records import is_anything_beside, take_in
+from gpuform.stacks.engine.stack.live_reading import read_resources
+from gpuform.stacks.engine.stack.moving_records import is_anything_beside, move_records_into
 from gpuform.stacks.engine.stack.origin import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER, Origin
 from gpuform.stacks.engine.stack.renaming import rename_stack
 from gpuform.stacks.engine.stack.secrets_change import SecretsChange
-from gpuform.stacks.engine.stack.stack import Stack, Workspace, unsaved_path
+from gpuform.stacks.engine.stack.stack import Stack, Workspace, path_of_unsaved
 from gpuform.stacks.engine.stack.state_recovery import recover
-from gpuform.stacks.engine.stack.workspace import StackNotFound, selected_stack, short_name
+from gpuform.stacks.engine.stack.workspace import selected_stack, short_name
 
 __all__ = [
     "HOST",
@@ -26,16 +26,15 @@ __all__ = [
     "SecretsChange",
     "Stack",
     "StackImport",
-    "StackNotFound",
     "Workspace",
     "about",
+    "describe_user",
     "is_anything_beside",
-    "read_now",
+    "move_records_into",
+    "path_of_unsaved",
+    "read_resources",
     "recover",
     "rename_stack",
     "selected_stack",
     "short_name",
-    "take_in",
-    "unsaved_path",
-    "whose",
 ]

@@ -36,7 +36,7 @@ def about(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sec
         found["project"] = {"error": str(error)}
     if project is not None:
         found["project"] = {"name": project.name, "file": str(project.path)}
-    found["backend"] = {"url": whose(project, environ)["url"], "user": user()}
+    found["backend"] = {"url": describe_user(project, environ)["url"], "user": user()}
     if project is not None:
         found["stack"] = dict(_stack(project, environ, stack))
     set_here = sorted(name for name in environ if name.startswith(("PULUMI_", "GPUFORM_")))
@@ -44,7 +44,7 @@ def about(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sec
     return found
 
 
-def whose(project: Project | None, environ: Mapping[str, str]) -> dict[str, str]:
+def describe_user(project: Project | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Who works here, and with which backend, by the Pulumi CLI's names."""
     return {"user": user(), "url": without_credentials(backend_url(environ, project))}
 

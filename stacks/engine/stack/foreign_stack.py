@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.secrets import SecretsManager, crypter_for
 from gpuform.stacks.engine.state import Manifest, Snapshot, integrity, journal, load_checkpoint
-from gpuform.stacks.engine.store import Backend, full_name, naming_the_last_good
+from gpuform.stacks.engine.store import Backend, full_name, name_the_last_good
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class ForeignStack:
                 f"a change of the secrets provider of {full_name(project, name)} was interrupted",
                 hint="Any command in its own project finishes it, such as `gpuform preview`.",
             )
-        with naming_the_last_good(backend, project, name):
+        with name_the_last_good(backend, project, name):
             data = backend.read(project, name)
             if data is None:
                 raise EngineError(f"no stack {full_name(project, name)} in {backend.url}")

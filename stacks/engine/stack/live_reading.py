@@ -17,7 +17,7 @@ READERS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LiveResource:
     """What was read of a resource; `outputs` are None when it could not be read, or is gone.
 
     `problem` says why it could not be read.
@@ -27,9 +27,9 @@ class Seen:
     problem: str = ""
 
 
-def read_now(
+def read_resources(
     stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState]
-) -> list[Seen]:
+) -> list[LiveResource]:
     """Reads entries of the stack's state, in their order.
 
     `config` is the stack's in plain text, by full keys.
@@ -43,14 +43,14 @@ def read_now(
     )
     host.plugins.know(stack.snapshot.resources)
 
-    def one(entry: ResourceState) -> Seen:
+    def one(entry: ResourceState) -> LiveResource:
         try:
             read = host.read(
                 entry.urn, entry.id, entry.inputs, entry.outputs, provider=entry.provider
             )
         except EngineError as error:
-            return Seen(None, str(error))
-        return Seen(read[0].outputs if read else None)
+            return LiveResource(None, str(error))
+        return LiveResource(read[0].outputs if read else None)
 
     with ThreadPoolExecutor(READERS, thread_name_prefix="reading") as pool:
         return list(pool.map(one, entries))

@@ -31,7 +31,7 @@ def is_anything_beside(project: Project) -> bool:
     )
 
 
-def take_in(stack: Stack) -> None:
+def move_records_into(stack: Stack) -> None:
     """Moves the project's records of this stack to its backend; the stack's lock is held.
 
     An intent says by its URN whose it is, a drain by the id of an object that the state has.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuform.providers.records import Intents
-from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, Subject
+from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, DeploymentTarget
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
@@ -41,18 +41,18 @@ from gpuform.stacks.engine.store import (
     SEALED,
     Backend,
     HistoryEntry,
-    Others,
+    OtherStacks,
     Patience,
     StackLock,
     backend_url,
     full_name,
-    naming_the_last_good,
+    name_the_last_good,
     refuse_unsaved,
 )
 from gpuform.stacks.engine.urn import is_provider
 
 
-def unsaved_path(project: Project, stack: str) -> Path:
+def path_of_unsaved(project: Project, stack: str) -> Path:
     """The file for what a run cannot keep where the state is."""
     return project.directory / ".gpuform" / "unsaved" / f"{stack}.jsonl"
 
@@ -83,11 +83,11 @@ class Stack:
     overtaken: tuple[Overtaken, ...] = ()
     _intents: Intents | None = None
 
-    def subject(self, parallel: int = DEFAULT_PARALLEL) -> Subject:
+    def subject(self, parallel: int = DEFAULT_PARALLEL) -> DeploymentTarget:
         """What a run needs of this stack. Raises WrongPassphrase before anything is done."""
         self.crypter.check()
         config, secret_keys = self.settings.program_config(self.crypter)
-        return Subject(
+        return DeploymentTarget(
             program=Program(
                 project=self.project.name,
                 stack=self.name,
@@ -107,11 +107,11 @@ class Stack:
             stack_references=self.references,
             journal=Journal(
                 self.backend.journal(
-                    self.project.name, self.name, unsaved_path(self.project, self.name)
+                    self.project.name, self.name, path_of_unsaved(self.project, self.name)
                 ),
                 self.digest,
             ),
-            others=Others(self.backend, self.full_name),
+            others=OtherStacks(self.backend, self.full_name),
         )
 
     @property
@@ -287,7 +287,7 @@ class Workspace:
         with self.backend.lock(self.project.name, name, patience) as lock:
             if not force:
                 settle(lock)
-            with naming_the_last_good(self.backend, self.project.name, name):
+            with name_the_last_good(self.backend, self.project.name, name):
                 resources = Snapshot.from_json(self._read(name), SEALED).resources
             count = sum(1 for entry in resources if entry.custom and not is_provider(entry.type))
             if count and not force:
@@ -298,7 +298,7 @@ class Workspace:
                 )
             self.backend.remove(self.project.name, name)
         self.project.settings_path(name).unlink(missing_ok=True)
-        unsaved_path(self.project, name).unlink(missing_ok=True)
+        path_of_unsaved(self.project, name).unlink(missing_ok=True)
         unselect_stack(self.project, name, self.environ)
 
     def open(
@@ -317,10 +317,10 @@ class Workspace:
         whose journal cannot be read.
         """
         name = self.resolve(name)
-        refuse_unsaved(unsaved_path(self.project, name))
+        refuse_unsaved(path_of_unsaved(self.project, name))
         self.finish_secrets_change(name, exclusive=exclusive)
         settings = StackSettings.load(self.project, name)
-        with naming_the_last_good(self.backend, self.project.name, name):
+        with name_the_last_good(self.backend, self.project.name, name):
             data = self._read(name)
             checkpoint = load_checkpoint(data)
             if exclusive:

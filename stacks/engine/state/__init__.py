@@ -21,7 +21,7 @@ from gpuform.stacks.engine.state.journal import Journal, Overtaken, Recovered, d
 from gpuform.stacks.engine.state.journal_log import FileLog, JournalError, Log, Pace, Readable
 from gpuform.stacks.engine.state.lookup import locate, locate_live, locate_object
 from gpuform.stacks.engine.state.moving import Move, move
-from gpuform.stacks.engine.state.references import Dropped
+from gpuform.stacks.engine.state.references import DroppedReference
 from gpuform.stacks.engine.state.repairs import repair
 from gpuform.stacks.engine.state.resource_state import (
     PendingOperation,
@@ -37,7 +37,7 @@ from gpuform.stacks.engine.state.targeting import Chosen, Selection, UrnPatterns
 __all__ = [
     "Checkpoint",
     "Chosen",
-    "Dropped",
+    "DroppedReference",
     "FileLog",
     "IntegrityError",
     "Journal",

@@ -11,7 +11,7 @@ from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import graph
 from gpuform.stacks.engine.state.checkpoint import PendingOperation, ResourceState, Snapshot
-from gpuform.stacks.engine.state.references import renamed
+from gpuform.stacks.engine.state.references import rename_references
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise
 
 
@@ -131,7 +131,7 @@ def with_urns(snapshot: Snapshot, names: dict[str, str]) -> Snapshot:
     """The state with URNs changed, old -> new, wherever they stand."""
 
     def current(entry: ResourceState) -> ResourceState:
-        return renamed(entry, lambda urn: names.get(urn, urn))
+        return rename_references(entry, lambda urn: names.get(urn, urn))
 
     return replace(
         snapshot,

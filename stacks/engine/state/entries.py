@@ -42,17 +42,17 @@ class Entries:
     _tokens: int = 0
 
     @classmethod
-    def loaded(
+    def load(
         cls, resources: Sequence[ResourceState], pending: Sequence[PendingOperation]
     ) -> "Entries":
         """What a run begins with. Of pending operations, only creates outlive the run that
         began them."""
         carried = [operation for operation in pending if operation.type == "creating"]
         tokens = range(1, len(carried) + 1)
-        return cls.ordered(resources, carried, Order(range(len(resources)), 0, tokens))
+        return cls.order(resources, carried, Order(range(len(resources)), 0, tokens))
 
     @classmethod
-    def ordered(
+    def order(
         cls, resources: Sequence[ResourceState], pending: Sequence[PendingOperation], order: Order
     ) -> "Entries":
         """The entries of a list that was written in the midst of a run."""

@@ -45,7 +45,7 @@ class Record:
     facts: Mapping[str, Json] = field(default_factory=dict)
     raw: Mapping[str, bytes] = field(default_factory=dict)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         head = value_json.dump({"op": self.op, **self.facts})
         parts = b"".join(b',"%s":%s' % (name.encode(), text) for name, text in self.raw.items())
         return _line(head[:-1] + parts + b"}")
@@ -65,7 +65,7 @@ class Journal:
 
     def append(self, records: Sequence[Record]) -> None:
         """Keeps the records; when this returns they are there. Raises JournalError."""
-        lines = [record.encoded() for record in (*filter(None, [self._denied]), *records)]
+        lines = [record.encode() for record in (*filter(None, [self._denied]), *records)]
         if not self._begun:
             head: dict[str, Json] = {"gpuform-journal": VERSION, "base": self.base}
             lines.insert(0, _line(value_json.dump(head)))
@@ -196,14 +196,14 @@ def _fit(
     entries = None
     start = 0
     if head.get("base") == current:
-        entries = Entries.loaded(snapshot.resources, snapshot.pending_operations)
+        entries = Entries.load(snapshot.resources, snapshot.pending_operations)
     for place, record in enumerate(records, 1):
         if record["op"] == "checkpoint" and record["digest"] == current:
             start = place
             order = Order(
                 _numbers(record, "numbers"), int(record["done"]), _numbers(record, "pending")
             )
-            entries = Entries.ordered(snapshot.resources, snapshot.pending_operations, order)
+            entries = Entries.order(snapshot.resources, snapshot.pending_operations, order)
     if entries is None:
         return None
     return _Fitting(entries, [each for each in records[start:] if each["op"] not in _CHECKPOINTS])
@@ -216,7 +216,7 @@ def _overtaken(where: str, records: _Lines, crypter: Crypter) -> Overtaken:
     written = [
         place for place in checkpoints if place < last and records[place + 1]["op"] != "unwritten"
     ]
-    told = _Told(where, crypter)
+    told = _JournalObjects(where, crypter)
     for record in records[: written[-1] if written else 0]:
         told.take(record)
     known = {*told.made}
@@ -228,7 +228,7 @@ def _overtaken(where: str, records: _Lines, crypter: Crypter) -> Overtaken:
 
 
 @dataclass(slots=True)
-class _Told:
+class _JournalObjects:
     """What lines tell of objects, without the state that they change."""
 
     where: str
@@ -288,7 +288,7 @@ def _decoded(
         ) from error
 
 
-def told(log: Readable) -> list[tuple[str, str]]:
+def find_objects(log: Readable) -> list[tuple[str, str]]:
     """The URNs and ids of the objects that a journal tells of, as far as it can be read."""
     read = (_document(line) for line in log.read().split(b"\n"))
     resources = [record.get("resource") for record in read if record is not None]

@@ -11,7 +11,7 @@ from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.state.checkpoint import ResourceState, Snapshot
 from gpuform.stacks.engine.state.edits import EditRefused
 from gpuform.stacks.engine.state.graph import provider_urn
-from gpuform.stacks.engine.state.references import Dropped, renamed, without
+from gpuform.stacks.engine.state.references import DroppedReference, rename_references, without
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, STACK_TYPE, is_provider
 from gpuform.stacks.engine.values import equal
 
@@ -30,8 +30,8 @@ class Move:
     source: Snapshot
     dest: Snapshot
     urns: dict[str, str]
-    dropped_here: list[Dropped]
-    dropped_there: list[Dropped]
+    dropped_here: list[DroppedReference]
+    dropped_there: list[DroppedReference]
     borrowed: list[str]
 
 
@@ -60,7 +60,7 @@ def move(
         freed, dropped = without(entry, lambda urn: urn not in chosen)
         dropped_there += dropped
         parent = names.new(entry.parent) if entry.parent in chosen else root.urn
-        arriving = replace(renamed(freed, names.new), parent=parent)
+        arriving = replace(rename_references(freed, names.new), parent=parent)
         arriving.provider = placing.references.get(entry.provider, "")
         arrived.append(arriving)
     _refuse_twice(dest.resources, arrived)
@@ -130,7 +130,7 @@ def _refuse_what_cannot_go(source: Snapshot, chosen: Collection[str]) -> None:
 
 def _parted(
     entries: Sequence[ResourceState], chosen: Collection[str]
-) -> tuple[list[ResourceState], list[Dropped]]:
+) -> tuple[list[ResourceState], list[DroppedReference]]:
     staying, dropped = [], []
     for entry in entries:
         if entry.urn not in chosen:
@@ -199,7 +199,7 @@ class _Providers:
     def _copy(self, entry: ResourceState) -> ResourceState:
         alone, _ = without(entry, lambda _urn: True)
         parent = self._root if entry.parent else ""
-        return replace(renamed(alone, self._names.new), parent=parent)
+        return replace(rename_references(alone, self._names.new), parent=parent)
 
     def _check(self, here: ResourceState, there: ResourceState) -> None:
         if here.id == there.id or equal(here.inputs, there.inputs):

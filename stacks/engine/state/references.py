@@ -7,7 +7,7 @@ from gpuform.stacks.engine.state.checkpoint import ResourceState
 from gpuform.stacks.engine.state.graph import provider_urn
 
 
-def renamed(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:
+def rename_references(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:
     """The entry with `new` applied to every URN in it, but not to those among its properties."""
 
     def each(urns: list[str]) -> list[str]:
@@ -31,7 +31,7 @@ def renamed(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedReference:
     """A reference that was taken out of an entry; `role` is Pulumi's word for it."""
 
     entry: str
@@ -45,15 +45,15 @@ class Dropped:
 
 def without(
     entry: ResourceState, is_gone: Callable[[str], bool]
-) -> tuple[ResourceState, list[Dropped]]:
+) -> tuple[ResourceState, list[DroppedReference]]:
     """The entry without the references to what is gone, and those references.
 
     Parents and providers stay: nothing can be said without them.
     """
-    dropped: list[Dropped] = []
+    dropped: list[DroppedReference] = []
 
     def left(role: str, urns: list[str]) -> list[str]:
-        dropped.extend(Dropped(entry.urn, role, urn) for urn in urns if is_gone(urn))
+        dropped.extend(DroppedReference(entry.urn, role, urn) for urn in urns if is_gone(urn))
         return [urn for urn in urns if not is_gone(urn)]
 
     freed = replace(

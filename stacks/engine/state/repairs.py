@@ -11,7 +11,7 @@ from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import graph, integrity
 from gpuform.stacks.engine.state.checkpoint import Manifest, ResourceState, Snapshot, magic_of
-from gpuform.stacks.engine.state.references import Dropped, renamed, without
+from gpuform.stacks.engine.state.references import DroppedReference, rename_references, without
 
 
 class NotRepairable(EngineError):
@@ -107,10 +107,10 @@ def _pruned(entries: Sequence[ResourceState], done: list[str]) -> Iterator[Resou
     seen: dict[str, str] = {}
     for entry in entries:
         freed, dropped = without(entry, lambda name: name not in seen)
-        current = renamed(freed, lambda name: seen.get(name, name))
+        current = rename_references(freed, lambda name: seen.get(name, name))
         current.urn = _urn_under(entry, seen)
         if entry.parent and entry.parent not in seen:
-            dropped.append(Dropped(entry.urn, "parent", entry.parent))
+            dropped.append(DroppedReference(entry.urn, "parent", entry.parent))
             current.parent = ""
         done += [f"dropped: {each.describe()}, {_why(each)}" for each in dropped]
         if current.urn != entry.urn:
@@ -119,7 +119,7 @@ def _pruned(entries: Sequence[ResourceState], done: list[str]) -> Iterator[Resou
         yield current
 
 
-def _why(dropped: Dropped) -> str:
+def _why(dropped: DroppedReference) -> str:
     return "which is itself" if dropped.urn == dropped.entry else "which is not there"
 
 

@@ -67,7 +67,7 @@ class SnapshotManager:
     _writer: Writer | None = None
 
     def __post_init__(self) -> None:
-        self._entries = Entries.loaded(self.base.resources, self.base.pending_operations)
+        self._entries = Entries.load(self.base.resources, self.base.pending_operations)
         if self.write is not None:
             pace = self.journal.log.pace if self.journal is not None else Pace()
             self._writer = Writer(self._log, self._checkpoint, pace)
@@ -107,13 +107,13 @@ class SnapshotManager:
             self._operation_texts.pop(id(operation), None)
             self._record("end", {"token": token})
 
-    def settled(self, urn: str) -> None:
+    def record_settled(self, urn: str) -> None:
         """What an interrupted create of this URN may have made is known now."""
         with self._lock:
             for token in self._entries.settle(urn):
                 self._record("end", {"token": token})
 
-    def added(self, new: ResourceState) -> None:
+    def record_create(self, new: ResourceState) -> None:
         """A resource was created."""
         self._prepare(new)
         with self._lock:
@@ -121,7 +121,7 @@ class SnapshotManager:
             change = self._record("add", {"new": self._entries.number(new)}, new)
         self._wait_logged(change)
 
-    def replaced(self, old: ResourceState, new: ResourceState) -> None:
+    def record_replacement(self, old: ResourceState, new: ResourceState) -> None:
         """`new` stands for what `old` stood for. Secrets that are the same keep their text."""
         new.inputs = _kept(new.inputs, old.inputs)
         new.outputs = _kept(new.outputs, old.outputs)
@@ -138,7 +138,7 @@ class SnapshotManager:
             change = self._record("replace", facts, new)
         self._wait_logged(change)
 
-    def replaced_keeping_old(self, old: ResourceState, new: ResourceState) -> None:
+    def record_create_replacement(self, old: ResourceState, new: ResourceState) -> None:
         """`new` was created first; the old object is still there and must be deleted."""
         self._prepare(new)
         with self._lock:
@@ -148,7 +148,7 @@ class SnapshotManager:
             change = self._record("replace_keeping", facts, new)
         self._wait_logged(change)
 
-    def pending_replacement(self, old: ResourceState) -> None:
+    def record_pending_replacement(self, old: ResourceState) -> None:
         """The old object was deleted to be replaced; its entry stays until the new one exists."""
         with self._lock:
             facts: dict[str, Json] = {"old": self._entries.number(old)}
@@ -161,7 +161,7 @@ class SnapshotManager:
         with self._lock:
             return self._entries.awaits_replacement(old.urn)
 
-    def refreshed(self, old: ResourceState, new: ResourceState) -> None:
+    def record_refresh(self, old: ResourceState, new: ResourceState) -> None:
         """`new` is what the platform says of `old`; it keeps its place."""
         new.outputs = _kept(new.outputs, old.outputs)
         with self._lock:
@@ -184,7 +184,7 @@ class SnapshotManager:
         with self._lock:
             return self._entries.leftovers()
 
-    def removed(self, old: ResourceState) -> None:
+    def record_delete(self, old: ResourceState) -> None:
         """The object is gone."""
         with self._lock:
             facts: dict[str, Json] = {"old": self._entries.number(old)}

@@ -11,15 +11,15 @@ from gpuform.stacks.engine.store.backups import (
     find_backups,
     last_good,
     load_backup,
-    naming_the_last_good,
+    name_the_last_good,
 )
 from gpuform.stacks.engine.store.history import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.store.lock import Patience, StackLock
 from gpuform.stacks.engine.store.lock_files import LockFile, content, user
-from gpuform.stacks.engine.store.ownership import Others, Owners, owners
+from gpuform.stacks.engine.store.ownership import OtherStacks, Owners, owners
 from gpuform.stacks.engine.store.sealed import SEALED, SealedState, doubt, read_sealed
 from gpuform.stacks.engine.store.segments import SegmentLog
-from gpuform.stacks.engine.store.storage.addresses import anchored, without_credentials
+from gpuform.stacks.engine.store.storage.addresses import anchor, without_credentials
 from gpuform.stacks.engine.store.storage.files import Files
 from gpuform.stacks.engine.store.storage.protocol import Storage
 from gpuform.stacks.engine.store.unsaved import Part, Unsaved, refuse_unsaved
@@ -35,7 +35,7 @@ __all__ = [
     "Files",
     "HistoryEntry",
     "LockFile",
-    "Others",
+    "OtherStacks",
     "Owners",
     "Part",
     "Patience",
@@ -44,7 +44,7 @@ __all__ = [
     "StackLock",
     "Storage",
     "Unsaved",
-    "anchored",
+    "anchor",
     "backend_url",
     "configured_url",
     "content",
@@ -55,7 +55,7 @@ __all__ = [
     "last_good",
     "layout",
     "load_backup",
-    "naming_the_last_good",
+    "name_the_last_good",
     "owners",
     "read_sealed",
     "refuse_unsaved",

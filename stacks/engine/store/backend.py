@@ -18,11 +18,11 @@ from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError
 from gpuform.stacks.engine.store.credentials import current_url
 from gpuform.stacks.engine.store.lock import Patience, StackLock
 from gpuform.stacks.engine.store.runs import Runs
-from gpuform.stacks.engine.store.storage.addresses import anchored, open_storage
+from gpuform.stacks.engine.store.storage.addresses import anchor, open_storage
 from gpuform.stacks.engine.store.storage.files import Files
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
-    Changed,
+    ChangedMeanwhile,
     Entry,
     Exclusion,
     Storage,
@@ -40,7 +40,7 @@ def backend_url(environ: Mapping[str, str], project: Project | None) -> str:
     A relative path in a project's file starts at the project, whatever the current folder is.
     """
     if project and project.backend_url and not environ.get("PULUMI_BACKEND_URL"):
-        return anchored(project.backend_url, project.directory)
+        return anchor(project.backend_url, project.directory)
     return configured_url(environ, project)
 
 
@@ -117,7 +117,7 @@ class Backend:
         if name is None or found is None:
             return None
         self._versions[name] = found.version
-        return backend_files.unpacked(found.data, self.storage.where(name))
+        return backend_files.decompress(found.data, self.storage.where(name))
 
     def write(self, project: str, stack: str, data: bytes) -> None:
         """Replace the checkpoint, in the format that it has; the old one becomes `.bak`.
@@ -130,7 +130,7 @@ class Backend:
         old = self._current(project, stack)
         zips = self.gzips and old.endswith(".json")
         name = f"{old}.gz" if zips else old
-        packed = backend_files.packed(data, name)
+        packed = backend_files.compress(data, name)
         try:
             was_there = self.storage.copy(old, f"{old}.bak")
             expected = self._expected(name) if was_there and name == old else ABSENT
@@ -156,7 +156,7 @@ class Backend:
         kept = f"{name}.{layout.later_than(self.storage, f'{name}.')}"
         was_there = self.storage.copy(name, kept)
         expected = self._expected(name) if was_there else ABSENT
-        packed = backend_files.packed(data, name)
+        packed = backend_files.compress(data, name)
         self._versions[name] = self.storage.write(name, packed, replacing=expected)
         return self.storage.where(kept) if was_there else None
 
@@ -275,7 +275,7 @@ class Backend:
         found = storage.read(name)
         if found is None:
             raise BackendError(f"{where} cannot be read: No such file or directory")
-        return backend_files.unpacked(found.data, where)
+        return backend_files.decompress(found.data, where)
 
     def runs(self, project: str, stack: str) -> Runs:
         """What was done to a stack."""
@@ -358,5 +358,5 @@ class Backend:
             return
         try:
             self._versions[_META] = self.storage.write(_META, b"version: 1\n", replacing=ABSENT)
-        except Changed:  # by somebody who did the same, or the layout is checked next time
+        except ChangedMeanwhile:  # by somebody who did the same, or the layout is checked next time
             self._versions[_META] = ABSENT

@@ -22,7 +22,7 @@ class DamagedFile(BackendError):
     """A file of the backend holds something else than it should."""
 
 
-def unpacked(data: bytes, where: str) -> bytes:
+def decompress(data: bytes, where: str) -> bytes:
     """The content of a file, which its first bytes tell the compression of.
 
     DamagedFile when it is not whole; BackendError when this Python cannot read it.
@@ -48,7 +48,7 @@ def _damaged(where: str) -> DamagedFile:
     )
 
 
-def packed(data: bytes, name: str) -> bytes:
+def compress(data: bytes, name: str) -> bytes:
     """The content as it stands in a file of that name."""
     if name.endswith(".zst"):
         return bytes(_zstd(name).compress(data))

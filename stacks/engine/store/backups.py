@@ -56,7 +56,7 @@ def load_backup(backend: Backend, where: str) -> Snapshot:
 
 
 @contextmanager
-def naming_the_last_good(backend: Backend, project: str, stack: str) -> Iterator[None]:
+def name_the_last_good(backend: Backend, project: str, stack: str) -> Iterator[None]:
     """Around the reading of a state: when it is damaged, it is named, and what brings one back."""
     try:
         yield

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import Taking
+from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.store.lock_files import LockFile, owner
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
     Blob,
-    Changed,
+    ChangedMeanwhile,
     Storage,
     StorageFailed,
     Version,
@@ -56,10 +56,10 @@ class Lease:
         self._ended = threading.Event()
         self._mutex = threading.RLock()  # a signal may release what is being renewed
 
-    def take(self) -> Taking:
+    def take(self) -> LockAttempt:
         found = self._storage.read(self._name)
         if found is not None and not self._is_free(found):
-            return Taking.HELD
+            return LockAttempt.HELD
         if found is None:
             self._prove_conditions()
         began = _now()
@@ -67,12 +67,12 @@ class Lease:
             self._version = self._storage.write(
                 self._name, self._text(), replacing=found.version if found else ABSENT
             )
-        except Changed:
-            return Taking.HELD
+        except ChangedMeanwhile:
+            return LockAttempt.HELD
         self._renewed, self._pid = began, os.getpid()
         self._ended.clear()
         threading.Thread(target=self._keep, name="lease", daemon=True).start()
-        return Taking.TAKEN
+        return LockAttempt.TAKEN
 
     def check(self) -> None:
         """Raises LeaseLost, or BackendError when that cannot be told."""
@@ -117,7 +117,7 @@ class Lease:
         try:
             text = self._text(released=released)
             self._version = self._storage.write(self._name, text, replacing=self._version)
-        except Changed:
+        except ChangedMeanwhile:
             self._version = None
 
     def _is_old(self, share: float) -> bool:
@@ -148,7 +148,7 @@ class Lease:
         try:
             self._storage.write(probe, b"2", replacing=stale)
             for refused in (stale, ABSENT):
-                with contextlib.suppress(Changed):
+                with contextlib.suppress(ChangedMeanwhile):
                     self._storage.write(probe, b"3", replacing=refused)
                     raise StorageFailed(
                         f"{self._storage.where(self._name)} cannot be a lock: the store honours "

@@ -18,7 +18,7 @@ from typing import Self
 
 from gpuform.providers.calls import Clock, SystemClock
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import Taking
+from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.store.backend_files import BackendError
 from gpuform.stacks.engine.store.lock_files import LockFile, content
 from gpuform.stacks.engine.store.storage.protocol import Exclusion, Storage
@@ -108,13 +108,13 @@ class StackLock:
     def cancel(self) -> None:
         """Remove all locks of the stack. LockedError when a gpuform process holds one."""
         taking = self._own.take()
-        if taking is Taking.HELD:
+        if taking is LockAttempt.HELD:
             raise self._in_use(self.holders())
         try:
             holders = self.holders()
             running = [lock for lock in holders if lock.is_gpuforms and lock.runs_here]
             # A process that runs without having the kernel's lock only has the owner's number.
-            if running and taking is Taking.UNSUPPORTED:
+            if running and taking is LockAttempt.UNSUPPORTED:
                 raise self._in_use(running)
             self._empty_folder()
         finally:
@@ -134,12 +134,12 @@ class StackLock:
 
     def _take(self) -> None:
         taking = self._own.take()
-        if taking is Taking.HELD:
+        if taking is LockAttempt.HELD:
             raise self._in_use(self.holders())
         self._owner = os.getpid()
         atexit.register(self.release)
         try:
-            if taking is Taking.TAKEN:
+            if taking is LockAttempt.TAKEN:
                 self._take_over()
             self._refuse_others()
             self._write()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import Taking
+from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.state import (
     JournalError,
     ResourceState,
@@ -38,7 +38,7 @@ class Owners:
     unreadable: list[UnreadableStack] = field(default_factory=list)
 
 
-class Others:
+class OtherStacks:
     """The stacks of a backend beside one of them, whose run may import what they do not have."""
 
     def __init__(self, backend: Backend, stack: str) -> None:
@@ -51,7 +51,7 @@ class Others:
 
         Raises EngineError where one of them does so at the moment.
         """
-        if claim and self._lock.take() is Taking.HELD:
+        if claim and self._lock.take() is LockAttempt.HELD:
             raise EngineError(
                 f"another command is importing into a stack of {self._backend.url}",
                 hint="run it again when that has ended",

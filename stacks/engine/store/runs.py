@@ -66,7 +66,7 @@ class Runs:
         stem = self._named(name or self._new())
         if log is not None:
             path = f"{stem}.log.json.gz"
-            self.storage.write(path, backend_files.packed(log, path))
+            self.storage.write(path, backend_files.compress(log, path))
         self.storage.write(f"{stem}.history.json", entry.to_json())
         checkpoint = self.checkpoint()
         if checkpoint is not None:
@@ -86,5 +86,5 @@ class Runs:
             found = self.storage.read(stem + ending)
             if found is not None:
                 where = self.storage.where(stem + ending)
-                return where, backend_files.unpacked(found.data, where)
+                return where, backend_files.decompress(found.data, where)
         return self.storage.where(f"{stem}.json"), None

@@ -88,7 +88,7 @@ def differences(old: PropertyValue, new: PropertyValue, at: Path = ()) -> Iterat
         yield at
 
 
-def ignoring(
+def ignore_changes(
     olds: PropertyMap, news: PropertyMap, paths: Sequence[str]
 ) -> tuple[PropertyMap, list[str]]:
     """`news` with the old value at each path, and the paths that could not be followed.

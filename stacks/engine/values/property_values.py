@@ -197,7 +197,7 @@ def secret_texts(value: PropertyValue) -> Iterator[str]:
             yield from secret_texts(item)
 
 
-def annotate_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:
+def mark_echoed_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:
     """A provider's plain answer with the secrets of the inputs marked again, as Pulumi does.
 
     For a key of both: two objects are compared key by key; otherwise any secret in the input,
@@ -207,7 +207,7 @@ def annotate_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:
     for key in outs.keys() & ins.keys():
         out, given = outs[key], ins[key]
         if isinstance(out, dict) and isinstance(given, dict):
-            marked[key] = annotate_secrets(out, given)
+            marked[key] = mark_echoed_secrets(out, given)
         elif contains_secret(given):
             marked[key] = make_secret(out)
     return marked

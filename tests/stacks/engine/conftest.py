@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, Subject
+from gpuform.stacks.engine.deployment import Deployment, DeploymentTarget, Options, Outcome
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.planning import Diagnostic, Event, EventBus, StepDone, StepFailed
@@ -163,12 +163,12 @@ class Lab:
                 assert integrity.verify(Snapshot.from_json(data, self.crypter)) == []
         return outcome
 
-    def subject(self) -> Subject:
+    def subject(self) -> DeploymentTarget:
         config: PropertyMap = {
             key: Secret(value) if key in self.secret_keys else value
             for key, value in self.config.items()
         }
-        return Subject(
+        return DeploymentTarget(
             program=Program(
                 "lab", "dev", self.directory, self.directory, self.config, self.secret_keys, 16
             ),

@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from gpuform.schemas.plan import Basis, Plan
-from gpuform.stacks.engine.deployment import is_sealed, sealed
+from gpuform.stacks.engine.deployment import is_sealed, seal_plan
 from gpuform.stacks.engine.registration import Registration, digests
 from gpuform.stacks.engine.registration.pickled import contents
 from gpuform.stacks.engine.secrets import WrongPassphrase
@@ -139,7 +139,7 @@ def test_what_is_no_pickle_stands_for_itself(text):
 
 def test_an_edited_plan_is_noticed(crypter):
     basis = Basis(state={}, config={}, program={}, options={"target": ("a",)})
-    plan = sealed(Plan.of("lab", "dev", []).model_copy(update={"basis": basis}), crypter.digest)
+    plan = seal_plan(Plan.of("lab", "dev", []).model_copy(update={"basis": basis}), crypter.digest)
     again = Plan.model_validate_json(plan.model_dump_json())
     assert is_sealed(again, crypter.digest)
     assert not is_sealed(again.model_copy(update={"stack": "prod"}), crypter.digest)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.stacks.engine.values import PathError, Secret, equal, parse, property_paths
-from gpuform.stacks.engine.values.property_paths import covers, differences, ignoring
+from gpuform.stacks.engine.values.property_paths import covers, differences, ignore_changes
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 keys = st.text('ab.["]* ', min_size=1, max_size=3)
@@ -64,7 +64,7 @@ def test_quoting_names_every_key(path):
 @given(maps)
 def test_nothing_differs_from_itself(properties):
     assert list(differences(properties, properties)) == []
-    assert ignoring(properties, properties, ["*"]) == (properties, [])
+    assert ignore_changes(properties, properties, ["*"]) == (properties, [])
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_nothing_differs_from_itself(properties):
 @given(maps, maps)
 def test_ignoring_every_difference_at_the_top_leaves_none(olds, news):
     paths = [quoted(path[:1]) for path in differences(olds, news)]
-    result, lost = ignoring(olds, news, paths)
+    result, lost = ignore_changes(olds, news, paths)
     assert lost == []
     assert list(differences(olds, result)) == []
 
@@ -81,7 +81,7 @@ def test_ignoring_every_difference_at_the_top_leaves_none(olds, news):
 @given(maps, maps, st.lists(st.sampled_from(["a", "b", "*", "a.b", "a[0]", "a[*]", "a[*].b"])))
 def test_ignoring_only_ever_takes_old_values(olds, news, paths):
     given_news = dict(news)
-    result, lost = ignoring(olds, news, paths)
+    result, lost = ignore_changes(olds, news, paths)
     assert equal(news, given_news)
     assert set(lost) <= set(paths)
     patterns = [parse(path) for path in paths]
@@ -133,7 +133,7 @@ def test_what_a_pattern_covers(pattern, path, is_covered):
     ],
 )
 def test_an_old_value_stays_along_a_path(path, old, new, kept):
-    assert ignoring({"a": old}, {"a": new}, [path]) == ({"a": kept}, [])
+    assert ignore_changes({"a": old}, {"a": new}, [path]) == ({"a": kept}, [])
 
 
 @pytest.mark.parametrize(
@@ -149,17 +149,17 @@ def test_an_old_value_stays_along_a_path(path, old, new, kept):
     ],
 )
 def test_a_path_that_leads_nowhere_changes_nothing(path, old, new):
-    assert ignoring({"a": old}, {"a": new}, [path]) == ({"a": new}, [path])
+    assert ignore_changes({"a": old}, {"a": new}, [path]) == ({"a": new}, [path])
 
 
 def test_what_is_missing_at_the_top():
-    assert ignoring({}, {"a": 1, "b": 1}, ["a"]) == ({"b": 1}, [])
-    assert ignoring({"a": 1}, {"b": 1}, ["a"]) == ({"a": 1, "b": 1}, [])
-    assert ignoring({}, {}, ["a"]) == ({}, [])
+    assert ignore_changes({}, {"a": 1, "b": 1}, ["a"]) == ({"b": 1}, [])
+    assert ignore_changes({"a": 1}, {"b": 1}, ["a"]) == ({"a": 1, "b": 1}, [])
+    assert ignore_changes({}, {}, ["a"]) == ({}, [])
 
 
 def test_text_that_is_no_path_is_passed_over():
-    assert ignoring({"a": 1}, {"a": 2}, ["a[", "a"]) == ({"a": 1}, [])
+    assert ignore_changes({"a": 1}, {"a": 2}, ["a[", "a"]) == ({"a": 1}, [])
     assert property_paths.root_of("a.b[0]") == "a"
     assert property_paths.root_of("a[") == "a["
     assert property_paths.top_level(["a.b", "a.c", "b"]) == ["a", "b"]

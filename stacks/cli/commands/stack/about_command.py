@@ -46,14 +46,14 @@ def whoami(as_json: bool) -> None:
       gpuform whoami --verbose
     """
     from gpuform.stacks.engine.project import NoProject, find_project  # noqa: PLC0415 - as above
-    from gpuform.stacks.engine.stack import whose  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.stack import describe_user  # noqa: PLC0415 - not for help
 
     with session() as current:
         try:
             project = find_project(Path.cwd())
         except NoProject:
             project = None
-        found = whose(project, current.environ)
+        found = describe_user(project, current.environ)
         if as_json:
             current.screen.print(json_text(found, indent=2))
         elif current.verbose:

@@ -6,7 +6,7 @@ import click
 
 from gpuform.stacks.cli.session import common_flags, session
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.store import Backend, anchored, credentials, without_credentials
+from gpuform.stacks.engine.store import Backend, anchor, credentials, without_credentials
 
 _LOCAL = "file://~"
 
@@ -32,7 +32,7 @@ def login(url: str | None, local: bool) -> None:
         raise click.UsageError("--local and a URL exclude each other")
     with session() as current:
         chosen = _LOCAL if local else url or credentials.current_url(current.environ) or _LOCAL
-        chosen = anchored(chosen, Path.cwd())
+        chosen = anchor(chosen, Path.cwd())
         Backend.open(chosen, current.environ)
         credentials.log_in(chosen, current.environ)
         current.screen.print(f"Logged in to {without_credentials(chosen)}.")
@@ -65,7 +65,7 @@ def logout(url: str | None, everywhere: bool, local: bool) -> None:
             current.screen.print("Logged out of everything.")
             return
         chosen = _LOCAL if local else url or credentials.current_url(current.environ)
-        whole = anchored(chosen, Path.cwd())
+        whole = anchor(chosen, Path.cwd())
         if not any(credentials.log_out(each, current.environ) for each in (chosen, whole) if each):
             which = without_credentials(chosen) if chosen else "any backend"
             raise EngineError(f"not logged in to {which}")

@@ -24,7 +24,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import errors_of_engine, intents_of
 from gpuform.stacks.engine.stack import Workspace, rename_stack, short_name
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import full_name, naming_the_last_good
+from gpuform.stacks.engine.store import full_name, name_the_last_good
 from gpuform.stacks.engine.urn import is_listed
 from gpuform.stacks.operations.opening.variables import set_variables
 
@@ -251,7 +251,7 @@ def _row(
     workspace: Workspace, project: str, name: str, shown: str, selected: str | None
 ) -> dict[str, Any]:
     data = workspace.backend.read(project, name)
-    with naming_the_last_good(workspace.backend, project, name):
+    with name_the_last_good(workspace.backend, project, name):
         latest = load_checkpoint(data).latest if data is not None else {}
     resources = latest.get("resources") or []
     return {

@@ -15,7 +15,7 @@ from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import StackImport, Workspace
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import SEALED, naming_the_last_good
+from gpuform.stacks.engine.store import SEALED, name_the_last_good
 
 
 @click.command()
@@ -82,7 +82,7 @@ def import_state(file: Path | None, force: bool) -> None:
 def _deployment(workspace: Workspace, current: Session, *, show_secrets: bool) -> dict[str, Any]:
     """With what the journal of an interrupted run tells."""
     name = workspace.resolve(current.stack)
-    with naming_the_last_good(workspace.backend, workspace.project.name, name):
+    with name_the_last_good(workspace.backend, workspace.project.name, name):
         found = read_for_showing(current.screen, workspace, name)
     if show_secrets or found.snapshot.has_plain_secrets():
         opened = workspace.open(

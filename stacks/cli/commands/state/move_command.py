@@ -18,7 +18,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import intents_follow, intents_of
 from gpuform.stacks.engine.secrets import WrongPassphrase
 from gpuform.stacks.engine.stack import ForeignStack, Stack, Workspace
-from gpuform.stacks.engine.state import Dropped, Move, Snapshot, locate_live
+from gpuform.stacks.engine.state import DroppedReference, Move, Snapshot, locate_live
 from gpuform.stacks.engine.state import move as moved
 from gpuform.stacks.engine.store import full_name
 
@@ -137,7 +137,7 @@ def _tell(screen: Screen, done: Move, here: str, there: str) -> None:
     _tell_dropped(screen, f"Dropped from what goes to stack {there}:", done.dropped_there)
 
 
-def _tell_dropped(screen: Screen, title: str, dropped: Sequence[Dropped]) -> None:
+def _tell_dropped(screen: Screen, title: str, dropped: Sequence[DroppedReference]) -> None:
     if dropped:
         screen.print(title)
         for each in dropped:

@@ -6,8 +6,8 @@ from gpuform.stacks.cli.failures import SUCCESS
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import locked, workspace_of
 from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.engine.stack import path_of_unsaved
 from gpuform.stacks.engine.stack import recover as recovered
-from gpuform.stacks.engine.stack import unsaved_path
 from gpuform.stacks.review.names import counted
 
 
@@ -28,7 +28,7 @@ def recover() -> int:
     with session() as current:
         workspace = workspace_of(current)
         name = workspace.resolve(current.stack)
-        path = unsaved_path(workspace.project, name)
+        path = path_of_unsaved(workspace.project, name)
         with locked(current, workspace, name):
             workspace.finish_secrets_change(name, exclusive=True)
             count = recovered(workspace.backend, workspace.project.name, name, path)

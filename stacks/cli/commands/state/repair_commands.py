@@ -19,7 +19,7 @@ from gpuform.stacks.engine.store import (
     Backup,
     find_backups,
     load_backup,
-    naming_the_last_good,
+    name_the_last_good,
 )
 
 
@@ -70,7 +70,7 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
 
 def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
-    with naming_the_last_good(backend, project, name):
+    with name_the_last_good(backend, project, name):
         found = read_for_showing(screen, workspace, name)
     result = repaired(found.snapshot)
     if not result.done:
@@ -149,7 +149,7 @@ def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bo
         screen.print(f"Stack {name} has no journal of an interrupted run.")
         return SUCCESS
     screen.print(f"{log.where} tells of these objects:")
-    for urn, id_ in journal.told(log):
+    for urn, id_ in journal.find_objects(log):
         screen.print(f"  {urn} (id {id_})")
     if not agreed(screen, "Give up what it tells?", yes=yes):
         return FAILED

@@ -7,7 +7,7 @@ import botocore.config
 import botocore.exceptions
 import botocore.session
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refused
+from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refusal_of
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _WITHOUT_EFFECT: Final = {
@@ -42,7 +42,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AwsKey":
     try:
         return AwsKey(address, context, _client(address, environ))
     except _ERRORS as error:
-        raise refused(address, "be asked about", str(error), _NEEDS) from None
+        raise refusal_of(address, "be asked about", str(error), _NEEDS) from None
 
 
 def _only(address: KeyUrl, name: str) -> str:
@@ -95,7 +95,7 @@ class AwsKey:
                 KeyId=self._address.key, Plaintext=plaintext, EncryptionContext=self._context
             )
         except _ERRORS as error:
-            raise refused(self._address, "encrypt with", str(error), _NEEDS) from None
+            raise refusal_of(self._address, "encrypt with", str(error), _NEEDS) from None
         return bytes(answer["CiphertextBlob"])
 
     def decrypt(self, ciphertext: bytes) -> bytes:
@@ -105,5 +105,5 @@ class AwsKey:
                 CiphertextBlob=ciphertext, EncryptionContext=self._context
             )
         except _ERRORS as error:
-            raise refused(self._address, "decrypt with", str(error), _NEEDS) from None
+            raise refusal_of(self._address, "decrypt with", str(error), _NEEDS) from None
         return bytes(answer["Plaintext"])

@@ -10,7 +10,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.identity import AzureCliCredential, DefaultAzureCredential
 from azure.keyvault.keys.crypto import CryptographyClient, EncryptionAlgorithm
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refused
+from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refusal_of
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _KEY: Final = re.compile(r".+\.vault\.[a-z\d.-]+/keys/.+")
@@ -65,7 +65,7 @@ class AzureKey:
         try:
             found = self._client.encrypt(self._algorithm, plaintext).ciphertext
         except (AzureError, ValueError) as error:
-            raise refused(self._address, "encrypt with", _why(error), _NEEDS) from None
+            raise refusal_of(self._address, "encrypt with", _why(error), _NEEDS) from None
         return base64.urlsafe_b64encode(found).rstrip(b"=")
 
     def decrypt(self, ciphertext: bytes) -> bytes:
@@ -78,7 +78,7 @@ class AzureKey:
         try:
             return bytes(self._client.decrypt(self._algorithm, plain).plaintext)
         except (AzureError, ValueError) as error:
-            raise refused(self._address, "decrypt with", _why(error), _NEEDS) from None
+            raise refusal_of(self._address, "decrypt with", _why(error), _NEEDS) from None
 
 
 def _why(error: Exception) -> str:

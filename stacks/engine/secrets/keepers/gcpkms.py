@@ -15,7 +15,7 @@ from google.auth.transport.requests import AuthorizedSession
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refused
+from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refusal_of
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloudkms",)
@@ -47,7 +47,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "GoogleKey":
     except (google.auth.exceptions.GoogleAuthError, ValueError) as error:
         why = "GOOGLE_CREDENTIALS is not the JSON of credentials"
         why = str(error) if isinstance(error, google.auth.exceptions.GoogleAuthError) else why
-        raise refused(address, "be asked about", why, _NEEDS) from None
+        raise refusal_of(address, "be asked about", why, _NEEDS) from None
     again = Retry(
         3,
         allowed_methods=None,  # any: both requests change nothing
@@ -103,7 +103,7 @@ class GoogleKey:
             why = "it cannot be reached"
         except (requests.RequestException, ValueError, KeyError, TypeError):
             why = "its answer is not one of Google's"
-        raise refused(self._address, f"{what} with", why, _NEEDS) from None
+        raise refusal_of(self._address, f"{what} with", why, _NEEDS) from None
 
 
 def _text(data: bytes) -> str:

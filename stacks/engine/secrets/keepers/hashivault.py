@@ -7,7 +7,7 @@ from typing import Any, Final
 import hvac
 import requests
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refused
+from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refusal_of
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _NEEDS: Final = (
@@ -72,10 +72,10 @@ class VaultKey:
             return str(ask(name=key, mount_point=self._engine, **given)["data"][name])
         except hvac.exceptions.VaultError as error:
             told = ", ".join(error.errors or []) or type(error).__name__
-            raise refused(self._address, f"{what} with", told, needs) from None
+            raise refusal_of(self._address, f"{what} with", told, needs) from None
         except requests.RequestException as error:
             why = f"it cannot be reached ({type(error).__name__})"
-            raise refused(self._address, f"{what} with", why, needs) from None
+            raise refusal_of(self._address, f"{what} with", why, needs) from None
         except (KeyError, TypeError, ValueError):
             why = "its answer is not one of Vault's transit engine"
-            raise refused(self._address, f"{what} with", why, needs) from None
+            raise refusal_of(self._address, f"{what} with", why, needs) from None

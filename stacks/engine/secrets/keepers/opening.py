@@ -29,7 +29,7 @@ _OURS: Final = "gpuform"
 _TRUTHS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
-class Keeper(Protocol):
+class KeyManagementService(Protocol):
     """A key in a key management service. Both raise SecretsError, which has no secret in it."""
 
     def encrypt(self, plaintext: bytes) -> bytes:
@@ -107,7 +107,7 @@ _EXAMPLES: Final = {
 }
 
 
-def open_keeper(url: str, environ: Mapping[str, str]) -> Keeper:
+def open_keeper(url: str, environ: Mapping[str, str]) -> KeyManagementService:
     """The key that a URL names; nothing is sent yet.
 
     SecretsError when the URL is wrong, there are no credentials, or its library is not installed.
@@ -126,11 +126,11 @@ def open_keeper(url: str, environ: Mapping[str, str]) -> Keeper:
             hint=f"Install gpuform with its extra `{address.scheme}`: "
             f"pip install '{requirement(address.scheme)}'",
         ) from None
-    opened: Keeper = module.open_key(address, environ)
+    opened: KeyManagementService = module.open_key(address, environ)
     return opened
 
 
-def refused(address: KeyUrl, what: str, why: str, needs: str) -> SecretsError:
+def refusal_of(address: KeyUrl, what: str, why: str, needs: str) -> SecretsError:
     """The error for what a service cannot do: `why` in its words, `needs` says what to check."""
     service = SERVICES[address.scheme]
     return SecretsError(f"{service} cannot {what} the key {address.key}: {why}", hint=needs)

@@ -83,7 +83,7 @@ def open_storage(url: str, environ: Mapping[str, str]) -> Storage:
     return opened
 
 
-def anchored(url: str, folder: Path) -> str:
+def anchor(url: str, folder: Path) -> str:
     """The URL, the path of a relative `file://` one taken from this folder."""
     path, is_query, query = url.removeprefix("file://").partition("?")
     if not url.startswith("file://") or path.startswith(("/", "~")):

@@ -20,7 +20,7 @@ from gpuform.stacks.engine.store.segments import SegmentLog
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
     Blob,
-    Changed,
+    ChangedMeanwhile,
     Entry,
     Exclusion,
     StorageFailed,
@@ -147,7 +147,7 @@ class Objects:
         found = self.read(name)
         if found is not None and found.data == data:
             return found.version
-        raise Changed(
+        raise ChangedMeanwhile(
             f"{self.where(name)} was changed by another process meanwhile",
             hint="Nothing was written over it. Run the command again.",
         ) from error

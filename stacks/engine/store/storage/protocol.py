@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from gpuform.stacks.engine.machine import Taking
+from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.state import Log
 from gpuform.stacks.engine.store.backend_files import BackendError
 
 
-class Changed(BackendError):
+class ChangedMeanwhile(BackendError):
     """Somebody else has written what was to be replaced."""
 
 
@@ -63,7 +63,7 @@ class Exclusion(Protocol):
     @property
     def everywhere(self) -> bool: ...
 
-    def take(self) -> Taking:
+    def take(self) -> LockAttempt:
         """Tries once, without waiting."""
 
     def check(self) -> None:

@@ -12,7 +12,7 @@ from gpuform.stacks.engine.sdk_patches import (
     TRIED,
     Patch,
     patches_left_out,
-    spared_sdk,
+    spare_sdk,
 )
 
 
@@ -50,7 +50,7 @@ def test_the_installed_sdk_is_known_to_all():
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
 def test_a_patch_is_applied_for_the_length_of_a_program(patch):
     before = changed(patch.name)
-    with spared_sdk():
+    with spare_sdk():
         assert changed(patch.name) is not before
     assert changed(patch.name) is before
 
@@ -66,7 +66,7 @@ def test_another_sdk_is_left_as_it_is(patch, is_there, monkeypatch):
     before = {each.name: changed(each.name) for each in PATCHES if each is not patch}
     assert patches_left_out() == [patch]
     left = getattr(*PLACES[patch.name][2], None)
-    with spared_sdk():
+    with spare_sdk():
         assert getattr(*PLACES[patch.name][2], None) is left
         assert all(changed(name) is not was for name, was in before.items())
 

@@ -27,7 +27,7 @@ from gpuform.stacks.engine.store import (
     find_backups,
     last_good,
     load_backup,
-    naming_the_last_good,
+    name_the_last_good,
     read_sealed,
 )
 from gpuform.stacks.engine.values import Secret
@@ -134,7 +134,7 @@ class TestLastGood:
         backend.write("demo", "dev", state("b"))
         with (
             pytest.raises(StateError) as caught,
-            naming_the_last_good(backend, "demo", "dev"),
+            name_the_last_good(backend, "demo", "dev"),
         ):
             raise StateError("torn", hint="first")
         assert str(stacks / "dev.json.bak") in caught.value.hint
@@ -142,21 +142,21 @@ class TestLastGood:
         assert "gpuform state repair --stack dev --from-backup" in caught.value.hint
         with (
             pytest.raises(IntegrityError) as broken,
-            naming_the_last_good(backend, "demo", "dev"),
+            name_the_last_good(backend, "demo", "dev"),
         ):
             raise IntegrityError(["x"])
         assert "`gpuform state repair` shows" in broken.value.hint
         assert "dev.json.bak" in broken.value.hint
 
     def test_or_says_that_there_is_none(self, backend: Backend) -> None:
-        with pytest.raises(StateError) as caught, naming_the_last_good(backend, "demo", "dev"):
+        with pytest.raises(StateError) as caught, name_the_last_good(backend, "demo", "dev"):
             raise StateError("torn")
         assert "no earlier state" in caught.value.hint
 
     def test_a_newer_format_is_not_damage(self, backend: Backend) -> None:
         backend.write("demo", "dev", state("a"))
         backend.write("demo", "dev", state("b"))
-        with pytest.raises(UnknownFormat) as caught, naming_the_last_good(backend, "demo", "dev"):
+        with pytest.raises(UnknownFormat) as caught, name_the_last_good(backend, "demo", "dev"):
             raise UnknownFormat("version 9", hint="a newer gpuform")
         assert caught.value.hint == "a newer gpuform"
 

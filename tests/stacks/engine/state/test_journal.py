@@ -189,7 +189,7 @@ def test_a_checkpoint_that_could_not_be_written_is_known_to_nobody(interrupted, 
     after = next(n for n in range(adds[0], len(lines)) if b'"op":"checkpoint"' in lines[n])
     other = Snapshot("organization/lab/dev").to_json(lab.crypter)
     for op, known in (("unwritten", True), ("begun-anything", False)):
-        following = journal.Record(op).encoded()
+        following = journal.Record(op).encode()
         path.write_bytes(b"".join([head, *lines[: after + 1], following]))
         assert bool(overtaken(path, other, lab.crypter).made) == known
 
@@ -239,7 +239,7 @@ def test_a_journal_that_does_not_fit_and_knows_nothing_new_adds_nothing(interrup
 def test_a_record_that_does_not_fit_the_state_is_refused(interrupted, lab):
     path, written, _ = interrupted("update")
     head = path.read_bytes().partition(b"\n")[0] + b"\n"
-    path.write_bytes(head + journal.Record("remove", {"old": 99}).encoded())
+    path.write_bytes(head + journal.Record("remove", {"old": 99}).encode())
     with pytest.raises(JournalError, match="damaged"):
         recovered(path, written[0], lab.crypter)
 
@@ -282,7 +282,7 @@ def test_of_several_runs_each_is_told(interrupted, lab):
         {"new": 1},
         {"resource": b'{"urn":"%s","custom":true,"type":"t","id":"m-lost"}' % urn},
     )
-    stray = journal._line(b'{"gpuform-journal":1,"base":"another"}') + lost.encoded()
+    stray = journal._line(b'{"gpuform-journal":1,"base":"another"}') + lost.encode()
     path.write_bytes(path.read_bytes() + stray + stray)
     snapshot = Snapshot.from_json(written[0], lab.crypter)
     found = journal.recover(FileLog(path), written[0], snapshot, lab.crypter)

@@ -20,7 +20,7 @@ from gpuform.stacks.engine.state.journal import Record
 from gpuform.stacks.engine.store import Backend, Patience, StackLock, lease
 from gpuform.stacks.engine.store.lease import LeaseLost
 from gpuform.stacks.engine.store.lock import LockedError
-from gpuform.stacks.engine.store.storage.protocol import Changed
+from gpuform.stacks.engine.store.storage.protocol import ChangedMeanwhile
 
 pytestmark = pytest.mark.slow
 
@@ -216,7 +216,7 @@ def test_a_write_that_was_on_its_way_while_the_owner_changed_is_refused(place: s
     ours.write("demo", "dev", b'{"n":1}')
     theirs.read("demo", "dev")
     theirs.write("demo", "dev", b'{"n":2}')
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedMeanwhile):
         ours.write("demo", "dev", b'{"n":3}')
 
 

@@ -16,7 +16,7 @@ from processes.limits import LAST_RESORT
 from racing import go, ten
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import KernelLock, Taking, kernel_lock
+from gpuform.stacks.engine.machine import KernelLock, LockAttempt, kernel_lock
 from gpuform.stacks.engine.store import Backend, Patience
 from gpuform.stacks.engine.store.lock import LockedError
 from gpuform.stacks.engine.store.storage import files
@@ -215,7 +215,7 @@ class TestLeftBehind:
     def test_without_the_kernels_lock_nothing_is_taken_over(
         self, folder: Path, own: Path, dead_pid: int, monkeypatch
     ) -> None:
-        monkeypatch.setattr(kernel_lock, "_flock", lambda handle: Taking.UNSUPPORTED)
+        monkeypatch.setattr(kernel_lock, "_flock", lambda handle: LockAttempt.UNSUPPORTED)
         left = left_lock(folder, pid=dead_pid, engine="gpuform")
         with pytest.raises(LockedError, match="no longer runs"):
             file_lock(folder, own).acquire()
@@ -276,7 +276,7 @@ class TestCancel:
         assert "end it" in caught.value.hint
 
     def test_nor_where_the_kernel_cannot_tell(self, folder: Path, own: Path, monkeypatch) -> None:
-        monkeypatch.setattr(kernel_lock, "_flock", lambda handle: Taking.UNSUPPORTED)
+        monkeypatch.setattr(kernel_lock, "_flock", lambda handle: LockAttempt.UNSUPPORTED)
         with file_lock(folder, own), pytest.raises(LockedError):
             file_lock(folder, own).cancel()
 
@@ -330,10 +330,10 @@ def test_a_folder_that_cannot_be_written_is_named(folder: Path, own: Path, monke
 def test_the_kernels_lock_is_not_fooled_by_a_file_that_went_away(own: Path, monkeypatch) -> None:
     """Between opening and locking, the last owner removes the file: another one would be new."""
     first = KernelLock(own)
-    assert first.take() is Taking.TAKEN
+    assert first.take() is LockAttempt.TAKEN
     real, tries = kernel_lock._flock, []
 
-    def late(handle: int) -> Taking:
+    def late(handle: int) -> LockAttempt:
         if not tries:
             first.release()
         tries.append(handle)
@@ -341,10 +341,10 @@ def test_the_kernels_lock_is_not_fooled_by_a_file_that_went_away(own: Path, monk
 
     monkeypatch.setattr(kernel_lock, "_flock", late)
     second = KernelLock(own)
-    assert second.take() is Taking.TAKEN
+    assert second.take() is LockAttempt.TAKEN
     assert len(tries) == 2
     assert own.exists()
-    assert KernelLock(own).take() is Taking.HELD
+    assert KernelLock(own).take() is LockAttempt.HELD
     second.release()
     assert not own.exists()
     second.release()

@@ -14,10 +14,10 @@ from bucket_server import KEYS as AWS_KEYS
 from bucket_server import BucketServer, Fault, Request, proxy, url
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.engine.machine import Taking
+from gpuform.stacks.engine.machine import LockAttempt
 from gpuform.stacks.engine.store import Backend, BackendError, Files, HistoryEntry, Storage
 from gpuform.stacks.engine.store.storage.addresses import open_storage
-from gpuform.stacks.engine.store.storage.protocol import ABSENT, Changed, StorageFailed
+from gpuform.stacks.engine.store.storage.protocol import ABSENT, ChangedMeanwhile, StorageFailed
 
 KEYS = {**AWS_KEYS, "AZURE_STORAGE_KEY": KEY}
 ONCE = {**KEYS, "AWS_MAX_ATTEMPTS": "1"}
@@ -153,21 +153,21 @@ def test_gzip_as_pulumi_has_it(place: str) -> None:
 class TestConditions:
     def test_a_lease_has_one_owner(self, bucket: Storage) -> None:
         ours, theirs = bucket.exclusion("lock"), bucket.exclusion("lock")
-        assert ours.take() is Taking.TAKEN
-        assert theirs.take() is Taking.HELD
+        assert ours.take() is LockAttempt.TAKEN
+        assert theirs.take() is LockAttempt.HELD
         ours.check()
         ours.release()
-        assert theirs.take() is Taking.TAKEN
+        assert theirs.take() is LockAttempt.TAKEN
         theirs.release()
 
     def test_a_version_is_replaced_once(self, bucket: Storage) -> None:
         first = bucket.write("a", b"1", replacing=ABSENT)
-        with pytest.raises(Changed):
+        with pytest.raises(ChangedMeanwhile):
             bucket.write("a", b"2", replacing=ABSENT)
         bucket.write("a", b"3", replacing=first)
-        with pytest.raises(Changed, match="changed by another process"):
+        with pytest.raises(ChangedMeanwhile, match="changed by another process"):
             bucket.write("a", b"4", replacing=first)
-        with pytest.raises(Changed):
+        with pytest.raises(ChangedMeanwhile):
             bucket.write("none", b"5", replacing=first)
         found = bucket.read("a")
         assert found is not None
@@ -182,7 +182,7 @@ class TestConditions:
         ours.write("demo", "dev", b'{"n":1}')
         assert theirs.read("demo", "dev") == b'{"n":1}'
         theirs.write("demo", "dev", b'{"n":2}')
-        with pytest.raises(Changed):
+        with pytest.raises(ChangedMeanwhile):
             ours.write("demo", "dev", b'{"n":3}')
         assert Backend.open(place, KEYS).read("demo", "dev") == b'{"n":2}'
 

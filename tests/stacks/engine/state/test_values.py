@@ -21,8 +21,8 @@ from gpuform.stacks.engine.values import (
     unwrap_secrets,
 )
 from gpuform.stacks.engine.values.property_values import (
-    annotate_secrets,
     from_struct,
+    mark_echoed_secrets,
     mark_secret_outputs,
     to_struct,
 )
@@ -82,28 +82,28 @@ def test_unwrap_removes_the_outer_secret_and_unwrap_secrets_all() -> None:
 
 class TestAnnotateSecrets:
     def test_a_secret_inside_a_list_makes_the_whole_list_secret(self) -> None:
-        outs = annotate_secrets({"l": ["a", "b"]}, {"l": ["a", Secret("b")]})
+        outs = mark_echoed_secrets({"l": ["a", "b"]}, {"l": ["a", Secret("b")]})
         assert outs == {"l": Secret(["a", "b"])}
 
     def test_a_secret_inside_an_object_marks_that_key_only(self) -> None:
-        outs = annotate_secrets(
+        outs = mark_echoed_secrets(
             {"o": {"a": "a", "b": "b", "new": 1.0}}, {"o": {"a": Secret("a"), "b": "b"}}
         )
         assert outs == {"o": {"a": Secret("a"), "b": "b", "new": 1.0}}
 
     def test_a_secret_object_makes_the_whole_answer_secret(self) -> None:
-        outs = annotate_secrets({"o": {"a": "a"}}, {"o": Secret({"a": "a"})})
+        outs = mark_echoed_secrets({"o": {"a": "a"}}, {"o": Secret({"a": "a"})})
         assert outs == {"o": Secret({"a": "a"})}
 
     def test_a_secret_under_another_name_stays_plain_as_in_pulumi(self) -> None:
-        assert annotate_secrets({"copy": "hush"}, {"token": Secret("hush")}) == {"copy": "hush"}
+        assert mark_echoed_secrets({"copy": "hush"}, {"token": Secret("hush")}) == {"copy": "hush"}
 
     def test_what_is_secret_already_is_not_wrapped_again(self) -> None:
-        assert annotate_secrets({"t": Secret("x")}, {"t": Secret("x")}) == {"t": Secret("x")}
+        assert mark_echoed_secrets({"t": Secret("x")}, {"t": Secret("x")}) == {"t": Secret("x")}
 
     def test_the_arguments_are_kept(self) -> None:
         outs, ins = {"o": {"a": "a"}}, {"o": {"a": Secret("a")}}
-        annotate_secrets(outs, ins)
+        mark_echoed_secrets(outs, ins)
         assert outs == {"o": {"a": "a"}}
 
 

@@ -11,7 +11,7 @@ _SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SelectionNotes:
     """A selection and the run that it limits.
 
     `base` is the state that the last run left; `declared` has the URNs of the program, `touched`
@@ -24,7 +24,7 @@ class Scope:
     declared: Collection[str]
     touched: Collection[str]
 
-    def told(self) -> Iterator[str]:
+    def sentences(self) -> Iterator[str]:
         """Sentences about resources that nobody named and that the selection decides about."""
         selection, base = self.selection, self.base
         named = selection.targets or selection.excludes

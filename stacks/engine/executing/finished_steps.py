@@ -8,7 +8,7 @@ from gpuform.stacks.engine.planning import Step
 
 
 @dataclass(slots=True)
-class Turns:
+class FinishedSteps:
     """What falls with a resource is deleted among that one's steps, and made again by its own."""
 
     _over: dict[int, Step] = field(default_factory=dict)  # by id()

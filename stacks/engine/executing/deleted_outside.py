@@ -24,7 +24,7 @@ SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Vanished:
+class DeletedOutside:
     """An entry whose object was found gone by a step, after so many seconds.
 
     `cause` is the id of what has to be explained: its own, or that of the object it fell with.
@@ -37,17 +37,17 @@ class Vanished:
 
 
 @dataclass(slots=True)
-class VanishedEntries:
+class DeletionsOutside:
     """Those that one run finds, held back until it is known how many they are; thread-safe.
 
     Those that are replaced cannot be held back, for what replaces them is made at once.
     """
 
-    _held: dict[int, Vanished] = field(default_factory=dict)
+    _held: dict[int, DeletedOutside] = field(default_factory=dict)
     _names: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def hold(self, found: Vanished) -> None:
+    def hold(self, found: DeletedOutside) -> None:
         """Keeps it until `take`."""
         with self._lock:
             self._held[id(found.step)] = found
@@ -72,7 +72,7 @@ class VanishedEntries:
         if refusal is not None:
             raise refusal
 
-    def take(self) -> tuple[Sequence[Vanished], EngineError | None]:
+    def take(self) -> tuple[Sequence[DeletedOutside], EngineError | None]:
         """Those that are held, and why none of them may be forgotten, if so."""
         with self._lock:
             found = list(self._held.values())
