@@ -17,7 +17,7 @@ from conformance.verbs import Properties, Refused, Verbs
 
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.records import INTENT_PREFIX, FolderRecords, Intents, Records
-from gpuform.stacks.engine.deployment import Deployment, Options, Outcome, DeploymentTarget, settle
+from gpuform.stacks.engine.deployment import Deployment, DeploymentTarget, Options, Outcome, settle
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuform.providers.records import Intents
-from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, Outcome, DeploymentTarget
+from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, DeploymentTarget, Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
