@@ -6,7 +6,7 @@ from typing import Annotated
 from flask import Blueprint, Response, request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpuform.providers.emulator.answers import answer
+from gpuform.providers.emulator.answers import answer, invalid
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
 from gpuform.providers.emulator.gate import Platform
@@ -36,7 +36,7 @@ class Admin:
 
     def blueprint(self) -> Blueprint:
         routes = Blueprint("admin", __name__)
-        routes.register_error_handler(ValidationError, refused)
+        routes.register_error_handler(ValidationError, invalid)
         routes.get("/health")(self._health)
         routes.get("/clock")(self._get_clock)
         routes.post("/clock")(self._move_clock)
@@ -91,12 +91,3 @@ class Admin:
             self._store.reset()
             self._faults.clear()
         return answer({})
-
-
-def refused(error: ValidationError) -> Response:
-    """422, with what is wrong and never the values."""
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    told = "; ".join(
-        f"{'.'.join(map(str, problem['loc'])) or 'body'}: {problem['msg']}" for problem in problems
-    )
-    return answer({"error": told}, 422)

@@ -1,5 +1,5 @@
 """The AIOS clusters registry and its Parser, which makes clusters. Neither asks for a key.
 
 `routes` speaks HTTP, `records` keeps the documents, `schema` checks them as Mongoose does,
-`filtering` and `updating` are the part of MongoDB that people use, `controls` what tests may set.
+`filtering` and `updating` are the part of MongoDB that people use, `settings` what can be set.
 """

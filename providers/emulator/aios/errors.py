@@ -1,13 +1,10 @@
 """A refusal, as the registry would answer it."""
 
+from gpuform.providers.emulator.routing import Refusal
 
-class ApiError(Exception):
+
+class ApiError(Refusal):
     """Answered as `{"error": message}` with this status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 def failed(message: str) -> ApiError:

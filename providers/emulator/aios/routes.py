@@ -4,41 +4,33 @@ A registry's errors are `{"error": message}`; the Parser answers 200 to what fai
 """
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from flask import Blueprint, Request, Response, request
+from flask import Response, request
 
-from gpuform.providers.emulator.aios import settings as kept
-from gpuform.providers.emulator.aios.controls import Controls
 from gpuform.providers.emulator.aios.errors import ApiError, failed
 from gpuform.providers.emulator.aios.filtering import is_match
 from gpuform.providers.emulator.aios.records import Document, Records
+from gpuform.providers.emulator.aios.settings import Settings
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import Parts
+from gpuform.providers.emulator.routing import Api, Controls, Table
 from gpuform.providers.emulator.store import Store
 
 _CLUSTERS = "/clusters"
 _LIVE = "live"
 
 
-class Aios:
+class Aios(Api):
     """The platform as the app mounts it."""
 
     name = "aios"
     prefix = "/aios"
 
-    def __init__(self, store: Store, clock: Clock, faults: Faults) -> None:
-        self._store = store
-        self._clock = clock
-        self._faults = faults
-
-    def blueprint(self) -> Blueprint:
-        routes = Blueprint(self.name, __name__)
-        routes.register_error_handler(ApiError, self._refused)
-        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+    def _routes(self) -> Table:
+        return (
             ("POST", f"{_CLUSTERS}/query", self._query),
             ("POST", _CLUSTERS, self._create),
             ("GET", f"{_CLUSTERS}/<cluster_id>", self._get),
@@ -46,18 +38,12 @@ class Aios:
             ("DELETE", f"{_CLUSTERS}/<cluster_id>", self._delete),
             ("POST", "/api/<action>", self._parse),
         )
-        for method, path, view in table:
-            routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
-        return routes
-
-    def refusal(self, asked: Request) -> Response | None:  # noqa: ARG002 - there are no keys
-        return None
 
     def error(self, status: int, message: str) -> Response:
         return answer({"error": message}, status)
 
     def objects(self) -> dict[str, list[dict[str, Any]]]:
-        records = self._records().all()
+        records = self._moment().all()
         return {
             "clusters": [
                 {"id": each["id"], "name": each["id"], "status": each.get("status") or ""}
@@ -70,20 +56,8 @@ class Aios:
             ],
         }
 
-    def _records(self) -> Records:
+    def _moment(self) -> Records:
         return Records(self._store, self._clock.now())
-
-    def _in_one_moment(self, view: Callable[..., Response]) -> Callable[..., Response]:
-        """The view as Flask calls it: alone, and undone as a whole when it raises."""
-
-        def whole(**keys: str) -> Response:
-            with self._store.transaction():
-                return view(self._records(), **keys)
-
-        return whole
-
-    def _refused(self, error: ApiError) -> Response:
-        return self.error(error.status, error.message)
 
     def _create(self, records: Records) -> Response:
         return answer(records.add(_body()))
@@ -100,7 +74,7 @@ class Aios:
 
     def _query(self, records: Records) -> Response:
         """A filter that is not understood is none: all records are found."""
-        body, envelope = _body(), kept.load(self._store).query_envelope
+        body, envelope = _body(), Settings.load(self._store).query_envelope
         is_wrapped = set(body) == {"query"} and isinstance(body["query"], dict)
         wanted = body["query"] if is_wrapped and envelope != "raw" else body
         if envelope == "wrapped" and not is_wrapped:
@@ -116,7 +90,7 @@ class Aios:
             values = _body()["body"]["spec"]["values"]
         except (KeyError, TypeError) as error:
             raise failed(f"{type(error).__name__}: {error}") from error
-        failure = kept.load(self._store).parser_failure
+        failure = Settings.load(self._store).parser_failure
         try:
             if failure is not None:
                 raise failed(failure)
@@ -129,13 +103,9 @@ class Aios:
 
     def _shown(self, records: list[Document]) -> list[Document]:
         """With the status that an injected fault imposes, or without any."""
-        if not kept.load(self._store).keeps_status:
+        if not Settings.load(self._store).keeps_status:
             return [{k: v for k, v in each.items() if k != "status"} for each in records]
-        paths = {f"{_CLUSTERS}/{record['id']}": record for record in records}
-        path = request.path.removeprefix(self.prefix)
-        overrides = self._faults.take_overrides(request.method, path, list(paths))
-        for own, rule in overrides.items():
-            paths[own]["status"] = rule.status_override
+        self._impose(records, _CLUSTERS)
         return records
 
 
@@ -149,6 +119,26 @@ def _body() -> Document:
     return body
 
 
+class AiosControls(Controls):
+    settings = Settings
+
+    def _routes(self) -> Table:
+        return (
+            ("DELETE", "/clusters/<cluster_id>", self._remove_cluster),
+            ("DELETE", "/gpu-nodes/<cluster_id>/<node_id>", self._remove_node),
+        )
+
+    def _remove_cluster(self, cluster_id: str) -> Response:
+        Records(self._store, self._clock.now()).remove(cluster_id)
+        return answer({"id": cluster_id})
+
+    def _remove_node(self, cluster_id: str, node_id: str) -> Response:
+        """The entry alone; the sums stay as they are."""
+        pull = {"$pull": {"nodes.nodeData": {"id": node_id}}}
+        Records(self._store, self._clock.now()).update(cluster_id, pull)
+        return answer({"id": f"{cluster_id}/{node_id}"})
+
+
 def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
     """AIOS's part of the emulator."""
-    return Parts((Aios(store, clock, faults),), {"aios": Controls(store, clock).blueprint()})
+    return Parts((Aios(store, clock, faults),), {"aios": AiosControls(store, clock).blueprint()})

@@ -2,18 +2,13 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from gpuform.providers.emulator.store import Store
-
-_KIND = "aios.settings"
-_ONLY = "settings"
+from gpuform.providers.emulator.settings import Settings as _Settings
 
 
-class Settings(BaseModel):
+class Settings(_Settings):
     """Where deployed registries differ from each other."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    kind = "aios.settings"
 
     query_envelope: Literal["both", "raw", "wrapped"] = "both"
     """What a query's body is: the filter itself, `{"query": filter}`, or either."""
@@ -23,12 +18,3 @@ class Settings(BaseModel):
 
     keeps_status: bool = True
     """Whether records have a status: the reference says so, older code has none."""
-
-
-def load(store: Store) -> Settings:
-    kept = store.get(_KIND, _ONLY)
-    return Settings() if kept is None else Settings.model_validate_json(kept)
-
-
-def keep(store: Store, settings: Settings) -> None:
-    store.put(_KIND, _ONLY, settings.model_dump_json())

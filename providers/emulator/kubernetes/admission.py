@@ -5,8 +5,7 @@ from typing import Any
 
 from gpuform.providers.emulator.kubernetes.errors import StatusError, invalid
 from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NAMESPACE, POD, Kind
-from gpuform.providers.emulator.kubernetes.objects import Object, Objects
-from gpuform.providers.emulator.kubernetes.quantities import amount
+from gpuform.providers.emulator.kubernetes.objects import Object, Objects, amount
 from gpuform.providers.emulator.kubernetes.storage import PROTECTION, default_class, grows
 
 _NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")

@@ -1,19 +1,28 @@
-"""What keeps pods in number: replica sets, stateful sets, jobs and daemon sets; and the owners."""
+"""What keeps pods in number: replica sets, stateful sets, jobs and daemon sets; and the owners.
 
+Also pod disruption budgets, which say how many pods may be evicted now, and the pods of Slurm.
+"""
+
+import math
 from typing import Any
 
 from gpuform.providers.emulator.kubernetes.kinds import (
+    BUDGET,
     DAEMON_SET,
     JOB,
+    KINDS,
+    NAMESPACE,
     NODE,
     POD,
     REPLICA_SET,
     STATEFUL_SET,
     Kind,
 )
-from gpuform.providers.emulator.kubernetes.objects import Object, Objects
-from gpuform.providers.emulator.kubernetes.pods import is_active, is_done
+from gpuform.providers.emulator.kubernetes.objects import Object, Objects, timestamp
+from gpuform.providers.emulator.kubernetes.pods import is_active, is_done, is_healthy
+from gpuform.providers.emulator.kubernetes.selectors import selected
 from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.together.clusters import Cluster
 
 
 def run_controllers(store: Store, objects: Objects) -> None:
@@ -117,3 +126,103 @@ def _remove_orphans(objects: Objects) -> None:
         owners = each["metadata"].get("ownerReferences") or []
         if owners and all(owner["uid"] not in uids for owner in owners):
             objects.remove(kind, each)
+
+
+def count_budgets(objects: Objects) -> None:
+    """Bring the status of every budget to the pods that there are."""
+    for budget in objects.of(BUDGET):
+        objects.replace(BUDGET, budget, {**budget, "status": _budget_status(objects, budget)})
+
+
+def budgets_of(objects: Objects, pod: Object) -> list[Object]:
+    labels = pod["metadata"].get("labels", {})
+    return [
+        budget
+        for budget in objects.of(BUDGET, pod["metadata"]["namespace"])
+        if selected(budget["spec"].get("selector"), labels)
+    ]
+
+
+def _budget_status(objects: Objects, budget: Object) -> dict[str, int]:
+    selector = budget["spec"].get("selector")
+    pods = [
+        pod
+        for pod in objects.of(POD, budget["metadata"]["namespace"])
+        if selected(selector, pod["metadata"].get("labels", {})) and not is_done(pod)
+    ]
+    expected, healthy = _expected(objects, pods), sum(map(is_healthy, pods))
+    desired = _desired(budget, expected)
+    return {
+        "observedGeneration": budget["metadata"].get("generation", 1),
+        "expectedPods": expected,
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "disruptionsAllowed": max(0, healthy - desired) if expected else 0,
+    }
+
+
+def _expected(objects: Objects, pods: list[Object]) -> int:
+    """What the pods' controllers want to have; pods without one count as they are."""
+    owners = {
+        owner["uid"]: (owner["kind"], owner["name"], pod["metadata"]["namespace"])
+        for pod in pods
+        for owner in pod["metadata"].get("ownerReferences", [])
+    }
+    kinds = {kind.name: kind for kind in KINDS}
+    found = [objects.get(kinds[kind], *place) for kind, *place in owners.values() if kind in kinds]
+    scaled = {each["metadata"]["uid"]: each for each in found if each and "spec" in each}
+    alone = sum(
+        not any(owner["uid"] in scaled for owner in pod["metadata"].get("ownerReferences", []))
+        for pod in pods
+    )
+    return alone + sum(int(each["spec"].get("replicas", 1)) for each in scaled.values())
+
+
+def _desired(budget: Object, expected: int) -> int:
+    spec = budget["spec"]
+    if "maxUnavailable" in spec:
+        return max(0, expected - _number(spec["maxUnavailable"], expected))
+    return _number(spec.get("minAvailable", 0), expected)
+
+
+def _number(value: int | str, whole: int) -> int:
+    """A number, or a share of the whole such as `50%`, rounded up."""
+    if isinstance(value, str) and value.endswith("%"):
+        return math.ceil(whole * int(value[:-1]) / 100)
+    return int(value)
+
+
+_SLURM = "slurm"
+_SLURM_PODS = {
+    "slurm-controller-0": ("slurmctld", "controller"),
+    "slurm-login-slinky-5c76c76644-cj9s9": ("login", "login"),
+}
+"""Name -> the application, which names its container too, and the component."""
+
+
+def run_slurm(objects: Objects, cluster: Cluster) -> None:
+    """Both pods run as long as the cluster is one of Slurm."""
+    is_slurm = cluster.settings.cluster_type == "SLURM"
+    if is_slurm and objects.get(NAMESPACE, _SLURM) is None:
+        phase = {"phase": "Active"}
+        objects.add(NAMESPACE, {"metadata": {"name": _SLURM}, "status": phase})
+    for name, (application, component) in _SLURM_PODS.items():
+        pod = objects.get(POD, name, _SLURM)
+        if pod is not None and not is_slurm:
+            objects.remove(POD, pod)
+        elif pod is None and is_slurm:
+            labels = {
+                "app.kubernetes.io/name": application,
+                "app.kubernetes.io/instance": "slurm",
+                "app.kubernetes.io/component": component,
+            }
+            image = f"ghcr.io/slinkyproject/{application}:25.05"
+            home = f"{cluster.settings.cluster_name}-control-0"
+            spec = {"nodeName": home, "containers": [{"name": application, "image": image}]}
+            status = {
+                "phase": "Running",
+                "startTime": timestamp(objects.now),
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+            metadata = {"name": name, "namespace": _SLURM, "labels": labels}
+            objects.add(POD, {"metadata": metadata, "spec": spec, "status": status})

@@ -1,15 +1,11 @@
 """What tests do to a cluster's API from the side, under `/_emulator/kubernetes/`."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from flask import Blueprint, Response, request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from flask import Response, request
+from pydantic import BaseModel, ConfigDict, Field
 
-from gpuform.providers.emulator.admin import refused
 from gpuform.providers.emulator.answers import answer
-from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.kubernetes import verbs
 from gpuform.providers.emulator.kubernetes.errors import StatusError
 from gpuform.providers.emulator.kubernetes.estate import brought_to, running_cluster, settle
@@ -18,7 +14,7 @@ from gpuform.providers.emulator.kubernetes.nodes import with_readiness
 from gpuform.providers.emulator.kubernetes.objects import Objects
 from gpuform.providers.emulator.kubernetes.pods import RUNS_FOR, ended
 from gpuform.providers.emulator.kubernetes.verbs import Place
-from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.routing import Controls, Table
 
 
 class _Pod(BaseModel):
@@ -40,60 +36,48 @@ class _Node(BaseModel):
     ready: bool
 
 
-class Controls:
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
-    def blueprint(self) -> Blueprint:
-        routes = Blueprint("kubernetes_controls", __name__)
-        routes.register_error_handler(ValidationError, refused)
-        routes.register_error_handler(StatusError, _status_refused)
-        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+class KubernetesControls(Controls):
+    def _routes(self) -> Table:
+        return (
             ("POST", "/<cluster_id>/pods", self._add_pod),
             ("POST", "/<cluster_id>/nodes/<name>", self._set_node),
             ("GET", "/<cluster_id>/ended", self._list_ended),
             ("DELETE", "/<cluster_id>/<namespace>/<name>", self._remove_claim),
         )
-        for method, path, view in table:
-            routes.add_url_rule(path, view_func=view, methods=[method])
-        return routes
 
     def _add_pod(self, cluster_id: str) -> Response:
         wanted = _Pod.model_validate_json(request.get_data())
-        with self._objects(cluster_id) as objects:
-            if objects.get(NAMESPACE, wanted.namespace) is None:
-                objects.add(NAMESPACE, {"metadata": {"name": wanted.namespace}})
-            made = verbs.create(objects, Place(POD, wanted.namespace), _pod(wanted))
-            settle(self._store, objects)
-            return answer(objects.get(POD, made["metadata"]["name"], wanted.namespace), 201)
+        objects = self._objects(cluster_id)
+        if objects.get(NAMESPACE, wanted.namespace) is None:
+            objects.add(NAMESPACE, {"metadata": {"name": wanted.namespace}})
+        made = verbs.create(objects, Place(POD, wanted.namespace), _pod(wanted))
+        settle(self._store, objects)
+        return answer(objects.get(POD, made["metadata"]["name"], wanted.namespace), 201)
 
     def _set_node(self, cluster_id: str, name: str) -> Response:
         wanted = _Node.model_validate_json(request.get_data())
-        with self._objects(cluster_id) as objects:
-            node = verbs.get(objects, Place(NODE, name=name))
-            changed = with_readiness(node, objects.now, ready=wanted.ready)
-            return answer(objects.replace(NODE, node, changed))
+        objects = self._objects(cluster_id)
+        node = verbs.get(objects, Place(NODE, name=name))
+        changed = with_readiness(node, objects.now, ready=wanted.ready)
+        return answer(objects.replace(NODE, node, changed))
 
     def _list_ended(self, cluster_id: str) -> Response:
-        with self._objects(cluster_id):
-            return answer(ended(self._store, cluster_id))
+        self._objects(cluster_id)  # brought to this moment
+        return answer(ended(self._store, cluster_id))
 
     def _remove_claim(self, cluster_id: str, namespace: str, name: str) -> Response:
         """It is gone at once, whoever uses it."""
-        with self._objects(cluster_id) as objects:
-            claim = verbs.get(objects, Place(CLAIM, namespace, name))
-            return answer(objects.remove(CLAIM, claim))
+        objects = self._objects(cluster_id)
+        claim = verbs.get(objects, Place(CLAIM, namespace, name))
+        return answer(objects.remove(CLAIM, claim))
 
-    @contextmanager
-    def _objects(self, cluster_id: str) -> Iterator[Objects]:
-        with self._store.transaction():
-            now = self._clock.now()
-            self._store.sweep(now)
-            cluster = running_cluster(self._store, cluster_id, now)
-            if cluster is None:
-                raise StatusError(404, f"no cluster {cluster_id!r} has a control plane now")
-            yield brought_to(self._store, cluster, now)
+    def _objects(self, cluster_id: str) -> Objects:
+        now = self._clock.now()
+        self._store.sweep(now)
+        cluster = running_cluster(self._store, cluster_id, now)
+        if cluster is None:
+            raise StatusError(404, f"no cluster {cluster_id!r} has a control plane now")
+        return brought_to(self._store, cluster, now)
 
 
 def _pod(wanted: _Pod) -> dict[str, Any]:
@@ -110,7 +94,3 @@ def _pod(wanted: _Pod) -> dict[str, Any]:
     annotations = {} if wanted.runs_for is None else {RUNS_FOR: str(wanted.runs_for)}
     metadata = {"name": wanted.name, "labels": wanted.labels, "annotations": annotations}
     return {"metadata": metadata, "spec": spec}
-
-
-def _status_refused(error: StatusError) -> Response:
-    return answer({"error": str(error)}, error.status)

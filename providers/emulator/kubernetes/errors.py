@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from gpuform.providers.emulator.routing import Refusal
+
 _REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -19,7 +21,7 @@ _REASONS = {
 }
 
 
-class StatusError(Exception):
+class StatusError(Refusal):
     """Answered with `status` and a Status object."""
 
     def __init__(
@@ -30,8 +32,7 @@ class StatusError(Exception):
         reason: str | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.status = status
+        super().__init__(status, message)
         self.body = failure(status, message, reason=reason, details=details)
 
 

@@ -4,14 +4,16 @@ Nothing runs in the background, as everywhere in the emulator: every request fir
 objects to the time of the clock.
 """
 
-from gpuform.providers.emulator.kubernetes.budgets import count_budgets
-from gpuform.providers.emulator.kubernetes.controllers import run_controllers
+from gpuform.providers.emulator.kubernetes.controllers import (
+    count_budgets,
+    run_controllers,
+    run_slurm,
+)
 from gpuform.providers.emulator.kubernetes.kinds import DAEMON_SET, NAMESPACE, NODE, POD
 from gpuform.providers.emulator.kubernetes.nodes import sync_nodes
 from gpuform.providers.emulator.kubernetes.objects import Objects
 from gpuform.providers.emulator.kubernetes.pods import end_pods, place_pods
 from gpuform.providers.emulator.kubernetes.storage import sync_claims, sync_volumes
-from gpuform.providers.emulator.slurm.pods import run_slurm
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.errors import ApiError

@@ -4,6 +4,7 @@ from typing import Any
 
 from gpuform.providers.emulator.kubernetes.kinds import NODE
 from gpuform.providers.emulator.kubernetes.objects import Object, Objects, timestamp
+from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import MACHINES
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
@@ -96,3 +97,11 @@ def _ready(moment: float, *, ready: bool) -> dict[str, Any]:
         "lastTransitionTime": timestamp(moment),
         "lastHeartbeatTime": timestamp(moment),
     }
+
+
+def cordoned(store: Store, cluster_id: str, now: float) -> frozenset[str]:
+    """The host names of a cluster's cordoned workers."""
+    nodes = Objects(store, cluster_id, now).of(NODE)
+    return frozenset(
+        node["metadata"]["name"] for node in nodes if node.get("spec", {}).get("unschedulable")
+    )

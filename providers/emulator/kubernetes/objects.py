@@ -1,10 +1,12 @@
 """The objects of one cluster's API, kept in the emulator's store, each change with a version."""
 
 import json
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from gpuform.providers.emulator.kubernetes.kinds import BY_PLURAL, Kind
@@ -135,3 +137,22 @@ def _place(each: Object) -> tuple[str, str]:
 def _without_version(each: Object) -> Object:
     metadata = {**each["metadata"], "resourceVersion": None, "generation": None}
     return {**each, "metadata": metadata}
+
+
+_FORM = re.compile(
+    r"^([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE]))?$", re.ASCII
+)
+_BINARY = {f"{letter}i": 1024 ** (at + 1) for at, letter in enumerate("KMGTPE")}
+_DECIMAL = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3")}
+_DECIMAL |= {letter: Decimal(10) ** (3 * at) for at, letter in enumerate("kMGTPE", start=1)}
+
+
+def amount(text: object) -> Decimal:
+    """Raises ValueError for what is no quantity."""
+    found = _FORM.match(str(text))
+    if found is None:
+        raise ValueError(f"quantities must match the regular expression, not {text!r}")
+    number, exponent, suffix = found.groups()
+    if exponent:
+        return Decimal(number + exponent)
+    return Decimal(number) * (_BINARY.get(suffix or "") or _DECIMAL.get(suffix or "", Decimal(1)))

@@ -5,8 +5,13 @@ from typing import Any
 
 from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NODE, POD
 from gpuform.providers.emulator.kubernetes.nodes import is_cordoned, is_ready
-from gpuform.providers.emulator.kubernetes.objects import Object, Objects, timestamp, unix_time
-from gpuform.providers.emulator.kubernetes.quantities import amount
+from gpuform.providers.emulator.kubernetes.objects import (
+    Object,
+    Objects,
+    amount,
+    timestamp,
+    unix_time,
+)
 from gpuform.providers.emulator.store import Store
 
 RUNS_FOR = "emulator.gpuform.dev/runs-for"

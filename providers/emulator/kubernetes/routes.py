@@ -12,20 +12,22 @@ from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import DROPPED
-from gpuform.providers.emulator.kubernetes import openapi, verbs
+from gpuform.providers.emulator.kubernetes import verbs
 from gpuform.providers.emulator.kubernetes.errors import StatusError, failure
 from gpuform.providers.emulator.kubernetes.estate import brought_to, running_cluster, settle
-from gpuform.providers.emulator.kubernetes.exec import Execution, Executor
 from gpuform.providers.emulator.kubernetes.kinds import (
     BY_PLACE,
     CLAIM,
     discovered,
+    openapi_document,
+    openapi_index,
 )
 from gpuform.providers.emulator.kubernetes.objects import Event, Object, Objects
 from gpuform.providers.emulator.kubernetes.patching import MERGE
 from gpuform.providers.emulator.kubernetes.selectors import fields_match, labels_match
+from gpuform.providers.emulator.kubernetes.streams import Execution, Executor, watched
 from gpuform.providers.emulator.kubernetes.verbs import Place
-from gpuform.providers.emulator.kubernetes.watching import watched
+from gpuform.providers.emulator.routing import Api
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.operations import Operations
 
@@ -35,7 +37,7 @@ _TRUE = {"1", "t", "true"}
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
-class Kubernetes:
+class Kubernetes(Api):
     """The API servers of all clusters, as the app mounts them.
 
     `execute` runs commands in pods; without one they are refused.
@@ -47,9 +49,7 @@ class Kubernetes:
     def __init__(
         self, store: Store, clock: Clock, faults: Faults, execute: Executor | None = None
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._faults = faults
+        super().__init__(store, clock, faults)
         self._execute = execute
 
     def blueprint(self) -> Blueprint:
@@ -167,9 +167,9 @@ class Kubernetes:
 def _described(cluster_id: str, path: str) -> Object | None:
     """What the API says of itself at a path."""
     if path == "openapi/v3":
-        return openapi.index(f"{Kubernetes.prefix}/{cluster_id}")
+        return openapi_index(f"{Kubernetes.prefix}/{cluster_id}")
     if path.startswith("openapi/v3/"):
-        return openapi.document(path.removeprefix("openapi/v3/"))
+        return openapi_document(path.removeprefix("openapi/v3/"))
     return discovered(path)
 
 

@@ -5,7 +5,7 @@ from math import ceil
 from typing import Any
 
 from gpuform.providers.emulator.kubernetes.admission import admitted, check_change
-from gpuform.providers.emulator.kubernetes.budgets import budgets_of
+from gpuform.providers.emulator.kubernetes.controllers import budgets_of
 from gpuform.providers.emulator.kubernetes.errors import StatusError, conflict, not_found
 from gpuform.providers.emulator.kubernetes.kinds import BUDGET, NAMESPACE, POD, Kind
 from gpuform.providers.emulator.kubernetes.objects import Object, Objects, timestamp

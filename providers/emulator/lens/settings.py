@@ -1,13 +1,11 @@
 """What tests and people may set of what Lens shows; a reset brings the defaults back."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from gpuform.providers.emulator.store import Store
-
-_KIND = "lens.settings"
-_ONLY = "settings"
+from gpuform.providers.emulator.settings import Settings as _Settings
 
 
 class Stat(BaseModel):
@@ -38,13 +36,13 @@ class Failure(BaseModel):
     message: str
 
 
-class Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Settings(_Settings):
+    kind = "lens.settings"
 
-    consumers: list[Consumer] = []
+    consumers: tuple[Consumer, ...] = ()
     """The workloads on the monitored nodes."""
 
-    overview: dict[str, JsonValue] = {}
+    overview: Mapping[str, JsonValue] = {}
     """Fields of the overview, by the document's names, in the place of what is counted."""
 
     heatmap: dict[str, Any] | None = None
@@ -58,12 +56,3 @@ class Settings(BaseModel):
 
     garbled: bool = False
     """Whether the unit of temperatures is sent as the document has it, â„ƒ."""
-
-
-def load(store: Store) -> Settings:
-    kept = store.get(_KIND, _ONLY)
-    return Settings() if kept is None else Settings.model_validate_json(kept)
-
-
-def keep(store: Store, settings: Settings) -> None:
-    store.put(_KIND, _ONLY, settings.model_dump_json())

@@ -2,7 +2,7 @@
 
 `routes` speaks HTTP, `access` checks who asks, `requests` and `queries` read what is asked,
 `admission` and `operations` apply the rules, `nodes` and `fabrics` say what an object looks like
-at a time, `catalogue` what each region offers, `controls` what tests may set.
+at a time, `catalogue` what each region offers, `settings` what can be set.
 """
 
 ACCESS_KEY = "emulator-scp-access-key"

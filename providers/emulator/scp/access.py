@@ -3,14 +3,18 @@
 Sources: the document's request headers, and the official SDK for what is signed.
 """
 
+import base64
+import hashlib
 import hmac
 import re
+from dataclasses import dataclass
+from urllib.parse import quote
+from wsgiref.types import WSGIEnvironment
 
 from flask import Request
 
 from gpuform.providers.emulator.scp.errors import ApiError, Message
 from gpuform.providers.emulator.scp.settings import KeyPair, Settings
-from gpuform.providers.emulator.scp.signing import Signed, requested_url
 
 _CLIENT_TYPE = "Openapi"
 _REQUIRED = ("Scp-Accesskey", "Scp-Signature", "Scp-Timestamp", "Scp-ClientType")
@@ -105,3 +109,36 @@ def _check_signature(request: Request, pair: KeyPair) -> None:
 
 def _unauthorized(message: Message) -> ApiError:
     return ApiError(401, "Unauthorized", message)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """What a signature covers; the body is not part of it."""
+
+    method: str
+    url: str
+    timestamp: str
+    access_key: str
+    account_id: str
+    client_type: str
+
+    def signature(self, secret_key: str) -> str:
+        message = self.method + self.url + self.timestamp
+        message += self.access_key + self.account_id + self.client_type
+        digest = hmac.digest(secret_key.encode(), message.encode(), hashlib.sha256)
+        return base64.b64encode(digest).decode()
+
+
+def requested_url(environ: WSGIEnvironment) -> str:
+    """The absolute URL as it was on the wire: scheme, the client's Host, raw path and query.
+
+    A caller in process gives no raw path; there it is the path percent-encoded anew.
+    """
+    raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")
+    if raw is None:
+        query = environ.get("QUERY_STRING", "")
+        raw = quote(environ.get("PATH_INFO", "")) + (f"?{query}" if query else "")
+    if "://" in raw.partition("?")[0]:  # a client that takes this for a proxy sends it whole
+        return str(raw)
+    host = environ.get("HTTP_HOST") or f"{environ['SERVER_NAME']}:{environ['SERVER_PORT']}"
+    return f"{environ['wsgi.url_scheme']}://{host}{raw}"

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from http.client import responses
 from typing import Any
 
+from gpuform.providers.emulator.routing import Refusal
+
 
 @dataclass(frozen=True)
 class Message:
@@ -14,7 +16,7 @@ class Message:
         return self.english if language.lower().startswith("en") else self.korean
 
 
-class ApiError(Exception):
+class ApiError(Refusal):
     """Answered as `{"errors": [...]}` with this status.
 
     `detail` is a text for one message and a list of texts for several: clients of the platform
@@ -22,8 +24,7 @@ class ApiError(Exception):
     """
 
     def __init__(self, status: int, code: str, *messages: Message) -> None:
-        super().__init__("; ".join(message.english for message in messages))
-        self.status = status
+        super().__init__(status, "; ".join(message.english for message in messages))
         self.code = code
         self.messages = messages
 

@@ -5,17 +5,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flask import Blueprint, Request, Response, g, request
+from pydantic import BaseModel, ConfigDict
 from werkzeug.http import http_date
 
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
-from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import Parts
-from gpuform.providers.emulator.scp import offers
-from gpuform.providers.emulator.scp import settings as kept
+from gpuform.providers.emulator.routing import Api, Controls, Table, trouble
 from gpuform.providers.emulator.scp.access import check_access
 from gpuform.providers.emulator.scp.catalogue import ACCOUNT_ID
-from gpuform.providers.emulator.scp.controls import Controls
 from gpuform.providers.emulator.scp.creating import create_nodes
 from gpuform.providers.emulator.scp.errors import ApiError, Message
 from gpuform.providers.emulator.scp.estate import Estate
@@ -28,7 +27,7 @@ from gpuform.providers.emulator.scp.operations import (
     start_nodes,
     stop_nodes,
 )
-from gpuform.providers.emulator.scp.queries import Listing, View
+from gpuform.providers.emulator.scp.queries import Listing, View, images, node_pools, products
 from gpuform.providers.emulator.scp.requests import (
     AssignPublicNatIp,
     CreateGpuNodes,
@@ -36,7 +35,8 @@ from gpuform.providers.emulator.scp.requests import (
     ModifyMembers,
     parse,
 )
-from gpuform.providers.emulator.scp.rules import Situation, Trouble
+from gpuform.providers.emulator.scp.rules import Situation
+from gpuform.providers.emulator.scp.settings import Settings
 from gpuform.providers.emulator.scp.versions import HEADER, VERSIONS, chosen
 from gpuform.providers.emulator.store import Store
 
@@ -66,25 +66,21 @@ _FABRIC_SORTS = (
 )  # fmt: skip
 
 
-class Scp:
+class Scp(Api):
     """The platform as the app mounts it."""
 
     name = "scp"
     prefix = "/scp"
 
-    def __init__(self, store: Store, clock: Clock, faults: Faults) -> None:
-        self._store = store
-        self._clock = clock
-        self._faults = faults
-
     def blueprint(self) -> Blueprint:
-        routes = Blueprint(self.name, __name__)
-        routes.register_error_handler(ApiError, self._refused)
+        routes = super().blueprint()
         routes.after_request(self._marked)
         for path in ("", "/"):
             routes.add_url_rule(path, "versions", self._list_versions, methods=["GET"])
-        # Werkzeug prefers a fixed name such as `images` to `<gpu_node_id>` whatever the order.
-        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+        return routes
+
+    def _routes(self) -> Table:
+        return (
             ("POST", f"{_NODE}/public-nat-ip", self._assign_nat),
             ("DELETE", f"{_NODE}/public-nat-ip", self._release_nat),
             ("PUT", f"{_NODE}/lock", self._lock),
@@ -102,16 +98,13 @@ class Scp:
             ("POST", f"{_FABRICS}/modify-members", self._modify_members),
             ("GET", f"{_FABRICS}/<cluster_fabric_id>", self._show_fabric),
         )
-        for method, path, view in table:
-            routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
-        return routes
 
     def refusal(self, asked: Request) -> Response | None:
         """401, 403, and 400 for a version that is not served. The list of versions is open."""
         if asked.path.rstrip("/") == self.prefix:
             return None
         try:
-            check_access(asked, kept.load(self._store), time.time())
+            check_access(asked, Settings.load(self._store), time.time())
             g.version = chosen(asked.headers.get(HEADER))
         except ApiError as error:
             return self._refused(error)
@@ -122,7 +115,7 @@ class Scp:
 
     def objects(self) -> dict[str, list[dict[str, Any]]]:
         with self._store.transaction():
-            estate = self._estate()
+            estate = self._moment().estate
             now = estate.now
             return {
                 "gpu_nodes": [
@@ -135,18 +128,9 @@ class Scp:
                 ],
             }
 
-    def _estate(self) -> Estate:
-        return Estate(self._store, self._clock.now())
-
-    def _in_one_moment(self, view: Callable[..., Response]) -> Callable[..., Response]:
-        """The view as Flask calls it: alone, and undone as a whole when it raises."""
-
-        def whole(**keys: str) -> Response:
-            with self._store.transaction():
-                situation = Situation(self._estate(), kept.load(self._store), _trouble())
-                return view(situation, **keys)
-
-        return whole
+    def _moment(self) -> Situation:
+        estate = Estate(self._store, self._clock.now())
+        return Situation(estate, Settings.load(self._store), trouble())
 
     def _refused(self, error: ApiError) -> Response:
         language = request.accept_languages.best_match(_LANGUAGES, default=_LANGUAGES[0])
@@ -156,7 +140,7 @@ class Scp:
         """With the version that answers, and the time of the clock that checks signatures."""
         if "version" in g:
             response.headers.update(g.version.headers())
-        ahead = kept.load(self._store).clock_ahead_seconds
+        ahead = Settings.load(self._store).clock_ahead_seconds
         response.headers["Date"] = http_date(time.time() + ahead)
         return response
 
@@ -201,7 +185,7 @@ class Scp:
 
     def _show_node(self, situation: Situation, gpu_node_id: str) -> Response:
         view = situation.estate.node(gpu_node_id).view(situation.now)
-        self._override([view], _NODES)
+        self._impose([view], _NODES, field="state")
         return answer(view)
 
     def _lock(self, situation: Situation, gpu_node_id: str) -> Response:
@@ -232,7 +216,7 @@ class Scp:
     def _show_fabric(self, situation: Situation, cluster_fabric_id: str) -> Response:
         fabric = situation.estate.fabric(cluster_fabric_id)
         view = fabric.view(situation.now, situation.estate.members(fabric))
-        self._override([view], _FABRICS)
+        self._impose([view], _FABRICS, field="state")
         return answer(view)
 
     def _modify_members(self, situation: Situation) -> Response:
@@ -243,13 +227,13 @@ class Scp:
     # What is offered.
 
     def _list_images(self, _: Situation) -> Response:
-        return answer(offers.images(request.args))
+        return answer(images(request.args))
 
     def _list_products(self, _: Situation) -> Response:
-        return answer(offers.products(request.args))
+        return answer(products(request.args))
 
     def _list_node_pools(self, situation: Situation) -> Response:
-        return answer(offers.node_pools(request.args, situation.estate))
+        return answer(node_pools(request.args, situation.estate))
 
     def _list_versions(self) -> Response:
         url = request.url_root.rstrip("/") + self.prefix
@@ -258,24 +242,37 @@ class Scp:
     def _page(self, listing: Listing, views: list[View], folder: str, name: str) -> Response:
         found = listing.sorted(views)
         page = listing.paged(found)
-        self._override(page, folder)
+        self._impose(page, folder, field="state")
         return answer({"count": len(found), name: page})
 
-    def _override(self, views: list[View], folder: str) -> None:
-        """Show the state that an injected fault imposes."""
-        by_path = {f"{folder}/{view['id']}": view for view in views}
-        path = request.path.removeprefix(self.prefix)
-        for own, rule in self._faults.take_overrides(request.method, path, list(by_path)).items():
-            by_path[own]["state"] = rule.status_override
+
+class _State(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    state: str
 
 
-def _trouble() -> Trouble:
-    rule: Rule | None = g.get("fault")
-    if rule is None:
-        return Trouble()
-    return Trouble(is_stuck=rule.stuck, is_out_of_stock=rule.capacity, failing=rule.failing)
+class ScpControls(Controls):
+    settings = Settings
+
+    def _routes(self) -> Table:
+        return (
+            ("POST", "/gpu-nodes/<node_id>", self._set_state),
+            ("DELETE", "/gpu-nodes/<node_id>", self._remove),
+        )
+
+    def _set_state(self, node_id: str) -> Response:
+        """From now on, whatever was planned."""
+        body = _State.model_validate_json(request.get_data())
+        estate = Estate(self._store, self._clock.now())
+        estate.keep_node(estate.node(node_id).in_state(estate.now, body.state))
+        return answer({"id": node_id, "status": body.state})
+
+    def _remove(self, node_id: str) -> Response:
+        """At once, without TERMINATING."""
+        Estate(self._store, self._clock.now()).remove_node(node_id)
+        return answer({"id": node_id})
 
 
 def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
     """SCP's part of the emulator."""
-    return Parts((Scp(store, clock, faults),), {"scp": Controls(store, clock).blueprint()})
+    return Parts((Scp(store, clock, faults),), {"scp": ScpControls(store, clock).blueprint()})

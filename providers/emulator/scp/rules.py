@@ -3,21 +3,12 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from gpuform.providers.emulator.routing import Trouble
 from gpuform.providers.emulator.scp.errors import ApiError, Message, no_node, refused
 from gpuform.providers.emulator.scp.estate import Estate
 from gpuform.providers.emulator.scp.fabrics import Fabric
 from gpuform.providers.emulator.scp.nodes import Change, GpuNode
 from gpuform.providers.emulator.scp.settings import Settings
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """The injected faults that change what an operation does."""
-
-    is_stuck: bool = False
-    is_out_of_stock: bool = False
-    failing: str | None = None
-    """A regular expression: new nodes of these names end in ERROR."""
 
 
 @dataclass(frozen=True)

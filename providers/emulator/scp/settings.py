@@ -1,5 +1,8 @@
 """What tests and people may set of the emulated platform; a reset brings the defaults back."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
 from gpuform.providers.emulator.scp import (
@@ -8,10 +11,7 @@ from gpuform.providers.emulator.scp import (
     VIEWER_ACCESS_KEY,
     VIEWER_SECRET_KEY,
 )
-from gpuform.providers.emulator.store import Store
-
-_KIND = "scp.settings"
-_ONLY = "settings"
+from gpuform.providers.emulator.settings import Settings as _Settings
 
 
 class KeyPair(BaseModel):
@@ -25,12 +25,12 @@ class KeyPair(BaseModel):
         return secret_key.get_secret_value()
 
 
-class Settings(BaseModel):
+class Settings(_Settings):
     """Where the platform documents nothing, the defaults are ours."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    kind = "scp.settings"
 
-    keys: dict[str, KeyPair] = {
+    keys: Mapping[str, KeyPair] = {
         ACCESS_KEY: KeyPair(secret_key=SecretStr(SECRET_KEY)),
         VIEWER_ACCESS_KEY: KeyPair(secret_key=SecretStr(VIEWER_SECRET_KEY), may_write=False),
     }
@@ -42,7 +42,7 @@ class Settings(BaseModel):
     accepted_skew_seconds: float = Field(default=900.0, ge=0, allow_inf_nan=False)
     """How far a request's timestamp may be from the platform's clock."""
 
-    capacity: dict[str, int] = {}
+    capacity: Mapping[str, int] = {}
     """Servers of vendor pools, by pool id, instead of the catalogue's number."""
 
     joining_one_allowed: bool = True
@@ -57,11 +57,6 @@ class Settings(BaseModel):
     terminated_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """How long a node that is gone still shows, as TERMINATED; 0: it is 404 at once."""
 
-
-def load(store: Store) -> Settings:
-    kept = store.get(_KIND, _ONLY)
-    return Settings() if kept is None else Settings.model_validate_json(kept)
-
-
-def keep(store: Store, settings: Settings) -> None:
-    store.put(_KIND, _ONLY, settings.model_dump_json())
+    def shown(self) -> dict[str, Any]:
+        """Without the secret keys."""
+        return self.model_dump(mode="json", exclude={"keys": {"__all__": {"secret_key"}}})

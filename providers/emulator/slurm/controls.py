@@ -1,18 +1,16 @@
 """What tests do to a cluster's Slurm from the side, under `/_emulator/slurm/`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flask import Blueprint, Response, request
-from pydantic import BaseModel, ConfigDict, ValidationError
+from flask import Response, request
+from pydantic import BaseModel, ConfigDict
 
-from gpuform.providers.emulator.admin import refused
 from gpuform.providers.emulator.answers import answer
-from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.routing import Controls, Table
 from gpuform.providers.emulator.slurm.commands import run
 from gpuform.providers.emulator.slurm.estate import Slurm
 from gpuform.providers.emulator.slurm.jobs import Wanted
-from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.errors import ApiError
 from gpuform.providers.emulator.together.operations import Operations
 
@@ -27,24 +25,14 @@ class _Controller(BaseModel):
     is_answering: bool
 
 
-class Controls:
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
-    def blueprint(self) -> Blueprint:
-        routes = Blueprint("slurm_controls", __name__)
-        routes.register_error_handler(ValidationError, refused)
-        routes.register_error_handler(ApiError, _not_found)
-        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+class SlurmControls(Controls):
+    def _routes(self) -> Table:
+        return (
             ("POST", "/<cluster_id>/run", self._run),
             ("POST", "/<cluster_id>/jobs", self._add_job),
             ("GET", "/<cluster_id>/jobs", self._list_jobs),
             ("POST", "/<cluster_id>/controller", self._set_controller),
         )
-        for method, path, view in table:
-            routes.add_url_rule(path, view_func=view, methods=[method])
-        return routes
 
     def _run(self, cluster_id: str) -> Response:
         """A command, as in a pod of Slurm: `{"command": ["squeue"]}`."""
@@ -73,16 +61,11 @@ class Controls:
 
     @contextmanager
     def _slurm(self, cluster_id: str) -> Iterator[Slurm]:
-        with self._store.transaction():
-            now = self._clock.now()
-            self._store.sweep(now)
-            cluster = Operations(self._store, now).cluster(cluster_id)
-            if cluster.settings.cluster_type != "SLURM":
-                raise ApiError(404, f"cluster {cluster_id!r} has no Slurm")
-            slurm = Slurm(self._store, cluster, now)
-            yield slurm
-            slurm.keep()
-
-
-def _not_found(error: ApiError) -> Response:
-    return answer({"error": error.message}, error.status)
+        now = self._clock.now()
+        self._store.sweep(now)
+        cluster = Operations(self._store, now).cluster(cluster_id)
+        if cluster.settings.cluster_type != "SLURM":
+            raise ApiError(404, f"cluster {cluster_id!r} has no Slurm")
+        slurm = Slurm(self._store, cluster, now)
+        yield slurm
+        slurm.keep()

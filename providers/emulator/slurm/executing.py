@@ -13,7 +13,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection
 
 from gpuform.providers.emulator.clock import Clock
-from gpuform.providers.emulator.kubernetes.exec import Execution
+from gpuform.providers.emulator.kubernetes.streams import Execution
 from gpuform.providers.emulator.slurm.commands import Result, run
 from gpuform.providers.emulator.slurm.estate import Slurm
 from gpuform.providers.emulator.store import Store

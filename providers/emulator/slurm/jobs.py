@@ -4,6 +4,15 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+
+class Refused(Exception):
+    """Goes to stderr as it is, or to stdout, with exit code 1."""
+
+    def __init__(self, told: str, *, on_stdout: bool = False) -> None:
+        super().__init__(told)
+        self.on_stdout = on_stdout
+
+
 State = Literal["PENDING", "RUNNING", "COMPLETING", "COMPLETED", "CANCELLED", "NODE_FAIL"]
 CODES = {
     "PENDING": "PD",

@@ -1,9 +1,8 @@
 """`scontrol`: nodes shown, drained and resumed; jobs requeued."""
 
 from gpuform.providers.emulator.slurm.estate import Slurm
-from gpuform.providers.emulator.slurm.jobs import Job
+from gpuform.providers.emulator.slurm.jobs import Job, Refused
 from gpuform.providers.emulator.slurm.printing import node_text
-from gpuform.providers.emulator.slurm.refusal import Refused
 
 
 def scontrol(slurm: Slurm, arguments: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 `routes` speaks HTTP, `access` knows keys and counts requests, `requests` reads bodies, `operations`
 applies the rules, `clusters` says how a cluster progresses, `views` what it looks like at a time,
-`listing` chooses and pages, `cache` gives old answers, `catalogue` has what is offered.
+`listing` chooses and pages, `catalogue` has what is offered.
 """
 
 KEY = "emulator-tensorone-key"

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from gpuform.providers.emulator.routing import Refusal
+
 CODES = {
     400: "VALIDATION_ERROR",
     401: "UNAUTHORIZED",
@@ -16,13 +18,11 @@ CODES = {
 }
 
 
-class ApiError(Exception):
+class ApiError(Refusal):
     """Answered with this status and the code that belongs to it."""
 
     def __init__(self, status: int, message: str, **details: Any) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
+        super().__init__(status, message)
         self.details = details
 
     def body(self, request_id: str, timestamp: str) -> dict[str, Any]:

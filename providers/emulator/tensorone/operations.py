@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuform.providers.emulator.routing import Trouble
 from gpuform.providers.emulator.tensorone import catalogue
 from gpuform.providers.emulator.tensorone.clusters import (
     Cluster,
@@ -32,19 +33,6 @@ from gpuform.providers.emulator.tensorone.requests import (
 from gpuform.providers.emulator.tensorone.settings import Settings
 
 _FIRST_PORT = 32001
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """The injected faults that change what an operation does."""
-
-    is_stuck: bool = False
-    is_out_of_stock: bool = False
-    failing: str | None = None
-    """A regular expression: clusters of these names end in an error."""
-
-    def fails(self, name: str) -> bool:
-        return self.failing is not None and re.search(self.failing, name) is not None
 
 
 @dataclass(frozen=True)
@@ -96,7 +84,7 @@ def create(at: Situation, body: CreateCluster) -> Cluster:
         changed_at=at.now,
         statuses=[],
     )
-    stuck, failing = at.trouble.is_stuck, at.trouble.fails(body.name)
+    stuck, failing = at.trouble.is_stuck, _fails(at, body.name)
     if body.auto_start:
         made = planned.started(at.now, is_new=True, is_stuck=stuck, is_failing=failing)
     else:
@@ -148,7 +136,7 @@ def start(at: Situation, cluster_id: str, body: StartCluster) -> Cluster:
         at.now,
         is_new=False,
         is_stuck=at.trouble.is_stuck,
-        is_failing=at.trouble.fails(details.name),
+        is_failing=_fails(at, details.name),
     )
     at.estate.keep(begun)
     return begun
@@ -255,3 +243,8 @@ def _save(at: Situation, cluster: Cluster, name: str | None) -> None:
 def _refuse_deleting(cluster: Cluster, now: float) -> None:
     if cluster.status(now) == "deleting":
         raise conflict("Cannot change a cluster that is being deleted", "deleting", "running")
+
+
+def _fails(at: Situation, name: str) -> bool:
+    failing = at.trouble.failing
+    return failing is not None and re.search(failing, name) is not None

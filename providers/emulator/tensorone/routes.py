@@ -3,32 +3,33 @@
 Of an update there is the method and the path alone, in the table of rate limits.
 """
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from flask import Blueprint, Request, Response, g, request
+from pydantic import BaseModel, ConfigDict
 from werkzeug.http import http_date
 
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
-from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import Parts
+from gpuform.providers.emulator.routing import Api, Controls, Table, trouble
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import operations
-from gpuform.providers.emulator.tensorone import settings as kept
 from gpuform.providers.emulator.tensorone.access import (
     check_permission,
     counted,
     exceeded,
     key_of,
 )
-from gpuform.providers.emulator.tensorone.cache import Cached, cached
 from gpuform.providers.emulator.tensorone.clusters import Cluster
-from gpuform.providers.emulator.tensorone.controls import Controls
 from gpuform.providers.emulator.tensorone.errors import ApiError, invalid
 from gpuform.providers.emulator.tensorone.estate import Estate
 from gpuform.providers.emulator.tensorone.listing import page_of
-from gpuform.providers.emulator.tensorone.operations import Situation, Trouble
+from gpuform.providers.emulator.tensorone.operations import Situation
 from gpuform.providers.emulator.tensorone.requests import (
     CreateCluster,
     DeleteCluster,
@@ -37,31 +38,60 @@ from gpuform.providers.emulator.tensorone.requests import (
     UpdateCluster,
     parse,
 )
+from gpuform.providers.emulator.tensorone.settings import Settings
 from gpuform.providers.emulator.tensorone.views import View, timestamp
 
 Json = dict[str, Any]
 
 _CLUSTERS = "/clusters"
 _CLUSTER = f"{_CLUSTERS}/<cluster_id>"
+_CACHED = "tensorone.cached"
 _WINDOWS = ("1h", "6h", "24h", "7d")
 
 
-class TensorOne:
+class _Entry(BaseModel, frozen=True):
+    """What the platform's own cache answers for some time, whatever has changed meanwhile."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Cached:
+    """Data, and how many seconds old it is."""
+
+    data: Any
+    age: float = 0.0
+    is_hit: bool = False
+
+
+def cached(store: Store, key: str, now: float, seconds: float, look: Callable[[], Any]) -> Cached:
+    """What `look` gave for `key` at most `seconds` ago, else what it gives now."""
+    if seconds == 0:
+        return Cached(look())
+    kept = store.get(_CACHED, key)
+    entry = None if kept is None else _Entry.model_validate_json(kept)
+    if entry is not None and now - entry.at < seconds:
+        return Cached(json.loads(entry.text), now - entry.at, is_hit=True)
+    data = look()
+    entry = _Entry(at=now, text=json.dumps(data))
+    store.put(_CACHED, key, entry.model_dump_json(), gone_at=now + seconds)
+    return Cached(data)
+
+
+class TensorOne(Api):
     """The platform as the app mounts it."""
 
     name = "tensorone"
     prefix = "/tensorone/v1"
 
-    def __init__(self, store: Store, clock: Clock, faults: Faults) -> None:
-        self._store = store
-        self._clock = clock
-        self._faults = faults
-
     def blueprint(self) -> Blueprint:
-        routes = Blueprint(self.name, __name__)
-        routes.register_error_handler(ApiError, self._refused)
+        routes = super().blueprint()
         routes.after_request(self._marked)
-        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+        return routes
+
+    def _routes(self) -> Table:
+        return (
             ("POST", _CLUSTERS, self._create),
             ("GET", _CLUSTERS, self._list),
             ("GET", _CLUSTER, self._get),
@@ -70,9 +100,6 @@ class TensorOne:
             ("POST", f"{_CLUSTER}/start", self._start),
             ("POST", f"{_CLUSTER}/stop", self._stop),
         )
-        for method, path, view in table:
-            routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
-        return routes
 
     def refusal(self, asked: Request) -> Response | None:
         """401, 429 and 403, in this order; what is refused for its key does not count."""
@@ -80,7 +107,7 @@ class TensorOne:
         path = asked.path.removeprefix(self.prefix)
         try:
             with self._store.transaction():
-                name, key = key_of(asked, kept.load(self._store))
+                name, key = key_of(asked, Settings.load(self._store))
                 budget = counted(self._store, name, key, (asked.method, path), now)
                 g.budget = budget
             if budget.remaining < 0:
@@ -95,7 +122,7 @@ class TensorOne:
 
     def objects(self) -> dict[str, list[Json]]:
         with self._store.transaction():
-            estate = Estate(self._store, self._clock.now())
+            estate = self._moment().estate
             return {
                 "clusters": [
                     {
@@ -111,15 +138,9 @@ class TensorOne:
                 ],
             }
 
-    def _in_one_moment(self, view: Callable[..., Response]) -> Callable[..., Response]:
-        """The view as Flask calls it: alone, and undone as a whole when it raises."""
-
-        def whole(**keys: str) -> Response:
-            with self._store.transaction():
-                estate = Estate(self._store, self._clock.now())
-                return view(Situation(estate, kept.load(self._store), _trouble()), **keys)
-
-        return whole
+    def _moment(self) -> Situation:
+        estate = Estate(self._store, self._clock.now())
+        return Situation(estate, Settings.load(self._store), trouble())
 
     def _refused(self, error: ApiError) -> Response:
         response = answer(
@@ -149,14 +170,14 @@ class TensorOne:
             return {"clusters": [self._view(at, each) for each in page], "pagination": paging}
 
         found = self._cached(at, look)
-        self._override(found.data["clusters"])
+        self._impose(found.data["clusters"], _CLUSTERS)
         return self._enveloped(found)
 
     def _get(self, at: Situation, cluster_id: str) -> Response:
         # Gone is gone, whatever the cache remembers.
         cluster = at.estate.cluster(cluster_id)
         found = self._cached(at, lambda: self._view(at, cluster))
-        self._override([found.data])
+        self._impose([found.data], _CLUSTERS)
         return self._enveloped(found)
 
     def _update(self, at: Situation, cluster_id: str) -> Response:
@@ -200,13 +221,6 @@ class TensorOne:
         }
         return answer({"success": True, "data": found.data, "meta": meta}, status)
 
-    def _override(self, views: list[Json]) -> None:
-        """Show the status that an injected fault imposes."""
-        by_path = {f"{_CLUSTERS}/{view['id']}": view for view in views}
-        path = request.path.removeprefix(self.prefix)
-        for own, rule in self._faults.take_overrides(request.method, path, list(by_path)).items():
-            by_path[own]["status"] = rule.status_override
-
 
 def _flag(name: str) -> bool:
     text = request.args.get(name, "true")
@@ -215,15 +229,30 @@ def _flag(name: str) -> bool:
     return text == "true"
 
 
-def _trouble() -> Trouble:
-    rule: Rule | None = g.get("fault")
-    if rule is None:
-        return Trouble()
-    return Trouble(is_stuck=rule.stuck, is_out_of_stock=rule.capacity, failing=rule.failing)
+class _Idle(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    idle: bool
+
+
+class TensorOneControls(Controls):
+    settings = Settings
+
+    def _routes(self) -> Table:
+        return (("POST", "/clusters/<cluster_id>", self._set_idle),)
+
+    def _set_idle(self, cluster_id: str) -> Response:
+        """From now on it has no work, or has some again."""
+        body = _Idle.model_validate_json(request.get_data())
+        estate = Estate(self._store, self._clock.now())
+        since = estate.now if body.idle else None
+        cluster = estate.cluster(cluster_id)
+        estate.keep(cluster.model_copy(update={"idle_since": since}))
+        return answer({"id": cluster_id, "idle": body.idle})
 
 
 def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
     """TensorOne's part of the emulator."""
     return Parts(
-        (TensorOne(store, clock, faults),), {"tensorone": Controls(store, clock).blueprint()}
+        (TensorOne(store, clock, faults),),
+        {"tensorone": TensorOneControls(store, clock).blueprint()},
     )

@@ -1,14 +1,12 @@
 """What tests and people may set of the emulated platform; a reset brings the defaults back."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.settings import Settings as _Settings
 from gpuform.providers.emulator.tensorone import FREE_KEY, KEY, PRO_KEY, READER_KEY
-
-_KIND = "tensorone.settings"
-_ONLY = "settings"
 
 
 class Key(BaseModel):
@@ -18,12 +16,12 @@ class Key(BaseModel):
     may_write: bool = True
 
 
-class Settings(BaseModel):
+class Settings(_Settings):
     """Where the platform documents nothing, the defaults are ours."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    kind = "tensorone.settings"
 
-    keys: dict[str, Key] = {
+    keys: Mapping[str, Key] = {
         KEY: Key(),
         FREE_KEY: Key(tier="free"),
         PRO_KEY: Key(tier="pro"),
@@ -36,14 +34,5 @@ class Settings(BaseModel):
     delete_needs_stopped: bool = False
     """Whether a running cluster is deleted only with `force`; the documentation says both."""
 
-    capacity: dict[str, int] = {}
+    capacity: Mapping[str, int] = {}
     """Free GPUs of a type, for those that are not without limit."""
-
-
-def load(store: Store) -> Settings:
-    kept = store.get(_KIND, _ONLY)
-    return Settings() if kept is None else Settings.model_validate_json(kept)
-
-
-def keep(store: Store, settings: Settings) -> None:
-    store.put(_KIND, _ONLY, settings.model_dump_json())

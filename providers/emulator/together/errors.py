@@ -1,13 +1,10 @@
 """A refusal, as Together would answer it."""
 
+from gpuform.providers.emulator.routing import Refusal
 
-class ApiError(Exception):
+
+class ApiError(Refusal):
     """Answered as `{"error": {"message", "type", "code"}}` with this status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 def not_found(kind: str, key: str) -> ApiError:

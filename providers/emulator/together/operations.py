@@ -4,12 +4,15 @@ Where the platform's documents are silent (which status code, what a second chan
 way) the choice is ours and said at the place.
 """
 
+import base64
+import json
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from gpuform.providers.emulator.kubernetes.cordons import cordoned
+from gpuform.providers.emulator.certificates import AUTHORITY
+from gpuform.providers.emulator.kubernetes.nodes import cordoned
+from gpuform.providers.emulator.routing import Trouble
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.timeline import value_at
 from gpuform.providers.emulator.together.admission import (
@@ -24,7 +27,6 @@ from gpuform.providers.emulator.together.admission import (
 from gpuform.providers.emulator.together.catalogue import DEFAULT_PROJECT, region_named
 from gpuform.providers.emulator.together.clusters import SCHEDULING_SECONDS, Cluster
 from gpuform.providers.emulator.together.errors import ApiError, not_found
-from gpuform.providers.emulator.together.kubeconfig import kubeconfig
 from gpuform.providers.emulator.together.requests import (
     CreateCluster,
     CreateVolume,
@@ -37,17 +39,6 @@ _CLUSTER = "together.cluster"
 _VOLUME = "together.volume"
 _CREDIT = "together.credit"
 _NONE = "none"
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """The injected faults that change what an operation does."""
-
-    stuck: bool = False
-    out_of_stock: bool = False
-    preempted: bool = False
-    takes: str | None = None
-    """Nodes under whose names this regular expression is found leave first."""
 
 
 class Operations:
@@ -69,7 +60,7 @@ class Operations:
         self._refuse_without_credit()
         check_new_cluster(body, now)
         held = None if body.volume_id is None else self._usable_volume(body)
-        if trouble.out_of_stock:
+        if trouble.is_out_of_stock:
             raise ApiError(409, "Out of stock")
         start = body.reservation_start_time
         planned = Cluster(
@@ -83,7 +74,7 @@ class Operations:
             now,
             max(now + SCHEDULING_SECONDS, start.timestamp() if start else 0.0),
             self._store.new_id,
-            stuck=trouble.stuck,
+            stuck=trouble.is_stuck,
         )
         if body.shared_volume is not None:
             made = self.create_volume(body.shared_volume, Trouble())
@@ -111,7 +102,7 @@ class Operations:
             raise ApiError(409, f"cluster {cluster_id!r} is being deleted")
         check_change(body, old.settings)
         new = _with_changes(old, body)
-        if trouble.out_of_stock and new.settings.num_gpus > old.settings.num_gpus:
+        if trouble.is_out_of_stock and new.settings.num_gpus > old.settings.num_gpus:
             raise ApiError(409, "Out of stock")
         planned = self._planned(old, new, trouble)
         wanted = planned.settings.desired_preemptible_gpus
@@ -131,12 +122,12 @@ class Operations:
         if new.settings.num_gpus != old.settings.num_gpus or not old.is_progressing():
             if new.has_control_plane(now):
                 first = self._taken_first(old, trouble)
-                return new.scaled(now, self._store.new_id, first, stuck=trouble.stuck)
+                return new.scaled(now, self._store.new_id, first, stuck=trouble.is_stuck)
             start = max(now, new.reservation_start or 0.0)
-            return new.brought_up(now, start, self._store.new_id, stuck=trouble.stuck)
+            return new.brought_up(now, start, self._store.new_id, stuck=trouble.is_stuck)
         is_other_type = new.settings.cluster_type != old.settings.cluster_type
         if is_other_type and old.status(now) == "Ready":
-            return new.reinstalled(now, stuck=trouble.stuck)
+            return new.reinstalled(now, stuck=trouble.is_stuck)
         return new
 
     def _taken_first(self, cluster: Cluster, trouble: Trouble) -> frozenset[str]:
@@ -151,7 +142,7 @@ class Operations:
         cluster = self.cluster(cluster_id)
         if cluster.gone_at is not None:
             return
-        deleted = cluster.deleted(self.now, stuck=trouble.stuck)
+        deleted = cluster.deleted(self.now, stuck=trouble.is_stuck)
         self._keep_cluster(deleted)
         if cluster.volume_id is not None:
             self._keep_volume(self.volume(cluster.volume_id).released(cluster_id, deleted.gone_at))
@@ -180,7 +171,7 @@ class Operations:
             project_id=body.project_id or DEFAULT_PROJECT,
             is_lifecycle_independent=bool(body.is_lifecycle_independent),
             created_at=now,
-            statuses=creation(now, stuck=trouble.stuck),
+            statuses=creation(now, stuck=trouble.is_stuck),
             sizes=[(now, body.size_tib)],
         )
         self._keep_volume(volume)
@@ -206,7 +197,7 @@ class Operations:
             raise ApiError(400, f"a volume cannot shrink: {size} TiB to {body.size_tib} TiB")
         if not volume.is_settled(now):
             raise ApiError(409, f"volume is {volume.status(now)}: it cannot be resized now")
-        resized = volume.resized(body.size_tib, now, stuck=trouble.stuck)
+        resized = volume.resized(body.size_tib, now, stuck=trouble.is_stuck)
         self._keep_volume(resized)
         return resized
 
@@ -216,7 +207,7 @@ class Operations:
         if volume.is_held(self.now):
             raise ApiError(409, f"volume {volume_id!r} is attached to a cluster")
         if volume.gone_at is None:
-            self._keep_volume(volume.deleted(self.now, stuck=trouble.stuck))
+            self._keep_volume(volume.deleted(self.now, stuck=trouble.is_stuck))
 
     # Credit (platform document, 'Credit Exhaustion').
 
@@ -302,3 +293,38 @@ def _with_changes(cluster: Cluster, body: UpdateCluster) -> Cluster:
     if body.reservation_end_time is not None:
         update["reservation_end"] = body.reservation_end_time.timestamp()
     return cluster.model_copy(update=update)
+
+
+_AUTHORITY = base64.b64encode(AUTHORITY.encode()).decode()
+_TEMPLATE = """\
+apiVersion: v1
+kind: Config
+clusters:
+- name: {name}
+  cluster:
+    server: {server}
+    certificate-authority-data: {authority}
+contexts:
+- name: {name}
+  context:
+    cluster: {name}
+    user: {user}
+current-context: {name}
+users:
+- name: {user}
+  user:
+    token: {token}
+"""
+
+
+def kubeconfig(server: str, cluster_name: str, token: str) -> str:
+    """The kubeconfig YAML in base64 (SDK 3.1.1, `clusters get-credentials`)."""
+    text = _TEMPLATE.format(
+        # A JSON string is a YAML string whatever the name holds.
+        name=json.dumps(cluster_name),
+        user=json.dumps(f"{cluster_name}-admin"),
+        server=json.dumps(server),
+        authority=_AUTHORITY,
+        token=token,
+    )
+    return base64.b64encode(text.encode()).decode()

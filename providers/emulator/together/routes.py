@@ -1,27 +1,25 @@
 """Together's routes (platform document, 'REST API'), under `/together/v1`. Every success is 200."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from flask import Blueprint, Request, Response, g, request
+from flask import Request, Response, request
+from pydantic import BaseModel, ConfigDict
 
 from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.clock import Clock
-from gpuform.providers.emulator.faults import Faults, Rule
+from gpuform.providers.emulator.faults import Faults
 from gpuform.providers.emulator.gate import Parts
-from gpuform.providers.emulator.kubernetes.controls import Controls as KubernetesControls
+from gpuform.providers.emulator.kubernetes.controls import KubernetesControls
 from gpuform.providers.emulator.kubernetes.routes import Kubernetes
-from gpuform.providers.emulator.slurm.controls import Controls as SlurmControls
+from gpuform.providers.emulator.routing import Api, Controls, Table, trouble
+from gpuform.providers.emulator.slurm.controls import SlurmControls
 from gpuform.providers.emulator.slurm.executing import SlurmExecutor
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
 from gpuform.providers.emulator.together.catalogue import REGIONS
 from gpuform.providers.emulator.together.clusters import Cluster, phase_of
-from gpuform.providers.emulator.together.controls import Controls
-from gpuform.providers.emulator.together.errors import ApiError
 from gpuform.providers.emulator.together.nodes import timestamp
-from gpuform.providers.emulator.together.operations import Operations, Trouble
+from gpuform.providers.emulator.together.operations import Operations
 from gpuform.providers.emulator.together.requests import (
     CreateCluster,
     CreateVolume,
@@ -42,22 +40,14 @@ _ERROR_TYPES = {
 }
 
 
-class Together:
+class Together(Api):
     """The platform as the app mounts it."""
 
     name = "together"
     prefix = "/together/v1"
 
-    def __init__(self, store: Store, clock: Clock, faults: Faults) -> None:
-        self._store = store
-        self._clock = clock
-        self._faults = faults
-
-    def blueprint(self) -> Blueprint:
-        routes = Blueprint(self.name, __name__)
-        routes.register_error_handler(ApiError, self._refused)
-        # Werkzeug prefers the fixed `storage/volumes` to `<cluster_id>` whatever the order.
-        table: tuple[tuple[str, str, Callable[..., Response]], ...] = (
+    def _routes(self) -> Table:
+        return (
             ("GET", "/compute/regions", self._list_regions),
             ("POST", _VOLUMES, self._create_volume),
             ("GET", _VOLUMES, self._list_volumes),
@@ -70,9 +60,6 @@ class Together:
             ("PUT", f"{_CLUSTERS}/<cluster_id>", self._update_cluster),
             ("DELETE", f"{_CLUSTERS}/<cluster_id>", self._delete_cluster),
         )
-        for method, path, view in table:
-            routes.add_url_rule(path, view.__name__, self._in_one_moment(view), methods=[method])
-        return routes
 
     def refusal(self, asked: Request) -> Response | None:
         """401 without a known key, 403 when a Member writes."""
@@ -90,7 +77,8 @@ class Together:
         return answer({"error": {"message": message, "type": kind, "code": status}}, status)
 
     def objects(self) -> dict[str, list[dict[str, Any]]]:
-        with self._operations() as operations:
+        with self._store.transaction():
+            operations = self._moment()
             now = operations.now
             return {
                 "clusters": [
@@ -107,35 +95,21 @@ class Together:
                 ],
             }
 
-    def _in_one_moment(self, view: Callable[..., Response]) -> Callable[..., Response]:
-        """The view as Flask calls it: alone, and undone as a whole when it raises."""
-
-        def whole(**keys: str) -> Response:
-            with self._operations() as operations:
-                return view(operations, **keys)
-
-        return whole
-
-    @contextmanager
-    def _operations(self) -> Iterator[Operations]:
-        with self._store.transaction():
-            now = self._clock.now()
-            self._store.sweep(now)
-            yield Operations(self._store, now, _address())
-
-    def _refused(self, error: ApiError) -> Response:
-        return self.error(error.status, error.message)
+    def _moment(self) -> Operations:
+        now = self._clock.now()
+        self._store.sweep(now)
+        return Operations(self._store, now, _address())
 
     def _list_regions(self, _: Operations) -> Response:
         return answer({"regions": [region.view() for region in REGIONS.values()]})
 
     def _create_cluster(self, operations: Operations) -> Response:
         body = parse(CreateCluster, request.get_data())
-        return self._cluster(operations, operations.create_cluster(body, _trouble()))
+        return self._cluster(operations, operations.create_cluster(body, trouble()))
 
     def _list_clusters(self, operations: Operations) -> Response:
         found = operations.list_clusters(request.args.get("projectId"))
-        if _trouble().preempted:
+        if trouble().is_preempted:
             found = [operations.preempt(each) for each in found]
         volumes = {each.volume_id: each for each in operations.list_volumes()}
         views = [operations.cluster_view(each, volumes.get(each.volume_id or "")) for each in found]
@@ -145,20 +119,20 @@ class Together:
     def _get_cluster(self, operations: Operations, cluster_id: str) -> Response:
         cluster = operations.cluster(cluster_id)
         return self._cluster(
-            operations, operations.preempt(cluster) if _trouble().preempted else cluster
+            operations, operations.preempt(cluster) if trouble().is_preempted else cluster
         )
 
     def _update_cluster(self, operations: Operations, cluster_id: str) -> Response:
         body = parse(UpdateCluster, request.get_data())
-        return self._cluster(operations, operations.update_cluster(cluster_id, body, _trouble()))
+        return self._cluster(operations, operations.update_cluster(cluster_id, body, trouble()))
 
     def _delete_cluster(self, operations: Operations, cluster_id: str) -> Response:
-        operations.delete_cluster(cluster_id, _trouble())
+        operations.delete_cluster(cluster_id, trouble())
         return answer({"cluster_id": cluster_id})
 
     def _create_volume(self, operations: Operations) -> Response:
         body = parse(CreateVolume, request.get_data())
-        return self._volume(operations, operations.create_volume(body, _trouble()))
+        return self._volume(operations, operations.create_volume(body, trouble()))
 
     def _list_volumes(self, operations: Operations) -> Response:
         found = operations.list_volumes(request.args.get("projectId"))
@@ -171,10 +145,10 @@ class Together:
 
     def _update_volume(self, operations: Operations) -> Response:
         body = parse(UpdateVolume, request.get_data())
-        return self._volume(operations, operations.update_volume(body, _trouble()))
+        return self._volume(operations, operations.update_volume(body, trouble()))
 
     def _delete_volume(self, operations: Operations, volume_id: str) -> Response:
-        operations.delete_volume(volume_id, _trouble())
+        operations.delete_volume(volume_id, trouble())
         return answer({"success": True})
 
     def _cluster(self, operations: Operations, cluster: Cluster) -> Response:
@@ -193,11 +167,7 @@ class Together:
         self, operations: Operations, views: list[dict[str, Any]], folder: str, key: str
     ) -> None:
         """Show the status that an injected fault imposes."""
-        by_path = {f"{folder}/{view[key]}": view for view in views}
-        path = request.path.removeprefix(self.prefix)
-        for own, rule in self._faults.take_overrides(request.method, path, list(by_path)).items():
-            view = by_path[own]
-            view["status"] = rule.status_override
+        for view, rule in self._impose(views, folder, key=key):
             phase = rule.phase or phase_of(str(rule.status_override))
             if phase and "phase_transitions" in view:
                 moment = timestamp(operations.now)
@@ -210,16 +180,22 @@ def _address() -> str:
     return f"{scheme}://{request.host}"
 
 
-def _trouble() -> Trouble:
-    rule: Rule | None = g.get("fault")
-    if rule is None:
-        return Trouble()
-    return Trouble(
-        stuck=rule.stuck,
-        out_of_stock=rule.capacity,
-        preempted=rule.preempted,
-        takes=rule.takes,
-    )
+class _Credit(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    exhausted: bool
+
+
+class TogetherControls(Controls):
+    def _routes(self) -> Table:
+        return (("POST", "/credit", self._set_credit),)
+
+    def _set_credit(self) -> Response:
+        """From now on there is none, or some again; what is lost by then stays lost."""
+        body = _Credit.model_validate_json(request.get_data())
+        now = self._clock.now()
+        self._store.sweep(now)
+        Operations(self._store, now).set_credit(exhausted=body.exhausted)
+        return answer({"exhausted": body.exhausted})
 
 
 def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
@@ -230,7 +206,7 @@ def parts(store: Store, clock: Clock, faults: Faults) -> Parts:
             Kubernetes(store, clock, faults, SlurmExecutor(store, clock)),
         ),
         {
-            "together": Controls(store, clock).blueprint(),
+            "together": TogetherControls(store, clock).blueprint(),
             "kubernetes": KubernetesControls(store, clock).blueprint(),
             "slurm": SlurmControls(store, clock).blueprint(),
         },

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
-from gpuform.providers.emulator.scp.signing import Signed
+from gpuform.providers.emulator.scp.access import Signed
 from gpuform.providers.emulator.store import Store
 
 NODES = "/v1/gpu-nodes"

@@ -1,11 +1,17 @@
-"""A watch: changes as lines of JSON, for as long as the client listens."""
+"""What stays open: watches, and commands in pods.
+
+A watch sends changes as lines of JSON for as long as the client listens. Whoever emulates what runs
+inside of pods is called for `pods/NAME/exec`.
+"""
 
 import json
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from wsgiref.types import WSGIEnvironment
 
 from gpuform.providers.emulator.kubernetes.objects import Event, Object
 
@@ -55,3 +61,21 @@ def _is_over(connection: socket.socket | None) -> bool:
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
         return bool(selector.select(_PAUSE))
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One request to run a command; the websocket's handshake has not been answered yet."""
+
+    cluster_id: str
+    pod: Object
+    container: str
+    command: Sequence[str]
+    environ: WSGIEnvironment
+    """With `werkzeug.socket`, the connection."""
+
+
+class Executor(Protocol):
+    """Answers the handshake, runs the command and closes the websocket; then it returns."""
+
+    def __call__(self, execution: Execution) -> Any: ...
