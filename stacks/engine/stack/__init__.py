@@ -13,7 +13,7 @@ from gpuform.stacks.engine.stack.renaming import rename_stack
 from gpuform.stacks.engine.stack.secrets_change import SecretsChange
 from gpuform.stacks.engine.stack.stack import Stack, Workspace, path_of_unsaved
 from gpuform.stacks.engine.stack.state_recovery import recover
-from gpuform.stacks.engine.stack.workspace import selected_stack, short_name
+from gpuform.stacks.engine.stack.workspace import StackNotFound, selected_stack, short_name
 
 __all__ = [
     "HOST",
@@ -26,6 +26,7 @@ __all__ = [
     "SecretsChange",
     "Stack",
     "StackImport",
+    "StackNotFound",
     "Workspace",
     "about",
     "describe_user",
