@@ -29,7 +29,7 @@ _TYPING = ("Any", "Literal", "NotRequired", "TypedDict", "Unpack")
 _WIDTH = 100
 _HEAD = '''"""{title}'s resources for programs.
 
-Generated from the input models: python -m gpuform.providers.codegen
+Generated from the input models: python -m gpuform.providers.codegen{which}
 """
 
 {standard}
@@ -108,6 +108,7 @@ def _module(platform: Platform) -> str:
     lines = (f"from {module} import {', '.join(of)}" for module, of in standard.items() if of)
     head = _HEAD.format(
         title=platform.title,
+        which="" if platform.name in own_platforms() else f" {platform.name}",
         standard="\n".join(lines),
         imports="\n".join(imports),
         exports=exports,

@@ -5,12 +5,22 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from gpuform.providers.platforms import own_platforms, platforms
+
 
 def parser(command: str, doc: str | None) -> argparse.ArgumentParser:
     """The command line `python -m COMMAND [--check]`."""
     found = argparse.ArgumentParser(prog=f"python -m {command}", description=doc)
     found.add_argument("--check", action="store_true", help="only say whether files are current")
     return found
+
+
+def refuse_other_platforms(command: argparse.ArgumentParser) -> None:
+    """Ends the command where other distributions' platforms would go into gpuform's own files."""
+    others = platforms().keys() - own_platforms().keys()
+    if others:
+        told = ", ".join(sorted(others))
+        command.error(f"it tells of gpuform's own platforms: run it where {told} is not installed")
 
 
 def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:

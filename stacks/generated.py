@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpuform.providers.generating import parser, write_or_check
+from gpuform.providers.generating import parser, refuse_other_platforms, write_or_check
 from gpuform.stacks.language.file_schemas import gates_schema_text, prices_schema_text
 from gpuform.stacks.language.json_schema import schema_text
 from gpuform.stacks.language.page import reference_page
@@ -19,7 +19,9 @@ _FOLDER = Path(__file__).parent.parent / "schemas"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes or checks; 1 when `--check` found a file that is not current."""
-    options = parser("gpuform.stacks.generated", __doc__).parse_args(arguments)
+    command = parser("gpuform.stacks.generated", __doc__)
+    options = command.parse_args(arguments)
+    refuse_other_platforms(command)
     return write_or_check(generated(), check=options.check)
 
 

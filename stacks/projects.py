@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gpuform import schemas
+from gpuform.providers.platforms import own_platforms, platforms
 from gpuform.stacks import requirements
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import NAME, yaml_text
@@ -152,6 +153,11 @@ def link_schema(directory: Path) -> Path:
 
 
 def _schema_reference() -> str:
-    """A schema that is the one installed here, of this release."""
+    """A schema that is the one installed here, of this release; with other distributions'
+    platforms, all of it."""
+    if platforms().keys() != own_platforms().keys():
+        from gpuform.stacks.language.json_schema import schema_text  # noqa: PLC0415 - rarely
+
+        return schema_text()
     installed = Path(schemas.__path__[0], "topology.schema.json").resolve()
     return json.dumps({"$ref": installed.as_uri()}) + "\n"

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from gpuform.providers.catalog import all_kinds, lifecycle_class, lookup, lookup_names
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
-from gpuform.providers.generating import parser, write_or_check
+from gpuform.providers.generating import parser, refuse_other_platforms, write_or_check
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import Setting
 from gpuform.providers.platforms import all_settings, platforms
@@ -40,7 +40,9 @@ it would take what somebody publishes under the plugin's name; the error shows w
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes or checks; 1 when `--check` found that the file is not current."""
     module = "gpuform.providers.plugin.package_schema"
-    options = parser(module, __doc__).parse_args(arguments)
+    command = parser(module, __doc__)
+    options = command.parse_args(arguments)
+    refuse_other_platforms(command)
     return write_or_check(generated(), check=options.check)
 
 

@@ -1,7 +1,7 @@
 """Which sections and platforms a topology can name."""
 
 from gpuform.providers.catalog import platforms_with
-from gpuform.providers.platforms import platforms
+from gpuform.providers.platforms import platforms, unusable_platforms
 from gpuform.schemas.reasons import nearest
 from gpuform.schemas.topology import SECTIONS, TopologyInputs
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
@@ -35,6 +35,11 @@ def has_kind(platform: str, section: str, place: Place, problems: Diagnostics) -
     having = platforms_with(kind)
     if platform in having:
         return True
+    broken = unusable_platforms().get(platform)
+    if broken is not None:
+        because = f"the platform {platform} cannot be used: {broken.because}"
+        problems.add(place, "platform", because, broken.hint)
+        return False
     known = platform in platforms()
     message = f"{platform} has no {kind}" if known else f"{platform} is not a platform"
     near = nearest(platform, tuple(having))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conformance.described import Answers, Change, Described, Request
+from conformance.described import Answers, Change, Described, Request, Room
 
 from gpuform.schemas.aios import wire
 
@@ -226,3 +226,15 @@ GPU_NODE = Described(
     needs=[_BASE],
     needed_as="clusters",
 )
+
+KINDS = (CLUSTER, GPU_NODE)
+
+ROOMS = {
+    "aios": Room(
+        prefix="/aios",
+        headers=lambda _method, _url: {},
+        gone={"error": "Cluster not found"},
+        empty=[],
+        lists="^/clusters$|^/clusters/query$",
+    ),
+}

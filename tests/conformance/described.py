@@ -1,7 +1,7 @@
 """What the conformance suite has to know of one kind of resource: test data, nothing else.
 
-A new platform adds a module like `together_kinds.py` and its line to `KINDS`; every contract then
-holds for its resources, under both hosts, or the suite fails.
+A new platform has a module like `together_kinds.py` (see `catalogue`); every contract then holds
+for its resources, under all hosts, or the suite fails.
 """
 
 import re
@@ -54,6 +54,23 @@ class Answers:
     path: str
     model: type[WireModel]
     key: str = ""
+
+
+@dataclass(frozen=True)
+class Room:
+    """One part of the emulator, as seen from outside.
+
+    - `prefix`: what its paths begin with
+    - `headers`: those of a request that is accepted, by its method and URL
+    - `gone`: what the platform itself answers about an object that there is not
+    - `empty`: its lists without objects; `lists`: a regular expression for their paths
+    """
+
+    prefix: str
+    headers: Callable[[str, str], Mapping[str, str]]
+    gone: Any
+    empty: Any
+    lists: str
 
 
 Objects = Sequence[Mapping[str, Any]]

@@ -2,68 +2,27 @@
 
 import base64
 import contextlib
-import hmac
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import yaml
+from conformance.catalogue import ROOMS
 from conformance.described import Described, Request
 from processes.limits import LAST_RESORT
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.aios import client as aios
 from gpuform.providers.calls import clock_from
 from gpuform.providers.calls.clock import EmulatorClock
-from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.providers.emulator.server import Server, environment, serve
-from gpuform.providers.emulator.tensorone import KEY as TENSORONE_KEY
-from gpuform.providers.emulator.together import ADMIN_KEY
-from gpuform.providers.lens import client as lens
-from gpuform.providers.scp.client import client as scp
-from gpuform.providers.tensorone import client as tensorone
-from gpuform.providers.together import client as together
-
-_PREFIXES = {
-    "together": "/together/v1",
-    "scp": "/scp",
-    "tensorone": "/tensorone/v1",
-    "aios": "/aios",
-    "lens": "/lens",
-    "kubernetes": "/kubernetes",
-}
-
-
-def _bearer(key: str) -> Callable[[str, str], dict[str, str]]:
-    return lambda _method, _url: {"Authorization": f"Bearer {key}"}
-
-
-def _signed(method: str, url: str) -> dict[str, str]:
-    moment = str(int(time.time() * 1000))
-    text = f"{method}{url}{moment}{ACCESS_KEY}Openapi"
-    digest = hmac.digest(SECRET_KEY.encode(), text.encode(), "sha256")
-    return {
-        "Scp-Accesskey": ACCESS_KEY,
-        "Scp-Signature": base64.b64encode(digest).decode(),
-        "Scp-Timestamp": moment,
-        "Scp-ClientType": "Openapi",
-    }
-
+from gpuform.providers.platforms import platforms
 
 _MARKS = ("annotations", "uid")
 """What Kubernetes keeps of an object's owner and identity."""
-
-_HEADERS = {
-    "together": _bearer(ADMIN_KEY),
-    "scp": _signed,
-    "tensorone": _bearer(TENSORONE_KEY),
-    "aios": lambda _method, _url: {},
-}
 
 
 @contextlib.contextmanager
@@ -73,8 +32,8 @@ def emulated(**options: Any) -> Iterator["Platform"]:
         with httpx.Client(base_url=server.url, trust_env=False) as http:
             yield Platform(server, http)
         variables = environment(server.url)
-        for client in (together, scp, tensorone, aios, lens):
-            client.client_for(Settings(environ=variables)).close()
+        for each in platforms().values():
+            each.module("client").client_for(Settings(environ=variables)).close()
         clock = clock_from(variables)
         if isinstance(clock, EmulatorClock):
             clock.close()
@@ -83,7 +42,8 @@ def emulated(**options: Any) -> Iterator["Platform"]:
 def product_path(environ: Mapping[str, Any]) -> str:
     """The path of a request after the platform's prefix; empty for the emulator's controls."""
     path = str(environ["PATH_INFO"])
-    prefix = next((each for each in _PREFIXES.values() if path.startswith(f"{each}/")), path)
+    prefixes = [room.prefix for room in ROOMS.values()]
+    prefix = next((each for each in prefixes if path.startswith(f"{each}/")), path)
     return path.removeprefix(prefix)
 
 
@@ -183,8 +143,9 @@ class Platform:
         """What somebody else does, past gpuform."""
         if described.room == "kubernetes" and request not in described.needs:
             return self._send_to_kubernetes(request)
-        path = _PREFIXES[described.platform] + request.path
-        headers = _HEADERS[described.platform](request.method, f"{self.http.base_url}{path}")
+        room = ROOMS[described.platform]
+        path = room.prefix + request.path
+        headers = dict(room.headers(request.method, f"{self.http.base_url}{path}"))
         body = described.unmasked(request.body)
         answer = self.http.request(request.method, path, json=body, headers=headers)
         answer.raise_for_status()
@@ -194,8 +155,8 @@ class Platform:
         """With the cluster's own credential."""
         cluster_id = request.path.split("/")[1]
         cluster = self.http.get(
-            f"{_PREFIXES['together']}/compute/clusters/{cluster_id}",
-            headers=_HEADERS["together"]("GET", ""),
+            f"{ROOMS['together'].prefix}/compute/clusters/{cluster_id}",
+            headers=dict(ROOMS["together"].headers("GET", "")),
         ).json()
         user = yaml.safe_load(base64.b64decode(cluster["kube_config"]))["users"][0]["user"]
         form = "merge-patch+json" if request.method == "PATCH" else "json"
@@ -203,7 +164,7 @@ class Platform:
             "Authorization": f"Bearer {user['token']}",
             "Content-Type": f"application/{form}",
         }
-        path = _PREFIXES["kubernetes"] + request.path
+        path = ROOMS["kubernetes"].prefix + request.path
         content = None if request.body is None else json.dumps(request.body)
         answer = self.http.request(request.method, path, content=content, headers=headers)
         answer.raise_for_status()

@@ -7,45 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conformance.emulated import _PREFIXES, Platform
+from conformance.catalogue import ROOMS
+from conformance.emulated import Platform
 
 Answer = tuple[int, str, bytes]
 """Status, media type and body."""
-
-_OWN: Final[Mapping[str, Any]] = {
-    "together": {"error": {"message": "not found", "type": "not_found_error", "code": 404}},
-    "scp": {"errors": [{"detail": "The GPU Node is not found.", "status": 404}]},
-    "tensorone": {
-        "error": "RESOURCE_NOT_FOUND",
-        "message": "Cluster not found",
-        "code": 404,
-        "details": {"resource": "cluster", "id": "x"},
-    },
-    "aios": {"error": "Cluster not found"},
-    "kubernetes": {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "reason": "NotFound",
-        "message": 'persistentvolumeclaims "scratch" not found',
-        "details": {"name": "scratch", "kind": "persistentvolumeclaims"},
-        "code": 404,
-    },
-}
-"""What each platform itself answers about an object that there is not."""
-
-_LIST: Final = re.compile(
-    r"/compute/clusters$|/storage/volumes$|/v1/gpu-nodes$|/v1/cluster-fabrics$|^/clusters$"
-    r"|^/clusters/query$|/persistentvolumeclaims$"
-)
-
-_EMPTY: Final[Mapping[str, Any]] = {
-    "together": {"clusters": [], "volumes": []},
-    "scp": {"count": 0, "gpu_nodes": [], "cluster_fabrics": []},
-    "tensorone": {"success": True, "data": {"clusters": [], "pagination": {"total_pages": 1}}},
-    "aios": [],
-    "kubernetes": {"kind": "PersistentVolumeClaimList", "apiVersion": "v1", "items": []},
-}
 
 
 @dataclass(frozen=True)
@@ -59,7 +25,7 @@ class Asked:
     @property
     def is_list(self) -> bool:
         is_read = self.method == "GET" or self.path.endswith("/query")
-        return is_read and _LIST.search(self.path) is not None
+        return is_read and re.search(ROOMS[self.room].lists, self.path) is not None
 
 
 Proxy = Callable[[Asked], Answer | None]
@@ -82,7 +48,7 @@ def no_object(asked: Asked) -> Answer | None:
     """Every object is said to be gone, in the platform's own words; its lists still show it."""
     if asked.is_list or asked.path.endswith(("/regions", "/images", "/products", "/node-pools")):
         return None
-    return told(404, _OWN[asked.room])(asked)
+    return told(404, ROOMS[asked.room].gone)(asked)
 
 
 def no_object_and(lists: Proxy) -> Proxy:
@@ -92,7 +58,7 @@ def no_object_and(lists: Proxy) -> Proxy:
 
 def no_listed(asked: Asked) -> Answer | None:
     """Objects answer as ever, and lists are empty."""
-    return told(200, _EMPTY[asked.room])(asked) if asked.is_list else None
+    return told(200, ROOMS[asked.room].empty)(asked) if asked.is_list else None
 
 
 STRANGERS: Final[Mapping[str, Proxy]] = {
@@ -131,10 +97,10 @@ def behind(platform: Platform, proxy: Proxy, room: str = "") -> Iterator[None]:
 
     def app(environ: dict[str, Any], start_response: Any) -> Any:
         path = str(environ["PATH_INFO"])
-        rooms = [name for name, each in _PREFIXES.items() if path.startswith(f"{each}/")]
+        rooms = [name for name, each in ROOMS.items() if path.startswith(f"{each.prefix}/")]
         answer = None
         if rooms and room in ("", rooms[0]):
-            short = path.removeprefix(_PREFIXES[rooms[0]])
+            short = path.removeprefix(ROOMS[rooms[0]].prefix)
             answer = proxy(Asked(environ["REQUEST_METHOD"], rooms[0], short))
         if answer is None:
             return inner(environ, start_response)

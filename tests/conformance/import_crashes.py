@@ -18,7 +18,6 @@ from typing import Any
 
 import httpx
 from conformance.crash_points import CRYPTER, START, URL, Counting, Hook, in_child
-from conformance.emulated import TENSORONE_KEY
 from conformance.tensorone_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
@@ -27,6 +26,7 @@ from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
+from gpuform.providers.emulator.tensorone import KEY
 from gpuform.stacks.cli import importing  # noqa: F401 - as above
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.cli.commands.runs import import_command, run_commands  # noqa: F401 - as above
@@ -75,7 +75,7 @@ def prepare(folder: Path, file: str) -> None:
         http = world(folder, held)
         for name in NAMES:
             body = {**CLUSTER.good, "name": name, "environment_variables": {"MODE": SECRET}}
-            headers = {"Authorization": f"Bearer {TENSORONE_KEY}"}
+            headers = {"Authorization": f"Bearer {KEY}"}
             http.post("/tensorone/v1/clusters", json=body, headers=headers).raise_for_status()
         http.post("/_emulator/clock", json={"advance": 3600}).raise_for_status()
         gpuform("stack", "init", "dev")

@@ -1,24 +1,12 @@
-"""Every kind that is described, in the order of the catalogue."""
+"""Which kinds a test runs for."""
 
 from collections.abc import Iterable
 
 import pytest
-from conformance.aios_kinds import CLUSTER as AIOS_CLUSTER
-from conformance.aios_kinds import GPU_NODE as AIOS_GPU_NODE
+from conformance.catalogue import KINDS
 from conformance.described import Described
-from conformance.lens_kinds import HEALTH_GATE
-from conformance.scp_kinds import FABRIC, GPU_NODE, NODE_POOL
 from conformance.stacks import Declared
-from conformance.tensorone_kinds import CLUSTER as TENSORONE_CLUSTER
-from conformance.together_kinds import CLUSTER, SHARED_VOLUME, VOLUME_CLAIM
-
-KINDS: tuple[Described, ...] = (
-    *(CLUSTER, SHARED_VOLUME, VOLUME_CLAIM),
-    *(NODE_POOL, GPU_NODE, FABRIC),
-    TENSORONE_CLUSTER,
-    *(AIOS_CLUSTER, AIOS_GPU_NODE),
-    HEALTH_GATE,
-)
+from conformance.together_kinds import CLUSTER, SHARED_VOLUME
 
 MADE = tuple(kind for kind in KINDS if kind.create)
 """The kinds whose objects are made, rather than bound: for the others nothing is ever sent."""

@@ -1,6 +1,6 @@
 """Lens's health gate, described for the conformance suite."""
 
-from conformance.described import Described
+from conformance.described import Described, Room
 
 from gpuform.schemas.lens import wire
 
@@ -29,3 +29,9 @@ HEALTH_GATE = Described(
     wire=wire.Envelope,
     meant=frozenset(),
 )
+
+KINDS = (HEALTH_GATE,)
+
+ROOMS = {
+    "lens": Room(prefix="/lens", headers=lambda _method, _url: {}, gone={}, empty={}, lists="(?!)"),
+}

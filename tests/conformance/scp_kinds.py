@@ -1,10 +1,13 @@
 """SCP's node pool, GPU node and fabric, described for the conformance suite."""
 
+import base64
+import hmac
+import time
 from typing import Any
 
-from conformance.described import Answers, Change, Described, Objects, Request
+from conformance.described import Answers, Change, Described, Objects, Request, Room
 
-from gpuform.providers.emulator.scp import SECRET_KEY
+from gpuform.providers.emulator.scp import ACCESS_KEY, SECRET_KEY
 from gpuform.schemas.scp import wire
 
 _NODES = "/v1/gpu-nodes"
@@ -233,3 +236,28 @@ FABRIC = Described(
     needs=[_sent(_fabric("base"), "base-001", "base-002")],
     needed_as="fabrics",
 )
+
+KINDS = (NODE_POOL, GPU_NODE, FABRIC)
+
+
+def _signed(method: str, url: str) -> dict[str, str]:
+    moment = str(int(time.time() * 1000))
+    text = f"{method}{url}{moment}{ACCESS_KEY}Openapi"
+    digest = hmac.digest(SECRET_KEY.encode(), text.encode(), "sha256")
+    return {
+        "Scp-Accesskey": ACCESS_KEY,
+        "Scp-Signature": base64.b64encode(digest).decode(),
+        "Scp-Timestamp": moment,
+        "Scp-ClientType": "Openapi",
+    }
+
+
+ROOMS = {
+    "scp": Room(
+        prefix="/scp",
+        headers=_signed,
+        gone={"errors": [{"detail": "The GPU Node is not found.", "status": 404}]},
+        empty={"count": 0, "gpu_nodes": [], "cluster_fabrics": []},
+        lists="/v1/gpu-nodes$|/v1/cluster-fabrics$",
+    ),
+}

@@ -1,6 +1,6 @@
 """TensorOne's cluster, described for the conformance suite."""
 
-from conformance.described import Answers, Change, Described, Request
+from conformance.described import Answers, Change, Described, Request, Room
 
 from gpuform.providers.emulator.tensorone import KEY
 from gpuform.schemas.tensorone import wire
@@ -76,3 +76,20 @@ CLUSTER = Described(
     secret=frozenset({"ssh_command", "ssh_connection"}),
     secret_inputs=frozenset({"environment_variables"}),
 )
+
+KINDS = (CLUSTER,)
+
+ROOMS = {
+    "tensorone": Room(
+        prefix="/tensorone/v1",
+        headers=lambda _method, _url: {"Authorization": f"Bearer {KEY}"},
+        gone={
+            "error": "RESOURCE_NOT_FOUND",
+            "message": "Cluster not found",
+            "code": 404,
+            "details": {"resource": "cluster", "id": "x"},
+        },
+        empty={"success": True, "data": {"clusters": [], "pagination": {"total_pages": 1}}},
+        lists="^/clusters$",
+    ),
+}

@@ -42,7 +42,7 @@ def test_death_at_every_point_on_a_bucket(
 def assert_nothing_is_lost(scenario: str, tmp_path: Path, **environ: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "conformance.crash_points", scenario, str(tmp_path / "loop")],
-        env={**os.environ, **environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, **environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
         capture_output=True,
         text=True,
         timeout=LAST_RESORT,

@@ -6,7 +6,8 @@ import pytest
 from conformance.described import Described
 from conformance.emulated import Platform
 from conformance.hostile import CONTRADICTIONS, HARMLESS, STRANGERS, Proxy, behind
-from conformance.kinds import FAST, HEALTH_GATE, MADE, for_each
+from conformance.kinds import FAST, MADE, for_each
+from conformance.lens_kinds import HEALTH_GATE
 from conformance.stacks import EmbeddedStack, Result, Stack, thing
 from conformance.verbs import Refused
 

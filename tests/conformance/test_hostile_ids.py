@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from conformance.described import Described, doubles
 from conformance.emulated import Platform
-from conformance.kinds import VOLUME_CLAIM
 from conformance.settling import assert_nothing_is_lost, assert_settles
 from conformance.stacks import EmbeddedStack, thing
+from conformance.together_kinds import VOLUME_CLAIM
 from conformance.verbs import EngineVerbs, Refused
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,9 @@ import pytest
 from conformance.aios_kinds import CLUSTER as AIOS_CLUSTER
 from conformance.aios_kinds import GPU_NODE as AIOS_NODE
 from conformance.emulated import Platform
-from conformance.kinds import CLUSTER, FAST, VOLUME_CLAIM
+from conformance.kinds import FAST
 from conformance.stacks import Declared, EmbeddedStack, Result, thing
+from conformance.together_kinds import CLUSTER, VOLUME_CLAIM
 from hypothesis import given
 from hypothesis import strategies as st
 

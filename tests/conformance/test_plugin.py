@@ -14,8 +14,10 @@ import grpc
 import pytest
 from conformance.described import Described, doubles
 from conformance.emulated import Platform
-from conformance.kinds import FAST, NODE_POOL, SHARED_VOLUME, for_all, for_each
+from conformance.kinds import FAST, for_all, for_each
 from conformance.plugin import PluginHost, PluginVerbs, partial, running_plugin
+from conformance.scp_kinds import NODE_POOL
+from conformance.together_kinds import SHARED_VOLUME
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conformance.described import Answers, Change, Described, Request
+from conformance.described import Answers, Change, Described, Request, Room
 
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.schemas.together import claim_wire, wire
@@ -185,3 +185,30 @@ VOLUME_CLAIM = Described(
     room="kubernetes",
     control="kubernetes",
 )
+
+KINDS = (CLUSTER, SHARED_VOLUME, VOLUME_CLAIM)
+
+ROOMS = {
+    "together": Room(
+        prefix="/together/v1",
+        headers=lambda _method, _url: {"Authorization": f"Bearer {ADMIN_KEY}"},
+        gone={"error": {"message": "not found", "type": "not_found_error", "code": 404}},
+        empty={"clusters": [], "volumes": []},
+        lists="/compute/clusters$|/storage/volumes$",
+    ),
+    "kubernetes": Room(
+        prefix="/kubernetes",
+        headers=lambda _method, _url: {},  # each cluster has a credential of its own
+        gone={
+            "kind": "Status",
+            "apiVersion": "v1",
+            "status": "Failure",
+            "reason": "NotFound",
+            "message": 'persistentvolumeclaims "scratch" not found',
+            "details": {"name": "scratch", "kind": "persistentvolumeclaims"},
+            "code": 404,
+        },
+        empty={"kind": "PersistentVolumeClaimList", "apiVersion": "v1", "items": []},
+        lists="/persistentvolumeclaims$",
+    ),
+}

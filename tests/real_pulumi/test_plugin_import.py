@@ -9,7 +9,8 @@ import pytest
 import yaml
 from conformance.described import Described
 from conformance.emulated import Platform, emulated
-from conformance.kinds import KINDS, SHARED_VOLUME
+from conformance.kinds import KINDS
+from conformance.together_kinds import SHARED_VOLUME
 from processes.commands import PASSPHRASE, SALT, Cli, Result, pulumi
 
 from gpuform.providers import permissions

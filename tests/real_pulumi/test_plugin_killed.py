@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.aios_kinds import CLUSTER as AIOS_CLUSTER
 from conformance.described import Described
 from conformance.emulated import Platform, emulated, product_path
-from conformance.kinds import AIOS_CLUSTER, CLUSTER, NODE_POOL, SHARED_VOLUME
+from conformance.scp_kinds import NODE_POOL
+from conformance.together_kinds import CLUSTER, SHARED_VOLUME
 from processes.commands import PASSPHRASE, SALT, Cli, Result, environment_of_pulumi, pulumi
 
 from gpuform.providers import permissions

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conformance.emulated import Platform, emulated
-from conformance.kinds import CLUSTER
+from conformance.together_kinds import CLUSTER
 from processes.commands import PASSPHRASE, SALT, environment_of_pulumi
 
 from gpuform.providers.emulator.server import environment

@@ -1,0 +1,25 @@
+"""What every platform says of its kinds and of its part of the emulator, for this suite.
+
+gpuform's own platforms have a module `conformance.<name>_kinds`; another one has `conformance` in
+its package. Each has `KINDS` and `ROOMS`.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from conformance.described import Described, Room
+
+from gpuform.providers.platforms import own_platforms, platforms
+
+
+def _modules() -> Iterator[Any]:
+    for name, platform in platforms().items():
+        own = name in own_platforms()
+        yield import_module(f"conformance.{name}_kinds") if own else platform.module("conformance")
+
+
+KINDS: tuple[Described, ...] = tuple(kind for module in _modules() for kind in module.KINDS)
+"""Every kind that is described, in the order of the catalogue."""
+
+ROOMS: Mapping[str, Room] = {name: room for each in _modules() for name, room in each.ROOMS.items()}

@@ -1,0 +1,114 @@
+"""Platforms of other distributions: those that work, and those that keep nobody from working."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from gpuform.providers import catalog
+from gpuform.providers import platforms as found
+from gpuform.providers.errors import BrokenPlatform
+
+OWN = ["together", "scp", "tensorone", "aios", "lens"]
+GOOD = """
+from gpuform.providers.platform import Platform
+
+PLATFORM = Platform(
+    name="sixth", title="Sixth", package="sixth", lifecycles={"Cluster": "sixth.no:Such"},
+    address="SIXTH_URL",
+)
+"""
+
+
+class Distributions:
+    """Distributions that announce platforms, each a folder on the path."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._monkeypatch = monkeypatch
+
+    def install(self, distribution: str, module: str, text: str, *, name: str = "sixth") -> None:
+        """A module whose PLATFORM the distribution announces under a name."""
+        folder = self._folder / distribution
+        about = folder / f"{distribution}-1.dist-info"
+        about.mkdir(parents=True)
+        (folder / f"{module}.py").write_text(dedent(text))
+        (about / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1\n"
+        )
+        (about / "entry_points.txt").write_text(
+            f"[gpuform.platforms]\n{name} = {module}:PLATFORM\n"
+        )
+        self._monkeypatch.syspath_prepend(folder)
+        forget()
+
+
+def forget() -> None:
+    found._found.cache_clear()
+    found.all_settings.cache_clear()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Distributions]:
+    yield Distributions(tmp_path, monkeypatch)
+    monkeypatch.undo()
+    forget()
+
+
+def test_gpuforms_own_come_first(installed: Distributions) -> None:
+    assert list(found.platforms()) == OWN
+    installed.install("good", "good_platform", GOOD)
+    assert list(found.platforms()) == [*OWN, "sixth"]
+    assert list(found.own_platforms()) == OWN
+    assert catalog.platforms_with("Cluster")[-1] == "sixth"
+
+
+def test_one_that_is_found_twice_is_one(installed: Distributions, tmp_path: Path) -> None:
+    installed.install("good", "good_platform", GOOD)
+    (tmp_path / "again").symlink_to(tmp_path / "good")
+    installed._monkeypatch.syspath_prepend(tmp_path / "again")
+    forget()
+    assert found.unusable_platforms() == {}
+    assert "sixth" in found.platforms()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise SystemError('not here')", "SystemError: not here"),
+        ("PLATFORM = 1", "is no gpuform.providers.platform.Platform"),
+        (GOOD.replace('name="sixth"', 'name="other"'), "the descriptor calls it 'other'"),
+        (GOOD.replace("Cluster", "Disk"), "Disk is no kind of resource"),
+    ],
+)
+def test_one_that_does_not_serve_is_told_to_who_names_it(
+    installed: Distributions, text: str, said: str
+) -> None:
+    installed.install("strangers", f"broken_{abs(hash(text))}", text)
+    assert list(found.platforms()) == OWN
+    with pytest.raises(BrokenPlatform) as refused:
+        catalog.lifecycle_class("sixth", "Cluster")
+    assert "the platform sixth cannot be used: the distribution strangers" in str(refused.value)
+    assert said in str(refused.value)
+    assert "uninstall strangers" in str(refused.value.hint)
+    assert catalog.platforms_with("Cluster") == ["together", "tensorone", "aios"]
+
+
+def test_two_of_one_name_are_none(installed: Distributions) -> None:
+    installed.install("first", "first_platform", GOOD)
+    installed.install("second", "second_platform", GOOD)
+    assert list(found.platforms()) == OWN
+    with pytest.raises(BrokenPlatform) as refused:
+        catalog.platform_of("sixth")
+    assert "second and first both have a platform of this name" in str(refused.value)
+    assert "uninstall" in str(refused.value.hint)
+
+
+def test_nobody_takes_the_name_of_gpuforms_own(installed: Distributions) -> None:
+    installed.install("impostor", "impostor_platform", GOOD.replace("sixth", "lens"), name="lens")
+    assert list(found.platforms()) == OWN[:-1]
+    with pytest.raises(BrokenPlatform) as refused:
+        catalog.lifecycle_class("lens", "HealthGate")
+    assert "gpuform and impostor both have a platform of this name" in str(refused.value)
