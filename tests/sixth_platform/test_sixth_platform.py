@@ -124,7 +124,7 @@ def test_the_pages_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", ["verbs", "stacks", "forms", "faults", "gone", "crashes"])
+@pytest.mark.parametrize("room", ["verbs", "stacks", "forms", "faults", "gone"])
 def test_the_slow_part_of_the_conformance_suite(room: str) -> None:
     """As far as CI plays it of gpuform's own kinds."""
     command = f"pytest -q -m 'slow and not exhaustive' tests/conformance/test_{room}.py -k nimbus"
