@@ -23,3 +23,12 @@ def test_every_package_is_in_the_distribution():
 def test_no_module_has_a_name_that_says_nothing(room):
     vague = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base"}
     assert [p for p in (ROOT / room).rglob("*.py") if p.stem in vague] == []
+
+
+@pytest.mark.parametrize(
+    "readme", sorted(ROOT.glob("*/README.md")) + [ROOT / "stacks/engine/README.md"]
+)
+def test_a_readme_names_every_room_beside_it(readme):
+    text = readme.read_text()
+    rooms = {path.parent.name for path in readme.parent.glob("*/__init__.py")}
+    assert [room for room in sorted(rooms) if f"`{room}`" not in text] == []

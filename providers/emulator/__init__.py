@@ -1,0 +1,1 @@
+"""The platforms' APIs as their documents say, for tests and for trying things out."""
