@@ -1,121 +1,47 @@
-"""What a person asked for, as data: one frozen value for each kind of command."""
+"""What a person asked of `preview`, `up`, `refresh`, `destroy` or `expire`, as data."""
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 from gpuform.stacks.cli.terminal.showing import Showing
-from gpuform.stacks.engine.state import Selection, UrnPatterns
+from gpuform.stacks.operations.runs.options import RunOptions
+
+_OPTIONS = frozenset(each.name for each in fields(RunOptions))
 
 
 @dataclass(frozen=True, slots=True)
 class RunArguments:
-    """`preview`, `up`, `refresh`, `destroy` or `expire`.
+    """The operation's options, whether it asks, and what of it is shown, and how."""
 
-    `parallel` None: the engine's own limit. `allow` holds names of permissions, as given;
-    `target`, `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is
-    both a target and replaced. `profile` is the file that a trace goes to, `save_plan` the one
-    that a preview's plan goes to, `plan` the one whose plan is a bound. `message` is for the
-    history. `adopt` holds ids of objects that an interrupted create is said to have made; with
-    `create_anew` none is. `config` is set in the stack's file before the run, by paths with
-    `config_path`. `exclude_protected` adds what is protected to what is excluded. With `remove` a
-    destroyed stack is removed, too. With `run_program` a refresh or destroy takes components and
-    providers from the program; with `clear_pending_creates` a refresh forgets the creates that were
-    interrupted and that nothing can look for. With `require_checks` a plan fails whose checks could
-    not be made.
-    """
-
-    operation: Literal["update", "refresh", "destroy", "expire"]
-    preview_only: bool = False
+    options: RunOptions
     yes: bool = False
-    skip_preview: bool = False
     json: bool = False
-    parallel: int | None = None
-    refresh: bool = False
-    expect_no_changes: bool = False
-    emulate: bool = False
-    allow: tuple[str, ...] = ()
-    event_log: Path | None = None
-    profile: Path | None = None
-    target: tuple[str, ...] = ()
-    target_dependents: bool = False
-    exclude: tuple[str, ...] = ()
-    exclude_dependents: bool = False
-    replace: tuple[str, ...] = ()
-    target_replace: tuple[str, ...] = ()
-    continue_on_error: bool = False
-    save_plan: Path | None = None
-    plan: Path | None = None
-    message: str = ""
-    adopt: tuple[str, ...] = ()
-    create_anew: bool = False
-    require_checks: bool = False
-    config: tuple[tuple[str, str], ...] = ()
-    config_path: bool = False
-    exclude_protected: bool = False
-    remove: bool = False
-    run_program: bool = False
-    clear_pending_creates: bool = False
-    show_sames: bool = False
-    show_secrets: bool = False
-    urns: bool = False
-    suppress_outputs: bool = False
-    suppress_progress: bool = False
+    showing: Showing = field(default_factory=Showing)
 
-    @property
-    def showing(self) -> Showing:
-        """What of it is shown."""
-        return Showing(
-            sames=self.show_sames,
-            secrets=self.show_secrets,
-            urns=self.urns,
-            outputs=not self.suppress_outputs,
-            progress=not self.suppress_progress,
-            removes=self.remove,
-        )
-
-    @property
-    def selection(self) -> Selection:
-        """The resources that the run is limited to."""
-        return Selection(
-            targets=UrnPatterns((*self.target, *self.target_replace)),
-            excludes=UrnPatterns(self.exclude),
-            replace=UrnPatterns((*self.replace, *self.target_replace)),
-            target_dependents=self.target_dependents,
-            exclude_dependents=self.exclude_dependents,
+    @classmethod
+    def of(cls, options: RunOptions, flags: Mapping[str, Any]) -> Self:
+        """`options` with what the flags say of them."""
+        given = {name: value for name, value in flags.items() if name in _OPTIONS}
+        options = replace(options, **given)
+        return cls(
+            options,
+            yes=flags.get("yes", False),
+            json=flags["json"],
+            showing=Showing(
+                sames=flags.get("show_sames", False),
+                secrets=flags.get("show_secrets", False),
+                urns=flags.get("urns", False),
+                outputs=not flags.get("suppress_outputs", False),
+                progress=not flags.get("suppress_progress", False),
+                removes=options.remove,
+            ),
         )
 
     @property
     def command(self) -> str:
         """The command's name, for messages."""
-        if self.preview_only and self.operation == "update":
+        options = self.options
+        if options.preview_only and options.operation == "update":
             return "preview"
-        return "up" if self.operation == "update" else self.operation
-
-
-@dataclass(frozen=True, slots=True)
-class ImportArguments:
-    """`import`: one object by `type_`, `name` and `id_`, or `everything` of a `platform`'s account.
-
-    `types`, `names`, `regions` and `tags` say what of that; `given` are inputs, as texts, that no
-    platform tells; `out` is the file that gets the entries.
-    """
-
-    type_: str | None = None
-    name: str | None = None
-    id_: str | None = None
-    everything: bool = False
-    platform: str | None = None
-    types: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    regions: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    given: tuple[tuple[str, str], ...] = ()
-    parent: str | None = None
-    protect: bool = False
-    out: Path | None = None
-    python: bool = False
-    preview_only: bool = False
-    yes: bool = False
-    parallel: int | None = None
-    emulate: bool = False
+        return "up" if options.operation == "update" else options.operation

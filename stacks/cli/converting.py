@@ -11,7 +11,6 @@ from gpuform.stacks.authoring.python_text import program_text
 from gpuform.stacks.authoring.yaml_text import topology_text
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.opening import workspace_of
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.converting.errors import NotConverted
 from gpuform.stacks.converting.program_topology import topology_of_program
@@ -22,6 +21,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure
 from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 from gpuform.stacks.operations.opening.worlds import world_for
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.topology.offline import own_topology, surroundings_of
@@ -104,7 +104,7 @@ def _from_terraform(request: Request) -> Result:
 
 def _stack(session: Session) -> Stack:
     workspace = workspace_of(session)
-    return workspace.open(session.stack, passphrase_of(workspace, session.screen))
+    return workspace.open(session.stack, passphrase_of(workspace, session.screen.passphrase()))
 
 
 def topology_as_python(file: Path, stack: str | None, folder: Path) -> str:

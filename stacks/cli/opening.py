@@ -5,18 +5,44 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuform.stacks.cli.locking import patience
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.stopping import unwinding
+from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import SealedState, doubt, name_the_last_good, read_sealed
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
+from gpuform.stacks.operations.opening.reading import warn_of_recovery
+from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.runs.caller import Caller, Interrupted, Message, OperationEvent
 
 
 def workspace_of(session: Session) -> Workspace:
     """The project of the folder that the command works in, with its backend."""
     return Workspace.find(Path.cwd(), session.environ)
+
+
+def chosen_stack(session: Session, workspace: Workspace, name: str | None = None) -> SelectedStack:
+    """The stack that is named, else selected, for an operation on it. Raises StackNotFound."""
+    return SelectedStack(
+        workspace,
+        workspace.resolve(name or session.stack),
+        ask_passphrase=session.screen.passphrase(),
+        lock_timeout=patience(session.screen).seconds,
+        debug=session.verbose,
+    )
+
+
+def told_on(screen: Screen) -> Caller:
+    """For operations that only tell something, on stderr, and may be interrupted."""
+
+    def tell(event: OperationEvent) -> None:
+        if isinstance(event, Message):
+            screen.warn(event.text)
+        elif isinstance(event, Interrupted):
+            screen.warn(FIRST)
+
+    return Caller(tell, interruptions=Signals(screen))
 
 
 @contextlib.contextmanager
@@ -36,10 +62,10 @@ def opened_for_change(session: Session, name: str | None = None) -> Iterator[Sta
     workspace = workspace_of(session)
     name = workspace.resolve(name or session.stack)
     with locked(session, workspace, name):
-        passphrase = passphrase_of(workspace, session.screen)
+        passphrase = passphrase_of(workspace, session.screen.passphrase())
         stack = workspace.open(name, passphrase, exclusive=True)
         stack.crypter.check()
-        warn_of_recovery(session.screen, stack.recovered)
+        warn_of_recovery(stack.recovered, session.screen.warn)
         where = workspace.backend.journal(workspace.project.name, name).where
         told = doubt(where, stack.snapshot, stack.overtaken)
         if told:
@@ -63,17 +89,3 @@ def read_for_showing(screen: Screen, workspace: Workspace, name: str) -> SealedS
     if told:
         screen.warn(f"warning: {told}")
     return found
-
-
-def at_work_on(workspace: Workspace, name: str) -> str:
-    """Who has the stack's lock, and since when; empty where nobody has."""
-    return workspace.backend.lock(workspace.project.name, name).worker()
-
-
-def warn_of_recovery(screen: Screen, changes: int) -> None:
-    """Tells that an interrupted run's changes were found, if there were any."""
-    if changes:
-        screen.warn(
-            f"warning: the last run was interrupted; {changes} changes that it made were "
-            "recovered from its journal"
-        )

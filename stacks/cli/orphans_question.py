@@ -7,9 +7,9 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import platform_of
 from gpuform.stacks.adopting.orphans import Question
 from gpuform.stacks.cli.opening import workspace_of
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 
 
 def question_of(
@@ -40,5 +40,5 @@ def config_of(session: Session, workspace: Workspace) -> tuple[Mapping[str, str]
     """
     if session.stack is None and workspace.selected() not in workspace.stacks():
         return {}, []
-    stack = workspace.open(session.stack, passphrase_of(workspace, session.screen))
+    stack = workspace.open(session.stack, passphrase_of(workspace, session.screen.passphrase()))
     return stack.settings.program_config(stack.crypter)

@@ -7,7 +7,6 @@ import click
 
 from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.aliases import AliasedGroup
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
@@ -21,6 +20,7 @@ from gpuform.stacks.engine.project import (
 )
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.values import Json
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 
 _path_flag = click.option(
     "--path", is_flag=True, help="KEY is a path into an object or list: servers[0].name."
@@ -73,7 +73,7 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
       gpuform config set together:apiKey < key.txt
       gpuform config set --path 'limits.gpus[0]' 16
     """
-    from gpuform.stacks.cli.config_setting import ConfigSetting  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.config_setting import ConfigSetting  # noqa: PLC0415 - not for help
 
     if secret and plaintext:
         raise click.UsageError("--secret and --plaintext exclude each other")
@@ -84,7 +84,7 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
         )
         if value is None:
             value = _read_value(current, key, secret=setting.is_secret)
-        setting.set(value, current)
+        setting.set(value, current.screen.passphrase())
         if setting.is_secret and not secret:
             known = setting.known
             current.screen.print(f"{known.name} is a secret ({known.declared}): it is encrypted.")
@@ -154,7 +154,7 @@ def _settings(current: Session) -> tuple[Workspace, StackSettings]:
 
 
 def _open(workspace: Workspace, current: Session) -> Stack:
-    return workspace.open(current.stack, passphrase_of(workspace, current.screen))
+    return workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
 
 
 def _values(project: Project, settings: StackSettings) -> dict[str, Json]:

@@ -7,7 +7,6 @@ import click
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.engine.deployment import Operation
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import StackFacts
 from gpuform.stacks.review.names import counted
@@ -24,16 +23,17 @@ _LOOKING: Final = {
 
 def refuse_what_nobody_can_answer(arguments: RunArguments, screen: Screen) -> None:
     """Ends a command that would have to ask, before it begins."""
-    if arguments.preview_only or arguments.yes:
+    options = arguments.options
+    if options.preview_only or arguments.yes:
         return
     if arguments.json:
         raise click.UsageError(
             f"`{arguments.command} --json` cannot ask: add --yes, or look first with "
-            f"`gpuform {_LOOKING.get(arguments.operation, 'preview')} --json`"
+            f"`gpuform {_LOOKING.get(options.operation, 'preview')} --json`"
         )
-    if not screen.interactive and not arguments.skip_preview:
-        skipping = "" if arguments.operation == "expire" else " or --skip-preview"
-        looking = _LOOKING.get(arguments.operation, "preview")
+    if not screen.interactive and not options.skip_preview:
+        skipping = "" if options.operation == "expire" else " or --skip-preview"
+        looking = _LOOKING.get(options.operation, "preview")
         raise EngineError(
             f"`gpuform {arguments.command}` asks before it changes anything, and nobody is here "
             "to answer",
@@ -42,14 +42,14 @@ def refuse_what_nobody_can_answer(arguments: RunArguments, screen: Screen) -> No
         )
 
 
-def confirmed(screen: Screen, plan: Plan, operation: Operation) -> bool:
+def confirmed(screen: Screen, plan: Plan) -> bool:
     """Asks until the answer is clear; no answer is a no.
 
     To destroy the stack or to lose data, its name has to be typed.
     """
-    by_name = operation == "destroy" or bool(StackFacts(plan).losing_data)
+    by_name = plan.operation == "destroy" or bool(StackFacts(plan).losing_data)
     wanted = plan.stack if by_name else "yes"
-    question = f"{_what(plan, operation, by_name=by_name)} [{wanted}/no/details] "
+    question = f"{_what(plan, by_name=by_name)} [{wanted}/no/details] "
     screen.print()
     while True:
         answer = screen.ask(screen.paint("bold", question))
@@ -85,12 +85,12 @@ def is_yes(answer: str) -> bool:
     return answer.lower() in ("yes", "y")
 
 
-def _what(plan: Plan, operation: Operation, *, by_name: bool) -> str:
+def _what(plan: Plan, *, by_name: bool) -> str:
     parts = [loss_text(plan), "Type the stack's name to go on." if by_name else ""]
-    if operation == "destroy":
+    if plan.operation == "destroy":
         deleted = plan.summary.get(PlanAction.DELETE, 0)
         what = f"This deletes {counted(deleted, 'resource')} of stack {plan.stack} and what is on "
         parts.insert(0, f"{what}{'it' if deleted == 1 else 'them'}.")
     else:
-        parts.insert(0, f"Perform this {operation}?")
+        parts.insert(0, f"Perform this {plan.operation}?")
     return " ".join(filter(None, parts))

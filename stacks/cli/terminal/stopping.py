@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from gpuform.stacks.cli.failures import ABANDONED
+from gpuform.stacks.cli.terminal.screen import Screen
 
 FIRST = (
     "Interrupted: no new work is begun and waiting ends; what is on its way is finished and kept. "
@@ -23,6 +24,26 @@ _SIGNALS = (signal.SIGINT, *_ENDING)
 _END = b"\0"  # no signal has this number
 
 _Handler = Callable[[int, FrameType | None], None]
+
+
+class Signals:
+    """Interrupts operations by the signals that this process gets."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def around(
+        self, cancel: Callable[[], None], leave: Callable[[], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Around work that the first signal cancels and the second leaves."""
+
+        def leave_screen() -> None:
+            leave()
+            if self._screen.interactive:
+                # A live display hides the cursor.
+                os.write(self._screen.out.fileno(), b"\x1b[?25h\n")
+
+        return stopping(cancel, leave_screen)
 
 
 @contextlib.contextmanager

@@ -1,19 +1,18 @@
 """How a command shows its runs: for people, or as Pulumi's JSON."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from gpuform.providers.calls import clock_from
 from gpuform.schemas.json_text import json_text
-from gpuform.schemas.plan import Plan
 from gpuform.stacks.cli.terminal.progress import EndedProgress, LineProgress, ProgressView
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.showing import Showing
-from gpuform.stacks.engine.deployment import EventLog, Operation, Outcome, PreviewDigest
+from gpuform.stacks.engine.deployment import EventLog, Outcome, PreviewDigest
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, Summary, Unchecked
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.operations.plans.appraising import Appraiser
-from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.names import in_world
@@ -25,25 +24,14 @@ from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
 from gpuform.stacks.review.text.plan_text import changes_text, plan_text, unchecked_lines
 
 
-@dataclass(frozen=True, slots=True)
-class Title:
-    """Which run of which stack."""
-
-    operation: Operation
-    preview: bool
-    project: str
-    stack: str
-    emulated: bool = False
-
-
 class View(Protocol):
     """Shows the runs of one command, one after the other."""
 
-    def begin(self, title: Title) -> Listener:
+    def begin(self, title: RunStarted) -> Listener:
         """A run begins; its events go to what is returned."""
 
-    def end(self, outcome: Outcome) -> None:
-        """The run has ended."""
+    def end(self, ended: RunEnded, outcome: Outcome) -> None:
+        """The run has ended, with an outcome; it is closed by now."""
 
     def notice(self, text: str) -> None:
         """Something to know now, from any thread."""
@@ -51,29 +39,13 @@ class View(Protocol):
     def close(self) -> None:
         """The run has ended, with an outcome or with an exception."""
 
-    def plan(self, outcome: Outcome) -> Plan:
-        """The plan that the last run made."""
 
-
-class _Recording:
+class _OnScreen:
     """What all views have."""
 
-    def __init__(self, screen: Screen, appraiser: Appraiser) -> None:
+    def __init__(self, screen: Screen) -> None:
         self.screen = screen
-        self.record = Record()
-        self.title = Title("update", True, "", "")
-        self._appraiser = appraiser
-        self._plan: tuple[Outcome, Plan] | None = None
-
-    def plan(self, outcome: Outcome) -> Plan:
-        """Made once: its gates may have to ask others."""
-        if self._plan is None or self._plan[0] is not outcome:
-            plan = self.record.plan(self.title.project, self.title.stack, outcome)
-            plan = plan.model_copy(update={"emulated": self.title.emulated})
-            if self.title.preview:
-                plan = self._appraiser.appraised(plan, self.record.steps)
-            self._plan = outcome, plan
-        return self._plan[1]
+        self.title = RunStarted("update", True, "", "")
 
     def notice(self, text: str) -> None:
         self.screen.warn(text)
@@ -81,44 +53,45 @@ class _Recording:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _warnings(self, outcome: Outcome) -> Iterator[Diagnostic | Unchecked]:
-        """What the plan of a preview has that no event of the run has told."""
-        if not (self.title.preview and outcome.succeeded):
-            return
-        plan = self.plan(outcome)
-        told = [*danger_texts(Review([StackFacts(plan)])), *map(notice_text, plan.notices)]
-        yield from (Diagnostic("warning", text) for text in told)
-        yield from (Unchecked(text) for text in plan.unchecked if text not in self.record.unchecked)
+
+def _warnings(ended: RunEnded, outcome: Outcome) -> Iterator[Diagnostic | Unchecked]:
+    """What the plan of a preview has that no event of the run has told."""
+    if not (ended.started.preview and outcome.succeeded):
+        return
+    plan = ended.plan
+    told = [*danger_texts(Review([StackFacts(plan)])), *map(notice_text, plan.notices)]
+    yield from (Diagnostic("warning", text) for text in told)
+    yield from (Unchecked(text) for text in plan.unchecked if text not in ended.record.unchecked)
 
 
-class PreviewJson(_Recording):
+class PreviewJson(_OnScreen):
     """`preview --json`: one object on stdout, at the end."""
 
-    def begin(self, title: Title) -> Listener:
-        self.title, self.record, self._digest = title, Record(), PreviewDigest()
-        return _both(self.record, self._digest)
+    def begin(self, title: RunStarted) -> Listener:
+        self.title, self._digest = title, PreviewDigest()
+        return self._digest
 
-    def end(self, outcome: Outcome) -> None:
-        for event in self._warnings(outcome):
+    def end(self, ended: RunEnded, outcome: Outcome) -> None:
+        for event in _warnings(ended, outcome):
             self._digest(event)
         self.screen.print(json_text(self._digest.to_json(), indent=4))
 
 
-class EventLines(_Recording):
+class EventLines(_OnScreen):
     """`up --json` and the like: the event log on stdout, that of the preview first."""
 
-    def __init__(self, screen: Screen, appraiser: Appraiser) -> None:
-        super().__init__(screen, appraiser)
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(screen)
         self._log = EventLog(screen.write)
         self._summary: Summary | None = None
 
-    def begin(self, title: Title) -> Listener:
-        self.title, self.record = title, Record()
-        return _both(self.record, self._tell)
+    def begin(self, title: RunStarted) -> Listener:
+        self.title = title
+        return self._tell
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, ended: RunEnded, outcome: Outcome) -> None:
         """The summary of a preview comes after what is dangerous, which it ends."""
-        for event in self._warnings(outcome):
+        for event in _warnings(ended, outcome):
             self._log(event)
         if self._summary is not None:
             self._log(self._summary)
@@ -142,28 +115,33 @@ _DOING = {
 }
 
 
-class HumanView(_Recording):
+class HumanView(_OnScreen):
     """Plan, progress, outputs and summary as text on stdout."""
 
     def __init__(
-        self, screen: Screen, appraiser: Appraiser, watch: Stopwatch, showing: Showing
+        self,
+        screen: Screen,
+        showing: Showing,
+        make_watch: Callable[[], Stopwatch] = lambda: Stopwatch(clock_from(os.environ)),
     ) -> None:
-        super().__init__(screen, appraiser)
-        self._watch = watch
+        super().__init__(screen)
+        self._make_watch = make_watch
+        self._watch: Stopwatch
         self._showing = showing
         self._progress: ProgressView | None = None
         self._told_plan = False
 
-    def begin(self, title: Title) -> Listener:
+    def begin(self, title: RunStarted) -> Listener:
         if self._told_plan:
             self.screen.print()
-        self.title, self.record = title, Record()
+        self.title = title
         doing = f"Previewing {title.operation}" if title.preview else _DOING[title.operation]
         self._print_title(f"{doing} ({in_world(title.stack, emulated=title.emulated)})")
+        self._watch = self._make_watch()  # by the clock of the world that the run is in
         self._watch.synchronise()
         self._watch.start(self)
         self._progress = self._new_progress()
-        return _both(self.record, self._progress)
+        return self._progress
 
     def notice(self, text: str) -> None:
         if self._progress is None:
@@ -178,9 +156,9 @@ class HumanView(_Recording):
             if self.screen.folds is not None and not self.title.preview:
                 self.screen.mark(self.screen.folds.end())
 
-    def end(self, outcome: Outcome) -> None:
-        self.close()
-        blocks = self._preview(outcome) if self.title.preview else self._result(outcome)
+    def end(self, ended: RunEnded, outcome: Outcome) -> None:
+        show = self._preview if self.title.preview else self._result
+        blocks = show(ended, outcome)
         texts = ["\n".join(block) for block in blocks]
         self.screen.print("\n" + "\n\n".join(text for text in texts if text))
 
@@ -201,9 +179,9 @@ class HumanView(_Recording):
 
         return LiveProgress(self.screen, self._watch)
 
-    def _preview(self, outcome: Outcome) -> Iterator[list[str]]:
+    def _preview(self, ended: RunEnded, outcome: Outcome) -> Iterator[list[str]]:
         paint = self.screen.paint
-        plan = self.plan(outcome)
+        plan = ended.plan
         if outcome.succeeded:
             showing = self._showing
             shown = plan if showing.outputs else plan.model_copy(update={"outputs": ()})
@@ -211,20 +189,20 @@ class HumanView(_Recording):
             self._told_plan = True
             if self.title.operation == "update" and showing.outputs and showing.secrets:
                 yield list(outputs_lines(outcome.outputs, show_secrets=True, paint=paint))
-        yield list(diagnostics_lines(self.record.diagnostics, paint=paint))
+        yield list(diagnostics_lines(ended.record.diagnostics, paint=paint))
         if not outcome.succeeded:
             how = "was interrupted" if outcome.cancelled else "failed"
             yield [paint("error", f"The preview {how}; nothing was changed.")]
 
-    def _result(self, outcome: Outcome) -> Iterator[list[str]]:
-        paint, record = self.screen.paint, self.record
+    def _result(self, ended: RunEnded, outcome: Outcome) -> Iterator[list[str]]:
+        paint, record = self.screen.paint, ended.record
         yield list(diagnostics_lines(record.diagnostics, paint=paint))
         showing = self._showing
         if self.title.operation == "update" and outcome.succeeded and showing.outputs:
             shown = showing.secrets
             yield list(outputs_lines(outcome.outputs, show_secrets=shown, paint=paint))
         if self.title.operation == "refresh" and not self._told_plan:
-            plan = self.plan(outcome)
+            plan = ended.plan
             yield [changes_text(plan, details=showing.urns, sames=showing.sames, paint=paint)]
         if record.unchecked and not self._told_plan:
             yield list(unchecked_lines(tuple(record.unchecked), paint))
@@ -256,11 +234,3 @@ class HumanView(_Recording):
                 yield f"  {name_of(resource.urn)} exists, is recorded, and is not ready yet."
         do = "" if outcome.cancelled else "remove the cause and "
         yield f"  Next: {do}run `gpuform {command}` again; it goes on from here."
-
-
-def _both(first: Listener, second: Listener) -> Listener:
-    def listen(event: Event) -> None:
-        first(event)
-        second(event)
-
-    return listen

@@ -15,7 +15,7 @@ from gpuform.stacks.cli.terminal.asking import confirmed
 from gpuform.stacks.cli.terminal.live import LiveProgress
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.showing import Showing
-from gpuform.stacks.cli.terminal.views import HumanView, Title
+from gpuform.stacks.cli.terminal.views import HumanView
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -34,6 +34,7 @@ from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.operations.plans.appraising import Appraiser
 from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.review.paint import Paint
@@ -135,13 +136,16 @@ def test_many_live_rows_are_cut(screen: Screen, clock: FakeClock) -> None:
         live.close()
 
 
-def shown(screen: Screen, title: Title, events: list[Event], ended: Outcome) -> str:
+def shown(screen: Screen, title: RunStarted, events: list[Event], ended: Outcome) -> str:
     clock = FakeClock()
     appraiser = Appraiser(PriceBook(), Keeper((), (), Path()), clock)
-    view = HumanView(screen, appraiser, Stopwatch(clock), Showing())
-    feed(view.begin(title), [Prelude(title.operation, title.preview, {}), *events])
+    view = HumanView(screen, Showing(), lambda: Stopwatch(clock))
+    record, listen = Record(), view.begin(title)
+    for event in [Prelude(title.operation, title.preview, {}), *events]:
+        record(event)
+        listen(event)
     view.close()
-    view.end(ended)
+    view.end(RunEnded(title, record, appraiser, ended), ended)
     return text(screen)
 
 
@@ -150,7 +154,7 @@ def test_after_a_failure_it_says_what_was_kept_and_what_to_do(screen: Screen) ->
     train.state.init_errors = ["not ready after 1h"]
     told = shown(
         screen,
-        Title("update", False, "demo", "dev"),
+        RunStarted("update", False, "demo", "dev"),
         [
             StepStarted(train, False),
             Diagnostic("error", "no capacity", train.urn),
@@ -169,7 +173,7 @@ def test_after_a_failure_it_says_what_was_kept_and_what_to_do(screen: Screen) ->
 
 def test_an_interrupted_run_has_no_cause_to_remove(screen: Screen) -> None:
     ended = outcome(succeeded=False, cancelled=True)
-    told = shown(screen, Title("destroy", False, "demo", "dev"), [], ended)
+    told = shown(screen, RunStarted("destroy", False, "demo", "dev"), [], ended)
     assert "The destroy was interrupted." in told
     assert "Next: run `gpuform destroy` again" in told
 
@@ -178,7 +182,7 @@ def test_a_result_has_outputs_and_summary(screen: Screen) -> None:
     train = step(Op.CREATE, "train")
     told = shown(
         screen,
-        Title("update", False, "demo", "dev"),
+        RunStarted("update", False, "demo", "dev"),
         [StepDone(train, False), Unchecked("no key")],
         outcome(outputs={"kubeconfig": Secret("apiVersion: v1"), "status": "Ready"}),
     )
@@ -206,7 +210,7 @@ def test_a_refresh_without_preview_shows_the_drift(screen: Screen) -> None:
         action=PlanAction.UPDATE,
         reason=PlanReason.DRIFT,
     )
-    title = Title("refresh", False, "demo", "dev")
+    title = RunStarted("refresh", False, "demo", "dev")
     assert "changed outside of this stack" in shown(screen, title, [], outcome(planned=[drift]))
 
 
@@ -224,7 +228,7 @@ def test_the_record_counts_people_s_resources_once() -> None:
     assert [(c.name, c.action) for c in plan.changes] == [("group", PlanAction.CREATE)]
 
 
-def plan(*gpus: int, stack: str = "dev") -> Plan:
+def plan(*gpus: int, stack: str = "dev", operation: Any = "update") -> Plan:
     changes = [
         ResourceChange(
             urn=f"urn:{n}",
@@ -237,7 +241,7 @@ def plan(*gpus: int, stack: str = "dev") -> Plan:
         )
         for n in gpus
     ]
-    return Plan.of("demo", stack, changes)
+    return Plan.of("demo", stack, changes).model_copy(update={"operation": operation})
 
 
 @pytest.mark.parametrize(
@@ -256,13 +260,13 @@ def test_the_question(
     screen: Screen, monkeypatch: pytest.MonkeyPatch, operation: Any, answers: str, expected: bool
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(answers))
-    assert confirmed(screen, plan(16, 8), operation) is expected
+    assert confirmed(screen, plan(16, 8, operation=operation)) is expected
     assert "24 GPUs will be gone" in text(screen)
     assert ("urn: urn:16" in text(screen)) == ("details" in answers)
 
 
 def test_a_destroy_says_how_much_goes(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("dev\n"))
-    confirmed(screen, plan(16), "destroy")
+    confirmed(screen, plan(16, operation="destroy"))
     assert "deletes 1 resource of stack dev" in text(screen)
     assert "16 GPUs will be gone" in text(screen)

@@ -8,9 +8,9 @@ from typing import Self
 
 from gpuform.stacks.access.reading import Cluster, clusters_of, state_of
 from gpuform.stacks.cli.opening import workspace_of
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 from gpuform.stacks.operations.opening.worlds import config_of, world_for
 
 
@@ -41,7 +41,7 @@ class Place:
     def clusters(self, names: Sequence[str], *, offline: bool, emulate: bool) -> list[Cluster]:
         """Those named, else all. What the platform could not tell now is warned of."""
         screen = self.session.screen
-        opened = self.workspace.open(self.stack, passphrase_of(self.workspace, screen))
+        opened = self.workspace.open(self.stack, passphrase_of(self.workspace, screen.passphrase()))
         with nullcontext() if offline else world_for(opened, emulate=emulate):
             found = clusters_of(opened, config_of(opened), names, offline=offline)
         for each in found:

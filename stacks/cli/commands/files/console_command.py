@@ -49,13 +49,13 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
       echo 'shared_volumes | length' | gpuform console --stack prod
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.cli.passphrase import passphrase_of  # noqa: PLC0415 - as above
     from gpuform.stacks.console.evaluating import Console  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.passphrase import passphrase_of  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.worlds import world_for  # noqa: PLC0415 - as above
 
     with session() as current:
         workspace = workspace_of(current)
-        stack = workspace.open(current.stack, passphrase_of(workspace, current.screen))
+        stack = workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
         with world_for(stack, emulate=emulate):
             opened = Console.of(stack, current.environ)
             if expressions:

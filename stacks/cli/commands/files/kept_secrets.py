@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from gpuform.stacks.cli.opening import workspace_of
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.engine.project import SECURE
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 from gpuform.stacks.review.names import counted
 
 
@@ -19,7 +19,7 @@ def keep_secrets(secrets: Mapping[str, str], session: Session, *, wanted: bool) 
         screen.warn("or convert again with --force --set-secrets, which keeps them as they are.")
         return
     workspace = workspace_of(session)
-    stack = workspace.open(session.stack, passphrase_of(workspace, screen))
+    stack = workspace.open(session.stack, passphrase_of(workspace, screen.passphrase()))
     for key, value in secrets.items():
         stack.settings.set(key, {SECURE: stack.crypter.encrypt(value)})
     stack.settings.save()

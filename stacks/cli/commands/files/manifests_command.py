@@ -20,12 +20,12 @@ def manifests(clusters: tuple[str, ...]) -> None:
       gpuform manifests train | kubectl apply -f -
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.cli.passphrase import passphrase_of  # noqa: PLC0415 - as above
     from gpuform.stacks.manifests import as_yaml, chosen, claims_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.passphrase import passphrase_of  # noqa: PLC0415 - as above
 
     with session() as current:
         workspace = workspace_of(current)
-        stack = workspace.open(current.stack, passphrase_of(workspace, current.screen))
+        stack = workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
         found = claims_of(stack.subject().program, stack.snapshot.resources)
         kept = chosen(found, clusters)
         if kept:

@@ -29,9 +29,9 @@ def doctor(as_json: bool, emulate: bool) -> int:
       gpuform doctor
       gpuform doctor --stack prod --json
     """
-    from gpuform.stacks.cli.interpreter import interpreter_of  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.terminal.findings_view import show_findings  # noqa: PLC0415 - not for help
     from gpuform.stacks.doctor.examining import examine  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.interpreter import interpreter_of  # noqa: PLC0415 - as above
 
     with session() as current, emulator_for(_project_folder(), wanted=emulate):
         found = examine(Path.cwd(), os.environ, current.stack, interpreter_of)

@@ -32,12 +32,10 @@ def status(as_json: bool, refresh: bool, emulate: bool) -> int:
       gpuform status --refresh --json
     """
     from gpuform.providers.calls import CLOCK_VARIABLE  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - as above
-        at_work_on,
-        workspace_of,
-    )
-    from gpuform.stacks.cli.passphrase import passphrase_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - as above
     from gpuform.stacks.expiry.noticing import is_out_of_credit  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.passphrase import passphrase_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.reading import at_work_on  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.worlds import lives_emulated, world_for  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.status_reading import status_of  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.status_text import (  # noqa: PLC0415 - as above
@@ -47,7 +45,9 @@ def status(as_json: bool, refresh: bool, emulate: bool) -> int:
 
     with session() as current:
         workspace = workspace_of(current)
-        opened = workspace.open(current.stack, passphrase_of(workspace, current.screen))
+        opened = workspace.open(
+            current.stack, passphrase_of(workspace, current.screen.passphrase())
+        )
         # The state alone can be shown without a word about its world.
         is_implied = not refresh and CLOCK_VARIABLE not in current.environ
         is_wanted = emulate or (is_implied and lives_emulated(opened))

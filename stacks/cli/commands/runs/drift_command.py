@@ -1,6 +1,8 @@
 """`gpuform drift`: what changed behind the stack's back, without a lock and without a change."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -8,6 +10,9 @@ from gpuform.stacks.cli.commands.review.review_output import CHANGES, FORMATS, w
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, output_flag
 from gpuform.stacks.cli.session import session, stack_flags
+
+if TYPE_CHECKING:
+    from gpuform.stacks.operations.drifting import DriftResult
 
 
 @click.command()
@@ -56,15 +61,25 @@ def drift(
       gpuform drift --stack prod
       gpuform drift --detailed-exitcode --format github --output drift.md
     """
-    from gpuform.stacks.cli.drifting import find_drift  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.interpreter import goes_on_elsewhere  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - as above
+        chosen_stack,
+        told_on,
+        workspace_of,
+    )
+    from gpuform.stacks.cli.terminal.stopping import unwinding  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.drifting import find_drift  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
 
     with session() as current:
-        found = find_drift(current, target, emulate=emulate)
-        if found is None:
+        workspace = workspace_of(current)
+        if goes_on_elsewhere(workspace.project):
             return SUCCESS
-        plan, problems = found
+        selected = chosen_stack(current, workspace)
+        with unwinding():
+            found = find_drift(selected, target, told_on(current.screen), emulate=emulate)
+        plan, problems = found.plan, list(_problems(found))
         review = Review([StackFacts(plan, emulate=emulate)])
         write_review(review, form, output, current)
         if save_plan is not None:
@@ -74,3 +89,14 @@ def drift(
     if problems:
         return FAILED
     return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS
+
+
+def _problems(found: "DriftResult") -> Iterator[str]:
+    """Why some of it could not be read."""
+    from gpuform.stacks.review.text.diagnostics_text import (  # noqa: PLC0415 - not for help
+        diagnostics_lines,
+    )
+
+    if not found.succeeded:
+        yield from diagnostics_lines(found.diagnostics)
+        yield "error: not every resource could be read"

@@ -15,6 +15,7 @@ from gpuform.stacks.cli.flags import (
 )
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.operations.runs.options import RunOptions
 
 
 @click.command()
@@ -68,4 +69,4 @@ def expire(**flags: Any) -> int:
     from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
 
     with session() as current:
-        return running.run(RunArguments("expire", **flags), current)
+        return running.run(RunArguments.of(RunOptions("expire"), flags), current)

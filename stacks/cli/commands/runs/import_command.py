@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from gpuform.stacks.cli.arguments import ImportArguments
 from gpuform.stacks.cli.flags import emulate_flag, parallel_flag, yes_flag
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.operations.runs.options import ImportOptions
 
 
 def _given(
@@ -91,23 +91,24 @@ def import_(**flags: Any) -> int:
       gpuform import --all --platform tensorone --tag team=research
       gpuform import scp:NodePool train POOL001-krw1a/train-a/train --set server_type_id=...
     """
-    arguments = ImportArguments(**flags)
-    _check(arguments)
-    from gpuform.stacks.cli.importing import run_import  # noqa: PLC0415 - the engine, not for help
+    yes = flags.pop("yes")
+    options = ImportOptions(**flags)
+    _check(options)
+    from gpuform.stacks.cli.running import import_and_show  # noqa: PLC0415 - not for help
 
     with session() as current:
-        return run_import(arguments, current)
+        return import_and_show(options, current, yes=yes)
 
 
-def _check(arguments: ImportArguments) -> None:
-    one = (arguments.type_, arguments.name, arguments.id_)
-    if arguments.everything:
+def _check(options: ImportOptions) -> None:
+    one = (options.type_, options.name, options.id_)
+    if options.everything:
         if any(one):
             raise click.UsageError("--all takes no TYPE, NAME and ID")
-        if not arguments.platform:
+        if not options.platform:
             raise click.UsageError("--all wants a --platform")
         return
     if not all(one):
         raise click.UsageError("give TYPE, NAME and ID of an object, or --all and a --platform")
-    if arguments.platform or arguments.types or arguments.names or arguments.tags:
+    if options.platform or options.types or options.names or options.tags:
         raise click.UsageError("--platform, --type, --name and --tag go with --all")

@@ -18,14 +18,17 @@ from gpuform.stacks.cli.flags import (
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.session import session, stack_flags
 from gpuform.stacks.cli.terminal.showing import show_reads_flag, show_secrets_flag, showing_flags
+from gpuform.stacks.operations.runs.options import RunOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _run(arguments: RunArguments) -> int:
+def _run(options: RunOptions, flags: dict[str, Any]) -> int:
     from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
 
-    if arguments.exclude and (arguments.target or arguments.target_replace):
+    arguments = RunArguments.of(options, flags)
+    options = arguments.options
+    if options.exclude and (options.target or options.target_replace):
         raise click.UsageError("--exclude goes with neither --target nor --target-replace")
     with session() as current:
         return running.run(arguments, current)
@@ -220,7 +223,7 @@ def preview(**flags: Any) -> int:
       gpuform preview --save-plan plan.json
       gpuform preview --plan plan.json
     """
-    return _run(RunArguments("update", preview_only=True, **flags))
+    return _run(RunOptions("update", preview_only=True), flags)
 
 
 @click.command()
@@ -253,7 +256,7 @@ def up(**flags: Any) -> int:
       gpuform up --yes --emulate
       gpuform up --plan plan.json
     """
-    return _run(RunArguments("update", **flags))
+    return _run(RunOptions("update"), flags)
 
 
 @click.command()
@@ -282,7 +285,7 @@ def refresh(**flags: Any) -> int:
       gpuform refresh --yes --expect-no-changes
       gpuform refresh --save-plan drift.json
     """
-    return _run(RunArguments("refresh", **_planned(flags)))
+    return _run(RunOptions("refresh"), _planned(flags))
 
 
 @click.command()
@@ -319,7 +322,7 @@ def destroy(**flags: Any) -> int:
         raise click.UsageError("--remove cannot go with --target, --exclude, --plan or --save-plan")
     if flags["exclude_protected"] and any(flags[name] for name in ("target", "remove", "plan")):
         raise click.UsageError("--exclude-protected cannot go with --target, --remove or --plan")
-    return _run(RunArguments("destroy", **_planned(flags)))
+    return _run(RunOptions("destroy"), _planned(flags))
 
 
 def _planned(flags: dict[str, Any]) -> dict[str, Any]:

@@ -8,13 +8,13 @@ import click
 
 from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.opening import workspace_of
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import is_secure, to_text
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.values import Crypter, Json
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 from gpuform.stacks.review.text.history_text import history_lines
 
 _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
@@ -78,7 +78,7 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
 
 
 def _crypter(workspace: Workspace, current: Session) -> Crypter:
-    opened = workspace.open(current.stack, passphrase_of(workspace, current.screen))
+    opened = workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
     opened.crypter.check()
     return opened.crypter
 

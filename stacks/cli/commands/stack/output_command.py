@@ -4,11 +4,11 @@ import click
 
 from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.opening import workspace_of
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 from gpuform.stacks.review.outputs_text import outputs_lines, shown
 
 
@@ -29,7 +29,9 @@ def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
     """
     with session() as current:
         workspace = workspace_of(current)
-        opened = workspace.open(current.stack, passphrase_of(workspace, current.screen))
+        opened = workspace.open(
+            current.stack, passphrase_of(workspace, current.screen.passphrase())
+        )
         outputs: PropertyMap = next(
             (r.outputs for r in opened.snapshot.resources if r.type == STACK_TYPE), {}
         )

@@ -16,17 +16,17 @@ from gpuform.stacks.cli.commands.stack.secrets_command import (
 from gpuform.stacks.cli.commands.stack.transfer_commands import export, import_state
 from gpuform.stacks.cli.flags import adopt_flag, anew_flag, emulate_flag
 from gpuform.stacks.cli.locking import lock_flag, patience
-from gpuform.stacks.cli.opening import opened_for_change, workspace_of
-from gpuform.stacks.cli.passphrase import passphrase_of
+from gpuform.stacks.cli.opening import chosen_stack, opened_for_change, told_on, workspace_of
 from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
-from gpuform.stacks.cli.settling import answers, settle_left
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import errors_of_engine, intents_of
 from gpuform.stacks.engine.stack import Workspace, rename_stack, short_name
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import full_name, name_the_last_good
 from gpuform.stacks.engine.urn import is_listed
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 from gpuform.stacks.operations.opening.variables import set_variables
+from gpuform.stacks.operations.runs.settling import answers, settle_left
 
 _PROVIDER = click.option(
     "--secrets-provider",
@@ -196,12 +196,14 @@ def remove(
             if answer != name:
                 screen.print("Nothing was changed.")
                 return 1
+        selected = chosen_stack(current, workspace, name)
+        caller = told_on(screen)
         with set_variables(answers(adopt, create_anew=create_anew)):
             workspace.remove(
                 name,
                 force=force,
                 patience=patience(screen),
-                settle=lambda lock: settle_left(workspace, name, current, lock, emulate=emulate),
+                settle=lambda lock: settle_left(selected, caller, lock, emulate=emulate),
             )
         screen.print(f"Stack {name} is removed.")
         return 0
@@ -238,7 +240,9 @@ def _init(
     emulate: bool = False,
 ) -> None:
     name = short_name(workspace.project, name)
-    workspace.init(name, passphrase_of(workspace, current.screen, twice=True), provider or "")
+    workspace.init(
+        name, passphrase_of(workspace, current.screen.passphrase(), twice=True), provider or ""
+    )
     if emulate:
         with errors_of_engine():
             records = intents_of(workspace.backend, workspace.project.name, name).records

@@ -10,12 +10,12 @@ import click
 from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import locked, read_for_showing, workspace_of
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import StackImport, Workspace
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import SEALED, name_the_last_good
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 
 
 @click.command()
@@ -72,7 +72,7 @@ def import_state(file: Path | None, force: bool) -> None:
         name = workspace.resolve(current.stack)
         text, where = _read(file)
         with locked(current, workspace, name):
-            passphrase = passphrase_of(workspace, current.screen)
+            passphrase = passphrase_of(workspace, current.screen.passphrase())
             run = StackImport(workspace, name, passphrase, current.screen.warn, force=force)
             count = run.run(text, where)
         entries = "1 entry" if count == 1 else f"{count} entries"
@@ -86,7 +86,9 @@ def _deployment(workspace: Workspace, current: Session, *, show_secrets: bool) -
         found = read_for_showing(current.screen, workspace, name)
     if show_secrets or found.snapshot.has_plain_secrets():
         opened = workspace.open(
-            name, passphrase_of(workspace, current.screen), with_journal=found.fault is None
+            name,
+            passphrase_of(workspace, current.screen.passphrase()),
+            with_journal=found.fault is None,
         )
         data = opened.snapshot.to_json(opened.crypter, show_secrets=show_secrets)
     else:

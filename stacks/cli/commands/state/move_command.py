@@ -9,7 +9,6 @@ from gpuform.providers.records import Intents
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.locking import lock_flag, patience
 from gpuform.stacks.cli.opening import workspace_of
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, common_flags, session
 from gpuform.stacks.cli.terminal.asking import agreed
 from gpuform.stacks.cli.terminal.screen import Screen
@@ -21,6 +20,7 @@ from gpuform.stacks.engine.stack import ForeignStack, Stack, Workspace
 from gpuform.stacks.engine.state import DroppedReference, Move, Snapshot, locate_live
 from gpuform.stacks.engine.state import move as moved
 from gpuform.stacks.engine.store import full_name
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 
 DEST_PASSPHRASE = "GPUFORM_DEST_PASSPHRASE"  # noqa: S105 - the name of a variable
 
@@ -80,7 +80,7 @@ def _both(current: Session, source: str | None, dest: str | None) -> Iterator[tu
     here, there = (_place(workspace, name) for name in (source, dest))
     if here == there:
         raise EngineError(f"the source and the destination are both stack '{here[1]}'")
-    passphrase = passphrase_of(workspace, current.screen)
+    passphrase = passphrase_of(workspace, current.screen.passphrase())
     backend, waiting = workspace.backend, patience(current.screen)
     with contextlib.ExitStack() as held:
         held.enter_context(unwinding())
@@ -121,7 +121,7 @@ def _open_dest(
 
 def _dest_passphrase(current: Session, workspace: Workspace) -> Callable[[], str]:
     given = current.environ.get(DEST_PASSPHRASE)
-    return passphrase_of(workspace, current.screen) if given is None else lambda: given
+    return passphrase_of(workspace, current.screen.passphrase()) if given is None else lambda: given
 
 
 def _project_of(stack: _Open) -> str:

@@ -16,10 +16,10 @@ from gpuform.stacks.cli.commands.state.move_command import move
 from gpuform.stacks.cli.commands.state.recover_command import recover
 from gpuform.stacks.cli.commands.state.repair_commands import repair, upgrade
 from gpuform.stacks.cli.opening import sealed_snapshot, workspace_of
-from gpuform.stacks.cli.passphrase import passphrase_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.project import yaml_text
 from gpuform.stacks.engine.state import Snapshot, locate
+from gpuform.stacks.operations.opening.passphrase import passphrase_of
 from gpuform.stacks.review.text.state_text import entry_document, state_lines, state_rows
 
 
@@ -108,4 +108,6 @@ def _state(current: Session, *, show_secrets: bool) -> Snapshot:
     if not show_secrets:
         return sealed_snapshot(current)
     workspace = workspace_of(current)
-    return workspace.open(current.stack, passphrase_of(workspace, current.screen)).snapshot
+    return workspace.open(
+        current.stack, passphrase_of(workspace, current.screen.passphrase())
+    ).snapshot

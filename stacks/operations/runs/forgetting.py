@@ -1,27 +1,26 @@
 """After a run: contexts and SSH hosts of clusters that it deleted go out of the user's files."""
 
+import os
 from collections.abc import Callable
 
 from gpuform.stacks.access.forgetting import deleted_ids, forget_contexts, forget_hosts
 from gpuform.stacks.access.reading import state_of
-from gpuform.stacks.cli.session import Session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
 
 
-def forget_deleted(session: Session, stack: Stack, after: Snapshot) -> None:
-    """Tells on stderr what it took out, or how to, where that failed: the run is done by now.
+def forget_deleted(stack: Stack, after: Snapshot, tell: Callable[[str], None]) -> None:
+    """Tells what it took out, or how to, where that failed: the run is done by now.
 
     `stack` is as it was before the run.
     """
     gone = deleted_ids(stack.snapshot, after)
     if not gone:
         return
-    tell = session.screen.warn
 
     def contexts() -> None:
-        for each in forget_contexts(gone, session.environ):
+        for each in forget_contexts(gone, os.environ):
             tell(f"context {each.context}: taken out of {each.path}, its cluster is gone")
 
     def hosts() -> None:

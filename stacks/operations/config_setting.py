@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuform.stacks.cli.passphrase import passphrase_of
-from gpuform.stacks.cli.session import Session
 from gpuform.stacks.config_keys import ConfigKey, ConfigKeys
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import SECURE, StackSettings, config_paths, is_secure, to_text
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.values import Json, Path
+from gpuform.stacks.operations.opening.passphrase import AskPassphrase, passphrase_of
+from gpuform.stacks.operations.opening.selecting import SelectedStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,11 @@ class ConfigSetting:
             )
         return cls(workspace, stack, known, root, path, secret or known.secret)
 
-    def set(self, text: str, session: Session) -> None:
-        """Writes it into the stack's file. Raises EngineError for a value of another type."""
+    def set(self, text: str, ask: AskPassphrase | None) -> None:
+        """Writes it into the stack's file. Raises EngineError for a value of another type.
+
+        `ask` asks for the stack's passphrase where the environment has none.
+        """
         if not self.is_secret:
             settings = StackSettings.load(self.workspace.project, self.stack)
             leaf = config_paths.leaf_of(text) if self.path else text
@@ -54,7 +57,7 @@ class ConfigSetting:
         if not self.path:
             self.known.check(text)
         # Opening the stack finds its encryption, and writes the salt to the file if it was lost.
-        opened = self.workspace.open(self.stack, passphrase_of(self.workspace, session.screen))
+        opened = self.workspace.open(self.stack, passphrase_of(self.workspace, ask))
         self._save(opened.settings, {SECURE: opened.crypter.encrypt(text)}, text)
 
     def _save(self, settings: StackSettings, leaf: Json, text: str) -> None:
@@ -68,17 +71,16 @@ class ConfigSetting:
 
 
 def set_all(
-    workspace: Workspace,
-    stack: str,
+    selected: SelectedStack,
     pairs: tuple[tuple[str, str], ...],
-    session: Session,
     *,
     by_path: bool,
     tell: Callable[[str], None],
 ) -> None:
     """Sets what `--config` gives. All keys are known before the first is written."""
+    workspace, stack = selected.workspace, selected.name
     settings = [ConfigSetting.of(workspace, stack, key, by_path=by_path) for key, _ in pairs]
     for setting, (key, text) in zip(settings, pairs, strict=True):
-        setting.set(text, session)
+        setting.set(text, selected.ask_passphrase)
         how = f"is set, encrypted ({setting.known.declared})" if setting.is_secret else "is set"
         tell(f"{key} {how} in {workspace.project.settings_path(stack).name}")

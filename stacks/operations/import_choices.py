@@ -1,4 +1,4 @@
-"""From the flags of `import` to what is asked for."""
+"""From the options of an import to what is asked for."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,6 @@ from gpuform.stacks.adopting.places import Place
 from gpuform.stacks.adopting.planning import Request
 from gpuform.stacks.adopting.project_place import place_of
 from gpuform.stacks.authoring.declared import ConfigValue, Reference, Value
-from gpuform.stacks.cli.arguments import ImportArguments
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import plain
 from gpuform.stacks.document.reading import read_text
@@ -22,52 +21,53 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expressions.template import has_expression
+from gpuform.stacks.operations.runs.options import ImportOptions
 from gpuform.stacks.review.names import short_type
 
 _CONFIG: Final = re.compile(r"\s*\{\{\s*config\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}\s*")
 
 
-def request_of(arguments: ImportArguments, stack: Stack, environ: Mapping[str, str]) -> Request:
-    """Asks the platform's lists. Raises EngineError for flags that fit nothing."""
+def request_of(options: ImportOptions, stack: Stack, environ: Mapping[str, str]) -> Request:
+    """Asks the platform's lists. Raises EngineError for options that fit nothing."""
     config, _ = stack.settings.program_config(stack.crypter)
     settings = Settings(config=config.get, environ=environ)
 
     def read_place() -> Place:
-        return place_of(stack.project, stack.name, arguments.out, python=arguments.python)
+        return place_of(stack.project, stack.name, options.out, python=options.python)
 
     place = read_place()
-    parent, reference = _parent(arguments.parent, stack, place)
+    parent, reference = _parent(options.parent, stack, place)
     own = f"{stack.project.name}:"
     choices = Choices(
-        protect=arguments.protect,
+        protect=options.protect,
         parent=reference,
-        given={name: _value(name, text) for name, text in arguments.given},
+        given={name: _value(name, text) for name, text in options.given},
         config={key.removeprefix(own): text for key, text in config.items()},
         defaults=place.defaults,
     )
     return Request(
         stack=stack,
-        wanted=_wanted(arguments, settings),
+        wanted=_wanted(options, settings),
         place=place,
         read_place=read_place,
         settings=settings,
         choices=choices,
         parent=parent,
-        is_sole=not arguments.everything,
+        is_sole=not options.everything,
     )
 
 
-def _wanted(arguments: ImportArguments, settings: Settings) -> list[Wanted]:
-    if not arguments.everything:
-        type_, name, id_ = arguments.type_ or "", arguments.name or "", arguments.id_ or ""
+def _wanted(options: ImportOptions, settings: Settings) -> list[Wanted]:
+    if not options.everything:
+        type_, name, id_ = options.type_ or "", options.name or "", options.id_ or ""
         platform, _ = chosen.kind_of(type_)
-        held = held_by(platform, settings, arguments.regions)
-        return [chosen.one(type_, name, id_, held, next(iter(arguments.regions), ""))]
-    platform = arguments.platform or ""
+        held = held_by(platform, settings, options.regions)
+        return [chosen.one(type_, name, id_, held, next(iter(options.regions), ""))]
+    platform = options.platform or ""
     platform_of(platform)
-    types = [":".join(chosen.kind_of(each)) for each in arguments.types]
-    wanted = Filter(types, arguments.names, arguments.regions, arguments.tags)
-    return chosen.all_of(held_by(platform, settings, arguments.regions), wanted)
+    types = [":".join(chosen.kind_of(each)) for each in options.types]
+    wanted = Filter(types, options.names, options.regions, options.tags)
+    return chosen.all_of(held_by(platform, settings, options.regions), wanted)
 
 
 def _value(name: str, text: str) -> Value:

@@ -5,15 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpuform.providers import permissions
-from gpuform.stacks.cli.passphrase import passphrase_of
-from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.terminal.stopping import stopping
 from gpuform.stacks.engine.deployment import settle
 from gpuform.stacks.engine.records import intents_of
 from gpuform.stacks.engine.stack import Stack, Workspace, is_anything_beside, move_records_into
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.worlds import world_for
+from gpuform.stacks.operations.runs.caller import Caller
 
 
 def answers(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:
@@ -23,9 +22,9 @@ def answers(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:
 
 
 def settled(
-    workspace: Workspace,
+    selected: SelectedStack,
     stack: Stack,
-    session: Session,
+    caller: Caller,
     lock: StackLock | None,
     *,
     makes: bool = False,
@@ -37,29 +36,27 @@ def settled(
     if lock is not None:
         move_records_into(stack)
     if not (stack.intents().all() or stack.overtaken) or (
-        lock is None and _is_in_use(workspace, stack)
+        lock is None and _is_in_use(selected.workspace, stack)
     ):
         return stack
     cancelled = threading.Event()
     leave = lock.release if lock is not None else cancelled.set
-    with stopping(cancelled.set, leave):
+    with caller.interruptions.around(cancelled.set, leave):
         save = None if lock is None else stack.save
-        found = settle(
-            stack.subject(), save, session.screen.warn, cancelled, stack.overtaken, makes=makes
-        )
+        found = settle(stack.subject(), save, caller.warn, cancelled, stack.overtaken, makes=makes)
     if stack.overtaken and lock is not None:
-        session.screen.warn(
+        caller.warn(
             "another program has written the state since a run was interrupted; the journal of "
             f"that run is kept in {stack.set_journal_aside()}"
         )
     if found is not None and lock is not None:
-        return workspace.open(stack.name, passphrase_of(workspace, session.screen), exclusive=True)
+        return selected.open(exclusive=True)
     if found is not None:
         stack.snapshot = found
     return stack
 
 
-def cleared(workspace: Workspace, stack: Stack, session: Session) -> Stack:
+def cleared(selected: SelectedStack, stack: Stack, caller: Caller) -> Stack:
     """The stack, under its lock, without the interrupted creates that nothing can look for."""
     pending = stack.snapshot.pending_operations
     begun = [each.resource.urn for each in pending if each.type == "creating"]
@@ -68,21 +65,19 @@ def cleared(workspace: Workspace, stack: Stack, session: Session) -> Stack:
     kept = [each for each in pending if each.type != "creating"]
     stack.save(replace(stack.snapshot, pending_operations=kept))
     for urn in begun:
-        session.screen.warn(f"the interrupted create of {name_of(urn)} is forgotten")
-    return workspace.open(stack.name, passphrase_of(workspace, session.screen), exclusive=True)
+        caller.warn(f"the interrupted create of {name_of(urn)} is forgotten")
+    return selected.open(exclusive=True)
 
 
-def settle_left(
-    workspace: Workspace, name: str, session: Session, lock: StackLock, *, emulate: bool
-) -> None:
+def settle_left(selected: SelectedStack, caller: Caller, lock: StackLock, *, emulate: bool) -> None:
     """Settles what is left of a stack under its lock; opens it only if there is anything."""
+    workspace, name = selected.workspace, selected.name
     backend, project = workspace.backend, workspace.project.name
     left = intents_of(backend, project, name).all() or backend.journal(project, name).read()
     if left or is_anything_beside(workspace.project):
-        passphrase = passphrase_of(workspace, session.screen)
-        stack = workspace.open(name, passphrase, exclusive=True)
+        stack = selected.open(exclusive=True)
         with world_for(stack, emulate=emulate):
-            settled(workspace, stack, session, lock)
+            settled(selected, stack, caller, lock)
 
 
 def _is_in_use(workspace: Workspace, stack: Stack) -> bool:

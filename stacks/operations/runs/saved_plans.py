@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from gpuform.providers.calls import clock_from
 from gpuform.schemas.plan import Basis, Plan
-from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.engine.deployment import (
     Operation,
     Outcome,
@@ -24,18 +23,19 @@ from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE, PlanConstraint
 from gpuform.stacks.engine.stack import Origin, Stack
 from gpuform.stacks.operations.plans.plan_file import read_plan, write_plan
 from gpuform.stacks.operations.plans.plan_masking import masked
+from gpuform.stacks.operations.runs.options import RunOptions
 
-_OPTIONS = (
+_KEPT = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),
     *("replace", "target_replace", "run_program"),
 )
-_DEFAULTS = {f.name: f.default for f in fields(RunArguments) if f.name in _OPTIONS}
+_DEFAULTS = {f.name: f.default for f in fields(RunOptions) if f.name in _KEPT}
 
 
-def save(path: Path, plan: Plan, arguments: RunArguments, stack: Stack, preview: Outcome) -> None:
+def save(path: Path, plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> None:
     """Writes what a preview has planned, with all that it was made from."""
     digest, subject = stack.crypter.digest, stack.subject()
-    made = {**made_now(), "basis": _basis(arguments, stack, preview)}
+    made = {**made_now(), "basis": _basis(options, stack, preview)}
     told = masked(plan.model_copy(update=made), subject.program.secrets())
     write_plan(path, seal_plan(told, digest))
 
@@ -57,15 +57,15 @@ def made_now() -> dict[str, str]:
     }
 
 
-def bound_of(plan: Plan, arguments: RunArguments, stack: Stack, preview: Outcome) -> PlanConstraint:
+def bound_of(plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> PlanConstraint:
     """What a plan allows that was just made: the run that follows may do no more."""
-    basis = _basis(arguments, stack, preview)
+    basis = _basis(options, stack, preview)
     return PlanConstraint.of(plan.model_copy(update={"basis": basis}), stack.crypter.digest)
 
 
-def _basis(arguments: RunArguments, stack: Stack, preview: Outcome) -> Basis:
+def _basis(options: RunOptions, stack: Stack, preview: Outcome) -> Basis:
     digest = stack.crypter.digest
-    before = basis_before(stack.subject(), _options(arguments), digest)
+    before = basis_before(stack.subject(), _options(options), digest)
     return basis_after(before, preview, digest)
 
 
@@ -104,13 +104,13 @@ class SavedPlan:
             raise AssertionError("a saved plan has a basis")
         return self.plan.basis
 
-    def taken_over(self, arguments: RunArguments) -> RunArguments:
-        """The arguments with the plan's operation and options.
+    def taken_over(self, options: RunOptions) -> RunOptions:
+        """The options with the plan's operation and options.
 
         Raises EngineError for an option given otherwise.
         """
         planned = {**_DEFAULTS, **{k: _plain(v) for k, v in self.basis.options.items()}}
-        for name, given in _options(arguments).items():
+        for name, given in _options(options).items():
             flag = f"--{name.replace('_', '-')}"
             if given not in (_DEFAULTS[name], planned[name]):
                 how = f"with {flag} {_shown(planned[name])}".rstrip()
@@ -119,17 +119,15 @@ class SavedPlan:
                     f"{self.path} was made {how}",
                     hint=f"leave {flag} out: what the plan was made with is taken from it",
                 )
-        if planned.keys() != set(_OPTIONS):
+        if planned.keys() != set(_KEPT):
             raise EngineError(f"{self.path} was made with options that this gpuform does not know")
-        return replace(arguments, operation=self.plan.operation, **planned)
+        return replace(options, operation=self.plan.operation, **planned)
 
-    def bound(self, arguments: RunArguments, stack: Stack) -> PlanConstraint:
+    def bound(self, options: RunOptions, stack: Stack) -> PlanConstraint:
         """What the plan allows, if its state and its configuration are still the stack's."""
         digest = stack.crypter.digest
         bound = PlanConstraint.of(self.plan, digest)
-        self._refuse(
-            bound.changes_since(basis_before(stack.subject(), _options(arguments), digest))
-        )
+        self._refuse(bound.changes_since(basis_before(stack.subject(), _options(options), digest)))
         if not is_sealed(self.plan, digest):
             raise EngineError(f"{self.path} was edited after it was made", hint=MAKE_A_NEW_ONE)
         return bound
@@ -151,9 +149,9 @@ class SavedPlan:
             )
 
 
-def _options(arguments: RunArguments) -> dict[str, Any]:
+def _options(options: RunOptions) -> dict[str, Any]:
     """What decides what a run may do; the order of names does not matter."""
-    given = {name: getattr(arguments, name) for name in _OPTIONS}
+    given = {name: getattr(options, name) for name in _KEPT}
     return {k: tuple(sorted(v)) if isinstance(v, tuple) else v for k, v in given.items()}
 
 
@@ -162,6 +160,6 @@ def _shown(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """An option as the arguments have it: JSON knows no tuples."""
+    """An option as the run's options have it: JSON knows no tuples."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     return tuple(value) if is_list else value

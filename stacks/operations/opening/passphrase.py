@@ -3,17 +3,21 @@
 import functools
 from collections.abc import Callable
 
-from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.secrets import find_passphrase
 from gpuform.stacks.engine.stack import Workspace
 
+AskPassphrase = Callable[[str], str]
+"""Asks a person for a passphrase: a prompt in, the passphrase out."""
+
 
 def passphrase_of(
-    workspace: Workspace, screen: Screen, *, twice: bool = False
+    workspace: Workspace, ask: AskPassphrase | None, *, twice: bool = False
 ) -> Callable[[], str]:
-    """Finds it when it is first needed, and once; `twice` asks again, for a new one."""
-    ask = screen.passphrase()
+    """Finds it when it is first needed, and once; `twice` asks again, for a new one.
+
+    `ask` is None where nobody can answer.
+    """
 
     def ask_twice(prompt: str) -> str:
         if ask is None:

@@ -1,0 +1,19 @@
+"""What is known of a stack before anything is done to it."""
+
+from collections.abc import Callable
+
+from gpuform.stacks.engine.stack import Workspace
+
+
+def at_work_on(workspace: Workspace, name: str) -> str:
+    """Who has the stack's lock, and since when; empty where nobody has."""
+    return workspace.backend.lock(workspace.project.name, name).worker()
+
+
+def warn_of_recovery(changes: int, tell: Callable[[str], None]) -> None:
+    """Tells that an interrupted run's changes were found, if there were any."""
+    if changes:
+        tell(
+            f"warning: the last run was interrupted; {changes} changes that it made were "
+            "recovered from its journal"
+        )

@@ -1,0 +1,114 @@
+"""The stack that operations work on: chosen by its name, in the project of a folder."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpuform.stacks.engine.stack import Stack, StackNotFound, Workspace
+from gpuform.stacks.engine.store import Patience
+from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter
+from gpuform.stacks.operations.opening.passphrase import AskPassphrase, passphrase_of
+from gpuform.stacks.operations.opening.variables import set_variables
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedStack:
+    """A stack of a project, and how operations get at it.
+
+    `env_vars` are added to the environment while an operation runs. `ask_passphrase` is None where
+    nobody can answer: then the environment has to have it. `lock_timeout` is how many seconds an
+    operation waits while another has the stack's lock. With `debug` debug messages are events, too.
+    """
+
+    workspace: Workspace
+    name: str
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    ask_passphrase: AskPassphrase | None = None
+    lock_timeout: float = 0.0
+    debug: bool = False
+
+    def open(self, *, exclusive: bool = False) -> Stack:
+        """Its settings, secrets and last state. `exclusive` is for who has its lock."""
+        passphrase = passphrase_of(self.workspace, self.ask_passphrase)
+        return self.workspace.open(self.name, passphrase, exclusive=exclusive)
+
+    def patience(self, tell: Callable[[str], None]) -> Patience:
+        """How long to wait for the lock; who has it is told."""
+        return Patience(self.lock_timeout, tell)
+
+    @contextmanager
+    def environment(self) -> Iterator[None]:
+        """Around an operation: with the stack's variables in the environment of this process."""
+        with set_variables(self.env_vars):
+            yield
+
+
+def select_stack(
+    stack_name: str,
+    *,
+    work_dir: str | Path = ".",
+    env_vars: Mapping[str, str] | None = None,
+    ask_passphrase: AskPassphrase | None = None,
+    lock_timeout: float = 0.0,
+) -> SelectedStack:
+    """The stack of that name, in the project that `work_dir` is in. Raises StackNotFound.
+
+    Nothing is written: what `gpuform stack select` has chosen stays chosen.
+    """
+    workspace = _workspace(work_dir, env_vars)
+    name = workspace.resolve(stack_name)
+    return SelectedStack(workspace, name, dict(env_vars or {}), ask_passphrase, lock_timeout)
+
+
+def create_stack(
+    stack_name: str,
+    *,
+    work_dir: str | Path = ".",
+    env_vars: Mapping[str, str] | None = None,
+    secrets_provider: str = "",
+    ask_passphrase: AskPassphrase | None = None,
+    lock_timeout: float = 0.0,
+) -> SelectedStack:
+    """A new, empty stack, as `gpuform stack init` makes it. Raises EngineError if it exists.
+
+    `secrets_provider` is `passphrase`, which is the default, or the URL of a key.
+    """
+    workspace = _workspace(work_dir, env_vars)
+    passphrase = passphrase_of(workspace, ask_passphrase, twice=True)
+    workspace.init(stack_name, passphrase, secrets_provider)
+    return SelectedStack(workspace, stack_name, dict(env_vars or {}), ask_passphrase, lock_timeout)
+
+
+def create_or_select_stack(
+    stack_name: str,
+    *,
+    work_dir: str | Path = ".",
+    env_vars: Mapping[str, str] | None = None,
+    ask_passphrase: AskPassphrase | None = None,
+    lock_timeout: float = 0.0,
+) -> SelectedStack:
+    """The stack of that name, which is made if there is none."""
+    try:
+        return select_stack(
+            stack_name,
+            work_dir=work_dir,
+            env_vars=env_vars,
+            ask_passphrase=ask_passphrase,
+            lock_timeout=lock_timeout,
+        )
+    except StackNotFound:
+        return create_stack(
+            stack_name,
+            work_dir=work_dir,
+            env_vars=env_vars,
+            ask_passphrase=ask_passphrase,
+            lock_timeout=lock_timeout,
+        )
+
+
+def _workspace(work_dir: str | Path, env_vars: Mapping[str, str] | None) -> Workspace:
+    workspace = Workspace.find(Path(work_dir).resolve(), {**os.environ, **(env_vars or {})})
+    refuse_other_interpreter(workspace.project)
+    return workspace

@@ -1,0 +1,355 @@
+"""`preview`, `up`, `refresh`, `destroy` and `expire`: plan, ask, do, and say how it ended."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from gpuform.providers import permissions
+from gpuform.providers.calls import clock_from, tracing
+from gpuform.stacks.config_keys import ConfigKeys
+from gpuform.stacks.engine.deployment import (
+    DEFAULT_PARALLEL,
+    Deployment,
+    EventLog,
+    Options,
+    Outcome,
+)
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.planning import EventBus, Listener, PlanConstraint
+from gpuform.stacks.engine.project import StackSettings
+from gpuform.stacks.engine.stack import Stack
+from gpuform.stacks.engine.store import StackLock
+from gpuform.stacks.expiry.noticing import is_out_of_credit, notices_of_entries
+from gpuform.stacks.gates.evaluating import stopped_by
+from gpuform.stacks.operations.config_setting import set_all
+from gpuform.stacks.operations.opening.reading import at_work_on, warn_of_recovery
+from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.opening.variables import set_variables
+from gpuform.stacks.operations.opening.worlds import world_for
+from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.plans.plan_masking import masked
+from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.runs.caller import Caller, Interrupted, RunEnded, RunStarted
+from gpuform.stacks.operations.runs.expiring import Expiry, untold
+from gpuform.stacks.operations.runs.forgetting import forget_deleted
+from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.results import ExitReason, RunResult, output_values
+from gpuform.stacks.operations.runs.rights import Rights
+from gpuform.stacks.operations.runs.run_log import LogKeeper
+from gpuform.stacks.operations.runs.saved_plans import SavedPlan, bound_of, origin_of, save
+from gpuform.stacks.operations.runs.settling import answers, cleared, settled
+from gpuform.stacks.operations.runs.stopwatch import Stopwatch
+from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
+
+
+def run(selected: SelectedStack, options: RunOptions, caller: Caller) -> RunResult:
+    """Does it. Raises what stops it before anything is done."""
+    workspace, name = selected.workspace, selected.name
+    saved = None
+    if options.plan is not None:
+        project = workspace.project.name
+        saved = SavedPlan.read(options.plan, project, name, options.operation)
+        options = saved.taken_over(options)
+    with contextlib.ExitStack() as held:
+        held.enter_context(selected.environment())
+        held.enter_context(set_variables(_permissions(options)))
+        given = answers(options.adopt, create_anew=options.create_anew)
+        held.enter_context(set_variables(given))
+        lock = None
+        if not options.preview_only:
+            waiting = selected.patience(caller.warn)
+            lock = held.enter_context(workspace.backend.lock(workspace.project.name, name, waiting))
+        stack = selected.open(exclusive=lock is not None)
+        at_work = "" if lock else at_work_on(workspace, name)
+        _warn_of_runs(caller, at_work, stack.recovered)
+        emulated = held.enter_context(world_for(stack, emulate=options.emulate))
+        stack = _prepared(selected, options, stack, caller, lock, is_planned=saved is not None)
+        if options.exclude_protected:
+            kept = (each.urn for each in stack.snapshot.resources if each.protect)
+            options = replace(options, exclude=(*options.exclude, *kept))
+        log = held.enter_context(_event_log(options.event_log))
+        held.enter_context(_profile(options.profile))
+        appraiser = Appraiser.of(stack, os.environ, _given(options))
+        result = Run(
+            selected,
+            options,
+            caller,
+            stack,
+            lock,
+            appraiser,
+            Expiry.of(stack, appraiser.clock),
+            Rights.of(stack, os.environ),
+            log,
+            saved,
+            emulated=emulated,
+            at_work=at_work,
+        ).go()
+    if options.remove and not options.preview_only and result.succeeded:
+        workspace.remove(name, force=False, patience=selected.patience(caller.warn))
+        caller.tell(f"Stack {name} is removed.")
+    return result
+
+
+def _prepared(
+    selected: SelectedStack,
+    options: RunOptions,
+    stack: Stack,
+    caller: Caller,
+    lock: StackLock | None,
+    *,
+    is_planned: bool,
+) -> Stack:
+    """The stack as the run finds it: with its configuration set, and nothing left of other runs.
+
+    Raises EngineError where something is selected that it does not have.
+    """
+    if options.config:
+        set_all(selected, options.config, by_path=options.config_path, tell=caller.tell)
+        stack.settings = StackSettings.load(stack.project, stack.name)
+    makes = options.operation == "update"
+    if makes:
+        _warn_of_clear_secrets(stack, caller)
+    stack = settled(selected, stack, caller, lock, makes=makes)
+    if options.clear_pending_creates and lock is not None:
+        stack = cleared(selected, stack, caller)
+    if not makes and not is_planned:  # a plan says better what moved
+        options.selection.require(entry.urn for entry in stack.snapshot.resources)
+    return stack
+
+
+def _warn_of_runs(caller: Caller, at_work: str, recovered: int) -> None:
+    """Tells of the run that goes on now, else of one that was interrupted."""
+    if at_work:
+        caller.warn(f"{at_work}: what is shown may be overtaken")
+    else:
+        warn_of_recovery(recovered, caller.warn)
+
+
+def _warn_of_clear_secrets(stack: Stack, caller: Caller) -> None:
+    """A topology tells of those that it declares itself, also under the Pulumi CLI."""
+    for each in ConfigKeys.without_topology(stack.project).in_the_clear(stack.settings):
+        caller.warn(f"warning: {each.text}\n  {each.remedy}")
+
+
+def _permissions(options: RunOptions) -> dict[str, str]:
+    """The variable by which both engines take permissions, with those of the options added."""
+    given = _given(options)
+    return {permissions.VARIABLE: ",".join(sorted(given))} if given else {}
+
+
+def _given(options: RunOptions) -> frozenset[str]:
+    return permissions.given() | permissions.parsed(",".join(options.allow))
+
+
+@contextlib.contextmanager
+def _event_log(path: Path | None) -> Iterator[tuple[Listener, ...]]:
+    """A listener that writes Pulumi's event log to the file, if one is wanted."""
+    if path is None:
+        yield ()
+        return
+    with _opened_file(path, "event log") as file:
+        yield (EventLog(file.write),)
+
+
+@contextlib.contextmanager
+def _profile(path: Path | None) -> Iterator[None]:
+    """Traces into the file, if one is wanted."""
+    if path is None:
+        yield
+        return
+    with _opened_file(path, "profile") as file, tracing(file):
+        yield
+
+
+def _opened_file(path: Path, what: str) -> TextIO:
+    try:
+        return path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise EngineError(f"the {what} {path} cannot be written: {error.strerror}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An operation's work on a stack that is open, and locked if anything is to be changed.
+
+    `judge` looks at what the preview found, and raises what is to stop the operation.
+    """
+
+    selected: SelectedStack
+    options: RunOptions
+    caller: Caller
+    stack: Stack
+    lock: StackLock | None
+    appraiser: Appraiser
+    expiry: Expiry
+    rights: Rights
+    log: tuple[Listener, ...] = ()
+    saved: SavedPlan | None = None
+    judge: Callable[[Outcome], None] = lambda _outcome: None
+    emulated: bool = False
+    at_work: str = ""
+
+    def go(self) -> RunResult:
+        options, saved = self.options, self.saved
+        bound = saved.bound(options, self.stack) if saved else None
+        if not options.skip_preview or saved or self._must_be_planned:
+            ended, outcome = self._deploy(preview=True)
+            if not outcome.succeeded:
+                return self._result(ended, outcome)
+            self.judge(outcome)
+            if saved and bound:
+                saved.refuse_more(bound, ended.plan, outcome)
+            if options.preview_only:
+                self._save_plan(ended, outcome)
+                return self._result(ended, outcome, self._stopped(ended))
+            if stopped := self._stopped(ended):
+                return self._result(ended, outcome, stopped)
+            if self._must_be_judged and bound is None and options.operation == "update":
+                # What is only known later must not be more than what the gates have seen.
+                bound = bound_of(ended.plan, options, self.stack, outcome)
+            if options.operation != "refresh":
+                self.rights.require(outcome)
+            if not self._may_go_on(ended, outcome):
+                return self._result(ended, outcome, ExitReason.DECLINED)
+            if options.operation == "expire":
+                self.expiry.begin(outcome)
+        origin = origin_of(self.stack, os.environ, options.message, saved)
+        run = self.stack.begin(options.operation, origin)
+        keeper = LogKeeper(Stopwatch(clock_from(os.environ)))
+        ended, outcome = self._deploy(preview=False, bound=bound, keeper=keeper)
+        log = keeper.log(ended.plan, self.stack, outcome)
+        self.stack.finish(run, outcome, log.model_dump_json(exclude_defaults=True).encode())
+        forget_deleted(self.stack, outcome.snapshot, self.caller.warn)
+        self.expiry.settle(outcome)
+        return self._result(ended, outcome)
+
+    @property
+    def _must_be_planned(self) -> bool:
+        """Whether something has to look at the plan, whatever the options say."""
+        if self.options.operation == "refresh":
+            return False
+        urns = [entry.urn for entry in self.stack.snapshot.resources]
+        is_open = self.options.operation == "update" and any(self.options.selection.unmatched(urns))
+        is_wanted = self._must_be_judged or self.options.require_checks
+        return is_open or is_wanted or self.rights.are_limited
+
+    @property
+    def _must_be_judged(self) -> bool:
+        """Whether there are gates, which no option goes round."""
+        return self.appraiser.has_gates and self.options.operation != "refresh"
+
+    def _stopped(self, ended: RunEnded) -> ExitReason | None:
+        """What stops the plan."""
+        if self.options.operation == "refresh":
+            return None
+        if stopped_by(ended.plan):
+            return ExitReason.POLICY_VIOLATION
+        is_unchecked = self.options.require_checks and ended.plan.unchecked
+        return ExitReason.UNCHECKED if is_unchecked else None
+
+    def _may_go_on(self, ended: RunEnded, outcome: Outcome) -> bool:
+        """Without changes nothing is asked: only the state learns what the program says now."""
+        confirm = self.caller.confirm
+        if confirm is None or self.options.skip_preview or not outcome.has_changes:
+            return True
+        return confirm(ended.plan)
+
+    def _save_plan(self, ended: RunEnded, outcome: Outcome) -> None:
+        path = self.options.save_plan
+        if path is not None:
+            save(path, ended.plan, self.options, self.stack, outcome)
+            command = "up" if self.options.operation == "update" else self.options.operation
+            self.caller.tell(f"Plan saved to {path}: `gpuform {command} --plan {path}` applies it.")
+
+    def _result(
+        self, ended: RunEnded, outcome: Outcome, reason: ExitReason | None = None
+    ) -> RunResult:
+        """What a run has found, or done."""
+        is_stopped = reason in (ExitReason.POLICY_VIOLATION, ExitReason.UNCHECKED)
+        reason = reason or self._reason(outcome)
+        secrets = self.stack.subject().program.secrets
+        plan = ended.plan if outcome.succeeded or not ended.started.preview else None
+        return RunResult(
+            reason,
+            ended.started.preview,
+            outputs=output_values(outcome.outputs),
+            changes=outcome.changes,
+            has_changes=outcome.has_changes,
+            diagnostics=ended.record.diagnostics,
+            gates=stopped_by(ended.plan) if is_stopped else (),
+            unchecked=ended.plan.unchecked if is_stopped and self.options.require_checks else (),
+            unknown_ends=untold(outcome) if reason is ExitReason.END_UNKNOWN else (),
+            seconds=outcome.seconds,
+            make_plan=None if plan is None else lambda: masked(plan, secrets()),
+        )
+
+    def _reason(self, outcome: Outcome) -> ExitReason:
+        if self._is_out_of_credit(outcome):
+            return ExitReason.OUT_OF_CREDIT
+        if not outcome.succeeded:
+            return ExitReason.CANCELLED if outcome.cancelled else ExitReason.FAILED
+        if self.options.expect_no_changes and outcome.has_changes:
+            return ExitReason.UNEXPECTED_CHANGES
+        if self.options.operation == "expire":
+            if untold(outcome):
+                return ExitReason.END_UNKNOWN
+            if self.options.preview_only and outcome.has_changes:
+                return ExitReason.DUE
+        return ExitReason.SUCCEEDED
+
+    def _is_out_of_credit(self, outcome: Outcome) -> bool:
+        """Whether a platform has refused something for it, or something has stopped for it."""
+        if self.options.operation not in ("update", "refresh"):
+            return outcome.out_of_credit
+        there = [each for each in outcome.snapshot.resources if not each.delete]
+        return outcome.out_of_credit or is_out_of_credit(notices_of_entries(there, self.expiry.now))
+
+    def _deploy(
+        self, *, preview: bool, bound: PlanConstraint | None = None, keeper: LogKeeper | None = None
+    ) -> tuple[RunEnded, Outcome]:
+        asked, stack, caller = self.options, self.stack, self.caller
+        parallel = asked.parallel or DEFAULT_PARALLEL
+        subject = stack.subject(parallel)
+        options = Options(
+            operation=asked.operation,
+            preview=preview,
+            refresh=asked.refresh,
+            parallel=parallel,
+            rules=(*RULES, self.expiry.expired.refused),
+            deletion_rules=DELETION_RULES,
+            deletes_first=deletes_first,
+            run_program=asked.run_program,
+            selection=asked.selection,
+            continue_on_error=asked.continue_on_error,
+            bound=bound,
+            at_work=self.at_work,
+        )
+        if asked.operation == "expire":
+            options = self.expiry.options(options)
+        started = RunStarted(
+            asked.operation, preview, stack.project.name, stack.name, emulated=self.emulated
+        )
+        ended = RunEnded(started, Record(), self.appraiser)
+        caller.on_event(started)
+        listeners: list[Listener] = [ended.record, caller.on_event, *self.log]
+        events = EventBus([*listeners, keeper] if keeper else listeners, self.selected.debug)
+        deployment = Deployment(subject, options, events)
+
+        def cancel() -> None:
+            deployment.cancel()
+            caller.on_event(Interrupted())
+
+        try:
+            with caller.interruptions.around(cancel, self._leave):
+                ended.outcome = outcome = deployment.run()
+        finally:
+            caller.on_event(ended)
+        return ended, outcome
+
+    def _leave(self) -> None:
+        """What is left undone stands in the state as pending."""
+        if self.lock is not None:
+            self.lock.release()
