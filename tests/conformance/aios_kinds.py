@@ -156,6 +156,13 @@ CLUSTER = Described(
     delete_behind=Request("DELETE", f"{_CLUSTERS}/{{id}}"),
     pending="onboarding",
     failed="down",
+    unlike=frozenset(
+        {
+            *("clusterMetadata._id", "config._id", "nodes.nodeData._id"),  # Mongo's
+            "nodes.nodeData.gpus.gpus._id",
+            "status",  # one that is not as declared: it is not ready
+        }
+    ),
 )
 
 _GPU_NODE = {"cluster_id": "{base}", "node_id": "solo", **_NODE}
@@ -225,6 +232,13 @@ GPU_NODE = Described(
     control="aios/gpu-nodes",
     needs=[_BASE],
     needed_as="clusters",
+    unlike=frozenset(  # of the whole cluster
+        {
+            *("gpus.count", "gpus.memory", "memory", "nodes.count", "swap", "vcpus.count"),
+            *("network.interfaces", "network.rxBandwidth", "network.txBandwidth"),
+            *("storage.disks", "storage.size"),
+        }
+    ),
 )
 
 KINDS = (CLUSTER, GPU_NODE)

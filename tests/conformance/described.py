@@ -103,6 +103,7 @@ class Described:
     - `wire`: what the platform's answers are read into; `answers`: the forms of them, where there
       are several; `meant`: those of their texts, as `Model.field`, that decide what a lifecycle
       does
+    - `unlike`: values of answers that have the name of an input, and are something else
     - `key_variable`, `key_config`, `key`: where the key comes from, and which one it is; that is
       the address of a platform without keys, which is in the logs of libraries (`key_is_secret`)
     - `tells_age`: whether the platform says when an object was made
@@ -159,6 +160,7 @@ class Described:
     needed_as: str = ""
     untold: str = ""
     room: str = ""
+    unlike: frozenset[str] = frozenset()
 
     @property
     def lifecycle(self) -> type[Lifecycle[Any, Any]]:

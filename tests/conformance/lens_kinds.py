@@ -28,6 +28,14 @@ HEALTH_GATE = Described(
     paths="^/api/",
     wire=wire.Envelope,
     meant=frozenset(),
+    unlike=frozenset(  # inputs of these names are their bounds
+        {
+            *("data.totalNodes", "data.healthyNodes", "data.faultyNodes", "data.busyNodes"),
+            *("data.fullyIdleNodes", "data.partiallyIdleNodes", "data.utilization"),
+            *("data.allocationRate", "data.rdmaClusterStat.activePorts"),
+            "data.rdmaClusterStat.totalPorts",
+        }
+    ),
 )
 
 KINDS = (HEALTH_GATE,)

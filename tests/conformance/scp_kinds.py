@@ -165,6 +165,14 @@ NODE_POOL = Described(
     behind=Request("DELETE", _NODES, {"gpu_node_ids": ["{part}"]}),
     drift={"count": 2},
     objects=_pools,
+    unlike=frozenset(
+        {
+            "count",  # of a list
+            "gpu_nodes.cluster_fabric_id",  # the pool's is that of the fabric of its name
+            "gpu_nodes.state",  # a state that nobody knows is neither running nor stopped
+            "gpu_nodes.time_zone",  # of the operating system, not of the schedule
+        }
+    ),
 )
 
 _GPU_NODE = {
@@ -206,6 +214,7 @@ GPU_NODE = Described(
     objects=_nodes,
     needs=[_sent(_fabric("base"), "base-001", "base-002")],
     needed_as="fabrics",
+    unlike=frozenset({"state", "time_zone"}),  # as of a pool's nodes
 )
 
 _FABRIC = {"node_pool_id": _POOL, "cluster_fabric_name": "base"}
@@ -235,6 +244,9 @@ FABRIC = Described(
     wire=wire.ClusterFabric,
     needs=[_sent(_fabric("base"), "base-001", "base-002")],
     needed_as="fabrics",
+    unlike=frozenset(  # what it is looked for by
+        {"cluster_fabrics.node_pool_id", "cluster_fabrics.region_id"}
+    ),
 )
 
 KINDS = (NODE_POOL, GPU_NODE, FABRIC)

@@ -75,6 +75,14 @@ CLUSTER = Described(
     ),
     secret=frozenset({"ssh_command", "ssh_connection"}),
     secret_inputs=frozenset({"environment_variables"}),
+    unlike=frozenset(
+        {
+            "data.cost.billing_period.start",
+            *("data.network.firewall_rules.description", "data.network.firewall_rules.protocol"),
+            "data.network.port_mappings.external_port",  # where none is declared, the platform's
+            "data.storage.volumes.name",
+        }
+    ),
 )
 
 KINDS = (CLUSTER,)

@@ -66,6 +66,7 @@ CLUSTER = Described(
         }
     ),
     secret=frozenset({"kube_config"}),
+    unlike=frozenset({"gpu_worker_nodes.num_gpus"}),  # of one node
 )
 
 _VOLUME = {"volume_name": "data", "size_tib": 2, "region": "us-central-8"}
@@ -184,6 +185,12 @@ VOLUME_CLAIM = Described(
     needed_as="clusters",
     room="kubernetes",
     control="kubernetes",
+    unlike=frozenset(
+        {
+            "spec.volumeName",  # made by the storage class, where that is declared
+            *("status.accessModes", "status.capacity.storage"),  # what there is, not what is asked
+        }
+    ),
 )
 
 KINDS = (CLUSTER, SHARED_VOLUME, VOLUME_CLAIM)
