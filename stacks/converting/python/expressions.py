@@ -11,14 +11,14 @@ from typing import Any
 from jinja2 import nodes
 
 from gpuform.stacks.authoring.python_values import Code, literal, text
-from gpuform.stacks.converting.python_operations import (
+from gpuform.stacks.converting.python.operations import (
     ONE_LINE,
     WRITERS,
     NotTheSame,
     formatted,
     no_names,
 )
-from gpuform.stacks.converting.python_references import Found, References
+from gpuform.stacks.converting.python.references import Found, References
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.expressions.needs import Need, needs_of

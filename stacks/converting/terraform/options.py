@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gpuform.stacks.authoring.declared import Reference, Value
-from gpuform.stacks.converting.terraform_expressions import Resolver, Unsaid
-from gpuform.stacks.converting.terraform_files import Block
+from gpuform.stacks.converting.terraform.expressions import Resolver, Unsaid
+from gpuform.stacks.converting.terraform.files import Block
 from gpuform.stacks.document.diagnostics import Place
 
 META: Final = (

@@ -7,7 +7,7 @@ from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
-from gpuform.stacks.converting.terraform_kinds import TerraformKind
+from gpuform.stacks.converting.terraform.kinds import TerraformKind
 
 
 def flat(attributes: Mapping[str, Any], kind: TerraformKind) -> dict[str, Any]:

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from gpuform.stacks.authoring.python_text import PythonNames, platform_imports
 from gpuform.stacks.authoring.python_values import STEP, Code, argument, literal, statement, text
-from gpuform.stacks.converting.comments import Comments
-from gpuform.stacks.converting.declaration_order import ordered
-from gpuform.stacks.converting.python_config import settings_of
-from gpuform.stacks.converting.python_expressions import Expressions
-from gpuform.stacks.converting.python_loops import Header, header_of
-from gpuform.stacks.converting.python_operations import formatted
-from gpuform.stacks.converting.python_options import options_code
-from gpuform.stacks.converting.python_references import Found, References
+from gpuform.stacks.converting.python.comments import Comments
+from gpuform.stacks.converting.python.config import settings_of
+from gpuform.stacks.converting.python.declaration_order import ordered
+from gpuform.stacks.converting.python.expressions import Expressions
+from gpuform.stacks.converting.python.loops import Header, header_of
+from gpuform.stacks.converting.python.operations import formatted
+from gpuform.stacks.converting.python.options import options_code
+from gpuform.stacks.converting.python.references import Found, References
 from gpuform.stacks.document.shapes import is_null
 from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable
 from gpuform.stacks.topology.planning import Planned

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.python_values import Code, literal, statement
-from gpuform.stacks.converting.python_expressions import Expressions
-from gpuform.stacks.converting.python_operations import no_names
-from gpuform.stacks.converting.python_references import Loop
+from gpuform.stacks.converting.python.expressions import Expressions
+from gpuform.stacks.converting.python.operations import no_names
+from gpuform.stacks.converting.python.references import Loop
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars
 from gpuform.stacks.topology.declarations import MODULES, Repeatable

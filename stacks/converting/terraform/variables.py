@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from gpuform.stacks.authoring.declared import ConfigValue, Value, Variable
 from gpuform.stacks.converting.secret_values import SecretValues
-from gpuform.stacks.converting.terraform_expressions import Resolver, Unsaid
-from gpuform.stacks.converting.terraform_files import Block, TerraformFiles
+from gpuform.stacks.converting.terraform.expressions import Resolver, Unsaid
+from gpuform.stacks.converting.terraform.files import Block, TerraformFiles
 
 _BY_TYPE: Final = {"string": "string", "bool": "boolean", "number": "number"}
 _LISTS: Final = ("list", "set", "tuple")

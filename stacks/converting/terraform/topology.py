@@ -24,18 +24,18 @@ from gpuform.stacks.authoring.declared import (
 )
 from gpuform.stacks.converting.errors import NOWHERE
 from gpuform.stacks.converting.secret_values import SecretValues
-from gpuform.stacks.converting.terraform_expressions import Resolver, Step, Unsaid
-from gpuform.stacks.converting.terraform_files import (
+from gpuform.stacks.converting.terraform.expressions import Resolver, Step, Unsaid
+from gpuform.stacks.converting.terraform.files import (
     Block,
     Instance,
     TerraformFiles,
     read_terraform,
 )
-from gpuform.stacks.converting.terraform_kinds import KINDS, TerraformKind
-from gpuform.stacks.converting.terraform_options import META, options_of
-from gpuform.stacks.converting.terraform_pairs import paired
-from gpuform.stacks.converting.terraform_values import as_raw, flat, spelt
-from gpuform.stacks.converting.terraform_variables import TerraformVariables
+from gpuform.stacks.converting.terraform.kinds import KINDS, TerraformKind
+from gpuform.stacks.converting.terraform.options import META, options_of
+from gpuform.stacks.converting.terraform.pairs import paired
+from gpuform.stacks.converting.terraform.values import as_raw, flat, spelt
+from gpuform.stacks.converting.terraform.variables import TerraformVariables
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
 
 Key = tuple[str, str, Step | None]

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 from jinja2 import nodes
 
 from gpuform.stacks.authoring.python_values import literal, text
-from gpuform.stacks.converting.python_references import Found, References
+from gpuform.stacks.converting.python.references import Found, References
 from gpuform.stacks.expressions.needs import needs_of
 
 _ARITHMETIC: Final[Mapping[type[nodes.BinExpr], str]] = {

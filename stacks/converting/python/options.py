@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpuform.stacks.authoring.python_values import literal
-from gpuform.stacks.converting.python_expressions import Expressions
-from gpuform.stacks.converting.python_operations import no_names
+from gpuform.stacks.converting.python.expressions import Expressions
+from gpuform.stacks.converting.python.operations import no_names
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode
 from gpuform.stacks.topology.options import LISTS, SINGLE, items

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuform.stacks.converting.errors import NOWHERE
-from gpuform.stacks.converting.terraform_files import STATE, Block, Instance, TerraformFiles
-from gpuform.stacks.converting.terraform_kinds import KINDS
-from gpuform.stacks.converting.terraform_options import Leave
+from gpuform.stacks.converting.terraform.files import STATE, Block, Instance, TerraformFiles
+from gpuform.stacks.converting.terraform.kinds import KINDS
+from gpuform.stacks.converting.terraform.options import Leave
 from gpuform.stacks.document.diagnostics import Place
 
 

@@ -1,0 +1,1 @@
+"""A Python program out of a topology."""

@@ -1,0 +1,1 @@
+"""A topology out of the files of Terraform or OpenTofu."""
