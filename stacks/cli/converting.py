@@ -14,9 +14,9 @@ from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.converting.errors import NotConverted
 from gpuform.stacks.converting.program_topology import topology_of_program
-from gpuform.stacks.converting.python.program import program_of
+from gpuform.stacks.converting.python import program_of
 from gpuform.stacks.converting.state_topology import topology_of_state
-from gpuform.stacks.converting.terraform.topology import topology_of_terraform
+from gpuform.stacks.converting.terraform import topology_of_terraform
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure

@@ -6,7 +6,7 @@ from typing import Final
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
-from gpuform.stacks.review.previews.reading import read_saved_plan
+from gpuform.stacks.review.previews import read_saved_plan
 
 _OWNER_ONLY: Final = 0o600
 

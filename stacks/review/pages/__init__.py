@@ -1,1 +1,9 @@
 """Reviews as documents: Markdown for a pull request, HTML and JSON."""
+
+from gpuform.stacks.review.pages.escaping import code
+from gpuform.stacks.review.pages.fitting import length
+from gpuform.stacks.review.pages.html import html
+from gpuform.stacks.review.pages.markdown import LIMIT, markdown
+from gpuform.stacks.review.pages.review_json import review_document
+
+__all__ = ["LIMIT", "code", "html", "length", "markdown", "review_document"]

@@ -60,7 +60,7 @@ def graph(form: str, plan_file: str | None, output: Path | None, most: int) -> N
     from gpuform.stacks.drawing.arranging import arrange  # noqa: PLC0415 - not for help
     from gpuform.stacks.drawing.things import things_of_plan, things_of_state  # noqa: PLC0415
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.previews.reading import read_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.previews import read_plan  # noqa: PLC0415 - as above
 
     with session() as current:
         if plan_file is None:

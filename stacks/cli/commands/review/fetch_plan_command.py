@@ -37,7 +37,7 @@ def fetch_plan(output: Path, commit: str | None, path: str | None, asked: Asked)
     from gpuform.stacks.forges.opening import opened  # noqa: PLC0415 - as above
     from gpuform.stacks.forges.place import place_of  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
-    from gpuform.stacks.review.previews.reading import read_saved_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.previews import read_saved_plan  # noqa: PLC0415 - as above
 
     with session() as current:
         place = place_of(asked, current.environ)

@@ -99,7 +99,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     """
     from gpuform.stacks.cli.commands.review.review_gates import judged  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - not for help
-    from gpuform.stacks.review.previews.reading import read_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.previews import read_plan  # noqa: PLC0415 - as above
 
     if label and not to_post:
         raise click.UsageError("--label is for --post")

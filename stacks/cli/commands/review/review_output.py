@@ -28,13 +28,13 @@ def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> 
 
         return review_text(found, PLAIN if to_file else current.screen.paint) + "\n"
     if form == "json":
-        from gpuform.stacks.review.pages.review_json import review_document  # noqa: PLC0415 - as above
+        from gpuform.stacks.review.pages import review_document  # noqa: PLC0415 - as above
 
         return json_text(review_document(found), indent=2) + "\n"
     if form == "html":
-        from gpuform.stacks.review.pages.html import html  # noqa: PLC0415 - as above
+        from gpuform.stacks.review.pages import html  # noqa: PLC0415 - as above
 
         return html(found)
-    from gpuform.stacks.review.pages.markdown import markdown  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.pages import markdown  # noqa: PLC0415 - as above
 
     return markdown(found, folded=form != "markdown")

@@ -9,8 +9,7 @@ from gpuform.stacks.forges.opening import opened
 from gpuform.stacks.forges.place import Place, place_of
 from gpuform.stacks.forges.posting import post, set_label
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.escaping import code
-from gpuform.stacks.review.pages.markdown import LIMIT, markdown
+from gpuform.stacks.review.pages import LIMIT, code, markdown
 
 _TOLD = {
     "added": "Comment added",
