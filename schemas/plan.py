@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.footprint import Billing, Footprint
-from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.notices import Notice
+from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
 FORMAT_VERSION: Final = "1"

@@ -3,9 +3,11 @@
 A topology, Pulumi.yaml and the platforms declare keys. A Python program may read any others.
 """
 
+import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
 
 from gpuform.providers.platform import Setting, plugin_key
 from gpuform.providers.platforms import all_settings
@@ -16,12 +18,13 @@ from gpuform.stacks.engine.project import (
     ConfigDefault,
     Project,
     StackSettings,
+    folder_and_entry,
     is_of_type,
     is_secure,
+    topology_in,
 )
 from gpuform.stacks.topology.configuration import configured, encrypting
 from gpuform.stacks.topology.declarations import ConfigVariable
-from gpuform.stacks.topology.program_file import topology_of
 
 _FORM = "gpuform:form"
 _PULUMIS = "pulumi"
@@ -76,7 +79,7 @@ class ConfigKeys:
     @classmethod
     def of(cls, project: Project) -> "ConfigKeys":
         """Those of a project's files. Raises EngineError when its topology cannot be read."""
-        topology = topology_of(project)
+        topology = _topology_of(project)
         if topology is None or not topology.file.exists():
             return cls.without_topology(project)
         from gpuform.stacks.topology.config_section import read_config  # noqa: PLC0415 - Jinja
@@ -194,3 +197,49 @@ def _check_form(text: str) -> None:
 
     if text not in tuple(Form):
         raise EngineError(f"{_FORM} is {' or '.join(Form)}, not {text!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class _ProgramTopology:
+    """The topology that a program runs; `alone`: the program does nothing else."""
+
+    file: Path
+    alone: bool
+
+
+def _topology_of(project: Project) -> _ProgramTopology | None:
+    """The topology of a project's program; None where it has none, or it cannot be told."""
+    folder, entry = folder_and_entry(project.program)
+    file = folder / ("__main__.py" if entry == "." else entry)
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except FileNotFoundError:
+        found = topology_in(folder)
+        return _ProgramTopology(found, alone=True) if found else None
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    others = [each for each in body if not (_is_text(each) or _is_import(each))]
+    runs = [path for each in others if (path := _run(each)) is not None]
+    if not runs or not any(map(_is_import, body)):
+        return None
+    return _ProgramTopology(folder / runs[0], alone=len(others) == 1)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+def _is_import(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "gpuform.stacks"
+
+
+def _run(statement: ast.stmt) -> str | None:
+    """The file that `run(...)` names."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return None
+    if call.func.id != "run":
+        return None
+    given = call.args[0] if call.args else ast.Constant("topology.yaml")
+    is_path = isinstance(given, ast.Constant) and isinstance(given.value, str)
+    return str(given.value) if is_path else None  # type: ignore[attr-defined]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pulumi
 from pulumi.runtime import config as pulumi_config
+from pydantic import BaseModel
 
 from gpuform.providers.catalog import lookup
 from gpuform.providers.emulated import are_emulated
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.offering.seen import misspelt, seen_lately
-from gpuform.stacks.topology.answers import plain_answer
 from gpuform.stacks.topology.configuration import in_the_clear
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.offline import project_folder
@@ -59,3 +59,14 @@ def lookups() -> Callable[[str, str], Any]:
         return Function(lambda *args, **kwargs: plain_answer(ask(*args, **kwargs)))
 
     return found
+
+
+def plain_answer(answer: Any) -> Any:
+    """The answer of plain values: models are objects."""
+    if isinstance(answer, BaseModel):
+        return answer.model_dump(mode="json")
+    if isinstance(answer, list | tuple):
+        return [plain_answer(item) for item in answer]
+    if isinstance(answer, dict):
+        return {key: plain_answer(item) for key, item in answer.items()}
+    return answer

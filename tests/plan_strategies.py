@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.footprint import Billing, Expense, Footprint
-from gpuform.schemas.leaving import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.plan import (
     Amount,
     Basis,
@@ -21,6 +20,7 @@ from gpuform.schemas.plan import (
     ResourceChange,
     StackCost,
 )
+from gpuform.schemas.scale_down import Leaving, LeavingNode, RunningJob
 
 ODD_TEXTS = (
     *("", " ", "`", "``` ```", "|", "<script>alert(1)</script>", "</details>", "<!--", "-->"),

@@ -10,8 +10,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.html import html
-from gpuform.stacks.review.pages.markdown import markdown
+from gpuform.stacks.review.pages.html_page import html
+from gpuform.stacks.review.pages.markdown_page import markdown
 from gpuform.stacks.review.pages.review_json import review_document
 from gpuform.stacks.review.text.review_text import review_text
 

@@ -19,8 +19,7 @@ from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.draining.victims import Victim, Worker, choose, problems
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.records import Drain, Drains, digest
-from gpuform.schemas.leaving import Leaving, LeavingNode
-from gpuform.schemas.scale_down import WAIT_MINUTES, ScaleDownInputs
+from gpuform.schemas.scale_down import WAIT_MINUTES, Leaving, LeavingNode, ScaleDownInputs
 
 INTERVAL: Final = 15.0
 """Seconds from one look at the jobs to the next."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuform.providers.draining.schedulers import ScheduledNode
-from gpuform.schemas.leaving import RunningJob
 from gpuform.schemas.models import Problem
+from gpuform.schemas.scale_down import RunningJob
 
 PATH: Final = "scale_down.nodes"
 

@@ -20,7 +20,7 @@ from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import Conflict, NotFound, RateLimited, UnknownOutcome
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient, Object, until_no_conflict
-from gpuform.schemas.leaving import RunningJob
+from gpuform.schemas.scale_down import RunningJob
 
 MARK = "gpuform.dev/cordoned-for"
 """The annotation of nodes that `cordon` writes."""

@@ -12,8 +12,7 @@ from gpuform.providers.calls import Call, Look, wait_until
 from gpuform.providers.lens.client import client_for
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.lens.conditions import amiss, numbers_of
-from gpuform.schemas.lens.inputs import WAIT_MINUTES, HealthGateInputs
+from gpuform.schemas.lens.inputs import WAIT_MINUTES, HealthGateInputs, amiss, numbers_of
 from gpuform.schemas.lens.outputs import HealthGateOutputs, SeenOutputs
 from gpuform.schemas.lens.wire import Overview
 from gpuform.schemas.models import Problem

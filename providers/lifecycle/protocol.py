@@ -45,8 +45,8 @@ from gpuform.providers.records import Drains
 from gpuform.providers.world import enter
 from gpuform.schemas.changes import FieldChange, is_change, project, refusals
 from gpuform.schemas.checking import check
-from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.models import InputModel, OutputModel
+from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
 In = TypeVar("In", bound=InputModel)

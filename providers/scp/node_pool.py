@@ -50,8 +50,8 @@ from gpuform.providers.scp.pool import (
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.footprint import Footprint
-from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.models import Problem
+from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.moments import unix_time

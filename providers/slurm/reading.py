@@ -7,9 +7,9 @@ without it. `sinfo` says less: it leaves out nodes without a partition, and flag
 
 import re
 from dataclasses import dataclass
+from itertools import product
 
-from gpuform.providers.slurm.hostlists import expanded
-from gpuform.schemas.leaving import RunningJob
+from gpuform.schemas.scale_down import RunningJob
 
 SHOW_NODES = ("scontrol", "show", "node")
 
@@ -138,3 +138,39 @@ def read_ending(text: str) -> dict[str, bool]:
         job_id = fields[0].split("+")[0]
         jobs[job_id] = fields[1:] == ["1", "1"] and jobs.get(job_id, True)
     return jobs
+
+
+_NAME = r"(?:[\w.-]|\[\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*\])+"
+_LIST = re.compile(f"{_NAME}(?:,{_NAME})*", re.ASCII)
+_NAMES = re.compile(_NAME, re.ASCII)
+_PARTS = re.compile(r"\[([\d,-]+)\]|([^\[\]]+)")
+_MOST = 100_000
+
+
+def expanded(hostlist: str) -> list[str]:
+    """The names of a hostlist expression, in its order; none of an empty one.
+
+    Raises ValueError when it is not one, or one of more names than a Slurm has nodes.
+    """
+    if not hostlist:
+        return []
+    if not _LIST.fullmatch(hostlist):
+        raise ValueError(f"{hostlist!r} is no hostlist expression")
+    return [name for written in _NAMES.findall(hostlist) for name in _names(written)]
+
+
+def _names(written: str) -> list[str]:
+    parts = [_numbers(ranges) if ranges else [text] for ranges, text in _PARTS.findall(written)]
+    return ["".join(chosen) for chosen in product(*parts)]
+
+
+def _numbers(ranges: str) -> list[str]:
+    """The numbers of `00-02,7`, with the zeros in front of them that the first one has."""
+    numbers = []
+    for each in ranges.split(","):
+        first, _, last = each.partition("-")
+        wanted = range(int(first), int(last or first) + 1)
+        if not 0 < len(wanted) <= _MOST:
+            raise ValueError(f"[{ranges}] is no range of names")
+        numbers += [f"{number:0{len(first)}}" for number in wanted]
+    return numbers

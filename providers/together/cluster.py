@@ -35,8 +35,8 @@ from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
-from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.models import Problem
+from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs
 from gpuform.schemas.together.outputs import ClusterOutputs

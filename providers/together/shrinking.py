@@ -33,7 +33,7 @@ from gpuform.providers.records import Drain, Drains
 from gpuform.providers.slurm import slurm_scheduler
 from gpuform.providers.together.cluster_view import GPUS_PER_NODE
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.leaving import Leaving
+from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterScaleDownInputs

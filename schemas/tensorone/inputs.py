@@ -5,11 +5,12 @@ the limits; what can change is from 'Start Cluster' (`update_configuration`). No
 update request (PUT); that a field can change in place by it is our reading.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
@@ -21,8 +22,53 @@ from gpuform.schemas.rules import (
     Unordered,
     WriteOnly,
 )
-from gpuform.schemas.tensorone.cluster_parts import AutoTerminateInputs, Name, PortMappingInputs
-from gpuform.schemas.tensorone.cluster_rules import cluster_problems
+from gpuform.schemas.values import UNKNOWN
+
+Protocol = Literal["tcp", "udp"]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+_NAME = re.compile(r"[A-Za-z0-9-]{3,64}")
+
+
+def checked_name(text: str) -> str:
+    """Raises ValueError that says the rule."""
+    if not _NAME.fullmatch(text):
+        raise ValueError("must have 3 to 64 letters, digits and hyphens")
+    return text
+
+
+Name = Annotated[str, AfterValidator(checked_name)]
+
+
+class PortMappingInputs(InputModel):
+    """A port of the cluster that is reached from outside."""
+
+    internal_port: Port = Field(description="Port inside the cluster.", examples=[8888])
+    external_port: Port | None = Field(
+        default=None,
+        description="Port outside; the platform's choice when not declared.",
+        examples=[32001],
+    )
+    protocol: Protocol | None = Field(default=None, description="tcp or udp.", examples=["tcp"])
+    description: str | None = Field(
+        default=None, description="What it is for.", examples=["Jupyter"]
+    )
+
+
+class AutoTerminateInputs(InputModel):
+    """When the platform stops the cluster by itself."""
+
+    enabled: bool | None = Field(default=None, description="Whether it does.", examples=[True])
+    idle_minutes: int | None = Field(
+        default=None, ge=1, description="After so long without work.", examples=[60]
+    )
+    max_runtime_hours: int | None = Field(
+        default=None, ge=1, description="After so many hours.", examples=[24]
+    )
+    cost_limit_usd: float | None = Field(
+        default=None, gt=0, description="At this cost, in USD.", examples=[500]
+    )
+
 
 GpuType = Literal["A100", "H100", "RTX4090", "V100", "T4", "RTX3090"]
 Region = Literal["us-east-1", "us-west-2", "eu-west-1", "ap-southeast-1"]
@@ -176,3 +222,48 @@ class ClusterInputs(InputModel):
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         return chain(cluster_problems(values), lifetime_problems(values))
+
+
+Values = Mapping[str, Any]
+
+
+def cluster_problems(values: Values) -> Iterator[Problem]:
+    return chain(_image(values), _ports(values), _snapshots(values))
+
+
+def _image(values: Values) -> Iterator[Problem]:
+    if values.get("template_id") is not None and values.get("docker_image") is not None:
+        yield Problem(
+            "docker_image",
+            "does not go with template_id, which has an image of its own: keep one of the two",
+        )
+
+
+def _ports(values: Values) -> Iterator[Problem]:
+    mappings = values.get("port_mappings")
+    if not isinstance(mappings, Sequence):
+        return
+    for name in ("internal_port", "external_port"):
+        seen = set()
+        for at, mapping in enumerate(mappings):
+            port = mapping.get(name) if isinstance(mapping, Mapping) else None
+            protocol = mapping.get("protocol") or "tcp" if isinstance(mapping, Mapping) else None
+            if port is None or UNKNOWN in (port, protocol):
+                continue
+            if (port, protocol) in seen:
+                yield Problem(
+                    f"port_mappings[{at}].{name}", f"{port}/{protocol} is there twice: keep one"
+                )
+            seen.add((port, protocol))
+
+
+def _snapshots(values: Values) -> Iterator[Problem]:
+    if values.get("final_snapshot_name") is None:
+        return
+    if (
+        values.get("final_snapshot") in (None, False)
+        and values.get("final_snapshot") is not UNKNOWN
+    ):
+        yield Problem(
+            "final_snapshot_name", "goes with final_snapshot only: remove it, or declare it true"
+        )

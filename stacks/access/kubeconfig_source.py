@@ -5,13 +5,14 @@ Whether a text says what is wanted after an edit is for the caller to see.
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from yaml.nodes import Node, SequenceNode
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from gpuform.stacks.access.kubeconfig_parts import Pair, Parts
-from gpuform.stacks.access.yaml_lines import block, end_of
 
 _START: Final = re.compile(r"^---[^\r\n]*", re.MULTILINE)
 _DASH: Final = re.compile(r"^ *-(?=\s)", re.MULTILINE)
@@ -35,11 +36,11 @@ class Source(Parts):
             at = self.body.index("[", value.start_mark.index) + 1
             return self._into_flow(at, json.dumps(entry, ensure_ascii=False), bool(value.value))
         if not pair.is_empty:
-            return self._with_lines(pair.colon, block([entry], self._column_of(value)))
+            return self._with_lines(pair.colon, _block([entry], self._column_of(value)))
         head, tail = self.body[: pair.colon], self.body[pair.end :]
         if self.is_flow:
             return f"{head} {json.dumps([entry], ensure_ascii=False)}{tail}"
-        lines = block([entry], pair.key.start_mark.column)
+        lines = _block([entry], pair.key.start_mark.column)
         return self._with_lines(pair.colon, lines, head + tail)
 
     def is_flow_list(self, pair: Pair) -> bool:
@@ -53,7 +54,7 @@ class Source(Parts):
         sequence: Any = self.pairs[section].value
         items = sequence.value
         if not sequence.flow_style:
-            return self._without_lines(self._dash(sequence, at), end_of(items[at]))
+            return self._without_lines(self._dash(sequence, at), _end_of(items[at]))
         if at + 1 < len(items):
             begin, end = items[at].start_mark.index, items[at + 1].start_mark.index
         else:
@@ -68,7 +69,7 @@ class Source(Parts):
             if before is None:
                 return kept
             return self.body[: pair.colon] + before + self.body[pair.end :]
-        text = self._without_lines(self._dash(pair.value, 0), end_of(item))
+        text = self._without_lines(self._dash(pair.value, 0), _end_of(item))
         return text[: pair.colon] + (" []" if before is None else before) + text[pair.colon :]
 
     def with_key(self, key: str, value: Any) -> str:
@@ -78,20 +79,20 @@ class Source(Parts):
             member = f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
             return self._into_flow(at, member, bool(self.root.value))
         if self.root is None:
-            lines = block({key: value}, 0)
+            lines = _block({key: value}, 0)
             start = _START.search(self.body)
             if start:
                 return self._with_lines(start.end(), lines)
             return "".join(self._ended(lines)) + self.body
         first = self.root.value[0][0]
         at = self._line_start(first.start_mark.index)
-        lines = self._ended(block({key: value}, first.start_mark.column))
+        lines = self._ended(_block({key: value}, first.start_mark.column))
         return self.body[:at] + "".join(lines) + self.body[at:]
 
     def without_key(self, key: str) -> str:
         pair = self.pairs[key]
         if not self.is_flow:
-            end = max(pair.colon, end_of(pair.value))
+            end = max(pair.colon, _end_of(pair.value))
             return self._without_lines(pair.key.start_mark.index, end)
         members = self.root.value if self.root else []
         keys = [each for each, _ in members]
@@ -139,7 +140,7 @@ class Source(Parts):
     def _dash(self, sequence: Node, at: int) -> int:
         """Where the dash of an item stands: between it and what is before it."""
         item = sequence.value[at]
-        before = end_of(sequence.value[at - 1]) if at else sequence.start_mark.index
+        before = _end_of(sequence.value[at - 1]) if at else sequence.start_mark.index
         begin = before if at else self._line_start(before)
         found = _DASH.search(self.body, begin, item.start_mark.index)
         if found is None:
@@ -153,3 +154,38 @@ class Source(Parts):
     @property
     def _break(self) -> str:
         return "\r\n" if "\r\n" in self.body else "\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts in quotes: YAML's versions differ in what a bare word is."""
+
+    def represent_mapping(
+        self, tag: str, mapping: Any, flow_style: bool | None = None
+    ) -> MappingNode:
+        node = super().represent_mapping(tag, mapping, flow_style)
+        for key, _ in node.value:
+            key.style = None
+        return node
+
+
+def _quoted(dumper: _Dumper, text: str) -> Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+
+
+_Dumper.add_representer(str, _quoted)
+
+
+def _block(value: Any, column: int) -> list[str]:
+    """Lines of YAML, so far from the left, without their breaks."""
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=sys.maxsize)
+    return [" " * column + line for line in text.splitlines()]
+
+
+def _end_of(node: Any) -> int:
+    """Where its last character is: the end of a block is behind what follows it."""
+    while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        node = last[1] if isinstance(node, MappingNode) else last
+    end = int(node.end_mark.index)
+    is_open = isinstance(node, ScalarNode) and node.style in ("|", ">")
+    return end - 1 if is_open else end

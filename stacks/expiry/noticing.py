@@ -1,13 +1,14 @@
 """What there is to know of the resources of a run or a state, beside what changes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
+from gpuform.schemas.credit import Credit, CreditState
 from gpuform.schemas.notices import Notice, NoticeKind
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.expiry.credit import Credited, credit_notices
 from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.pricing.footprints import told
 
@@ -44,7 +45,7 @@ def _of_step(step: Step) -> tuple[ResourceState, PropertyMap] | None:
 def _notices(found: Iterable[tuple[ResourceState, PropertyMap]], now: float) -> tuple[Notice, ...]:
     """Of each resource by itself, then of what lack of credit does to all."""
     notices: list[Notice] = []
-    credited: list[Credited] = []
+    credited: list[_Credited] = []
     for entry, outputs in found:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.external or entry.delete:
@@ -55,5 +56,43 @@ def _notices(found: Iterable[tuple[ResourceState, PropertyMap]], now: float) -> 
         notices += [notice.model_copy(update=named) for notice in own]
         credit = lifecycle.credit(values, seen)
         if credit is not None:
-            credited.append(Credited(entry.urn, name, lifecycle.platform, credit))
-    return (*notices, *credit_notices(credited))
+            credited.append(_Credited(entry.urn, name, lifecycle.platform, credit))
+    return (*notices, *_credit_notices(credited))
+
+
+@dataclass(frozen=True, slots=True)
+class _Credited:
+    """What its platform's lifecycle says of one resource."""
+
+    urn: str
+    name: str
+    platform: str
+    credit: Credit
+
+
+def _credit_notices(found: Iterable[_Credited]) -> Iterator[Notice]:
+    """Nothing for platforms where nothing has stopped. What is lost next comes last."""
+    by_platform: dict[str, list[_Credited]] = {}
+    for each in found:
+        by_platform.setdefault(each.platform, []).append(each)
+    for those in by_platform.values():
+        if any(each.credit.state is not CreditState.RUNS for each in those):
+            yield from _of_account(those)
+
+
+def _of_account(those: list[_Credited]) -> Iterator[Notice]:
+    for each in those:
+        if each.credit.text:
+            yield Notice(
+                kind=NoticeKind.CREDIT,
+                text=each.credit.text,
+                at=each.credit.at,
+                urn=each.urn,
+                name=each.name,
+            )
+    # What has stopped is nearer to its end than what still runs.
+    nearest = sorted(those, key=lambda each: each.credit.state is CreditState.RUNS)
+    lost = [f"{each.name}: {each.credit.next}" for each in nearest if each.credit.next]
+    told = f"next without credit: {'; '.join(lost)}. " if lost else ""
+    text = f"{told}Add credit to the account, then run `gpuform up` again"
+    yield Notice(kind=NoticeKind.CREDIT, text=text)

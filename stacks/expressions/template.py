@@ -4,16 +4,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
+from jinja2.visitor import NodeTransformer
 
 from gpuform.schemas.reasons import nearest
 from gpuform.stacks.expressions.budget import budget
 from gpuform.stacks.expressions.errors import ExpressionError
 from gpuform.stacks.expressions.needs import Need, needs_of
-from gpuform.stacks.expressions.rewriting import bounded_form
-from gpuform.stacks.expressions.sandbox import SANDBOX, concatenated
+from gpuform.stacks.expressions.sandbox import CONCATENATED, SANDBOX, WEIGHED, concatenated
 from gpuform.stacks.expressions.values import TOO_LONG_A_NUMBER, plain
 
 _LONGEST: Final = 100_000
@@ -100,7 +100,7 @@ def of_step(expression: nodes.Expr) -> Template:
 
 def compiled(expression: nodes.Expr) -> Callable[[Variables], Any]:
     """A function that evaluates an expression."""
-    body = [nodes.Assign(nodes.Name("result", "store"), bounded_form(expression), lineno=1)]
+    body = [nodes.Assign(nodes.Name("result", "store"), _bounded_form(expression), lineno=1)]
     template = SANDBOX.from_string(nodes.Template(body, lineno=1))
 
     def evaluate(variables: Variables) -> Any:
@@ -168,3 +168,50 @@ def _syntax(error: TemplateSyntaxError) -> ExpressionError:
             hint = f"did you mean {near}?" if near else f"there are {usable}"
             return ExpressionError(f"there is no {what} called {name}", hint)
     return ExpressionError(f"this is not an expression: {message}")
+
+
+_Node = TypeVar("_Node", bound=nodes.Node)
+
+
+def _bounded_form(expression: nodes.Expr) -> nodes.Expr:
+    """The expression with its `~`, lists, objects, slices and comparisons weighed."""
+    found: nodes.Expr = _Rewriting().visit(expression)
+    return found
+
+
+class _Rewriting(NodeTransformer):
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802 - Jinja's name
+        return _call(CONCATENATED, *self._inner(node).nodes)
+
+    def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802 - as above
+        return _call(WEIGHED, self._inner(node))
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802 - as above
+        return _call(WEIGHED, self._inner(node))
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802 - as above
+        return _call(WEIGHED, self._inner(node))
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802 - as above
+        self._inner(node)
+        if not isinstance(node.arg, nodes.Slice):
+            return node
+        node.node = _call(WEIGHED, node.node)  # Python warns of a number with brackets
+        return _call(WEIGHED, node)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:  # noqa: N802 - as above
+        self._inner(node)
+        parts: list[nodes.Compare | nodes.Operand] = [node, *node.ops]
+        for part in parts:
+            if not isinstance(part.expr, nodes.Const):
+                part.expr = _call(WEIGHED, part.expr)
+        return node
+
+    def _inner(self, node: _Node) -> _Node:
+        self.generic_visit(node)
+        return node
+
+
+def _call(name: str, *given: nodes.Expr) -> nodes.Expr:
+    line = given[0].lineno
+    return nodes.Call(nodes.Name(name, "load"), list(given), [], None, None, lineno=line)

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML, tokens
 
-from gpuform.stacks.formatting.block_scalar import moved
-
 _STEP: Final = 2
 OPENERS: Final = (tokens.FlowMappingStartToken, tokens.FlowSequenceStartToken)
 CLOSERS: Final = (tokens.FlowMappingEndToken, tokens.FlowSequenceEndToken)
@@ -151,7 +149,7 @@ class _Layout:
     def _add_text(self, token: Any, source: str) -> None:
         if isinstance(token, tokens.ScalarToken) and token.style in ("|", ">"):
             outer = self._blocks[-1] if self._blocks else _Block(-1, 0)
-            length, (header, *lines) = moved(source, outer.old, outer.new)
+            length, (header, *lines) = _moved(source, outer.old, outer.new)
             self._position = token.start_mark.index + length
             self._lines[-1] += header
             self._lines += lines
@@ -197,3 +195,28 @@ class _Layout:
 def _without_end(line: str) -> str:
     r"""Without spaces at its end, but for one that is escaped: `\ `."""
     return re.sub(r"(?<!\\)[ \t]+$", "", line)
+
+
+_HEADER: Final = re.compile(r"[|>][+-]?(?P<step>[1-9]?)[+-]?")
+
+
+def _moved(source: str, outer: int, new_outer: int) -> tuple[int, list[str]]:
+    """How much of the source is the text itself, and its lines when what it belongs to is moved.
+
+    `outer` is the column of the key or dash that it belongs to, -1 for none. Empty lines at the
+    end are a part of it after a `+` only.
+    """
+    header, *lines = source.split("\n")
+    marks = _HEADER.match(header)
+    if marks and marks["step"]:
+        old = max(outer + 1, 1) + int(marks["step"]) - 1
+        new = new_outer + int(marks["step"]) if outer >= 0 else old
+    else:
+        old = next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip(" ")), 0)
+        new = new_outer + 2
+    if lines and not lines[-1].strip(" "):
+        lines.pop()  # what follows its last line break
+    while lines and "+" not in (marks[0] if marks else "") and not lines[-1][old:]:
+        lines.pop()
+    made = [" " * new + line[old:] if line[old:] else "" for line in lines]
+    return len("\n".join([header, *lines])), [header.rstrip(), *made]

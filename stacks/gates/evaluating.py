@@ -1,16 +1,20 @@
 """A plan put before the gates of its project."""
 
+import importlib
+import sys
+import traceback
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuform.providers import permissions
 from gpuform.schemas.plan import GateResult, Plan
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.gates.busy import Monitoring
 from gpuform.stacks.gates.cost import unpriced_growth
 from gpuform.stacks.gates.file import Gate
-from gpuform.stacks.gates.python_rules import python_findings
 from gpuform.stacks.gates.rules import OVER_PLANS, is_named
 
 
@@ -70,7 +74,7 @@ class Keeper:
         if gate.resources:
             changes = tuple(each for each in changes if is_named(each, gate.resources))
         if gate.rule == "python":
-            return python_findings(plan, gate.value, self.program)
+            return _python_findings(plan, gate.value, self.program)
         if gate.rule == "not_busy":
             if self.monitoring is None:
                 return _told_before(gate, plan)
@@ -92,3 +96,31 @@ def _told_before(gate: Gate, plan: Plan) -> Iterable[str]:
         if known.name == gate.name and known.rule == gate.rule:
             return known.findings
     return ("what is in use is asked when the plan is made: make it with `gpuform preview`",)
+
+
+def _python_findings(plan: Plan, function: str, program: Path) -> list[str]:
+    """What MODULE:NAME of the program's folder says. A rule that fails is against every plan."""
+    module, _, name = function.partition(":")
+    # What is printed on stdout may be JSON.
+    with redirect_stdout(sys.stderr), import_project_modules(program):
+        try:
+            rule = getattr(importlib.import_module(module), name)
+            found = rule(plan)
+            return _texts(found)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it may be anything
+            return [f"{function} failed: {_told(error)}"]
+
+
+def _texts(found: object) -> list[str]:
+    if found is None:
+        return []
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise TypeError("a rule yields texts, or returns a list of them")
+    return [str(text) for text in found]
+
+
+def _told(error: BaseException) -> str:
+    """Its type, its text and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gpuform.schemas.leaving import Leaving, LeavingNode
+from gpuform.schemas.scale_down import Leaving, LeavingNode
 from gpuform.stacks.review.names import counted
 
 _SHOWN: Final = 5

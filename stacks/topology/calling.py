@@ -10,7 +10,7 @@ from gpuform.providers.resource import PlatformResource
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.expressions.template import Template, of_step, parse
 from gpuform.stacks.module import Module
-from gpuform.stacks.topology.answers import plain_answer
+from gpuform.stacks.program import plain_answer
 from gpuform.stacks.topology.scope import ResourceValue
 
 

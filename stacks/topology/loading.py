@@ -4,10 +4,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpuform.providers.catalog import lifecycle_class, platforms_with
+from gpuform.providers.platforms import platforms, unusable_platforms
 from gpuform.schemas.checking import ABOUT_KEYS, check
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.reasons import nearest
-from gpuform.schemas.topology import SECTIONS, ModuleInputs, OptionsInputs
+from gpuform.schemas.topology import (
+    SECTIONS,
+    EntryInputs,
+    ModuleInputs,
+    OptionsInputs,
+    TopologyInputs,
+    short_names,
+)
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.checked import tell
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
@@ -17,8 +25,52 @@ from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.config_section import Names, variable_of
 from gpuform.stacks.topology.declarations import MODULES, Declaration, Inclusion, Topology
 from gpuform.stacks.topology.files import File, Way, included, included_file, read_all
-from gpuform.stacks.topology.properties import properties_of
-from gpuform.stacks.topology.sections import check_keys, has_kind, is_section
+
+TOP_LEVEL = (*TopologyInputs.model_fields, *SECTIONS)
+ANCHORS = "x-"
+"""Top-level keys that begin so are left alone: a place for anchors."""
+
+
+def _check_keys(root: MappingNode, problems: Diagnostics) -> None:
+    """What a file has at its top that is not known goes to `problems`."""
+    for key, entry in root.entries.items():
+        if key not in TOP_LEVEL and not key.startswith(ANCHORS):
+            hint = _hint(key, TOP_LEVEL)
+            problems.add(entry.place, "unknown-key", f"{key} is not known", hint)
+
+
+def _is_section(section: str, place: Place, problems: Diagnostics) -> bool:
+    """Whether a section is one; else that goes to `problems`."""
+    if section in SECTIONS:
+        return True
+    hint = _hint(section, tuple(SECTIONS))
+    problems.add(place, "unknown-key", f"{section} is no section", hint)
+    return False
+
+
+def _has_kind(platform: str, section: str, place: Place, problems: Diagnostics) -> bool:
+    """Whether a platform has what a section declares; else that goes to `problems`."""
+    kind = SECTIONS[section]
+    having = platforms_with(kind)
+    if platform in having:
+        return True
+    broken = unusable_platforms().get(platform)
+    if broken is not None:
+        because = f"the platform {platform} cannot be used: {broken.because}"
+        problems.add(place, "platform", because, broken.hint)
+        return False
+    known = platform in platforms()
+    message = f"{platform} has no {kind}" if known else f"{platform} is not a platform"
+    near = nearest(platform, tuple(having))
+    hint = f"did you mean {near}?" if near else f"{kind} is on {' and '.join(having)}"
+    problems.add(place, "platform", message, hint)
+    return False
+
+
+def _hint(key: str, known: tuple[str, ...]) -> str:
+    near = nearest(key, known)
+    return f"did you mean {near}?" if near else f"use one of {', '.join(known)}"
+
 
 _WITHOUT_DEFAULT = ("platform", "for_each", "when")
 
@@ -60,7 +112,7 @@ def _loaded(files: list[File], problems: Diagnostics) -> Topology:
     loader = _Loader(problems, is_module=any("inputs" in file.root.entries for file in files))
     defaults = {key: found for file in files for key, found in loader.defaults(file.root)}
     for file in files:
-        check_keys(file.root, problems)
+        _check_keys(file.root, problems)
         loader.add(file, defaults)
     return loader.topology
 
@@ -74,11 +126,11 @@ class _Loader:
     def defaults(self, root: MappingNode) -> Iterator[tuple[tuple[str, str], Mapping[str, Entry]]]:
         sections = entries(root.get("defaults"), "defaults", self.problems)
         for section, of_section in sections.items():
-            if not is_section(section, of_section.place, self.problems):
+            if not _is_section(section, of_section.place, self.problems):
                 continue
             shown = f"defaults.{section}"
             for platform, entry in entries(of_section.node, shown, self.problems).items():
-                known = has_kind(platform, section, entry.place, self.problems)
+                known = _has_kind(platform, section, entry.place, self.problems)
                 if known and self.names.is_new(f"{shown}.{platform}", "", entry.place):
                     yield (section, platform), self.usual(section, platform, entry)
 
@@ -89,7 +141,7 @@ class _Loader:
         for key in found.keys() & set(_WITHOUT_DEFAULT):
             message = f"{key} has no default: write it in each entry"
             self.problems.add(found[key].place, "unknown-key", message)
-        properties = properties_of(found, section, platform, self.problems)
+        properties = _properties_of(found, section, platform, self.problems)
         model = lifecycle_class(platform, SECTIONS[section]).inputs
         self.refuse_unknown(model, properties, address)
         options = f"{address}.options"
@@ -182,8 +234,8 @@ class _Loader:
         }
         options = {key: each for key, each in options.items() if not is_null(each.node)}
         properties = {
-            **properties_of(general, section, platform, self.problems),
-            **properties_of(own, section, platform, self.problems),
+            **_properties_of(general, section, platform, self.problems),
+            **_properties_of(own, section, platform, self.problems),
         }
         return Declaration(
             section=section,
@@ -207,7 +259,7 @@ class _Loader:
             message = "platform must be written out: it chooses what the other keys mean"
             self.problems.add(node.place, "platform", message)
             return None
-        return node.text if has_kind(node.text, section, node.place, self.problems) else None
+        return node.text if _has_kind(node.text, section, node.place, self.problems) else None
 
     def options(self, said: Mapping[str, Entry], shown: str) -> Mapping[str, Entry]:
         return entries(_node(said, "options"), shown, self.problems)
@@ -215,3 +267,25 @@ class _Loader:
 
 def _node(said: Mapping[str, Entry], key: str) -> Node | None:
     return said[key].node if key in said else None
+
+
+_OWN_KEYS = frozenset(EntryInputs.model_fields)
+
+
+def _properties_of(
+    said: Mapping[str, Entry], section: str, platform: str, problems: Diagnostics
+) -> dict[str, Entry]:
+    """Those that an entry or its defaults say: `volume` is volume_id, whose id it means."""
+    model = lifecycle_class(platform, SECTIONS[section]).inputs
+    short_of = short_names(model)
+    found: dict[str, Entry] = {}
+    for key, entry in said.items():
+        if key in _OWN_KEYS:
+            continue
+        name = key if key in model.model_fields else short_of.get(key, key)
+        if name in found:
+            short = name.removesuffix("_id")
+            message = f"{short} and {name} are the same: keep one of the two"
+            problems.add(entry.place, "duplicate", message)
+        found[name] = entry
+    return found

@@ -1,14 +1,17 @@
 """From a topology file to the resources that it declares, in their order, all of it checked."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from gpuform.providers.forms import Form
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
 from gpuform.stacks.document.nodes import Entry
+from gpuform.stacks.engine.registration import Registered, Registration
+from gpuform.stacks.resource_rules import RULES
 from gpuform.stacks.topology.checking import Checked, check_all, check_given
 from gpuform.stacks.topology.configuration import (
     EMULATOR_DEFAULT,
@@ -19,12 +22,10 @@ from gpuform.stacks.topology.configuration import (
 from gpuform.stacks.topology.declarations import MODULES, ConfigVariable, Repeatable, Topology
 from gpuform.stacks.topology.expanding import expand
 from gpuform.stacks.topology.files import shown
-from gpuform.stacks.topology.instances import Group, ModuleInstance
+from gpuform.stacks.topology.instances import Group, Instance, ModuleInstance
 from gpuform.stacks.topology.known import known
 from gpuform.stacks.topology.loading import load
 from gpuform.stacks.topology.names import Names
-from gpuform.stacks.topology.ordering import in_order
-from gpuform.stacks.topology.rules import check_rules
 from gpuform.stacks.topology.scope import Scope
 from gpuform.stacks.topology.sources import Checking
 
@@ -108,8 +109,8 @@ def plan_topology(
         _check_stack(name, entry, scope, problems, planning=planning)
     for entry in topology.outputs.values():
         scope.value(entry.node, problems)
-    resources = in_order(checked, problems)
-    check_rules(resources, problems)
+    resources = _in_order(checked, problems)
+    _check_rules(resources, problems)
     modules = [module for each in scope.every() for module in each.modules_here()]
     return Planned(topology, names, config, modules, resources)
 
@@ -138,3 +139,76 @@ def _refuse_unset(topology: Topology, config: Mapping[str, Stacked], problems: D
             if EMULATOR_DEFAULT in variable.said:
                 message += " here: its emulator_default does not reach a real platform"
             problems.add(variable.place, "config", message, hint)
+
+
+def _check_rules(resources: Iterable[Checked], problems: Diagnostics) -> None:
+    """What the rules say of the resources goes to `problems`."""
+    registered = Registered()
+    for resource in resources:
+        address = resource.instance.address
+        registration = _registration(resource)
+        registered.add(registration)
+        for rule in RULES:
+            for problem in rule(registration, registered):
+                message = f"{address}.{problem.path}: {problem.reason}"
+                problems.add(resource.place(problem.path), "resource-rule", message)
+
+
+def _registration(resource: Checked) -> Registration:
+    """The resource as a program would register it; its address stands for its URN."""
+    instance = resource.instance
+    declaration = instance.declaration
+    return Registration(
+        urn=instance.address,
+        type=Form.DYNAMIC.type_of(declaration.platform, declaration.kind),
+        name=instance.name,
+        custom=True,
+        inputs=dict(resource.values),
+        property_dependencies={
+            name: [used.address for used in instances] for name, instances in resource.uses.items()
+        },
+    )
+
+
+def _in_order(resources: Sequence[Checked], problems: Diagnostics) -> list[Checked]:
+    """The resources in the order of the files, each after what it needs.
+
+    Resources that need each other go to `problems`, as the way from one back to itself.
+    """
+    by_instance = {each.instance: each for each in resources}
+    done: dict[Instance, Checked] = {}
+    for first in by_instance:
+        _visit(first, by_instance, done, problems)
+    return list(done.values())
+
+
+def _visit(
+    first: Instance,
+    by_instance: dict[Instance, Checked],
+    done: dict[Instance, Checked],
+    problems: Diagnostics,
+) -> None:
+    """Not recursive: a chain may be as long as the topology."""
+    path: dict[Instance, None] = {}
+    rest = [(first, False)]
+    while rest:
+        instance, is_end = rest.pop()
+        if is_end:
+            del path[instance]
+            done[instance] = by_instance[instance]
+        elif instance in path:
+            _refuse(instance, list(path), problems)
+        elif instance not in done:
+            path[instance] = None
+            rest.append((instance, True))
+            needed = [need for need in by_instance[instance].needs() if need in by_instance]
+            rest += [(need, False) for need in reversed(needed)]
+
+
+def _refuse(instance: Instance, path: list[Instance], problems: Diagnostics) -> None:
+    circle = [*path[path.index(instance) :], instance]
+    # From its first declaration on, so that one circle is told once.
+    way = " -> ".join(each.address for each in circle)
+    place = min(each.declaration.place for each in circle)
+    hint = "take out one of these references"
+    problems.add_once(place, "cycle", "", f"these need each other: {way}", hint)

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import pulumi
 
 from gpuform.providers.catalog import resource_class
 from gpuform.providers.resource import PlatformResource
 from gpuform.schemas.values import contains_unknown
-from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
+from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node
 from gpuform.stacks.engine.urn import MODULE_TYPE
 from gpuform.stacks.topology.checking import Checked
-from gpuform.stacks.topology.declaring import declared_at
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.instances import Instance, ModuleInstance
 from gpuform.stacks.topology.options import LISTS, SINGLE, items
@@ -137,12 +138,12 @@ def _registered(resource: Checked, topology: Scope, program: Program) -> Platfor
     opts = pulumi.ResourceOptions(**options)
     place = declaration.place
     if existing is not None:
-        return declared_at(place, lambda: kind.get(instance.name, existing, opts))
+        return _declared_at(place, lambda: kind.get(instance.name, existing, opts))
     values = {
         name: _value(scope, resource.properties[name].node) if contains_unknown(value) else value
         for name, value in resource.values.items()
     }
-    return declared_at(place, lambda: kind(instance.name, opts, **values))
+    return _declared_at(place, lambda: kind(instance.name, opts, **values))
 
 
 _RENAMED = {"import": "import_", "timeouts": "custom_timeouts"}
@@ -195,3 +196,27 @@ def _value(scope: Scope, node: Node) -> Any:
 def _raise(problems: Diagnostics) -> None:
     if problems:
         raise TopologyError(problems)
+
+
+_Made = TypeVar("_Made")
+_CODE: Final = compile("make()", "", "eval")
+
+
+def _declared_at(place: Place, make: Callable[[], _Made]) -> _Made:
+    """What `make` makes, called from this place in the file, and from where that is included.
+
+    Pulumi's SDK tells engines the lines of the stack of calls: one of these is the entry's, under
+    the Pulumi CLI as well.
+    """
+    called = partial(_called, place, make)
+    for outer in place.included:
+        if not outer.file.endswith(".py"):  # a program's line is among its own
+            called = partial(_called, outer, called)
+    return called()
+
+
+def _called(place: Place, make: Callable[[], _Made]) -> _Made:
+    file = str(Path(place.file).resolve())
+    code = _CODE.replace(co_filename=file, co_firstlineno=place.line, co_name=file)
+    made: _Made = eval(code, {"make": make})  # noqa: S307 - our own two words
+    return made

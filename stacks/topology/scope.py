@@ -1,15 +1,17 @@
 """Evaluates the values of a file, of which some are not known yet."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from jinja2 import nodes
 
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
+from gpuform.stacks.document.composing import LINE_BREAK
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
-from gpuform.stacks.document.finding import place_in
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars
 from gpuform.stacks.expressions.errors import ExpressionError
 from gpuform.stacks.expressions.needs import Need
@@ -122,7 +124,7 @@ class Scope:
                 return self.evaluate(template, node.place, node.text)
             except ExpressionError as error:
                 if problems is not None:
-                    place = place_in(node.place, error.where)
+                    place = _place_in(node.place, error.where)
                     problems.add(place, "expression", str(error), error.hint)
                 elif isinstance(error, CircleError):
                     raise
@@ -302,7 +304,7 @@ def template_of(node: ScalarNode, problems: Diagnostics) -> Template | None:
     try:
         return parse(node.text)
     except ExpressionError as error:
-        place = place_in(node.place, error.where)
+        place = _place_in(node.place, error.where)
         problems.add(place, "expression", str(error), error.hint)
         return None
 
@@ -317,3 +319,27 @@ def variables_of(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
             inner = inner.setdefault(step, ResourceValue() if is_resource else {})
         inner[path[-1]] = leaf
     return roots
+
+
+_MOST: Final = 50
+"""Lines of a value that are searched."""
+
+
+def _place_in(value: Place, part: str) -> Place:
+    """Where a part of the value that begins at a place is written; that place, if it is not found.
+
+    A part that is written with escapes is not found.
+    """
+    first = part.partition("\n")[0]
+    if not first or not value.file:
+        return value
+    try:
+        lines = LINE_BREAK.split(Path(value.file).read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):
+        return value
+    begin, pattern = value.line - 1, re.compile(re.escape(first) + r"(?!\w)")
+    for at, line in enumerate(lines[begin : begin + _MOST], begin):
+        match = pattern.search(line, value.column - 1 if at == begin else 0)
+        if match:
+            return value._replace(line=at + 1, column=match.start() + 1)
+    return value

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.schemas.lifetime import hours_of
-from gpuform.schemas.running_hours import DAYS, RunningHours
+from gpuform.schemas.lifetime import DAYS, RunningHours, hours_of
 from gpuform.schemas.values import UNKNOWN
 
 LORD_HOWE = "Australia/Lord_Howe"

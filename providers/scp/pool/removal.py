@@ -28,7 +28,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drain, Drains
 from gpuform.providers.scp.nodes import Plan, is_leaving
 from gpuform.providers.slurm import slurm_scheduler
-from gpuform.schemas.leaving import Leaving
+from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.scp.inputs import KubernetesInputs, PoolScaleDownInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_FAILED

@@ -1,24 +1,26 @@
 """A topology as a Python program: loops stay loops, references references, options options."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from gpuform.stacks.authoring.python_text import PythonNames, platform_imports
 from gpuform.stacks.authoring.python_values import STEP, Code, argument, literal, statement, text
-from gpuform.stacks.converting.python.comments import Comments
 from gpuform.stacks.converting.python.config import settings_of
 from gpuform.stacks.converting.python.declaration_order import ordered
 from gpuform.stacks.converting.python.expressions import Expressions
 from gpuform.stacks.converting.python.loops import Header, header_of
-from gpuform.stacks.converting.python.operations import formatted
-from gpuform.stacks.converting.python.options import options_code
+from gpuform.stacks.converting.python.operations import formatted, no_names
 from gpuform.stacks.converting.python.references import Found, References
+from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode
 from gpuform.stacks.document.shapes import is_null
 from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable
+from gpuform.stacks.topology.options import LISTS, SINGLE, items
 from gpuform.stacks.topology.planning import Planned
+from gpuform.stacks.topology.scope import template_of
 
 _RESERVED: Final = (
     "expression",
@@ -59,7 +61,7 @@ class _Writer:
         secret = self.secret | {name for name, each in topology.config.items() if each.secret}
         references = References(topology, self.names, secret, used=self.used)
         outside = Expressions(references)
-        comments = Comments()
+        comments = _Comments()
         settings = [
             line
             for name, variable in topology.config.items()
@@ -163,7 +165,7 @@ class _Writer:
                 if not is_null(entry.node):
                     yield from argument(f"{key}=", inside.value(entry.node), STEP, self.names)
         if options:
-            yield from argument("opts=", Code(options_code(options, inside)), STEP, self.names)
+            yield from argument("opts=", Code(_options_code(options, inside)), STEP, self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,3 +196,79 @@ class _Body:
             yield from self.header.lines
             call = [f"{' ' * STEP}{line}" for line in call]
         yield from call
+
+
+@dataclass(slots=True)
+class _Comments:
+    """Those of files that messages name as places do."""
+
+    _files: dict[str, list[str]] = field(default_factory=dict)
+
+    def before(self, place: Place) -> list[str]:
+        """The lines of comments right above a line, without what is before them."""
+        lines = self._lines(place.file)
+        found: list[str] = []
+        for line in reversed(lines[: place.line - 1]):
+            comment = line.strip()
+            if not comment.startswith("#"):
+                break
+            found.append(comment)
+        return found[::-1]
+
+    def first_of(self, file: Path) -> str:
+        """The first comment of a file, if the file begins with one, as a text."""
+        found = []
+        for line in self._lines(str(file)):
+            if not line.startswith("#"):
+                break
+            if not line.startswith("# yaml-language-server"):
+                found.append(line.lstrip("# ").rstrip())
+        return "\n".join(found).replace('"""', "'''").rstrip('"').strip()
+
+    def _lines(self, file: str) -> list[str]:
+        if file not in self._files:
+            # It has been read before, as what it declares.
+            self._files[file] = Path(file).read_text("utf-8").removeprefix("\ufeff").splitlines()
+        return self._files[file]
+
+
+_RENAMED: Final = {"import": "import_", "timeouts": "custom_timeouts"}
+
+
+def _options_code(options: Mapping[str, Entry], inside: Expressions) -> str:
+    """`pulumi.ResourceOptions(...)`."""
+    given = (
+        f"{_RENAMED.get(key, key)}={_option(key, entry, inside)}" for key, entry in options.items()
+    )
+    return f"pulumi.ResourceOptions({', '.join(given)})"
+
+
+def _option(key: str, entry: Entry, inside: Expressions) -> str:
+    if key in LISTS:
+        return f"[{', '.join(map(inside.resource, items(entry)))}]"
+    if key in SINGLE:
+        return inside.resource(entry.node)
+    if key == "aliases":
+        return f"[{', '.join(_alias(item, inside) for item in items(entry))}]"
+    if key == "timeouts" and isinstance(entry.node, MappingNode):
+        spans = (f"{verb}={_code(each.node, inside)}" for verb, each in entry.node.entries.items())
+        return f"pulumi.CustomTimeouts({', '.join(spans)})"
+    return _code(entry.node, inside)
+
+
+def _alias(node: Node, inside: Expressions) -> str:
+    given = []
+    for key, entry in node.entries.items() if isinstance(node, MappingNode) else ():
+        is_resource = key == "parent" and _is_reference(entry.node)
+        value = inside.resource(entry.node) if is_resource else _code(entry.node, inside)
+        given.append(f"{'type_' if key == 'type' else key}={value}")
+    return f"pulumi.Alias({', '.join(given)})"
+
+
+def _is_reference(node: Node) -> bool:
+    template = template_of(node, Diagnostics()) if isinstance(node, ScalarNode) else None
+    return template is not None and template.reference is not None
+
+
+def _code(node: Node, inside: Expressions) -> str:
+    return literal(inside.value(node), no_names)

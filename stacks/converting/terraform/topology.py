@@ -26,15 +26,14 @@ from gpuform.stacks.converting.errors import NOWHERE
 from gpuform.stacks.converting.secret_values import SecretValues
 from gpuform.stacks.converting.terraform.expressions import Resolver, Step, Unsaid
 from gpuform.stacks.converting.terraform.files import (
+    STATE,
     Block,
     Instance,
     TerraformFiles,
     read_terraform,
 )
-from gpuform.stacks.converting.terraform.kinds import KINDS, TerraformKind
-from gpuform.stacks.converting.terraform.options import META, options_of
-from gpuform.stacks.converting.terraform.pairs import paired
-from gpuform.stacks.converting.terraform.values import as_raw, flat, spelt
+from gpuform.stacks.converting.terraform.kinds import KINDS, TerraformKind, as_raw, flat, spelt
+from gpuform.stacks.converting.terraform.options import META, Leave, options_of
 from gpuform.stacks.converting.terraform.variables import TerraformVariables
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
 
@@ -72,7 +71,7 @@ class _Taking:
         self.variables = TerraformVariables(self.files, self.secrets)
 
     def taken(self) -> TakenOver:
-        pairs = list(paired(self.files, self.folder, self._leave))
+        pairs = list(_paired(self.files, self.folder, self._leave))
         for _, instance in pairs:
             name = instance.name if instance.key is None else f"{instance.name}-{instance.key}"
             key = (instance.type, instance.name, instance.key)
@@ -268,3 +267,23 @@ class _Taking:
             in lifecycle_class(sections[each.section], SECTIONS[each.section]).secret_names()
             for each in references(value)
         )
+
+
+def _paired(files: TerraformFiles, folder: Path, leave: Leave) -> Iterator[tuple[Block, Instance]]:
+    """The resources of known types with their objects; the others are left."""
+    state = Place(str(folder / STATE), NOWHERE)
+    blocks = {each.labels: each for each in files.of("resource")}
+    for block in files.of("module"):
+        leave(block.place, f"module {'.'.join(block.labels)} is not taken over")
+    made = {(each.type, each.name) for each in files.instances if not each.module}
+    for labels, block in blocks.items():
+        if len(labels) == 2 and labels[0] in KINDS and labels not in made:
+            leave(block.place, f"{'.'.join(labels)} has no object in the state")
+        elif len(labels) != 2 or labels[0] not in KINDS:
+            leave(block.place, f"{'.'.join(labels)} is of a type that is not known here")
+    for instance in files.instances:
+        found = blocks.get((instance.type, instance.name))
+        if instance.module or (found is None and instance.type in KINDS):
+            leave(state, f"{instance.address} is in the state, and not in these files")
+        elif found is not None and instance.type in KINDS:
+            yield found, instance

@@ -26,8 +26,8 @@ from gpuform.providers.errors import GpuformError, NoCredit
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.properties import PROVIDER_KEY, plain
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.leaving import Leaving
 from gpuform.schemas.plan import PlanReason
+from gpuform.schemas.scale_down import Leaving
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host.plugin_providers import PluginProviders

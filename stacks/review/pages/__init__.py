@@ -2,8 +2,8 @@
 
 from gpuform.stacks.review.pages.escaping import code
 from gpuform.stacks.review.pages.fitting import length
-from gpuform.stacks.review.pages.html import html
-from gpuform.stacks.review.pages.markdown import LIMIT, markdown
+from gpuform.stacks.review.pages.html_page import html
+from gpuform.stacks.review.pages.markdown_page import LIMIT, markdown
 from gpuform.stacks.review.pages.review_json import review_document
 
 __all__ = ["LIMIT", "code", "html", "length", "markdown", "review_document"]

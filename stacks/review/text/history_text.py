@@ -1,16 +1,16 @@
 """What was done to a stack, as people read it: a table of runs, and what happened in one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from gpuform.schemas.run_log import LogLine, RunLog
 from gpuform.schemas.visible import visible
 from gpuform.stacks.engine.planning import Op
+from gpuform.stacks.engine.stack import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.urn import is_urn, name_of
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.text import step_text
-from gpuform.stacks.review.text.origin_text import origin_text
 from gpuform.stacks.review.text.plan_text import plan_text
 
 _UNKNOWN_END = "it runs, or was killed before it could say how it ended"
@@ -28,7 +28,7 @@ def history_lines(entries: Sequence[HistoryEntry], latest: int) -> Iterator[str]
             f"{number:>{width}}  {_moment(entry.start_time)}  {what}  {took:<8}  {_changes(entry)}"
         )
         yield row.rstrip()
-        if origin := origin_text(entry.environment, entry.message):
+        if origin := _origin_text(entry.environment, entry.message):
             yield f"{'':{width}}  {origin}"
 
 
@@ -40,7 +40,7 @@ def run_lines(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) -> 
         yield f"  {_UNKNOWN_END}"
     elif entry.resource_changes:
         yield f"  {_changes(entry)}, in {_took(entry)}"
-    if origin := origin_text(entry.environment, entry.message):
+    if origin := _origin_text(entry.environment, entry.message):
         yield f"  {origin}"
     if url := entry.environment.get("ci.build.url"):
         yield f"  {visible(url)}"
@@ -105,3 +105,33 @@ def _moment(seconds: int) -> str:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):  # of a file that somebody edited
         return f"{seconds:<20}"
+
+
+_DIGITS = 12
+"""Of a digest, as git and people write it."""
+
+
+def _origin_text(environment: Mapping[str, str], message: str = "") -> str:
+    """`ada on laptop, GitHub Actions 1234 (deploy), main 3f2a9c1d0b7e (dirty), plan 81ab...`.
+
+    Empty when nothing is known.
+    """
+    return visible(", ".join(filter(None, _parts(environment, message))))
+
+
+def _parts(environment: Mapping[str, str], message: str) -> Iterator[str]:
+    told = environment.get
+    who, host = told(USER) or told("git.author", ""), told(HOST, "")
+    yield f"{who} on {host}" if who and host else who or host
+    if system := told("ci.system"):
+        number = told("ci.build.number") or told("ci.build.id", "")
+        job = f"({told(JOB)})" if told(JOB) else ""
+        yield " ".join(filter(None, (system, number, job)))
+    if head := told("git.head") or told("ci.pr.headSHA"):
+        branch = told("git.headName", "").removeprefix("refs/heads/")
+        dirty = "(dirty)" if told("git.dirty") == "true" else ""
+        yield " ".join(filter(None, (branch, head[:_DIGITS], dirty)))
+    if seal := told(PLAN_SEAL):
+        yield f"plan {seal[:_DIGITS]} of {told(PLAN_MADE_AT, '')}".removesuffix(" of ")
+    if message:
+        yield f'"{message}"'

@@ -12,13 +12,12 @@ from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import unchecked_line
 from gpuform.stacks.review.text.change_text import output_changes_lines
 from gpuform.stacks.review.text.dangers_text import dangers_lines
-from gpuform.stacks.review.text.errors_text import errors_lines
 from gpuform.stacks.review.text.plan_text import changes_text, unchecked_lines
 
 
 def review_text(review: Review, paint: Paint = PLAIN) -> str:
     """The text, without an end of its own; nothing is left out."""
-    blocks = ["\n".join(errors_lines(review, paint)), unchecked_line(review.unchecked, paint)]
+    blocks = ["\n".join(_errors_lines(review, paint)), unchecked_line(review.unchecked, paint)]
     blocks += ["\n".join(_heading(review, paint)), "\n".join(dangers_lines(review, paint))]
     for stack in review.stacks:
         title = paint("bold", f"{visible(stack.name)}:")
@@ -67,3 +66,15 @@ def _next(review: Review, paint: Paint) -> Iterator[str]:
     yield from (f"    {visible(command)}" for command in commands)
     if commands:
         yield FAILED if review.has_failed else validity(review)
+
+
+def _errors_lines(review: Review, paint: Paint = PLAIN) -> Iterator[str]:
+    """`Failed:` and each error in full, with its stack where there are several; or nothing."""
+    if review.has_failed:
+        yield paint("error", "Failed:")
+    for stack in review.stacks:
+        for error in stack.plan.errors:
+            first, *rest = error.split("\n")
+            where = f"{stack.name}: " if len(review.stacks) > 1 else ""
+            yield f"    {visible(where + first)}"
+            yield from (f"      {visible(line)}" for line in rest)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuform.providers.slurm.hostlists import expanded
-from gpuform.providers.slurm.reading import read_ending, read_jobs, read_nodes
-from gpuform.schemas.leaving import RunningJob
+from gpuform.providers.slurm.reading import expanded, read_ending, read_jobs, read_nodes
+from gpuform.schemas.scale_down import RunningJob
 
 RECORDED = Path(__file__).parent / "recorded"
 

@@ -6,7 +6,7 @@ from real_slurm import Slurm, until
 from gpuform.providers.draining import ScheduledNode, Scheduler
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.slurm import slurm_scheduler
-from gpuform.providers.slurm.hostlists import expanded
+from gpuform.providers.slurm.reading import expanded
 from gpuform.schemas.slurm import SlurmInputs
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from lens_document import OVERVIEW
 
 from gpuform.schemas.checking import check
-from gpuform.schemas.lens.conditions import amiss, numbers_of
-from gpuform.schemas.lens.inputs import ConditionInputs, HealthGateInputs
+from gpuform.schemas.lens.inputs import ConditionInputs, HealthGateInputs, amiss, numbers_of
 from gpuform.schemas.lens.wire import Overview
 
 SEEN = Overview.model_validate(OVERVIEW["data"])

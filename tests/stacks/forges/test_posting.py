@@ -16,7 +16,7 @@ from gpuform.stacks.forges.posting import post, set_label
 from gpuform.stacks.forges.stamp import Stamp
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.pages.fitting import length
-from gpuform.stacks.review.pages.markdown import markdown
+from gpuform.stacks.review.pages.markdown_page import markdown
 
 Make = Callable[..., Review]
 

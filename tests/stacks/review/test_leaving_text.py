@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuform.schemas.leaving import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
+from gpuform.schemas.scale_down import Leaving, LeavingNode, RunningJob
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.leaving_text import leaving_lines
-from gpuform.stacks.review.pages.html import html
-from gpuform.stacks.review.pages.markdown import markdown
+from gpuform.stacks.review.pages.html_page import html
+from gpuform.stacks.review.pages.markdown_page import markdown
 from gpuform.stacks.review.text.plan_text import plan_text
 
 Make = Callable[..., ResourceChange]

@@ -7,8 +7,7 @@ import pytest
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, ResourceReference, Secret
 from gpuform.stacks.review.names import short_type
-from gpuform.stacks.review.output_changes import output_changes
-from gpuform.stacks.review.outputs_text import outputs_lines, shown
+from gpuform.stacks.review.outputs_text import output_changes, outputs_lines, shown
 from gpuform.stacks.review.paint import PLAIN
 from gpuform.stacks.review.summary_text import duration, resources_lines
 from gpuform.stacks.review.text.change_text import output_changes_lines
