@@ -1,4 +1,92 @@
 """What can be done with a stack, for commands and programs alike: options in, a result out.
 
-Nothing here prints, asks a terminal or ends the process.
+Nothing here prints, asks a terminal, handles signals or ends the process. While an operation runs,
+its variables are in the environment of this process, and its program is run in it: one operation
+at a time. Events go to `on_event`, questions to `confirm` and `ask_passphrase`.
+
+A name is loaded when it is used: the engine is not loaded by what only looks at options.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuform.stacks.operations.automation import (
+        Confirm,
+        OnEvent,
+        destroy,
+        drift,
+        expire,
+        import_resources,
+        outputs,
+        preview,
+        refresh,
+        up,
+    )
+    from gpuform.stacks.operations.drifting import DriftResult
+    from gpuform.stacks.operations.importing import ImportResult
+    from gpuform.stacks.operations.opening.selecting import (
+        SelectedStack,
+        create_or_select_stack,
+        create_stack,
+        select_stack,
+    )
+    from gpuform.stacks.operations.runs.caller import (
+        Cancellation,
+        Interrupted,
+        Message,
+        OperationEvent,
+        RunEnded,
+        RunStarted,
+    )
+    from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
+    from gpuform.stacks.operations.runs.results import ExitReason, OutputValue, RunResult
+
+__all__ = [
+    "Cancellation",
+    "Confirm",
+    "DriftResult",
+    "ExitReason",
+    "ImportOptions",
+    "ImportResult",
+    "Interrupted",
+    "Message",
+    "OnEvent",
+    "OperationEvent",
+    "OutputValue",
+    "RunEnded",
+    "RunOptions",
+    "RunResult",
+    "RunStarted",
+    "SelectedStack",
+    "create_or_select_stack",
+    "create_stack",
+    "destroy",
+    "drift",
+    "expire",
+    "import_resources",
+    "outputs",
+    "preview",
+    "refresh",
+    "select_stack",
+    "up",
+]
+
+_HOMES = {
+    "automation": "Confirm OnEvent"
+    " destroy drift expire import_resources outputs preview refresh up",
+    "drifting": "DriftResult",
+    "importing": "ImportResult",
+    "opening.selecting": "SelectedStack create_or_select_stack create_stack select_stack",
+    "runs.caller": "Cancellation Interrupted Message OperationEvent RunEnded RunStarted",
+    "runs.options": "ImportOptions RunOptions",
+    "runs.results": "ExitReason OutputValue RunResult",
+}
+"""The module of each name."""
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names.split():
+            return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

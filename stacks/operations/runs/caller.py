@@ -112,7 +112,7 @@ class Cancellation:
                 self._running.remove(cancel)
 
 
-def _ignore(_event: OperationEvent) -> None:
+def ignore(_event: OperationEvent) -> None:
     """Nobody listens."""
 
 
@@ -120,7 +120,7 @@ def _ignore(_event: OperationEvent) -> None:
 class Caller:
     """`confirm` says whether a plan is to be done; without it nobody is asked."""
 
-    on_event: Callable[[OperationEvent], None] = _ignore
+    on_event: Callable[[OperationEvent], None] = ignore
     confirm: Callable[[Plan], bool] | None = None
     interruptions: Interruptions = field(default_factory=Cancellation)
 

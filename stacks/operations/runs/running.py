@@ -276,7 +276,7 @@ class Run:
             reason,
             ended.started.preview,
             outputs=output_values(outcome.outputs),
-            changes=outcome.changes,
+            changes=dict(outcome.changes),
             has_changes=outcome.has_changes,
             diagnostics=ended.record.diagnostics,
             gates=stopped_by(ended.plan) if is_stopped else (),
