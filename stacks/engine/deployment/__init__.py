@@ -4,15 +4,15 @@ The rooms below are put together here: the program runs, steps are planned and d
 kept. Creates that an earlier run left are settled before.
 """
 
-from gpuform.stacks.engine.deployment.deployment import (
+from gpuform.stacks.engine.deployment.deployment import Deployment
+from gpuform.stacks.engine.deployment.event_json import EventLog, PreviewDigest
+from gpuform.stacks.engine.deployment.options import (
     DEFAULT_PARALLEL,
-    Deployment,
     DeploymentTarget,
     Operation,
     Options,
     Outcome,
 )
-from gpuform.stacks.engine.deployment.event_json import EventLog, PreviewDigest
 from gpuform.stacks.engine.deployment.plan_basis import (
     basis_after,
     basis_before,

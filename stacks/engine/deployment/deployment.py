@@ -9,21 +9,20 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from gpuform.providers.calls import Call, clock_from, span
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent, Intents, Unkept
-from gpuform.schemas.plan import PlanAction, ResourceChange
+from gpuform.schemas.plan import PlanAction
+from gpuform.stacks.engine.deployment.options import DeploymentTarget, Options, Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import (
     Calendar,
     DefaultProviders,
     DeletePhase,
     Refresh,
-    StackReferences,
     StepExecutor,
     among,
     find_due,
@@ -34,7 +33,6 @@ from gpuform.stacks.engine.executing import (
 from gpuform.stacks.engine.language_host import (
     Engine,
     Monitor,
-    Program,
     ProgramError,
     ProgramTarget,
     print_to_events,
@@ -44,8 +42,6 @@ from gpuform.stacks.engine.planning import (
     Diagnostic,
     EventBus,
     Holding,
-    Op,
-    PlanConstraint,
     Prelude,
     Progress,
     SelectionNotes,
@@ -58,10 +54,8 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records import errors_of_providers
-from gpuform.stacks.engine.registration import DeletionRule, Read, Registration, Rule
 from gpuform.stacks.engine.state import (
     Chosen,
-    Journal,
     ResourceState,
     Selection,
     Snapshot,
@@ -69,99 +63,8 @@ from gpuform.stacks.engine.state import (
     UrnPatterns,
     deletable,
 )
-from gpuform.stacks.engine.store import OtherStacks
 from gpuform.stacks.engine.urn import STACK_TYPE
-from gpuform.stacks.engine.values import Crypter, PropertyMap
-
-Operation = Literal["update", "refresh", "destroy", "expire"]
-
-DEFAULT_PARALLEL = 256
-"""Provider calls at a time: waiting is cheap, and requests are limited per platform."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a run is to be done.
-
-    `refresh` reads every resource first; `rules` and `deletion_rules` span resources; `selection`
-    limits the run; with `continue_on_error` what does not need a failed resource goes on; a run
-    that changes something keeps within the `bound`, if there is one. The `calendar` says what is
-    due in a run that expires; its selection is what is read before, and dependents of what ends go
-    along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
-    `deletes_first` says of a type whether a replacement that nobody orders deletes first. With
-    `run_program` a refresh or destroy takes components and providers from the program.
-    """
-
-    operation: Operation
-    preview: bool
-    refresh: bool = False
-    parallel: int = DEFAULT_PARALLEL
-    rules: Sequence[Rule] = ()
-    selection: Selection = field(default_factory=Selection)
-    continue_on_error: bool = False
-    bound: PlanConstraint | None = None
-    calendar: Calendar | None = None
-    at_work: str = ""
-    deletion_rules: Sequence[DeletionRule] = ()
-    deletes_first: Callable[[str], bool] = lambda _type: False
-    run_program: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeploymentTarget:
-    """What a run is about: a stack with its state, program and secrets.
-
-    `provider_config` is the configuration as the default provider's properties hold it; `write`
-    puts a checkpoint on disk; `stack_references` reads other stacks; a run that changes something
-    keeps a `journal`, if there is one; `others` are the other stacks of its backend, and
-    `is_elsewhere` says whether an object, by its id, is theirs. `intents` are kept with the state;
-    `check_lock` raises EngineError when the stack's lock is another's by now.
-    """
-
-    program: Program
-    snapshot: Snapshot
-    crypter: Crypter | None
-    provider_config: PropertyMap
-    write: Callable[[bytes], None]
-    stack_references: StackReferences
-    intents: Intents = field(default_factory=lambda: Intents(Unkept()))
-    check_lock: Callable[[], None] = lambda: None
-    is_elsewhere: Callable[[str], bool] = lambda _id: False
-    journal: Journal | None = None
-    others: OtherStacks | None = None
-
-
-_NO_CHANGES = frozenset({Op.SAME, Op.READ, Op.DISCARD})
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run ended.
-
-    `changes` counts logical operations by Pulumi's names; `planned` says what changes, one entry
-    for each of them; `effects` says what is done to which URN; `outputs` are the stack's, those
-    before and those after; `declared` is what the program asked for; with
-    `out_of_credit` a platform has refused something for want of credit; `scope` says what the
-    selection takes along or leaves.
-    """
-
-    succeeded: bool
-    cancelled: bool
-    changes: Mapping[str, int]
-    planned: Sequence[ResourceChange]
-    outputs_before: PropertyMap
-    outputs: PropertyMap
-    snapshot: Snapshot
-    seconds: float
-    effects: Mapping[str, Collection[str]] = field(default_factory=dict)
-    declared: Sequence[Registration | Read] = ()
-    out_of_credit: bool = False
-    scope: Sequence[str] = ()
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether anything of the stack's own was changed or would be: reading is no change."""
-        return any(n for op, n in self.changes.items() if op not in _NO_CHANGES)
+from gpuform.stacks.engine.values import PropertyMap
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuform.schemas.plan import Basis, Plan
-from gpuform.stacks.engine.deployment.deployment import DeploymentTarget, Outcome
+from gpuform.stacks.engine.deployment.options import DeploymentTarget, Outcome
 from gpuform.stacks.engine.registration import Digest, digests
 from gpuform.stacks.engine.urn import STACK_TYPE, type_of
 

@@ -15,7 +15,7 @@ from gpuform.providers.calls import Call, clock_from
 from gpuform.providers.lifecycle import INTERRUPTED
 from gpuform.providers.records import ANEW, NOTHING, Intent, Intents, Unkept, in_dynamic_form
 from gpuform.stacks.engine import values
-from gpuform.stacks.engine.deployment.deployment import DEFAULT_PARALLEL, DeploymentTarget
+from gpuform.stacks.engine.deployment.options import DEFAULT_PARALLEL, DeploymentTarget
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records import errors_of_engine, errors_of_providers

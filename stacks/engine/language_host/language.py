@@ -23,12 +23,12 @@ from pulumi.runtime.stack import run_in_stack
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import span
-from gpuform.stacks.engine.language_host.monitor import Engine, ResourceMonitor
 from gpuform.stacks.engine.language_host.program_errors import (
     ProgramError,
     ProgramFiles,
     explain_failure,
 )
+from gpuform.stacks.engine.language_host.services import Engine, ResourceMonitor
 from gpuform.stacks.engine.language_host.stray_failures import StrayFailures
 from gpuform.stacks.engine.language_host.unsupported import Gate, Refusals
 from gpuform.stacks.engine.project import (

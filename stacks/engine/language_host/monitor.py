@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import engine_pb2, resource_pb2
+from pulumi.runtime.proto import resource_pb2
 
 from gpuform.providers.calls import span
 from gpuform.providers.errors import GpuformError
@@ -25,12 +25,11 @@ from gpuform.stacks.engine.executing import (
     StepExecutor,
     Stopped,
 )
+from gpuform.stacks.engine.language_host.services import FEATURES, RpcError, unimplemented
 from gpuform.stacks.engine.planning import (
     CheckFailed,
-    Diagnostic,
     EventBus,
     PlanConstraint,
-    Severity,
     Step,
     StepDone,
     StepGenerator,
@@ -55,52 +54,6 @@ from gpuform.stacks.engine.urn import (
     is_provider,
 )
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue
-
-FEATURES = (
-    resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_ALIAS_SPECS,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_DELETED_WITH,
-    resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
-)
-
-
-class ResourceMonitor(Protocol):
-    """What a program declares its resources to; other methods of the protocol may be there."""
-
-    def RegisterResource(  # noqa: N802 - the protocol's name
-        self, request: resource_pb2.RegisterResourceRequest
-    ) -> resource_pb2.RegisterResourceResponse: ...
-
-
-class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
-    """What a gRPC stub would raise."""
-
-    def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(details)
-        self._code = code
-        self._details = details
-
-    def code(self) -> grpc.StatusCode:
-        return self._code
-
-    def details(self) -> str:
-        return self._details
-
-
-def unimplemented(name: str) -> Callable[[object], NoReturn]:
-    """A method of the protocol that a monitor has not, as a server without it would answer.
-
-    Raises AttributeError for names that are none of the protocol's.
-    """
-    if not name[:1].isupper():
-        raise AttributeError(name)
-
-    def answer(_request: object) -> NoReturn:
-        raise RpcError(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {name}")
-
-    return answer
 
 
 def _unavailable() -> NoReturn:
@@ -438,32 +391,3 @@ def _unmarked(value: PropertyValue) -> PropertyValue:
     if isinstance(value, list):
         return [_unmarked(item) for item in value]
     return value
-
-
-_SEVERITIES: dict[int, Severity] = {
-    engine_pb2.DEBUG: "debug",
-    engine_pb2.INFO: "info",
-    engine_pb2.WARNING: "warning",
-    engine_pb2.ERROR: "error",
-}
-
-
-class _Logged(Protocol):
-    severity: int
-    message: str
-    urn: str
-
-
-@dataclass(slots=True)
-class Engine:
-    """The part of the protocol by which a program logs. Never waits: the loop's thread calls it."""
-
-    events: EventBus
-
-    def Log(self, request: _Logged) -> empty_pb2.Empty:  # noqa: N802
-        severity = _SEVERITIES.get(request.severity, "info")
-        self.events.emit(Diagnostic(severity, request.message, request.urn))
-        return empty_pb2.Empty()
-
-    def RequirePulumiVersion(self, _request: object) -> Any:  # noqa: N802
-        return engine_pb2.RequirePulumiVersionResponse()

@@ -12,14 +12,14 @@ from pulumi.runtime.proto import resource_pb2
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host.language import Program, run_program
-from gpuform.stacks.engine.language_host.monitor import (
+from gpuform.stacks.engine.language_host.monitor import ProgramTarget
+from gpuform.stacks.engine.language_host.printing import print_to_events
+from gpuform.stacks.engine.language_host.services import (
     FEATURES,
     Engine,
-    ProgramTarget,
     RpcError,
     unimplemented,
 )
-from gpuform.stacks.engine.language_host.printing import print_to_events
 from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.registration import Read, Registration, from_request, read_from_request

@@ -18,8 +18,8 @@ from pulumi import runtime
 from pulumi.runtime.proto import resource_pb2
 
 from gpuform.stacks.engine.errors import USE_THE_CLI
-from gpuform.stacks.engine.language_host.monitor import ResourceMonitor, RpcError
 from gpuform.stacks.engine.language_host.program_errors import ProgramError, ProgramFiles
+from gpuform.stacks.engine.language_host.services import ResourceMonitor, RpcError
 from gpuform.stacks.engine.urn import (
     DYNAMIC_PACKAGE,
     PLUGIN_PACKAGE,
