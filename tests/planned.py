@@ -35,7 +35,7 @@ def refusals(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> l
 def applied(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> Outcome:
     """A run within the bound, which nothing speaks against so far."""
     assert refusals(lab, bound, program, **options) == []
-    outcome: Outcome = lab.up(program, bound=bound, **options)
+    outcome: Outcome = lab.up(program, constraint=bound, **options)
     return outcome
 
 

@@ -38,7 +38,7 @@ def apply_plan(player: Player, bound: PlanConstraint, program: Program, run: Run
 def run_within(player: Player, bound: PlanConstraint, program: Program, run: Run) -> None:
     """Runs anything within a plan that it was not made for: nothing else is asked for."""
     player.world.begin()
-    player.lab.up(program.text, bound=bound, **run.options)
+    player.lab.up(program.text, constraint=bound, **run.options)
     for call in player.world.calls:
         if call.verb in MUTATING:
             effects = {*bound.basis.effects.get(call.urn, ())}

@@ -100,7 +100,7 @@ class Deployment:
             preview=self.options.preview,
             parallel=self.options.parallel,
             continue_on_error=self.options.continue_on_error,
-            bound=None if self.options.preview else self.options.bound,
+            constraint=None if self.options.preview else self.options.constraint,
             is_unsettled=lambda urn: bool(self._intents.of_urn(urn)),
         )
         olds = {r.urn: r for r in self.subject.snapshot.resources if not r.delete}
@@ -184,12 +184,12 @@ class Deployment:
 
     def _chosen(
         self,
-        doomed: Sequence[ResourceState],
+        to_delete: Sequence[ResourceState],
         selection: Selection,
         base: Sequence[ResourceState],
     ) -> list[ResourceState]:
         """Those that a selection deletes; fails for those of them that nobody named."""
-        chosen, unnamed = among(doomed, selection, base)
+        chosen, unnamed = among(to_delete, selection, base)
         for entry in unnamed:
             self._executor.fail(
                 entry.urn,
@@ -266,7 +266,7 @@ class Deployment:
             events=self.events,
             preview=self.options.preview,
             rules=() if generator.holding else self.options.rules,
-            bound=self._executor.bound,
+            constraint=self._executor.constraint,
         )
         return self._monitor
 
@@ -283,8 +283,8 @@ class Deployment:
             preview, snapshot = self.options.preview, self._executor.snapshot
             leftovers = generator.leftovers() if preview else snapshot.leftovers()
             kept = self._providers.registered | generator.kept
-            doomed = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
-            self._delete(doomed, leftovers, generator)
+            to_delete = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
+            self._delete(to_delete, leftovers, generator)
         self._keep_stack_outputs(monitor)
 
     def _run_program(self, monitor: Monitor) -> bool:
@@ -320,30 +320,32 @@ class Deployment:
 
     def _delete(
         self,
-        doomed: Sequence[ResourceState],
+        to_delete: Sequence[ResourceState],
         leftovers: Sequence[ResourceState],
         generator: StepGenerator,
     ) -> None:
-        """Deletes what of the doomed the selection takes; no step has dealt with the leftovers."""
+        """Deletes what the selection takes of it; no step has dealt with the leftovers."""
         selection = self.options.selection
         if selection.targets:
             generator.compare_dependents(deletable(selection, generator.base))
         if selection.is_limited and not self._executor.stopping:
-            doomed = self._chosen(doomed, selection, generator.base)
+            to_delete = self._chosen(to_delete, selection, generator.base)
         if self._executor.stopping:
             return
-        gone, declared = set(map(id, doomed)), self._providers.registered | generator.declared
+        gone, declared = set(map(id, to_delete)), self._providers.registered | generator.declared
         for entry in leftovers:
             if id(entry) not in gone and entry.urn not in declared:
                 self._executor.run_layer([unchanged(entry)])
-        if self._may_delete(doomed, generator.base):
-            DeletePhase(self._executor, generator.base).run(doomed)
+        if self._may_delete(to_delete, generator.base):
+            DeletePhase(self._executor, generator.base).run(to_delete)
 
-    def _may_delete(self, doomed: Sequence[ResourceState], base: Sequence[ResourceState]) -> bool:
+    def _may_delete(
+        self, to_delete: Sequence[ResourceState], base: Sequence[ResourceState]
+    ) -> bool:
         """Whether no rule forbids it. In a preview what would be replaced goes as well."""
         planned = self._executor.planned if self.options.preview else ()
         replaced = {each.urn for each in planned if each.action is PlanAction.REPLACE}
-        found = list(forbidden(doomed, base, replaced, self.options.deletion_rules))
+        found = list(forbidden(to_delete, base, replaced, self.options.deletion_rules))
         for urn, error in found:
             self._executor.fail(urn, error)
         return not found

@@ -38,9 +38,9 @@ class Options:
 
     `refresh` reads every resource first; `rules` and `deletion_rules` span resources; `selection`
     limits the run; with `continue_on_error` what does not need a failed resource goes on; a run
-    that changes something keeps within the `bound`, if there is one. The `calendar` says what is
-    due in a run that expires; its selection is what is read before, and dependents of what ends go
-    along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
+    that changes something keeps within the `constraint`, if there is one. The `calendar` says what
+    is due in a run that expires; its selection is what is read before, and dependents of what ends
+    go along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
     `deletes_first` says of a type whether a replacement that nobody orders deletes first. With
     `run_program` a refresh or destroy takes components and providers from the program.
     """
@@ -52,7 +52,7 @@ class Options:
     rules: Sequence[Rule] = ()
     selection: Selection = field(default_factory=Selection)
     continue_on_error: bool = False
-    bound: PlanConstraint | None = None
+    constraint: PlanConstraint | None = None
     calendar: Calendar | None = None
     at_work: str = ""
     deletion_rules: Sequence[DeletionRule] = ()

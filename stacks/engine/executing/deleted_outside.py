@@ -27,7 +27,8 @@ SHOWN: Final = 20
 class DeletedOutside:
     """An entry whose object was found gone by a step, after so many seconds.
 
-    `cause` is the id of what has to be explained: its own, or that of the object it fell with.
+    `cause` is the id of what has to be explained: its own, or that of the object that it was a part
+    of.
     """
 
     step: Step
@@ -80,7 +81,7 @@ class DeletionsOutside:
         return found, self._refusal() if found else None
 
     def _note(self, entry: ResourceState, cause: str) -> None:
-        # What has fallen with another resource is told by that one's name, where it has one.
+        # A part of another object goes by that one's name, where it has one.
         if cause == entry.id or cause not in self._names:
             self._names[cause] = name_of(entry.urn)
 

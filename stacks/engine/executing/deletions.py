@@ -13,14 +13,14 @@ from gpuform.stacks.engine.urn import is_provider
 
 
 def among(
-    doomed: Sequence[ResourceState], selection: Selection, base: Sequence[ResourceState]
+    to_delete: Sequence[ResourceState], selection: Selection, base: Sequence[ResourceState]
 ) -> tuple[list[ResourceState], list[ResourceState]]:
     """Which of the entries a run of this selection deletes, and which of these nobody named.
 
     `base` is the state that the last run left.
     """
     allowed = deletable(selection, base)
-    chosen = [entry for entry in doomed if entry.urn in allowed]
+    chosen = [entry for entry in to_delete if entry.urn in allowed]
     unnamed: list[ResourceState] = []
     if selection.targets and not selection.target_dependents:
         unnamed = [entry for entry in chosen if entry.urn not in selection.targets]
@@ -28,16 +28,16 @@ def among(
 
 
 def forbidden(
-    doomed: Sequence[ResourceState],
+    to_delete: Sequence[ResourceState],
     base: Sequence[ResourceState],
     replaced: Collection[str],
     rules: Sequence[DeletionRule],
 ) -> Iterator[tuple[str, EngineError]]:
     """The entries, by URN, that must not be deleted, or replaced, as long as others stay."""
-    gone = set(map(id, doomed))
+    gone = set(map(id, to_delete))
     live = [entry for entry in base if entry.custom and not entry.delete]
     staying = [entry for entry in live if id(entry) not in gone and entry.urn not in replaced]
-    going = [*doomed, *(entry for entry in live if entry.urn in replaced)]
+    going = [*to_delete, *(entry for entry in live if entry.urn in replaced)]
     # What a replacement deletes first is among both.
     for entry in {(each.urn, each.id): each for each in going}.values():
         if entry.custom and not (entry.external or entry.retain_on_delete):
@@ -58,13 +58,13 @@ class DeletePhase:
     _held: set[str] = field(default_factory=set)  # URNs whose live entry stays
     _held_old: set[str] = field(default_factory=set)  # URNs of which every entry stays
 
-    def run(self, doomed: Sequence[ResourceState]) -> None:
+    def run(self, to_delete: Sequence[ResourceState]) -> None:
         self._held = graph.with_needs(self.base, self.executor.failed)
-        protected = [entry.urn for entry in doomed if _is_protected(entry)]
+        protected = [entry.urn for entry in to_delete if _is_protected(entry)]
         staying = self._held | graph.with_needs(self.base, protected)
-        urns = {entry.urn for entry in doomed} - staying
+        urns = {entry.urn for entry in to_delete} - staying
         later: list[list[ResourceState]] = []
-        for layer in graph.deletion_layers(doomed):
+        for layer in graph.deletion_layers(to_delete):
             if self.executor.stopping:
                 break
             needed = self._is_needed_by_deleted_outside()
@@ -123,7 +123,7 @@ def _is_protected(entry: ResourceState) -> bool:
     return entry.protect and not entry.delete and not entry.pending_replacement
 
 
-def _deletion(host: ProviderHost, entry: ResourceState, doomed: Collection[str]) -> Step:
+def _deletion(host: ProviderHost, entry: ResourceState, to_delete: Collection[str]) -> Step:
     if entry.pending_replacement:
         return Step(Op.REMOVE_PENDING_REPLACE, entry.urn, entry)
     if entry.external:
@@ -132,6 +132,6 @@ def _deletion(host: ProviderHost, entry: ResourceState, doomed: Collection[str])
         Op.DELETE_REPLACED if entry.delete else Op.DELETE,
         entry.urn,
         entry,
-        retain=entry.retain_on_delete or entry.deleted_with in doomed,
+        retain=entry.retain_on_delete or entry.deleted_with in to_delete,
         change=None if entry.delete else describe(host, Op.DELETE, entry, None),
     )

@@ -9,7 +9,11 @@ from gpuform.stacks.engine.planning import Step
 
 @dataclass(slots=True)
 class FinishedSteps:
-    """What falls with a resource is deleted among that one's steps, and made again by its own."""
+    """Lets a step wait for one of another resource.
+
+    A dependent is made again only when its deletion is over, which is among the steps of what it
+    depends on.
+    """
 
     _over: dict[int, Step] = field(default_factory=dict)  # by id()
     _moved: threading.Condition = field(default_factory=threading.Condition)

@@ -141,9 +141,9 @@ class Refresh:
 
     def _keep_within_bound(self, step: Step) -> None:
         """Raises PlanExceeded for a find that a saved plan of a refresh does not have."""
-        bound = self._executor.bound
-        if bound is not None and self._counted:
-            bound.check_step(step)
+        constraint = self._executor.constraint
+        if constraint is not None and self._counted:
+            constraint.check_step(step)
 
     def _drift(self, old: ResourceState, new: ResourceState) -> Diff:
         if old.external:

@@ -51,10 +51,10 @@ class StepExecutor:
 
     `failed` holds the URNs whose registration or deletion did not succeed. With
     `continue_on_error` a failed step does not keep those that do not need it from starting. What
-    is not within the `bound` ends the run. `effects` holds what was done, by URN; `out_of_credit`
-    says that a platform has refused a step for want of credit. `is_unsettled` says of a URN whose
-    create has failed whether it may have made something all the same. `read_anew` does the steps of
-    a refresh.
+    is not within the `constraint` ends the run. `effects` holds what was done, by URN;
+    `out_of_credit` says that a platform has refused a step for want of credit. `is_unsettled` says
+    of a URN whose create has failed whether it may have made something all the same. `read_anew`
+    does the steps of a refresh.
     """
 
     host: ProviderHost
@@ -64,7 +64,7 @@ class StepExecutor:
     preview: bool
     parallel: int
     continue_on_error: bool = False
-    bound: PlanConstraint | None = None
+    constraint: PlanConstraint | None = None
     is_unsettled: Callable[[str], bool] = lambda _urn: False
     read_anew: Callable[[Step], None] | None = None
     failed: set[str] = field(default_factory=set)
@@ -165,11 +165,11 @@ class StepExecutor:
             self.drop(steps)
 
     def _keep_within_bound(self, steps: Sequence[Step]) -> None:
-        if self.bound is None or self.stopping:
+        if self.constraint is None or self.stopping:
             return
         for step in steps:
             try:
-                self.bound.check_step(step)
+                self.constraint.check_step(step)
             except EngineError as error:
                 self.fail(step.urn, error)
                 raise StepError from None

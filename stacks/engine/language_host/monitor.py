@@ -81,7 +81,7 @@ class Monitor:
     events: EventBus
     preview: bool
     rules: Iterable[Rule] = ()
-    bound: PlanConstraint | None = None
+    constraint: PlanConstraint | None = None
     declared: list[Registration | Read] = field(default_factory=list)
     checked: Registered = field(default_factory=Registered)
     stack_outputs: PropertyMap | None = None
@@ -178,8 +178,8 @@ class Monitor:
         source = source_of(asked, self.target.root)
         if source is not None:
             self.events.sources[asked.urn] = source
-        if self.bound is not None:
-            self.bound.check_declared(asked)
+        if self.constraint is not None:
+            self.constraint.check_declared(asked)
         self.declared.append(asked)
 
     def _generate(self, registration: Registration) -> list[Step]:

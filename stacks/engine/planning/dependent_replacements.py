@@ -1,4 +1,4 @@
-"""What falls with a resource that is deleted before its replacement exists."""
+"""Pulumi's dependent replacements: what cannot stay while a resource is deleted to be replaced."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,38 +27,38 @@ class DependentReplacements:
     _users: dict[str, list[int]] = field(default_factory=dict)
 
     def of(self, root: ResourceState, spared: Collection[str]) -> list[DependentReplacement]:
-        """The dependents that fall with `root`, in the order of the state.
+        """The dependents that are replaced together with `root`, in the order of the state.
 
         Not those in `spared`: what this run has dealt with does not depend on `root` any more.
-        A dependent falls when it goes with a resource that falls (`deleted_with`), when `root`
-        itself is in its `replace_with`, or when a property that comes from one that falls asks for
-        its replacement. What waits for its deletion falls, too, unless it is protected.
+        A dependent is, when it is `deleted_with` a replaced resource, when `root` itself is in its
+        `replace_with`, or when a property that comes from a replaced one asks for its replacement.
+        So is what waits for its deletion, unless it is protected.
         """
         if not self._users:
             self._users = graph.users(self.base)
-        falling = {root.urn}
+        replaced = {root.urn}
         found: list[DependentReplacement] = []
         for dependent in graph.dependents(self.base, self._users, root.urn):
             if dependent.urn in spared or not _can_be_replaced(dependent):
                 continue
-            keys = self._keys(dependent, falling)
+            keys = self._keys(dependent, replaced)
             if keys is not None:
-                falling.add(dependent.urn)
+                replaced.add(dependent.urn)
                 found.append(DependentReplacement(dependent, keys))
             elif root.urn in dependent.replace_with and not dependent.delete:
                 found.append(DependentReplacement(dependent, ["replace_with"]))
         return found
 
-    def _keys(self, dependent: ResourceState, falling: set[str]) -> Sequence[str] | None:
-        """Why it falls; None when it stays."""
+    def _keys(self, dependent: ResourceState, replaced: set[str]) -> Sequence[str] | None:
+        """The properties that ask for its replacement; None when it stays."""
         if not dependent.custom:
             return None
-        if dependent.deleted_with in falling:
+        if dependent.deleted_with in replaced:
             return ["deleted_with"]
         touched = [
             key
             for key, urns in dependent.property_dependencies.items()
-            if key in dependent.inputs and not falling.isdisjoint(urns)
+            if key in dependent.inputs and not replaced.isdisjoint(urns)
         ]
         if not touched:
             return None

@@ -1,4 +1,4 @@
-"""A saved plan as a bound: applying it may do less than it says, never more."""
+"""A saved plan as a constraint: applying it may do less than it says, never more."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class PlanConstraint:
 
     @classmethod
     def of(cls, plan: Plan, digest: Digest) -> Self:
-        """The bound that a plan is; it must have a basis."""
+        """The constraint that a plan is; it must have a basis."""
         if plan.basis is None:
             raise AssertionError("a saved plan has a basis")
         changes: dict[str, list[PropertyChange]] = {}
@@ -78,9 +78,9 @@ class PlanConstraint:
 
         `now` is its basis, `planned` its changes.
         """
-        told: set[str] = set()
+        reported: set[str] = set()
         for urn, how in _differences(self.basis.program, now.program):
-            told.add(urn)
+            reported.add(urn)
             if how == "new":
                 yield f"program: {urn} is declared, and was not"
             elif how == "gone":
@@ -90,11 +90,11 @@ class PlanConstraint:
                 yield f"program: {urn} declares other {_parts(before, after)}"
         for urn, effects in now.effects.items():
             for text in self._more(urn, effects):
-                if urn not in told:
-                    told.add(urn)
+                if urn not in reported:
+                    reported.add(urn)
                     yield text
         for change in planned:
-            if change.urn not in told:
+            if change.urn not in reported:
                 yield from other_changes(self.changes, change)
 
     def check_declared(self, asked: Registration | Read) -> None:
@@ -153,8 +153,8 @@ def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     inputs = [part.removeprefix(INPUTS) for part in moved if part.startswith(INPUTS)]
     inputs = ["its provider's code" if name == PROVIDER_KEY else name for name in inputs]
     options = [part for part in moved if not part.startswith(INPUTS) and part != EXPORTS]
-    told = {"inputs": inputs, "options": options}
-    texts = [f"{kind}: {', '.join(names)}" for kind, names in told.items() if names]
+    reported = {"inputs": inputs, "options": options}
+    texts = [f"{kind}: {', '.join(names)}" for kind, names in reported.items() if names]
     return " and ".join([*texts, *(["outputs"] if EXPORTS in moved else [])])
 
 

@@ -24,9 +24,9 @@ def find_forced_replacement(
     if _is_triggered(old, goal):
         return _replacement("replacement_trigger", PlanReason.REPLACEMENT_REQUESTED)
     if replaced & set(goal.replace_with):
-        return fallen(["replace_with"])
+        return dependent_diff(["replace_with"])
     if goal.deleted_with in replaced:
-        return fallen(["deleted_with"])
+        return dependent_diff(["deleted_with"])
     if bool(old.provider) != bool(goal.provider):
         return _replacement("provider", PlanReason.FIELD_FORCES_REPLACEMENT)
     return None
@@ -37,7 +37,7 @@ def find_requested_replacement() -> Diff:
     return _replacement("id", PlanReason.REPLACEMENT_REQUESTED)
 
 
-def fallen(keys: Sequence[str]) -> Diff:
+def dependent_diff(keys: Sequence[str]) -> Diff:
     """The replacement of what cannot outlive another resource, because of these properties."""
     reason = PlanReason.DEPENDENCY_REPLACED
     return Diff(changes=True, replaces=keys, delete_before_replace=False, reason=reason)

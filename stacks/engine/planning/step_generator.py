@@ -54,13 +54,16 @@ class StepGenerator:
     holding: Holding | None = None
     held: dict[int, ResourceState] = field(default_factory=dict)
     _old: OldEntries = field(init=False)
-    _cascade: DependentReplacements = field(init=False)
+    _dependents: DependentReplacements = field(init=False)
     chosen: Chosen = field(init=False)
     _owned: importing.Owned = field(init=False)
     _began: float = field(default_factory=time.monotonic)
-    _doomed: set[int] = field(default_factory=set)  # id() of entries replaced before they go
-    _fallen: dict[str, Sequence[str]] = field(default_factory=dict)  # URN -> why it fell
-    _felling: dict[int, Step] = field(default_factory=dict)  # id() of what fell -> its deletion
+    # id() of entries that are deleted after their replacement exists
+    _replaced_first: set[int] = field(default_factory=set)
+    # URN of a dependent that is deleted -> the properties that say why
+    _dependent_keys: dict[str, Sequence[str]] = field(default_factory=dict)
+    # id() of a dependent's entry -> its deletion
+    _dependent_deletions: dict[int, Step] = field(default_factory=dict)
     _replaced: set[str] = field(default_factory=set)
     _goals: dict[str, ResourceState] = field(default_factory=dict)  # what this run has stepped
     _skipped: set[str] = field(default_factory=set)
@@ -69,7 +72,7 @@ class StepGenerator:
 
     def __post_init__(self) -> None:
         self._old = OldEntries.among(self.stack, self.project, self.base)
-        self._cascade = DependentReplacements(self.base, self.host)
+        self._dependents = DependentReplacements(self.base, self.host)
         self.chosen = Chosen(self.selection)
         self._owned = importing.Owned(self.host, self.base, self.others, self.preview)
 
@@ -91,7 +94,7 @@ class StepGenerator:
             return [held]
         always = goal.type == STACK_TYPE or is_provider(goal.type)
         targeted = always or self.chosen.includes(goal)
-        if not targeted and not (old and old.urn in self._fallen):
+        if not targeted and not (old and old.urn in self._dependent_keys):
             steps = self._untargeted(registration, old, goal)
         else:
             self._refuse_circle(old, goal)
@@ -143,15 +146,15 @@ class StepGenerator:
             return self._in_turn(old, [Step(Op.READ, new.urn, old, new, change=change)])
         self._replaced.add(new.urn)
         if not self._is_gone(old):
-            self._doomed.add(id(old))
+            self._replaced_first.add(id(old))
         change = describe(self.host, Op.REPLACE, old, new)
         read_first = Step(Op.READ_REPLACEMENT, new.urn, old, new)
         logical = Step(Op.REPLACE, new.urn, old, new, change=change)
         return self._in_turn(old, [read_first, logical])
 
     def _in_turn(self, old: ResourceState | None, steps: list[Step]) -> list[Step]:
-        """The steps, the first of them after the deletion of what fell."""
-        steps[0].after = self._felling.get(id(old))
+        """The steps; the first one waits until the resource is deleted as a dependent, if it is."""
+        steps[0].after = self._dependent_deletions.get(id(old))
         return steps
 
     @property
@@ -172,7 +175,7 @@ class StepGenerator:
         for entry in self.base:
             try:
                 if entry.urn in targets:
-                    self._cascade.of(entry, {*self._stepped, *self._fallen})
+                    self._dependents.of(entry, {*self._stepped, *self._dependent_keys})
             except EngineError as error:
                 self.tell(entry.urn, error)
 
@@ -181,11 +184,12 @@ class StepGenerator:
         return [
             replace(
                 entry,
-                delete=entry.delete or id(entry) in self._doomed,
-                pending_replacement=entry.pending_replacement or id(entry) in self._felling,
+                delete=entry.delete or id(entry) in self._replaced_first,
+                pending_replacement=entry.pending_replacement
+                or id(entry) in self._dependent_deletions,
             )
             for entry in self.base
-            if not (entry.delete and id(entry) in self._felling)
+            if not (entry.delete and id(entry) in self._dependent_deletions)
         ]
 
     def _steps(
@@ -197,15 +201,15 @@ class StepGenerator:
             steps = importing.steps(self.host, registration, old, goal, as_of=began)
             self._owned.take_parts(steps[0].state)
             return steps
-        recreated = goal.urn in self._fallen
+        recreated = goal.urn in self._dependent_keys
         asked = goal.urn in self.selection.replace or (old is not None and old.taint)
         fresh, provider = asked or recreated, goal.provider
         goal.inputs, compared = self._inputs(registration, old, provider, fresh=fresh)
         if old is None:
-            return [Step(Op.CREATE, goal.urn, None, goal, change=self._described(Op.CREATE, goal))]
+            return [Step(Op.CREATE, goal.urn, None, goal, change=self._describe(Op.CREATE, goal))]
         if recreated:
             self._replaced.add(goal.urn)
-            diff = resource_diff.fallen(self._fallen[goal.urn])
+            diff = resource_diff.dependent_diff(self._dependent_keys[goal.urn])
             fields = self.host.field_changes(goal.urn, old.outputs, goal.inputs, goal.provider)
             return self._replacement(old, goal, replace(diff, fields=fields))
         if old.external:
@@ -221,7 +225,7 @@ class StepGenerator:
         op = Op.UPDATE if diff.changes or old.init_errors else Op.SAME
         if not goal.custom:
             return [Step(op, goal.urn, old, goal, diffs=changed_keys(old.inputs, compared))]
-        change = self._described(op, goal, old, diff)
+        change = self._describe(op, goal, old, diff)
         if self.preview and op is Op.UPDATE and change is not None and change.gpus_removed:
             leaving = self.host.leaving(goal.urn, old.id, old.outputs, goal.inputs, goal.provider)
             change = change.model_copy(update={"leaving": leaving})
@@ -252,7 +256,7 @@ class StepGenerator:
     def _untargeted(
         self, declared: Registration | Read, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
-        if old is None or id(old) in self._felling:
+        if old is None or id(old) in self._dependent_deletions:
             self._skipped.add(goal.urn)
             return [Step(Op.SAME, goal.urn, None, goal, skipped=True)]
         self._old.keep_name(old, declared)
@@ -328,7 +332,7 @@ class StepGenerator:
 
     def _is_gone(self, old: ResourceState) -> bool:
         """Whether the object was deleted to be replaced, by an earlier run or by this one."""
-        return old.pending_replacement or id(old) in self._felling
+        return old.pending_replacement or id(old) in self._dependent_deletions
 
     def _replace(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
@@ -336,7 +340,7 @@ class StepGenerator:
         self._replaced.add(goal.urn)
         first = registration.delete_before_replace
         if first is None and not diff.delete_before_replace and self.deletes_first(goal.type):
-            self._refuse_to_fell_others(old)
+            self._refuse_unnamed_dependents(old)
             first = True
         if not (diff.delete_before_replace if first is None else first):
             return self._replacement(old, goal, diff, create_first=not self._is_gone(old))
@@ -373,19 +377,19 @@ class StepGenerator:
     ) -> list[Step]:
         keys = list(diff.replaces) if diff else []
         diffs = _changed(diff, old, goal)
-        change = self._described(Op.REPLACE, goal, old, diff)
+        change = self._describe(Op.REPLACE, goal, old, diff)
         create = Step(Op.CREATE_REPLACEMENT, goal.urn, old, goal, keys, diffs)
         logical = Step(Op.REPLACE, goal.urn, old, goal, keys, diffs, change)
         if create_first:
-            self._doomed.add(id(old))
+            self._replaced_first.add(id(old))
             return [create, logical]
         return [logical, create]
 
-    def _refuse_to_fell_others(self, root: ResourceState) -> None:
+    def _refuse_unnamed_dependents(self, root: ResourceState) -> None:
         """Raises EngineError where a replacement would take along what the user did not name."""
         if not self.selection.is_limited:
             return
-        for each in self._cascade.of(root, {*self._stepped, *self._fallen}):
+        for each in self._dependents.of(root, {*self._stepped, *self._dependent_keys}):
             if not self.chosen.includes(each.resource):
                 raise EngineError(
                     f"{root.urn} cannot be replaced alone: {name_of(each.resource.urn)} cannot "
@@ -395,28 +399,31 @@ class StepGenerator:
 
     def _delete_dependents(self, root: ResourceState) -> list[Step]:
         """Deletions of the dependents that cannot outlive `root`, the farthest first."""
-        spared = {*self._stepped, *self._fallen}
-        fallen = [f for f in self._cascade.of(root, spared) if not self._is_gone(f.resource)]
-        protected = [each.resource.urn for each in fallen if each.resource.protect]
+        spared = {*self._stepped, *self._dependent_keys}
+        found = self._dependents.of(root, spared)
+        dependents = [each for each in found if not self._is_gone(each.resource)]
+        protected = [each.resource.urn for each in dependents if each.resource.protect]
         if protected:
             raise EngineError(
                 f"replacing {root.urn} needs the deletion of protected resources: "
                 + ", ".join(protected),
                 hint=UNPROTECT,
             )
-        self._fallen.update({f.resource.urn: f.keys for f in fallen if not f.resource.delete})
-        falling = {root.urn, *(self._fallen.keys() - self._stepped)}
-        felling = {
+        for each in dependents:
+            if not each.resource.delete:
+                self._dependent_keys[each.resource.urn] = each.keys
+        replaced = {root.urn, *(self._dependent_keys.keys() - self._stepped)}
+        deletions = {
             id(each.resource): replace(
-                _delete_replaced(each.resource, gone=each.resource.deleted_with in falling),
+                _delete_replaced(each.resource, gone=each.resource.deleted_with in replaced),
                 change=describe(self.host, Op.DELETE, each.resource, None),
             )
-            for each in reversed(fallen)
+            for each in reversed(dependents)
         }
-        self._felling |= felling
-        return list(felling.values())
+        self._dependent_deletions |= deletions
+        return list(deletions.values())
 
-    def _described(
+    def _describe(
         self,
         op: Op,
         goal: ResourceState,
@@ -436,7 +443,7 @@ def _refresh(old: ResourceState) -> Step:
 
 
 def _as_before(registration: Registration, old: ResourceState | None) -> Registration:
-    """An untargeted resource that falls with a target comes back as it was."""
+    """An untargeted dependent that is replaced with a target is made again as it was."""
     return replace(registration, inputs=old.inputs) if old else registration
 
 

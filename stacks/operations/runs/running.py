@@ -324,7 +324,7 @@ class Run:
             run_program=asked.run_program,
             selection=asked.selection,
             continue_on_error=asked.continue_on_error,
-            bound=bound,
+            constraint=bound,
             at_work=self.at_work,
         )
         if asked.operation == "expire":

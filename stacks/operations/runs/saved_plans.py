@@ -135,7 +135,7 @@ class SavedPlan:
     def refuse_more(self, bound: PlanConstraint, plan: Plan, preview: Outcome) -> None:
         """Raises EngineError when a preview finds another program, or more to do than planned.
 
-        `bound` is what `bound` gave: state and configuration are still what they were.
+        `bound` is what the method `bound` gave: state and configuration are still what they were.
         """
         now = basis_after(self.basis, preview, bound.digest)
         self._refuse(bound.exceeded(now, plan.changes))

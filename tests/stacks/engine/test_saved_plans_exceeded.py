@@ -142,7 +142,7 @@ def test_others_go_no_further_either(lab):
 
 def test_a_bound_does_not_hold_a_preview(lab):
     bound = planned(lab, "Machine('a')")
-    assert lab.preview("Machine('b')", bound=bound).succeeded
+    assert lab.preview("Machine('b')", constraint=bound).succeeded
 
 
 def test_a_part_of_the_stack(lab):
