@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuform.providers.platforms import own_platforms
+
 ROOT = Path(__file__).parent.parent
 ROOMS = ("schemas", "providers", "stacks")
 
@@ -32,3 +34,14 @@ def test_a_readme_names_every_room_beside_it(readme):
     text = readme.read_text()
     rooms = {path.parent.name for path in readme.parent.glob("*/__init__.py")}
     assert [room for room in sorted(rooms) if f"`{room}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["The emulator shares nothing with the clients", "The engine knows no platform"]
+)
+def test_the_rules_of_imports_know_every_platform(name):
+    """They cannot say so by a pattern, which would match the emulator's rooms as well."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (contract,) = (each for each in contracts["contracts"] if each["name"] == name)
+    packages = {each.package for each in own_platforms().values()}
+    assert packages <= set(contract["forbidden_modules"])

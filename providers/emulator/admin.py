@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gpuform.providers.emulator.answers import answer, invalid
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import Faults, Rule
-from gpuform.providers.emulator.gate import Platform
+from gpuform.providers.emulator.gate import EmulatedPlatform
 from gpuform.providers.emulator.store import Store
 
 _Moment = Annotated[float, Field(allow_inf_nan=False)]
@@ -27,7 +27,7 @@ class _Until(BaseModel):
 
 class Admin:
     def __init__(
-        self, store: Store, clock: Clock, faults: Faults, platforms: tuple[Platform, ...]
+        self, store: Store, clock: Clock, faults: Faults, platforms: tuple[EmulatedPlatform, ...]
     ) -> None:
         self._store = store
         self._clock = clock

@@ -28,7 +28,7 @@ _SECRET_KEYS = {
 }
 
 
-class Platform(Protocol):
+class EmulatedPlatform(Protocol):
     """What the app asks of a platform's room."""
 
     @property
@@ -46,7 +46,7 @@ class Parts:
     """What a platform brings to the emulator: the rooms that answer its clients, and what tests may
     set, under `/_emulator/<name>`."""
 
-    platforms: tuple[Platform, ...]
+    platforms: tuple[EmulatedPlatform, ...]
     controls: Mapping[str, Blueprint] = field(default_factory=dict)
 
 
@@ -54,7 +54,7 @@ class Gate:
     """Mounted on the app with `guard`; requests outside the platforms' prefixes pass untouched."""
 
     def __init__(
-        self, store: Store, clock: Clock, faults: Faults, platforms: tuple[Platform, ...]
+        self, store: Store, clock: Clock, faults: Faults, platforms: tuple[EmulatedPlatform, ...]
     ) -> None:
         self._store = store
         self._clock = clock
@@ -103,17 +103,17 @@ class Gate:
             return answer({"error": message}, status)
         return platform.error(status, message)
 
-    def _platform(self) -> Platform | None:
+    def _platform(self) -> EmulatedPlatform | None:
         found = (
             each for each in self._platforms if f"{request.path}/".startswith(f"{each.prefix}/")
         )
         return next(found, None)
 
-    def _path(self, platform: Platform) -> str:
+    def _path(self, platform: EmulatedPlatform) -> str:
         return request.path.removeprefix(platform.prefix)
 
 
-def _injected(fault: Rule, status: int, platform: Platform) -> Response:
+def _injected(fault: Rule, status: int, platform: EmulatedPlatform) -> Response:
     if fault.body is None:
         response = platform.error(status, "Injected by the emulator's faults")
     else:

@@ -8,6 +8,9 @@ import pytest
 
 from gpuform.providers import catalog
 from gpuform.providers import platforms as found
+from gpuform.providers.emulator.app import create_app
+from gpuform.providers.emulator.clock import Clock
+from gpuform.providers.emulator.store import Store
 from gpuform.providers.errors import BrokenPlatform
 
 OWN = ["together", "scp", "tensorone", "aios", "lens"]
@@ -94,6 +97,17 @@ def test_one_that_does_not_serve_is_told_to_who_names_it(
     assert said in str(refused.value)
     assert "uninstall strangers" in str(refused.value.hint)
     assert catalog.platforms_with("Cluster") == ["together", "tensorone", "aios"]
+
+
+def test_an_emulator_that_fails_is_left_out(
+    installed: Distributions, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = GOOD.replace("address=", 'emulator="sixth.no:parts", address=')
+    installed.install("strangers", "failing_platform", broken)
+    with Store(None) as store:
+        app = create_app(store, Clock(store))
+        assert app.test_client().get("/_emulator/health").status_code == 200
+    assert "sixth is not emulated: sixth.no:parts fails: ModuleNotFoundError" in caplog.text
 
 
 def test_two_of_one_name_are_none(installed: Distributions) -> None:

@@ -186,6 +186,25 @@ def test_what_it_lacks_is_refused_with_the_platforms_that_have_it(tmp_path: Path
     assert said == "nimbus has no Fabric: declare it on scp\n"
 
 
+def test_a_broken_one_is_told_to_who_names_it_and_to_nobody_else(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    shutil.copytree(HERE, package)
+    (package / "nimbus" / "platform.py").write_text("import no_such_module\n")
+    (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+    (tmp_path / "__main__.py").write_text(page_files("demo/")["__main__.py"])
+    names_it = page_files("demo/")["topology.yaml"]
+    others = (
+        "shared_volumes:\n  data: {platform: together, volume_name: data, size_tib: 1, region: r}"
+    )
+    for text, code in ((names_it, 1), (others, 0)):
+        (tmp_path / "topology.yaml").write_text(text)
+        done = run("gpuform validate", tmp_path, environment(package))
+        said = done.stdout + done.stderr
+        assert done.returncode == code, said
+        assert ("the distribution nimbus-gpuform announces it" in said) == bool(code), said
+        assert "Traceback" not in said
+
+
 def test_gpuforms_own_files_are_not_written_where_it_is_installed(tmp_path: Path) -> None:
     for module in ("gpuform.providers.plugin.package_schema", "gpuform.stacks.generated"):
         done = run(f"python -m {module} --check", tmp_path, environment(HERE))
