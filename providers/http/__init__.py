@@ -4,7 +4,7 @@ Clients are made of it; nothing else knows httpx.
 """
 
 from gpuform.providers.http.answers import ErrorAnswers, clock_ahead, retry_after
-from gpuform.providers.http.client import ApiClient, Retry, at
+from gpuform.providers.http.client import ApiClient, Retry, at, httpx_errors
 from gpuform.providers.http.listing import Listing, contradicted
 from gpuform.providers.http.probing import Answered, ask_once, probe
 
@@ -18,6 +18,7 @@ __all__ = [
     "at",
     "clock_ahead",
     "contradicted",
+    "httpx_errors",
     "probe",
     "retry_after",
 ]

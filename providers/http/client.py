@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from gpuform.providers.calls import current_call, mounted, needs_authorities, span
 from gpuform.providers.errors import (
+    ApiError,
     ForeignAnswer,
     GpuformError,
     RateLimited,
@@ -77,6 +78,7 @@ class ApiClient:
 
     ATTEMPTS = 5
     LONGEST_PAUSE = 60.0
+    FIRST_BACKOFF = 0.5
     LONGEST_BACKOFF = 8.0
 
     def __init__(  # noqa: PLR0913 - what differs between platforms, all by keyword
@@ -122,6 +124,20 @@ class ApiClient:
         `path` follows the base URL. Any method may have a body. Raises the errors of
         `gpuform.providers.errors`, and Cancelled instead of a pause when the run is interrupted.
         """
+        answer = self.answer(method, path, body=body, params=params, retry=retry)
+        return self._json(method, path, answer)
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, str] | None = None,
+        retry: Retry = Retry.SAFE,
+        may_redirect: bool = False,
+    ) -> "httpx.Response":
+        """As `request`, with the answer as it came; no redirect is followed."""
         import tenacity  # noqa: PLC0415 - only who sends requests pays for it
 
         headers = self._headers()
@@ -129,10 +145,13 @@ class ApiClient:
             sleep=lambda seconds: current_call().sleep(seconds),
             wait=self._pause,
             stop=self._is_enough,
-            retry=tenacity.retry_if_exception(lambda error: _may_repeat(error, retry)),
+            retry=tenacity.retry_if_exception(lambda error: self._may_repeat(error, retry)),
             reraise=True,
         )
-        return retrying(self._send, method, path, body=body, params=params, headers=headers)
+        response = retrying(self._send, method, path, body=body, params=params, headers=headers)
+        if response.is_redirect and not may_redirect:
+            raise self._error_of(response, method, path, body)
+        return response
 
     def ask(
         self,
@@ -185,7 +204,7 @@ class ApiClient:
         body: Mapping[str, Any] | None,
         params: Mapping[str, str] | None,
         headers: Mapping[str, str],
-    ) -> Any:
+    ) -> "httpx.Response":
         started = time.monotonic()
         content = None if body is None else json.dumps(body).encode()
         typed = {} if body is None else {"Content-Type": "application/json"}
@@ -193,7 +212,7 @@ class ApiClient:
         what = f"{self.platform}: {method} {shown}"
         if method not in _ONLY_LOOK:
             current_call().changing()
-        with span("request", what), _httpx_errors(what, self.base_url):
+        with span("request", what), httpx_errors(what, self.base_url):
             response = self._client().request(
                 method,
                 _url(self.base_url + path, params),
@@ -204,9 +223,18 @@ class ApiClient:
         logger.debug("%s %s -> %d in %.0f ms", method, shown, response.status_code, took)
         self.clock_ahead = clock_ahead(response, time.time())
         self._on_answer(response)
-        if response.is_success:
-            return self._json(method, path, response)
-        raise self._errors.error_of(response, method, path, body)
+        if response.is_success or response.is_redirect:
+            return response
+        raise self._error_of(response, method, path, body)
+
+    def _error_of(
+        self,
+        response: "httpx.Response",
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+    ) -> ApiError:
+        return self._errors.error_of(response, method, path, body)
 
     def _json(self, method: str, path: str, response: "httpx.Response") -> Any:
         if not response.content:
@@ -239,26 +267,27 @@ class ApiClient:
         asked = error.retry_after if isinstance(error, RateLimited | ServerError) else None
         if asked is not None:
             return min(asked, self.LONGEST_PAUSE)
-        return self._jitter(min(0.5 * 2 ** (state.attempt_number - 1), self.LONGEST_BACKOFF))
+        return self._jitter(
+            min(self.FIRST_BACKOFF * 2 ** (state.attempt_number - 1), self.LONGEST_BACKOFF)
+        )
 
     def _is_enough(self, state: "tenacity.RetryCallState") -> bool:
         remaining = current_call().remaining()
         too_late = remaining is not None and state.upcoming_sleep >= remaining
         return state.attempt_number >= self.ATTEMPTS or too_late
 
-
-def _may_repeat(error: BaseException, retry: Retry) -> bool:
-    if retry is Retry.NEVER:
-        return False
-    if isinstance(error, Unreachable):
-        return True
-    if isinstance(error, RateLimited):
-        return retry is Retry.SAFE or error.retry_after is not None
-    if retry is Retry.CREATE:
-        return False
-    if isinstance(error, ServerError):
-        return error.status in {502, 503, 504}
-    return isinstance(error, UnknownOutcome)
+    def _may_repeat(self, error: BaseException, retry: Retry) -> bool:
+        if retry is Retry.NEVER:
+            return False
+        if isinstance(error, Unreachable):
+            return True
+        if isinstance(error, RateLimited):
+            return retry is Retry.SAFE or error.retry_after is not None
+        if retry is Retry.CREATE:
+            return False
+        if isinstance(error, ServerError):
+            return error.status in {502, 503, 504}
+        return isinstance(error, UnknownOutcome)
 
 
 def _url(url: str, params: Mapping[str, str] | None) -> str:
@@ -267,7 +296,7 @@ def _url(url: str, params: Mapping[str, str] | None) -> str:
 
 
 @contextmanager
-def _httpx_errors(what: str, base_url: str) -> Iterator[None]:
+def httpx_errors(what: str, base_url: str) -> Iterator[None]:
     """httpx's errors as ours: those before anything was sent, and those after."""
     import httpx  # noqa: PLC0415 - only who sends requests pays for it
 

@@ -19,7 +19,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.stacks.forges.client import ATTEMPTS, ForgeClient
+from gpuform.stacks.forges.client import ForgeClient
 from gpuform.stacks.forges.wire import GitHubComment
 
 NOTES = "/repos/o/r/issues/12/comments"
@@ -116,7 +116,7 @@ def test_what_is_safe_is_sent_again(
     server.faults.append(Fault("GET", "comments", answer, times=99))
     with pytest.raises(UnknownOutcome if answer is None else ServerError):
         client.get(Any, NOTES)
-    assert len(server.log) == 4 + ATTEMPTS
+    assert len(server.log) == 4 + ForgeClient.ATTEMPTS
 
 
 @pytest.mark.parametrize("answer", [None, ({"message": "oops"}, 503, {})])
@@ -135,7 +135,14 @@ def test_nobody_is_there(server: Server, clock: Any) -> None:
     )
     with client, pytest.raises(Unreachable, match=r"no connection to http://127\.0\.0\.1:9"):
         client.send("POST", NOTES, {})
-    assert len(clock.slept) == ATTEMPTS - 1
+    assert len(clock.slept) == ForgeClient.ATTEMPTS - 1
+
+
+def test_an_address_that_is_none(clock: Any) -> None:
+    client = ForgeClient("GitLab", "gitlab.test/api", token=SecretStr(TOKEN), headers=lambda _: {})
+    with client, pytest.raises(GpuformError, match="GET /user: gitlab.test/api is no address"):
+        client.get(Any, "/user")
+    assert clock.slept == []
 
 
 def test_an_address_that_is_not_the_apis(client: ForgeClient, server: Server, clock: Any) -> None:
