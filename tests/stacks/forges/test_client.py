@@ -140,7 +140,7 @@ def test_nobody_is_there(server: Server, clock: Any) -> None:
 
 def test_an_address_that_is_none(clock: Any) -> None:
     client = ForgeClient("GitLab", "gitlab.test/api", token=SecretStr(TOKEN), headers=lambda _: {})
-    with client, pytest.raises(GpuformError, match="GET /user: gitlab.test/api is no address"):
+    with client, pytest.raises(GpuformError, match=r"GET /user: gitlab\.test/api is no address"):
         client.get(Any, "/user")
     assert clock.slept == []
 
