@@ -1,12 +1,13 @@
-"""What `gpuform status` shows, gathered from the state, the platforms and Lens; nothing changes."""
+"""The status of a stack, gathered from the state, the platforms and Lens; nothing changes."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.calls import clock_from, synchronised
+from gpuform.providers.calls import CLOCK_VARIABLE, clock_from, synchronised
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.summary import Summary, summary_of
@@ -15,13 +16,30 @@ from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.expiry.noticing import notices_of_entries
-from gpuform.stacks.operations.opening.worlds import config_of
+from gpuform.stacks.operations.opening.reading import at_work_on
+from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.opening.worlds import config_of, lives_emulated, world_for
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
 from gpuform.stacks.pricing.footprints import footprint_now
 from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.outputs_text import shown
 from gpuform.stacks.review.text.status_text import Monitoring, ResourceStatus, Status
+
+
+def read_status(selected: SelectedStack, *, refresh: bool = False, emulate: bool = False) -> Status:
+    """The stack as its state has it, or with `refresh` as the platforms show it now.
+
+    Nothing is locked and nothing is changed.
+    """
+    with selected.environment():
+        stack = selected.open()
+        # The state alone can be shown without a word about its world.
+        is_implied = not refresh and CLOCK_VARIABLE not in os.environ
+        is_wanted = emulate or (is_implied and lives_emulated(stack))
+        with world_for(stack, emulate=is_wanted) as emulated:
+            at_work = at_work_on(selected.workspace, stack.name)
+            return status_of(stack, os.environ, refresh=refresh, emulated=emulated, at_work=at_work)
 
 
 def status_of(

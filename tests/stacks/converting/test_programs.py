@@ -7,8 +7,8 @@ from textwrap import dedent
 import pytest
 from converted import registered
 
-from gpuform.stacks.cli.converting import topology_as_python
 from gpuform.stacks.converting.errors import NotConverted
+from gpuform.stacks.operations.converting import topology_as_python
 
 Convert = Callable[[str], str]
 

@@ -1,10 +1,11 @@
 """`gpuform convert`: what one form of declaration says, in another form."""
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import click
 
+from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.session import Session, session, stack_flags
 
 SOURCES: Final = ("topology", "state", "program", "terraform")
@@ -45,7 +46,11 @@ SOURCES: Final = ("topology", "state", "program", "terraform")
 )
 @stack_flags
 def convert(
-    source: Path | None, kind: str, form: str | None, out: str | None, **given: bool
+    source: Path | None,
+    kind: Literal["topology", "state", "program", "terraform"],
+    form: Literal["yaml", "python"] | None,
+    out: str | None,
+    **given: bool,
 ) -> int:
     """Say what is declared in another form: YAML, Python, from the state, from Terraform.
 
@@ -64,19 +69,30 @@ def convert(
       gpuform convert --from terraform ../infrastructure
     """
     from gpuform.stacks.cli.commands.files.kept_secrets import keep_secrets  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.converting import Request, converted  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.opening import chosen_stack, workspace_of  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.converting import ConvertOptions  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.converting import convert as convert_to  # noqa: PLC0415 - as above
 
     form = form or ("python" if kind == "topology" else "yaml")
     with session() as current:
         target = _target(out, form, force=given["force"])
         folder = target.parent if target else Path()
-        result = converted(Request(source, kind, form, folder, emulate=given["emulate"]), current)
+        _refuse_needless(source, kind, form)
+        options = ConvertOptions(kind, form, source, folder, current.stack, given["emulate"])
+        result = convert_to(options, lambda: chosen_stack(current, workspace_of(current)))
         _write(result.text, target, current)
         for line in result.notes:
             current.screen.warn(line)
         if result.secrets:
             keep_secrets(result.secrets, current, wanted=given["set_secrets"])
-    return result.code
+    return SUCCESS if result.is_whole else FAILED
+
+
+def _refuse_needless(source: Path | None, kind: str, form: str) -> None:
+    if kind == "topology" and form == "yaml":
+        raise click.UsageError("a topology is YAML already: `gpuform fmt` formats it")
+    if kind in ("state", "program") and source is not None:
+        raise click.UsageError(f"--from {kind} reads the project's own: name no file")
 
 
 def _target(out: str | None, form: str, *, force: bool) -> Path | None:

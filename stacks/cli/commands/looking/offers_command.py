@@ -8,10 +8,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from gpuform.stacks.cli.failures import FAILED, INCOMPLETE, SUCCESS
-from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.cli.session import Session, session, stack_flags
 
 if TYPE_CHECKING:
     from gpuform.providers.offering import Offer
+    from gpuform.stacks.operations.orphans import Account
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -87,15 +88,15 @@ def offers(
       gpuform offers --platform scp --region kr-west1 --json
     """
     from gpuform.schemas.json_text import json_text  # noqa: PLC0415 - as below
-    from gpuform.stacks.cli.offering import asked  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.offering.asking import priced, with_gpu  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.offering import ask_offers  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.review.text.offers_text import (  # noqa: PLC0415 - as above
         offers_document,
         offers_lines,
     )
 
     with session() as current:
-        found, book = asked(current, platforms, regions, emulate=emulate)
+        found, book = ask_offers(_account(current), platforms, regions, emulate=emulate)
         screen = current.screen
         for failure in found.failures:
             screen.warn(f"error: {failure}")
@@ -110,3 +111,16 @@ def offers(
             screen.warn("error: no platform could be asked")
             return FAILED
         return INCOMPLETE if found.failures else SUCCESS
+
+
+def _account(current: Session) -> "Account | None":
+    """That of the folder's project; outside of one there is only the environment."""
+    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.orphans import Account  # noqa: PLC0415 - as above
+
+    try:
+        workspace = workspace_of(current)
+    except ProjectError:
+        return None
+    return Account(workspace, current.stack, current.screen.passphrase())

@@ -59,15 +59,18 @@ def orphans(
     """
     from gpuform.providers.redaction import Redactor  # noqa: PLC0415 - as below
     from gpuform.stacks.adopting.orphans import find  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.cli.orphans_question import question_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.orphans import Account, question_of  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         orphans_document,
         orphans_lines,
     )
 
     with session() as current:
-        question, directory = question_of(current, platforms, regions, older_than)
-        with emulator_for(directory, wanted=emulate):
+        workspace = workspace_of(current)
+        account = Account(workspace, current.stack, current.screen.passphrase())
+        question = question_of(account, platforms, regions, older_than)
+        with emulator_for(workspace.project.directory, wanted=emulate):
             found = find(question)
         screen, redact = current.screen, Redactor(question.secrets).redact
         if as_json:

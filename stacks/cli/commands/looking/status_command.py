@@ -31,31 +31,20 @@ def status(as_json: bool, refresh: bool, emulate: bool) -> int:
       gpuform status --stack dev
       gpuform status --refresh --json
     """
-    from gpuform.providers.calls import CLOCK_VARIABLE  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - the engine, not for help
+        chosen_stack,
+        workspace_of,
+    )
     from gpuform.stacks.expiry.noticing import is_out_of_credit  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.passphrase import passphrase_of  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.reading import at_work_on  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.worlds import lives_emulated, world_for  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.status_reading import status_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.status_reading import read_status  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.status_text import (  # noqa: PLC0415 - as above
         status_document,
         status_lines,
     )
 
     with session() as current:
-        workspace = workspace_of(current)
-        opened = workspace.open(
-            current.stack, passphrase_of(workspace, current.screen.passphrase())
-        )
-        # The state alone can be shown without a word about its world.
-        is_implied = not refresh and CLOCK_VARIABLE not in current.environ
-        is_wanted = emulate or (is_implied and lives_emulated(opened))
-        with world_for(opened, emulate=is_wanted) as emulated:
-            at_work = at_work_on(workspace, opened.name)
-            found = status_of(
-                opened, current.environ, refresh=refresh, emulated=emulated, at_work=at_work
-            )
+        selected = chosen_stack(current, workspace_of(current))
+        found = read_status(selected, refresh=refresh, emulate=emulate)
         if as_json:
             document = status_document(found)
             current.screen.print(json_text(document, indent=2))
