@@ -13,6 +13,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from gpuform.stacks.access.kubeconfig_parts import Pair, Parts
+from gpuform.stacks.document.spans import break_of, line_start, listed_span, without_spans
 
 _START: Final = re.compile(r"^---[^\r\n]*", re.MULTILINE)
 _DASH: Final = re.compile(r"^ *-(?=\s)", re.MULTILINE)
@@ -55,19 +56,15 @@ class Source(Parts):
         items = sequence.value
         if not sequence.flow_style:
             return self._without_lines(self._dash(sequence, at), _end_of(items[at]))
-        if at + 1 < len(items):
-            begin, end = items[at].start_mark.index, items[at + 1].start_mark.index
-        else:
-            begin, end = items[at - 1].end_mark.index, items[at].end_mark.index
-        return self.body[:begin] + self.body[end:]
+        spans = [(item.start_mark.index, item.end_mark.index) for item in items]
+        return without_spans(self.body, [listed_span(spans, at)])
 
     def emptied(self, section: str, item: Node, before: str | None) -> str:
         """Without the only entry; `before` is what stood in the place of the list."""
         pair = self.pairs[section]
         if getattr(pair.value, "flow_style", False):
-            kept = self.body[: item.start_mark.index] + self.body[item.end_mark.index :]
             if before is None:
-                return kept
+                return without_spans(self.body, [(item.start_mark.index, item.end_mark.index)])
             return self.body[: pair.colon] + before + self.body[pair.end :]
         text = self._without_lines(self._dash(pair.value, 0), _end_of(item))
         return text[: pair.colon] + (" []" if before is None else before) + text[pair.colon :]
@@ -85,7 +82,7 @@ class Source(Parts):
                 return self._with_lines(start.end(), lines)
             return "".join(self._ended(lines)) + self.body
         first = self.root.value[0][0]
-        at = self._line_start(first.start_mark.index)
+        at = line_start(self.body, first.start_mark.index)
         lines = self._ended(_block({key: value}, first.start_mark.column))
         return self.body[:at] + "".join(lines) + self.body[at:]
 
@@ -95,15 +92,10 @@ class Source(Parts):
             end = max(pair.colon, _end_of(pair.value))
             return self._without_lines(pair.key.start_mark.index, end)
         members = self.root.value if self.root else []
-        keys = [each for each, _ in members]
-        at = next(n for n, each in enumerate(keys) if each is pair.key)
-        if at + 1 < len(keys):
-            begin, end = keys[at].start_mark.index, keys[at + 1].start_mark.index
-        elif at:
-            begin, end = members[at - 1][1].end_mark.index, pair.end
-        else:
-            begin, end = keys[at].start_mark.index, pair.end
-        return self.body[:begin] + self.body[end:]
+        at = next(n for n, (each, _) in enumerate(members) if each is pair.key)
+        spans = [(each.start_mark.index, value.end_mark.index) for each, value in members]
+        spans[at] = (pair.key.start_mark.index, pair.end)
+        return without_spans(self.body, [listed_span(spans, at)])
 
     @property
     def is_flow(self) -> bool:
@@ -121,27 +113,24 @@ class Source(Parts):
         at = text.find("\n", after) + 1
         if at:
             return text[:at] + "".join(self._ended(lines)) + text[at:]
-        return text + self._break + self._break.join(lines)
+        return break_of(self.body).join([text, *lines])
 
     def _without_lines(self, begin: int, end: int) -> str:
         """Without the lines from one place to another."""
-        first = self._line_start(begin)
+        first = line_start(self.body, begin)
         last = self.body.find("\n", end) + 1
         if last:
             return self.body[:first] + self.body[last:]
         return self.body[:first].removesuffix("\n").removesuffix("\r")
 
     def _ended(self, lines: list[str]) -> list[str]:
-        return [line + self._break for line in lines]
-
-    def _line_start(self, at: int) -> int:
-        return self.body.rfind("\n", 0, at) + 1
+        return [line + break_of(self.body) for line in lines]
 
     def _dash(self, sequence: Node, at: int) -> int:
         """Where the dash of an item stands: between it and what is before it."""
         item = sequence.value[at]
         before = _end_of(sequence.value[at - 1]) if at else sequence.start_mark.index
-        begin = before if at else self._line_start(before)
+        begin = before if at else line_start(self.body, before)
         found = _DASH.search(self.body, begin, item.start_mark.index)
         if found is None:
             raise self.problem("an entry cannot be told from what is around it", item)
@@ -149,11 +138,7 @@ class Source(Parts):
 
     def _column_of(self, sequence: Node) -> int:
         dash = self._dash(sequence, 0)
-        return dash - self._line_start(dash)
-
-    @property
-    def _break(self) -> str:
-        return "\r\n" if "\r\n" in self.body else "\n"
+        return dash - line_start(self.body, dash)
 
 
 class _Dumper(yaml.SafeDumper):

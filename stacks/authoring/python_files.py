@@ -11,6 +11,7 @@ from gpuform.providers.platform import KINDS
 from gpuform.providers.platforms import platforms
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.authoring.python_text import PythonNames, body_of, platform_imports
+from gpuform.stacks.document.spans import Span, line_start, listed_span, without_spans
 from gpuform.stacks.engine.errors import EngineError
 
 
@@ -83,9 +84,7 @@ def without_import(source: str, names: Iterable[tuple[str, str, str]], where: st
     wanted = set(names)
     calls = [each.call for each in made_in(source, where) if each.imports and _key(each) in wanted]
     lines = source.splitlines(keepends=True)
-    for begin, end in sorted((_span(call, lines) for call in calls), reverse=True):
-        source = source[:begin] + source[end:]
-    return _checked(source, where)
+    return _checked(without_spans(source, (_span(call, lines) for call in calls)), where)
 
 
 class _Imports:
@@ -153,19 +152,17 @@ def _imported(call: ast.Call) -> ast.expr | None:
     return next((each.value for each in keywords if each.arg == "import_"), None)
 
 
-def _span(call: ast.Call, lines: Sequence[str]) -> tuple[int, int]:
+def _span(call: ast.Call, lines: Sequence[str]) -> Span:
     """From where to where the option goes; a line that had nothing else goes as a whole."""
     opts, keywords = _options(call)
     at = next(n for n, each in enumerate(keywords) if each.arg == "import_")
-    if at + 1 < len(keywords):
-        return _begin(keywords[at], lines), _begin(keywords[at + 1], lines)
-    if at:
-        return _end(keywords[at - 1], lines), _end(keywords[at], lines)
+    if len(keywords) > 1:
+        return listed_span([(_begin(each, lines), _end(each, lines)) for each in keywords], at)
     if opts is None:
         raise AssertionError("what has the option has options")
     begin, end = _begin(opts, lines), _end(opts, lines)
     source = "".join(lines)
-    first = source.rfind("\n", 0, begin) + 1
+    first = line_start(source, begin)
     last = source.find("\n", end) + 1
     rest = source[first:begin] + source[end:last]
     if last and rest.strip() in ("", ","):

@@ -17,6 +17,7 @@ from gpuform.stacks.authoring.yaml_values import STEP
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import plain
 from gpuform.stacks.document.reading import read_text
+from gpuform.stacks.document.spans import Span, break_of, listed_span, without_spans
 from gpuform.stacks.engine.errors import EngineError
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -88,7 +89,7 @@ class _File:
     def __init__(self, text: str, where: str) -> None:
         self._where = where
         self._lines = _LINES.findall(text)
-        self._break = "\r\n" if "\r\n" in text else "\n"
+        self._break = break_of(text)
         self._root: Node | None = yaml.compose(text.removeprefix(_BOM), Loader=_LOADER)
 
     def with_members(self, top: str, names: Mapping[str, Any]) -> str:
@@ -112,12 +113,9 @@ class _File:
 
     def without(self, paths: Iterable[Sequence[str]]) -> str:
         """Without these members, none of which is the only one of its object."""
-        text = "".join(self._lines)
-        for begin, end in sorted(map(self._span, paths), reverse=True):
-            text = text[:begin] + text[end:]
-        return text
+        return without_spans("".join(self._lines), map(self._span, paths))
 
-    def _span(self, path: Sequence[str]) -> tuple[int, int]:
+    def _span(self, path: Sequence[str]) -> Span:
         """From where to where a member goes: its lines, or its part of a line."""
         parent = self._find(*path[:-1])
         at = next(n for n, (key, _) in enumerate(parent.value) if key.value == path[-1])
@@ -125,12 +123,8 @@ class _File:
         if not parent.flow_style:
             begin = self._offset(key.start_mark.line)
             return begin, self._offset(_last(value).end_mark.line + 1)
-        if at + 1 < len(parent.value):
-            first, last = key.start_mark, parent.value[at + 1][0].start_mark
-        else:
-            first, last = _last(parent.value[at - 1][1]).end_mark, value.end_mark
-        begin, end = (self._offset(mark.line) + mark.column for mark in (first, last))
-        return begin, end
+        spans = [(self._at(k.start_mark), self._at(v.end_mark)) for k, v in parent.value]
+        return listed_span(spans, at)
 
     def problem(self, message: str, *path: str) -> FileNotEdited:
         """About a member."""
@@ -162,6 +156,9 @@ class _File:
                 break
             end -= 1
         return end
+
+    def _at(self, mark: Any) -> int:
+        return self._offset(mark.line) + int(mark.column)
 
     def _offset(self, line: int) -> int:
         return sum(map(len, self._lines[:line]))
