@@ -10,9 +10,9 @@ from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.store import SealedState, doubt, name_the_last_good, read_sealed
+from gpuform.stacks.engine.store import doubt, name_the_last_good
 from gpuform.stacks.operations.opening.passphrase import passphrase_of
-from gpuform.stacks.operations.opening.reading import warn_of_recovery
+from gpuform.stacks.operations.opening.reading import read_for_showing, warn_of_recovery
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.runs.caller import Caller, Interrupted, Message, OperationEvent
 
@@ -78,14 +78,4 @@ def sealed_snapshot(session: Session, workspace: Workspace | None = None) -> Sna
     workspace = workspace or workspace_of(session)
     name = workspace.resolve(session.stack)
     with name_the_last_good(workspace.backend, workspace.project.name, name):
-        return read_for_showing(session.screen, workspace, name).snapshot
-
-
-def read_for_showing(screen: Screen, workspace: Workspace, name: str) -> SealedState:
-    """The stack's state without its secrets; what its journal may tell beside it is warned of."""
-    backend, project = workspace.backend, workspace.project.name
-    found = read_sealed(backend, project, name)
-    told = found.doubt(backend.journal(project, name).where)
-    if told:
-        screen.warn(f"warning: {told}")
-    return found
+        return read_for_showing(workspace, name, session.screen.warn).snapshot

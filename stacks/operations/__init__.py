@@ -17,10 +17,13 @@ if TYPE_CHECKING:
         destroy,
         drift,
         expire,
+        export_stack,
         import_resources,
+        import_stack,
         outputs,
         preview,
         refresh,
+        status,
         up,
     )
     from gpuform.stacks.operations.drifting import DriftResult
@@ -64,17 +67,20 @@ __all__ = [
     "destroy",
     "drift",
     "expire",
+    "export_stack",
     "import_resources",
+    "import_stack",
     "outputs",
     "preview",
     "refresh",
     "select_stack",
+    "status",
     "up",
 ]
 
 _HOMES = {
-    "automation": "Confirm OnEvent"
-    " destroy drift expire import_resources outputs preview refresh up",
+    "automation": "Confirm OnEvent destroy drift expire export_stack import_resources import_stack"
+    " outputs preview refresh status up",
     "drifting": "DriftResult",
     "importing": "ImportResult",
     "opening.selecting": "SelectedStack create_or_select_stack create_stack select_stack",

@@ -1,7 +1,9 @@
 """The operations as functions, for programs: what Pulumi users know as the Automation API."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.urn import STACK_TYPE
@@ -12,6 +14,9 @@ from gpuform.stacks.operations.runs.caller import Caller, Cancellation, Operatio
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import OutputValue, RunResult, output_values
 from gpuform.stacks.operations.runs.running import run
+from gpuform.stacks.operations.status_reading import read_status
+from gpuform.stacks.operations.transfer import export_deployment, import_deployment
+from gpuform.stacks.review.text.status_text import Status
 
 OnEvent = Callable[[OperationEvent], None]
 """Hears what happens, one event at a time; `Interrupted` and `Message` come from any thread."""
@@ -120,6 +125,37 @@ def outputs(stack: SelectedStack) -> dict[str, OutputValue]:
         resources = stack.open().snapshot.resources
     found = next((each.outputs for each in resources if each.type == STACK_TYPE), {})
     return output_values(found)
+
+
+def status(stack: SelectedStack, *, refresh: bool = False, emulate: bool = False) -> Status:
+    """The stack's resources with their states, GPUs and cost; with `refresh` as they are now."""
+    return read_status(stack, refresh=refresh, emulate=emulate)
+
+
+def export_stack(
+    stack: SelectedStack, *, show_secrets: bool = False, on_event: OnEvent | None = None
+) -> dict[str, Any]:
+    """The stack's state as Pulumi's deployment JSON; secrets stay encrypted by default."""
+    with stack.environment():
+        tell = _caller(on_event, None, None).warn
+        return export_deployment(stack, tell, show_secrets=show_secrets)
+
+
+def import_stack(
+    stack: SelectedStack,
+    deployment: Mapping[str, Any],
+    *,
+    force: bool = False,
+    on_event: OnEvent | None = None,
+) -> int:
+    """Replaces the stack's state by an exported one; how many entries it has.
+
+    Raises EngineError for what breaks rules or is of another stack; with `force` it is taken.
+    """
+    with stack.environment():
+        text = json.dumps(deployment).encode()
+        tell = _caller(on_event, None, None).warn
+        return import_deployment(stack, text, "the deployment", tell, force=force)
 
 
 def _caller(

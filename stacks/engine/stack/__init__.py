@@ -3,7 +3,6 @@
 The highest room of the engine: operations and commands begin here.
 """
 
-from gpuform.stacks.engine.stack.about_facts import about, describe_user
 from gpuform.stacks.engine.stack.foreign_stack import ForeignStack
 from gpuform.stacks.engine.stack.importing import StackImport
 from gpuform.stacks.engine.stack.live_reading import read_resources
@@ -28,8 +27,6 @@ __all__ = [
     "StackImport",
     "StackNotFound",
     "Workspace",
-    "about",
-    "describe_user",
     "is_anything_beside",
     "move_records_into",
     "path_of_unsaved",

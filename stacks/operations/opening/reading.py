@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.engine.store import SealedState, read_sealed
 
 
 def at_work_on(workspace: Workspace, name: str) -> str:
@@ -17,3 +18,13 @@ def warn_of_recovery(changes: int, tell: Callable[[str], None]) -> None:
             f"warning: the last run was interrupted; {changes} changes that it made were "
             "recovered from its journal"
         )
+
+
+def read_for_showing(workspace: Workspace, name: str, tell: Callable[[str], None]) -> SealedState:
+    """The stack's state without its secrets; what its journal may tell beside it is warned of."""
+    backend, project = workspace.backend, workspace.project.name
+    found = read_sealed(backend, project, name)
+    told = found.doubt(backend.journal(project, name).where)
+    if told:
+        tell(f"warning: {told}")
+    return found

@@ -29,10 +29,15 @@ class SelectedStack:
     lock_timeout: float = 0.0
     debug: bool = False
 
-    def open(self, *, exclusive: bool = False) -> Stack:
-        """Its settings, secrets and last state. `exclusive` is for who has its lock."""
+    def open(self, *, exclusive: bool = False, with_journal: bool = True) -> Stack:
+        """Its settings, secrets and last state. `exclusive` is for who has its lock.
+
+        Without `with_journal` what an interrupted run has left is not part of the state.
+        """
         passphrase = passphrase_of(self.workspace, self.ask_passphrase)
-        return self.workspace.open(self.name, passphrase, exclusive=exclusive)
+        return self.workspace.open(
+            self.name, passphrase, exclusive=exclusive, with_journal=with_journal
+        )
 
     def patience(self, tell: Callable[[str], None]) -> Patience:
         """How long to wait for the lock; who has it is told."""

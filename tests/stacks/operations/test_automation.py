@@ -29,11 +29,14 @@ from gpuform.stacks.operations import (
     destroy,
     drift,
     expire,
+    export_stack,
     import_resources,
+    import_stack,
     outputs,
     preview,
     refresh,
     select_stack,
+    status,
     up,
 )
 
@@ -70,6 +73,9 @@ class TestRuns:
         again = up(world.stack, RunOptions(expect_no_changes=True))
         assert again.succeeded
         assert set(again.changes) == {"same"}
+
+        shown = status(world.stack, refresh=True)
+        assert [each.name for each in shown.resources] == ["data", "train"]
 
         gone = destroy(world.stack)
         assert gone.succeeded
@@ -219,6 +225,19 @@ def test_the_events_of_an_up(world: World) -> None:
     assert any(each.endswith("::train") for each in done)
     assert [each.preview for each in events if isinstance(each, Summary)] == [True, False]
     assert isinstance(events[-1], RunEnded)
+
+
+def test_a_state_is_exported_and_imported(world: World) -> None:
+    up(world.stack)
+    exported = export_stack(world.stack)
+    assert "hunter2" not in json.dumps(exported)
+    assert "hunter2" in json.dumps(export_stack(world.stack, show_secrets=True))
+    exported["deployment"]["resources"] = exported["deployment"]["resources"][:1]
+    assert import_stack(world.stack, exported) == 1
+    assert len(export_stack(world.stack)["deployment"]["resources"]) == 1
+    exported["version"] = 99
+    with pytest.raises(EngineError, match="the deployment"):
+        import_stack(world.stack, exported)
 
 
 def test_secrets_are_told_apart(world: World) -> None:

@@ -21,7 +21,7 @@ def about(as_json: bool) -> None:
     Example:
       gpuform about
     """
-    from gpuform.stacks.engine.stack import about as facts  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.about_facts import about as facts  # noqa: PLC0415 - not for help
 
     with session() as current:
         found = facts(Path.cwd(), current.environ, current.stack)
@@ -46,7 +46,7 @@ def whoami(as_json: bool) -> None:
       gpuform whoami --verbose
     """
     from gpuform.stacks.engine.project import NoProject, find_project  # noqa: PLC0415 - as above
-    from gpuform.stacks.engine.stack import describe_user  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.about_facts import describe_user  # noqa: PLC0415 - not for help
 
     with session() as current:
         try:

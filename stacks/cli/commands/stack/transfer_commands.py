@@ -1,21 +1,17 @@
 """`gpuform stack export` and `gpuform stack import`: the state as Pulumi's deployment JSON."""
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
 from gpuform.schemas.json_text import json_text
 from gpuform.stacks.cli.locking import lock_flag
-from gpuform.stacks.cli.opening import locked, read_for_showing, workspace_of
-from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.cli.opening import chosen_stack, workspace_of
+from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.cli.terminal.stopping import unwinding
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.stack import StackImport, Workspace
-from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import SEALED, name_the_last_good
-from gpuform.stacks.operations.opening.passphrase import passphrase_of
+from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 
 
 @click.command()
@@ -37,8 +33,9 @@ def export(file: Path | None, show_secrets: bool) -> None:
       gpuform stack export --file dev.json
     """
     with session() as current:
-        workspace = workspace_of(current)
-        document = _deployment(workspace, current, show_secrets=show_secrets)
+        selected = chosen_stack(current, workspace_of(current))
+        tell = current.screen.warn
+        document = export_deployment(selected, tell, show_secrets=show_secrets)
         text = json_text(document, indent=4)
         if file is None:
             current.screen.print(text)
@@ -68,36 +65,12 @@ def import_state(file: Path | None, force: bool) -> None:
       gpuform stack import --file dev.json
     """
     with session() as current:
-        workspace = workspace_of(current)
-        name = workspace.resolve(current.stack)
+        selected = chosen_stack(current, workspace_of(current))
         text, where = _read(file)
-        with locked(current, workspace, name):
-            passphrase = passphrase_of(workspace, current.screen.passphrase())
-            run = StackImport(workspace, name, passphrase, current.screen.warn, force=force)
-            count = run.run(text, where)
+        with unwinding():
+            count = import_deployment(selected, text, where, current.screen.warn, force=force)
         entries = "1 entry" if count == 1 else f"{count} entries"
-        current.screen.print(f"Stack {name} has the state of {where}: {entries}.")
-
-
-def _deployment(workspace: Workspace, current: Session, *, show_secrets: bool) -> dict[str, Any]:
-    """With what the journal of an interrupted run tells."""
-    name = workspace.resolve(current.stack)
-    with name_the_last_good(workspace.backend, workspace.project.name, name):
-        found = read_for_showing(current.screen, workspace, name)
-    if show_secrets or found.snapshot.has_plain_secrets():
-        opened = workspace.open(
-            name,
-            passphrase_of(workspace, current.screen.passphrase()),
-            with_journal=found.fault is None,
-        )
-        data = opened.snapshot.to_json(opened.crypter, show_secrets=show_secrets)
-    else:
-        data = found.snapshot.to_json(SEALED) if found.recovered else found.data
-    document = json.loads(data)
-    made = {"version": document["version"], "deployment": load_checkpoint(data).latest}
-    if document.get("features"):
-        made["features"] = document["features"]
-    return made
+        current.screen.print(f"Stack {selected.name} has the state of {where}: {entries}.")
 
 
 def _write(file: Path, text: str, *, private: bool) -> None:

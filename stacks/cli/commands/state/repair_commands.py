@@ -6,7 +6,7 @@ import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.locking import lock_flag
-from gpuform.stacks.cli.opening import locked, read_for_showing, workspace_of
+from gpuform.stacks.cli.opening import locked, workspace_of
 from gpuform.stacks.cli.session import common_flags, session, stack_flags
 from gpuform.stacks.cli.terminal.asking import agreed
 from gpuform.stacks.cli.terminal.screen import Screen
@@ -21,6 +21,7 @@ from gpuform.stacks.engine.store import (
     load_backup,
     name_the_last_good,
 )
+from gpuform.stacks.operations.opening.reading import read_for_showing
 
 
 @click.command()
@@ -71,7 +72,7 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
 def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
     with name_the_last_good(backend, project, name):
-        found = read_for_showing(screen, workspace, name)
+        found = read_for_showing(workspace, name, screen.warn)
     result = repaired(found.snapshot)
     if not result.done:
         screen.print("The state is sound: there is nothing to repair.")
@@ -103,7 +104,7 @@ def _restore(screen: Screen, workspace: Workspace, name: str, given: str, *, yes
     screen.print(f"Stack {name} has the state of {where} again.")
     if kept is not None:
         screen.print(f"What was there is kept in {kept}.")
-    found = read_for_showing(screen, workspace, name)
+    found = read_for_showing(workspace, name, screen.warn)
     if found.recovered:
         screen.print(f"{found.recovered} changes of the journal belong to it and are kept.")
     screen.print("`gpuform refresh` compares it with what the platforms have.")

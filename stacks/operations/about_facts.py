@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import NoProject, Project, find_project
-from gpuform.stacks.engine.stack.workspace import selected_stack, short_name
+from gpuform.stacks.engine.stack import selected_stack, short_name
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, backend_url, user, without_credentials
 from gpuform.stacks.engine.urn import is_listed
