@@ -1,3 +1,6 @@
+import importlib
+import inspect
+import pkgutil
 import subprocess
 import sys
 from types import ModuleType
@@ -6,6 +9,7 @@ import pytest
 
 from gpuform.providers import aios, catalog, lens, scp, tensorone, together
 from gpuform.providers.errors import UnsupportedKind
+from gpuform.providers.platforms import platforms
 from gpuform.providers.resource import PlatformResource
 
 
@@ -57,6 +61,17 @@ def test_the_platform_package_exports_on_use(package: ModuleType) -> None:
         assert getattr(package, name)
     with pytest.raises(AttributeError, match="Clutser"):
         package.Clutser  # noqa: B018 - the access is what is tested
+
+
+def test_a_look_up_is_a_function_whatever_was_imported_before() -> None:
+    """A package's attribute becomes its module of that name, once that is imported."""
+    for platform in platforms().values():
+        package = importlib.import_module(platform.package)
+        for module in pkgutil.iter_modules(package.__path__, f"{platform.package}."):
+            importlib.import_module(module.name)
+        for name in catalog.lookup_names(platform.name):
+            assert getattr(package, name) is catalog.lookup(platform.name, name), name
+            assert inspect.isfunction(getattr(package, name))
 
 
 @pytest.mark.slow
