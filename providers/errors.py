@@ -33,22 +33,14 @@ room: nothing that httpx, pydantic or tenacity raises reaches a caller.
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from gpuform.schemas.visible import visible, visible_lines
+from gpuform.schemas.errors import UserError
+from gpuform.schemas.visible import visible
 
 T = TypeVar("T")
 
 
-class GpuformError(Exception):
-    """An error that a user can meet; `str(error)` is the whole message, with the hint if any.
-
-    Whatever a platform has put into them, nothing in them is hidden.
-    """
-
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        message, hint = visible_lines(message), None if hint is None else visible_lines(hint)
-        super().__init__(message if hint is None else f"{message}\n  {hint}")
-        self.message = message
-        self.hint = hint
+class GpuformError(UserError):
+    """The root of the errors of providers."""
 
     def redact(self, redacted: Callable[[str], str]) -> None:
         """Puts every text of the error through a function that takes secrets out."""

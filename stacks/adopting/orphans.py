@@ -124,7 +124,7 @@ def _held(platform: str, question: Question, found: Orphans) -> list[Held]:
 
 def _owned(backend: Backend, found: Orphans) -> set[tuple[str, str, str]]:
     everybody = owners(backend)
-    found.failures += [str(each) for each in everybody.unreadable]
+    found.failures += [each.message for each in everybody.unreadable]
     return set(owners_of(everybody.resources))
 
 

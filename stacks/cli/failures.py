@@ -7,6 +7,8 @@ from typing import Final
 
 import click
 
+from gpuform.schemas.errors import UserError
+
 SUCCESS: Final = 0
 FAILED: Final = 1
 BAD_FLAGS: Final = 2
@@ -49,20 +51,13 @@ def _usage(error: click.UsageError) -> Iterator[str]:
 
 def _known(error: BaseException) -> tuple[int, list[str]] | None:
     # Imported by now, if the error is one of theirs.
-    engine = sys.modules.get("gpuform.stacks.engine.errors")
-    if engine is not None and isinstance(error, engine.EngineError):
-        lines = [f"error: {error}"]
-        lines += [f"  {line}" for line in (error.hint or "").splitlines()]
+    if isinstance(error, UserError):
         stack = sys.modules.get("gpuform.stacks.engine.stack")
-        missing = stack is not None and isinstance(error, stack.StackNotFound)
-        return (STACK_NOT_FOUND if missing else FAILED), lines
-    for name, attribute in (
-        ("gpuform.providers.errors", "GpuformError"),
-        ("gpuform.providers.emulator.store", "StoreError"),
-    ):
-        module = sys.modules.get(name)
-        if module is not None and isinstance(error, getattr(module, attribute)):
-            return FAILED, [f"error: {error}"]
+        is_missing = stack is not None and isinstance(error, stack.StackNotFound)
+        return (STACK_NOT_FOUND if is_missing else FAILED), f"error: {error}".splitlines()
+    store = sys.modules.get("gpuform.providers.emulator.store")
+    if store is not None and isinstance(error, store.StoreError):
+        return FAILED, [f"error: {error}"]
     return None
 
 

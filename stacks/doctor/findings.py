@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from gpuform.providers.errors import GpuformError
 from gpuform.providers.redaction import Redactor
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.schemas.errors import UserError
 
 T = TypeVar("T")
 
@@ -72,9 +71,7 @@ class Examination:
 def failure(area: str, error: Exception, level: Level = Level.PROBLEM) -> Finding:
     """An error as a finding. Of one that nobody foresaw only its type and its place are told: its
     text may hold values."""
-    if isinstance(error, EngineError):
-        return Finding(area, level, str(error), error.hint or _PUT_RIGHT)
-    if isinstance(error, GpuformError):
+    if isinstance(error, UserError):
         return Finding(area, level, error.message, error.hint or _PUT_RIGHT)
     if isinstance(error, OSError):
         told = f"{error.filename or 'a file'}: {error.strerror or type(error).__name__}"

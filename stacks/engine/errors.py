@@ -1,17 +1,10 @@
-"""The root of every error that the embedded engine shows to a person."""
+"""The errors of whole stacks; those of one platform are in `gpuform.providers.errors`."""
+
+from gpuform.schemas.errors import UserError
 
 
-class EngineError(Exception):
-    """What went wrong and where, in one or two sentences; `hint` says what to do about it.
-
-    A command shows the text and the hint without a traceback, so neither may hold a secret. `path`
-    is the property of a resource that it is about, if it is about one.
-    """
-
-    def __init__(self, message: str, hint: str | None = None, *, path: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.path = path
+class EngineError(UserError):
+    """The root of the errors of stacks: their files, states, programs and runs."""
 
 
 USE_THE_CLI = "run this stack with the Pulumi CLI (`pulumi up`): the state is the same"

@@ -33,7 +33,7 @@ def about(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sec
         project = None
     except EngineError as error:
         project = None
-        found["project"] = {"error": str(error)}
+        found["project"] = {"error": error.message}
     if project is not None:
         found["project"] = {"name": project.name, "file": str(project.path)}
     found["backend"] = {"url": describe_user(project, environ)["url"], "user": user()}
@@ -55,7 +55,7 @@ def _stack(
     try:
         name = short_name(project, stack) if stack else selected_stack(project, environ)
     except EngineError as error:
-        yield "error", str(error)
+        yield "error", error.message
         return
     if name is None:
         yield "error", "none is selected"
@@ -65,7 +65,7 @@ def _stack(
         data = Backend.open(backend_url(environ, project), environ).read(project.name, name)
         latest = None if data is None else load_checkpoint(data).latest
     except EngineError as error:
-        yield "error", str(error)
+        yield "error", error.message
         return
     if latest is None:
         yield "error", "there is no such stack"

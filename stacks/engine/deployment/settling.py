@@ -165,9 +165,8 @@ class _Search:
             try:
                 entry = self._found(host, self.begun.get(urn), by_urn[urn])
             except EngineError as error:
-                hint = f"\n  {error.hint}" if error.hint else ""
                 with self._lock:
-                    found.unsure.append(f"{_named(by_urn[urn][0])}: {error}{hint}")
+                    found.unsure.append(f"{_named(by_urn[urn][0])}: {error}")
                 return
             with self._lock:
                 if entry is not None:
@@ -203,8 +202,7 @@ class _Search:
                     entry.urn, entry.id, entry.inputs, entry.outputs, None, entry.provider
                 )
             except EngineError as error:
-                hint = f"\n  {error.hint}" if error.hint else ""
-                found.unsure.append(f"{shown} was made by an interrupted run: {error}{hint}")
+                found.unsure.append(f"{shown} was made by an interrupted run: {error}")
                 continue
             if read is None:
                 self.tell(f"{shown} was made by an interrupted run, and is gone")

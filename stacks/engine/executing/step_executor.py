@@ -140,7 +140,7 @@ class StepExecutor:
 
     def note_failure(self, urn: str, error: EngineError) -> None:
         """Tells why a resource failed; what is independent of it goes on."""
-        message = f"{error}\n{error.hint}" if error.hint else str(error)
+        message = "\n".join(filter(None, [error.message, error.hint]))
         self.events.emit(Diagnostic("error", message, urn, error.path))
         with self._lock:
             self.failed.add(urn)

@@ -234,7 +234,7 @@ class Monitor:
 
     def _tell(self, registration: Registration | Read | None, error: EngineError) -> None:
         urn = registration.urn if registration else ""
-        problems = error.problems if isinstance(error, CheckFailed) else [("", str(error))]
+        problems = error.problems if isinstance(error, CheckFailed) else [("", error.message)]
         for path, message in problems:
             self.executor.fail(urn, EngineError(message, error.hint, path=path))
 

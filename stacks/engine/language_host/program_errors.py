@@ -66,7 +66,7 @@ def explain_failure(
     `traces` stand in where the exception has lost the lines that raised it.
     """
     if isinstance(error, EngineError):
-        return ProgramError(str(error), error.hint)
+        return ProgramError(error.message, error.hint)
     place = files.place(error.__traceback__)
     at = f"{place}: " if place else ""
     if isinstance(error, pulumi.RunError):

@@ -134,7 +134,9 @@ class StackSettings:
             try:
                 texts[key] = to_text(value, crypter)
             except EngineError as error:
-                raise ProjectError(f"configuration {key}: {error}", hint=error.hint) from error
+                raise ProjectError(
+                    f"configuration {key}: {error.message}", hint=error.hint
+                ) from error
             if not is_of_type(texts[key], default):
                 raise ProjectError(
                     f"the configuration key {key} of stack {self.stack} is not of the type "
@@ -191,7 +193,7 @@ class StackSettings:
             try:
                 full = self.project.qualified_key(name)
             except ProjectError as error:
-                raise yaml_text.locate_error(where, key, str(error), error.hint) from error
+                raise yaml_text.locate_error(where, key, error.message, error.hint) from error
             if full in self._config:
                 raise yaml_text.locate_error(where, key, f"the key {full} occurs twice")
             self._config[full], self._spelt[full] = config_value(node, where), name

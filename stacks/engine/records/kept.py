@@ -23,7 +23,7 @@ def errors_of_providers() -> Iterator[None]:
     try:
         yield
     except EngineError as error:
-        raise GpuformError(str(error), hint=error.hint) from None
+        raise GpuformError(error.message, hint=error.hint) from None
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class CloudCrypter(SecretsManager):
             with closing(open_keeper(url, environ)) as keeper:
                 encrypted = keeper.encrypt(key)
         except SecretsError as error:
-            told = Redactor([base64.b64encode(key).decode()]).redact(str(error))
+            told = Redactor([base64.b64encode(key).decode()]).redact(error.message)
             raise SecretsError(told, hint=error.hint) from None
         made = cls(url, base64.b64encode(encrypted).decode(), environ)
         made._key = key

@@ -70,7 +70,7 @@ class StackImport:
         try:
             return checkpoint_of(whole)
         except StateError as error:
-            raise EngineError(f"{where}: {error}", hint=_WHAT) from error
+            raise EngineError(f"{where}: {error.message}", hint=_WHAT) from error
 
     def _snapshot(self, checkpoint: Checkpoint, crypter: SecretsManager, where: str) -> Snapshot:
         reader = reader_of(checkpoint.secrets_provider, crypter, self.passphrase)
@@ -84,7 +84,7 @@ class StackImport:
                 hint="Export it where its passphrase is known, with --show-secrets.",
             ) from error
         except StateError as error:
-            raise EngineError(f"{where}: {error}", hint=_WHAT) from error
+            raise EngineError(f"{where}: {error.message}", hint=_WHAT) from error
 
     def _refuse_faults(self, snapshot: Snapshot, where: str) -> None:
         prefix = f"urn:pulumi:{self.stack}::{self.workspace.project.name}::"
@@ -111,7 +111,7 @@ class StackImport:
             kept = [backend.restore(project, self.stack, data)]
             kept.append(backend.journal(project, self.stack).set_aside())
             self.warn(
-                f"warning: the state that was there could not be used: {error}\n"
+                f"warning: the state that was there could not be used: {error.message}\n"
                 f"it is kept in: {', '.join(place for place in kept if place)}"
             )
         else:

@@ -49,7 +49,7 @@ def read_resources(
                 entry.urn, entry.id, entry.inputs, entry.outputs, provider=entry.provider
             )
         except EngineError as error:
-            return LiveResource(None, str(error))
+            return LiveResource(None, error.message)
         return LiveResource(read[0].outputs if read else None)
 
     with ThreadPoolExecutor(READERS, thread_name_prefix="reading") as pool:

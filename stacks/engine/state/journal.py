@@ -281,7 +281,7 @@ def _decoded(
     except EngineError as error:
         raise JournalError(
             f"the journal {where} of an interrupted run holds secrets that the stack's key does "
-            f"not open: {error}",
+            f"not open: {error.message}",
             hint="If the passphrase is right, another program has changed the stack's secrets "
             "provider since. Compare the state with the platform: what exists can be imported. "
             "Then run `gpuform state repair --discard-journal`, which keeps the journal.",
@@ -335,7 +335,8 @@ def _naming(where: str, what: str = "") -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, StateError) as error:
-        told = ": ".join(filter(None, [what, str(error)]))
+        why = error.message if isinstance(error, StateError) else str(error)
+        told = ": ".join(filter(None, [what, why]))
         raise JournalError(
             f"the journal {where} is damaged: {told}",
             hint="Compare the state with the platform: what exists can be imported. Give up what "

@@ -91,7 +91,7 @@ class Selection:
         errors = list(self.unmatched(urns))
         if errors:
             hints = dict.fromkeys(error.hint or "" for error in errors)
-            raise EngineError("; ".join(map(str, errors)), hint="\n".join(hints))
+            raise EngineError("; ".join(each.message for each in errors), hint="\n".join(hints))
 
     def flags(self) -> Iterator[tuple[str, Sequence[str]]]:
         """What was given, by flag; what is a target and to be replaced is of one flag."""

@@ -64,8 +64,8 @@ def name_the_last_good(backend: Backend, project: str, stack: str) -> Iterator[N
         raise
     except (StateError, IntegrityError, DamagedFile) as error:
         where = backend.where(project, stack)
-        if where not in str(error):
-            error.args = (f"{where}: {error}",)
+        if where not in error.message:
+            error.message = f"{where}: {error.message}"
         error.hint = "\n".join(filter(None, [_repairable(error), _advice(backend, project, stack)]))
         raise
 
@@ -94,4 +94,4 @@ def _examined(backend: Backend, entry: Entry) -> Backup:
     except IntegrityError as error:
         return Backup(where, time, fault=f"breaks rules: {error.violations[0]}")
     except EngineError as error:
-        return Backup(where, time, fault=str(error))
+        return Backup(where, time, fault=error.message)

@@ -70,7 +70,7 @@ class StackLock:
                 if waited >= patience.seconds:
                     raise
                 if not waited:
-                    patience.tell(f"{error}\nwaiting for it")
+                    patience.tell(f"{error.message}\nwaiting for it")
             else:
                 return
             pause = min(pause, patience.seconds - waited)
@@ -87,7 +87,7 @@ class StackLock:
             self._storage.delete(self._name)
             self._own.release()
         except EngineError as error:
-            self._patience.tell(f"warning: the stack's lock was not given back: {error}")
+            self._patience.tell(f"warning: the stack's lock was not given back: {error.message}")
 
     def check(self) -> None:
         """Raises EngineError when this was held and may be another's by now."""
@@ -165,7 +165,8 @@ class StackLock:
             self._storage.write(self._name, content())
         except BackendError as error:
             raise EngineError(
-                f"the stack cannot be locked: {error}", hint=f"Nothing was changed. {error.hint}"
+                f"the stack cannot be locked: {error.message}",
+                hint=f"Nothing was changed. {error.hint}",
             ) from error
 
     def _take_over(self) -> None:

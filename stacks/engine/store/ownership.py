@@ -73,7 +73,9 @@ def owners(backend: Backend, besides: str = "") -> Owners:
             entries = _whole(backend, *stack.split("/")[1:])
         except EngineError as error:
             found.unreadable.append(
-                UnreadableStack(f"it is not known what stack {stack} has: {error}", error.hint)
+                UnreadableStack(
+                    f"it is not known what stack {stack} has: {error.message}", error.hint
+                )
             )
         else:
             found.resources.extend((stack, entry) for entry in entries)

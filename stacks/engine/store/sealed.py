@@ -49,8 +49,7 @@ class SealedState:
     def doubt(self, where: str) -> str:
         """What the journal at a place tells, or may tell, beside the snapshot; or nothing."""
         if self.fault is not None:
-            hint = f"\n  {self.fault.hint}" if self.fault.hint else ""
-            return f"what is shown is the last checkpoint: {self.fault}{hint}"
+            return f"what is shown is the last checkpoint: {self.fault}"
         return doubt(where, self.snapshot, self.overtaken)
 
 

@@ -37,7 +37,7 @@ def _try(task: Callable[[], None], command: str, tell: Callable[[str], None]) ->
     try:
         task()
     except EngineError as error:
-        tell(f"warning: what is left of deleted clusters could not be taken out: {error}")
+        tell(f"warning: what is left of deleted clusters could not be taken out: {error.message}")
         tell(f"  `{command}` does it")
     except RuntimeError:  # an account without a home has no such files
         return

@@ -242,7 +242,7 @@ def _step(where: str, each: Mapping[str, Any], op: Op) -> _Step:
         try:
             states[key] = masked_resource(state) if state else None
         except EngineError as error:
-            raise EngineError(f"{where}.{key}: {error}") from None
+            raise EngineError(f"{where}.{key}: {error.message}") from None
     detailed = each.get("detailedDiff")
     details = detailed if isinstance(detailed, dict) else {}
     forced = [
