@@ -42,13 +42,6 @@ T = TypeVar("T")
 class GpuformError(UserError):
     """The root of the errors of providers."""
 
-    def redact(self, redacted: Callable[[str], str]) -> None:
-        """Puts every text of the error through a function that takes secrets out."""
-        self.args = tuple(redacted(each) if isinstance(each, str) else each for each in self.args)
-        for name, value in vars(self).items():
-            if isinstance(value, str):
-                setattr(self, name, redacted(value))
-
 
 class ApiError(GpuformError):
     """The platform answered with an error status.
@@ -167,6 +160,11 @@ class NotReady(GpuformError, Generic[T]):
         super().__init__(reason)
         self.reason = visible(reason)
         self.last = last
+
+    def redact(self, redacted: Callable[[str], str]) -> None:
+        """As any error's, and without the last look, which may hold what is secret."""
+        super().redact(redacted)
+        self.last = None
 
 
 class Cancelled(NotReady[T]):

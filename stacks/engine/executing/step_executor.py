@@ -141,7 +141,7 @@ class StepExecutor:
     def note_failure(self, urn: str, error: EngineError) -> None:
         """Tells why a resource failed; what is independent of it goes on."""
         message = "\n".join(filter(None, [error.message, error.hint]))
-        self.events.emit(Diagnostic("error", message, urn, error.path))
+        self.events.emit(Diagnostic("error", message, urn, error.path, error=error))
         with self._lock:
             self.failed.add(urn)
             self.out_of_credit |= isinstance(error, OutOfCredit)

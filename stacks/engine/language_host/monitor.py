@@ -234,8 +234,10 @@ class Monitor:
 
     def _tell(self, registration: Registration | Read | None, error: EngineError) -> None:
         urn = registration.urn if registration else ""
-        problems = error.problems if isinstance(error, CheckFailed) else [("", error.message)]
-        for path, message in problems:
+        if not isinstance(error, CheckFailed):
+            self.executor.fail(urn, error)
+            return
+        for path, message in error.problems:
             self.executor.fail(urn, EngineError(message, error.hint, path=path))
 
     def _failed(self, registration: Registration | None) -> resource_pb2.RegisterResourceResponse:

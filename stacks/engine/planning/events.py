@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuform.providers.redaction import Redactor
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning.steps import Step
 from gpuform.stacks.engine.registration import Source
 
@@ -62,6 +63,7 @@ class Diagnostic:
     """Something to be read by a person. `urn` is empty when it concerns the whole run.
 
     `source` is where the program declares the resource; `path` the property that it is about.
+    `error` is what has failed, for who asks for more than the message.
     """
 
     severity: Severity
@@ -69,6 +71,7 @@ class Diagnostic:
     urn: str = ""
     path: str = ""
     source: Source | None = None
+    error: EngineError | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,8 @@ class EventBus:
                 return
             source = self.sources.get(event.urn) if event.severity == "error" else None
             message = self._redactor.redact(event.message)
+            if event.error is not None:
+                event.error.redact(self._redactor.redact)
             event = replace(event, message=message, source=source)
         elif isinstance(event, Progress | Unchecked):
             event = replace(event, text=self._redactor.redact(event.text))

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import dill
 from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
@@ -38,7 +38,22 @@ from gpuform.stacks.engine.values import PropertyMap, changed_keys
 
 
 class ProviderError(EngineError):
-    """A provider refused or failed; the message is for the user."""
+    """A provider refused or failed; the message is for the user.
+
+    `cause` is what one of gpuform's lifecycles raised, redacted: of an `ApiError` it has the
+    status, the platform's own code and the request id.
+    """
+
+    cause: GpuformError | None = None
+
+    @classmethod
+    def of(cls, cause: GpuformError, redacted: Callable[[str], str]) -> Self:
+        """The error of a lifecycle. Its message is all of the cause's, with the hint."""
+        cause.redact(redacted)
+        cause.__traceback__ = cause.__context__ = None  # frames hold what is secret
+        made = cls(redacted(str(cause)))
+        made.cause = cause
+        return made
 
 
 class OutOfCredit(ProviderError):
@@ -420,10 +435,9 @@ def _user_errors(redacted: Callable[[str], str] = str) -> Iterator[None]:
         yield
     except (ProviderError, GeneratorExit):
         raise
-    except NoCredit as error:
-        raise OutOfCredit(redacted(str(error))) from None
     except GpuformError as error:
-        raise ProviderError(redacted(str(error))) from None
+        kind = OutOfCredit if isinstance(error, NoCredit) else ProviderError
+        raise kind.of(error, redacted) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a provider may raise anything
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if frame.filename != __file__]

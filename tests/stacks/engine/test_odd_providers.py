@@ -184,3 +184,21 @@ def test_providers_get_no_nulls_but_in_lists(lab):
     assert [call["news"] for call in lab.calls if call["verb"] == "check"] == [wanted]
     inputs = lab.state("a").inputs
     assert {key: inputs[key] for key in inputs if key != "__provider"} == wanted
+
+
+def test_the_error_of_a_platform_stays_an_error(odd):
+    """Whoever listens gets its status, code and request id; a person reads the same as ever."""
+    refused = (
+        "raise __import__('gpuform.providers.errors', fromlist=['Conflict']).Conflict("
+        "'no room for hunter2', hint='ask for less than hunter2', method='POST', "
+        "path='/v1/hunter2', status=409, code='FULL', request_id='r-1')"
+    )
+    odd.config, odd.secret_keys = {"lab:key": "hunter2"}, ["lab:key"]
+    odd.up(thing(create=refused))
+    (told,) = [each for each in odd.events if getattr(each, "severity", "") == "error"]
+    assert told.message == "no room for [secret]\n  ask for less than [secret]"
+    cause = told.error.cause
+    assert (cause.status, cause.code, cause.request_id) == (409, "FULL", "r-1")
+    assert (cause.message, cause.path) == ("no room for [secret]", "/v1/[secret]")
+    assert "hunter2" not in repr([vars(cause), cause.args, vars(told.error), told.error.args])
+    assert (cause.__traceback__, cause.__context__, told.error.__cause__) == (None, None, None)

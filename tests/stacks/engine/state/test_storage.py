@@ -316,7 +316,7 @@ class TestAddresses:
             "    try:\n"
             "        open_storage(f'{scheme}://bucket?secret=hush', {})\n"
             "    except BackendError as error:\n"
-            "        print(error, error.hint)\n"
+            "        print(error.message, error.hint)\n"
         )
         command = [sys.executable, "-c", program]
         done = subprocess.run(
