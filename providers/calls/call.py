@@ -21,7 +21,7 @@ from gpuform.providers.calls.clock import Clock, clock_from
 from gpuform.providers.calls.spans import span
 from gpuform.providers.errors import Cancelled, NothingMade
 from gpuform.providers.records import FolderRecords, Intents
-from gpuform.providers.redaction import Redactor, texts_in
+from gpuform.providers.values import Redactor, texts_in
 
 logger = logging.getLogger("gpuform")
 

@@ -20,7 +20,7 @@ from gpuform.providers.errors import (
     RateLimited,
     ServerError,
 )
-from gpuform.providers.redaction import Redactor, texts_in, without_request
+from gpuform.providers.values import Redactor, texts_in, without_request
 from gpuform.schemas.visible import visible
 
 if TYPE_CHECKING:

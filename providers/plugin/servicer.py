@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Never, TypeVar, cast
+from typing import Any, Never, TypeVar
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
@@ -41,10 +41,10 @@ from gpuform.providers.plugin.wire import (
     from_struct,
     marked,
     revealed,
-    secret_values,
     to_struct,
 )
 from gpuform.providers.properties import Properties, plain
+from gpuform.providers.values import secret_texts
 from gpuform.schemas.changes import is_change
 
 Request = TypeVar("Request")
@@ -332,7 +332,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         )
         for _, value in request.ListFields():
             if isinstance(value, Struct):
-                served.hide(secret_values(from_struct(value)))
+                served.hide(secret_texts(from_struct(value)))
         return serving(served)
 
 
@@ -346,7 +346,7 @@ def _type_of(urn: str) -> str:
 
 
 def _arguments(struct: Struct) -> Properties:
-    return cast("Properties", revealed(from_struct(struct)))
+    return revealed(from_struct(struct))
 
 
 def _struct(lifecycle: Any, answer: Mapping[str, Any], given: Mapping[str, Any]) -> Struct:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from gpuform.providers.redaction import Redactor
+from gpuform.providers.values import Redactor
 from gpuform.schemas.errors import UserError
 
 T = TypeVar("T")

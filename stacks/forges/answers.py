@@ -23,7 +23,7 @@ from gpuform.providers.errors import (
     ServerError,
 )
 from gpuform.providers.http import retry_after
-from gpuform.providers.redaction import Redactor
+from gpuform.providers.values import Redactor
 from gpuform.schemas.visible import visible
 from gpuform.stacks.review.summary_text import duration
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from time import time
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.redaction import Redactor
+from gpuform.providers.values import Redactor
 from gpuform.stacks.offering.asking import Offers, ask
 from gpuform.stacks.offering.seen import keep
 from gpuform.stacks.operations.opening.emulating import emulator_for

@@ -16,7 +16,8 @@ from google.protobuf.struct_pb2 import Struct
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
 from gpuform.providers.forms import Form
-from gpuform.providers.plugin.wire import Secret, from_struct, marked, revealed, to_struct
+from gpuform.providers.plugin.wire import from_struct, marked, revealed, to_struct
+from gpuform.providers.values import Secret
 
 
 @dataclass(frozen=True)

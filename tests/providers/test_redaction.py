@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from spellings import RARE_SPELLINGS, SPELLINGS
 
-from gpuform.providers.redaction import MASK, PART, QUOTED, Redactor, without_request
+from gpuform.providers.values import MASK, PART, QUOTED, Redactor, without_request
 
 BEFORE, AFTER = "the platform cannot take <", "> at this moment"
 KUBECONFIG = """\

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from gpuform.providers.redaction import Redactor
+from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning.steps import Step
 from gpuform.stacks.engine.registration import Source

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Final
 
-from gpuform.providers.redaction import Redactor
+from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.secrets.keepers.opening import open_keeper, parse
 from gpuform.stacks.engine.secrets.passphrase import (
     CLOUD_PROVIDER,

@@ -3,10 +3,7 @@
 Everything else of the engine stands on this room; it knows no resources.
 """
 
-from gpuform.stacks.engine.values import durations, property_paths, value_json
-from gpuform.stacks.engine.values.durations import seconds
-from gpuform.stacks.engine.values.property_paths import Path, PathError, parse
-from gpuform.stacks.engine.values.property_values import (
+from gpuform.providers.values import (
     SECRET,
     SIGNATURE,
     UNKNOWN,
@@ -22,7 +19,6 @@ from gpuform.stacks.engine.values.property_values import (
     contains_secret,
     contains_unknown,
     equal,
-    from_struct,
     from_value,
     is_unknown_text,
     keep_ciphertexts,
@@ -35,7 +31,11 @@ from gpuform.stacks.engine.values.property_values import (
     unwrap_secrets,
     without_unknowns,
 )
+from gpuform.stacks.engine.values import durations, property_paths, value_json
+from gpuform.stacks.engine.values.durations import seconds
+from gpuform.stacks.engine.values.property_paths import Path, PathError, parse
 from gpuform.stacks.engine.values.value_json import Crypter, Json, dump, load
+from gpuform.stacks.engine.values.wire import from_struct
 
 __all__ = [
     "SECRET",

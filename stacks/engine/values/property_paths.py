@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from gpuform.stacks.engine.values.property_values import (
+from gpuform.providers.values import (
     PropertyMap,
     PropertyValue,
     Secret,

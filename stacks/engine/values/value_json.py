@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.values.property_values import (
+from gpuform.providers.values import (
     SECRET,
     SIGNATURE,
     UNKNOWN,
@@ -29,6 +28,7 @@ from gpuform.stacks.engine.values.property_values import (
     make_secret,
     to_special,
 )
+from gpuform.stacks.engine.errors import EngineError
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from gpuform.providers.redaction import Redactor
+from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import SECRET, OutputChange, Plan, PropertyChange
 
 _Change = TypeVar("_Change", PropertyChange, OutputChange)

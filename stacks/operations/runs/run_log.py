@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gpuform.providers.redaction import Redactor
+from gpuform.providers.values import Redactor
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.run_log import LogLine, RunLog
 from gpuform.stacks.engine.deployment import Outcome

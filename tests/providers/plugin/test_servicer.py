@@ -13,7 +13,8 @@ from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.plugin.engine_log import EngineLog
 from gpuform.providers.plugin.servicer import Servicer
 from gpuform.providers.plugin.settings import settings_of
-from gpuform.providers.plugin.wire import Secret, from_struct, to_struct
+from gpuform.providers.plugin.wire import from_struct, to_struct
+from gpuform.providers.values import Secret
 from gpuform.schemas.values import UNKNOWN
 
 URN = "urn:pulumi:dev::p::my:Parent$gpuform:together:Cluster::train"

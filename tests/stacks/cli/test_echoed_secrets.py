@@ -16,7 +16,7 @@ from echoing import EchoingPlatform, echoing
 from spellings import SPELLINGS
 
 from gpuform.providers.emulator.server import environment
-from gpuform.providers.redaction import MASK, PART
+from gpuform.providers.values import MASK, PART
 
 Run = Any
 

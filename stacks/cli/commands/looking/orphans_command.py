@@ -57,7 +57,7 @@ def orphans(
       gpuform orphans
       gpuform orphans --platform tensorone --older-than 12h --json
     """
-    from gpuform.providers.redaction import Redactor  # noqa: PLC0415 - as below
+    from gpuform.providers.values import Redactor  # noqa: PLC0415 - as below
     from gpuform.stacks.adopting.orphans import find  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.orphans import Account, question_of  # noqa: PLC0415 - as above

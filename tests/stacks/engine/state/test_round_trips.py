@@ -7,6 +7,7 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuform.providers.values import from_struct, to_struct
 from gpuform.stacks.engine.values import (
     UNKNOWN,
     Archive,
@@ -18,7 +19,6 @@ from gpuform.stacks.engine.values import (
     unwrap_secrets,
     value_json,
 )
-from gpuform.stacks.engine.values.property_values import from_struct, to_struct
 
 texts = st.text(max_size=8)
 assets = st.builds(Asset, text=texts, hash=texts) | st.builds(Asset, uri=texts, hash=texts)

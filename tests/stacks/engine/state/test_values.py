@@ -6,6 +6,11 @@ import pickle
 import pytest
 from google.protobuf.struct_pb2 import Struct
 
+from gpuform.providers.values import (
+    mark_echoed_secrets,
+    mark_secret_outputs,
+    to_struct,
+)
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.values import (
     UNKNOWN,
@@ -16,15 +21,10 @@ from gpuform.stacks.engine.values import (
     contains_secret,
     contains_unknown,
     equal,
+    from_struct,
     keep_ciphertexts,
     unwrap,
     unwrap_secrets,
-)
-from gpuform.stacks.engine.values.property_values import (
-    from_struct,
-    mark_echoed_secrets,
-    mark_secret_outputs,
-    to_struct,
 )
 
 SIGNATURE = "4dabf18193072939515e22adb298388d"

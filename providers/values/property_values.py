@@ -1,7 +1,8 @@
-"""Property values inside the engine, and their form on Pulumi's wire.
+"""Property values with their marks, and their form on Pulumi's wire.
 
-The monitor decodes what programs send into these values and encodes answers; the state codec
-(`value_json`) builds on the same signatures. Numbers are floats everywhere, as on the wire.
+The engine's monitor and the provider plugin decode what they are sent into these values and encode
+their answers; the engine's codec of states builds on the same signatures. Numbers are floats
+everywhere, as on the wire.
 """
 
 import base64
@@ -10,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from gpuform.providers.redaction import texts_in
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.providers.values.redaction import texts_in
 
 if TYPE_CHECKING:
     from google.protobuf.struct_pb2 import Struct, Value
@@ -322,17 +322,14 @@ def is_unknown_text(text: str) -> bool:
 
 
 def from_struct(struct: "Struct") -> PropertyMap:
-    """The properties that a protobuf Struct carries, by name; EngineError names a senseless one."""
+    """The properties that a protobuf Struct carries, by name; ValueError names a senseless one."""
     made: PropertyMap = {}
     # A protobuf map has no order of its own, and each process would show another one.
     for key, value in sorted(struct.fields.items()):
         try:
             made[key] = from_value(value)
         except ValueError as error:
-            raise EngineError(
-                f"property {key!r}: {error}",
-                hint="Upgrade gpuform, or use the Pulumi CLI for this program.",
-            ) from error
+            raise ValueError(f"property {key!r}: {error}") from error
     return made
 
 
