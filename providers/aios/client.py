@@ -6,12 +6,12 @@ Facts are from the AIOS references 'Clusters registry' and 'Parser'. Neither ask
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.calls import mounted
 from gpuform.providers.errors import (
     ApiError,
     Conflict,
@@ -21,7 +21,16 @@ from gpuform.providers.errors import (
     MissingCredentials,
     ServerError,
 )
-from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Listing, Retry, ask_once, at
+from gpuform.providers.http import (
+    Answered,
+    ApiClient,
+    Clients,
+    ErrorAnswers,
+    Listing,
+    Retry,
+    ask_once,
+    at,
+)
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import Document
 from gpuform.schemas.aios.filters import Filter, filter_problems, matches
@@ -268,21 +277,15 @@ def _not_understood(method: str, path: str) -> NoReturn:
     )
 
 
-_clients: "dict[tuple[str | None, str | None, httpx.BaseTransport | None], AiosClient]" = {}
-_clients_lock = threading.Lock()
+_clients: Clients[AiosClient] = Clients()
 
 
 def client_for(settings: Settings) -> AiosClient:
     """The client of these settings: one per process and addresses."""
     registry = _url(settings.value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
     parser = _url(settings.value(PARSER_VARIABLE, PARSER_CONFIG))
-    transport = mounted(registry or parser or "")
-    with _clients_lock:
-        found = _clients.get((registry, parser, transport))
-        if found is None:
-            found = AiosClient(registry, parser, transport)
-            _clients[registry, parser, transport] = found
-        return found
+    make = partial(AiosClient, registry, parser)
+    return _clients.get((registry, parser), registry or parser, make)
 
 
 def address(settings: Settings) -> str | None:

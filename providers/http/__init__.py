@@ -5,12 +5,14 @@ Clients are made of it; nothing else knows httpx.
 
 from gpuform.providers.http.answers import ErrorAnswers, clock_ahead, retry_after
 from gpuform.providers.http.client import ApiClient, Retry, at, httpx_errors
+from gpuform.providers.http.clients import Clients, with_path
 from gpuform.providers.http.listing import Listing, contradicted
 from gpuform.providers.http.probing import Answered, ask_once, probe
 
 __all__ = [
     "Answered",
     "ApiClient",
+    "Clients",
     "ErrorAnswers",
     "Listing",
     "Retry",
@@ -21,4 +23,5 @@ __all__ = [
     "httpx_errors",
     "probe",
     "retry_after",
+    "with_path",
 ]

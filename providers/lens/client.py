@@ -4,16 +4,15 @@ Facts are from the Lens reference, 'Clusters API'. It can only be read, and docu
 token is sent where one is configured.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.calls import mounted
 from gpuform.providers.errors import MissingCredentials, ServerError
-from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Retry
+from gpuform.providers.http import Answered, ApiClient, Clients, ErrorAnswers, Retry, with_path
 from gpuform.schemas.lens import wire
 from gpuform.schemas.visible import visible
 
@@ -145,8 +144,7 @@ def _hint(trace_id: str | None) -> str | None:
     return f"Lens has it in its logs under traceId {visible(trace_id)[:100]}" if trace_id else None
 
 
-_clients: "dict[tuple[str | None, str | None, httpx.BaseTransport | None], LensClient]" = {}
-_clients_lock = threading.Lock()
+_clients: Clients[LensClient] = Clients()
 
 
 def is_configured(settings: Settings) -> bool:
@@ -157,18 +155,10 @@ def is_configured(settings: Settings) -> bool:
 def client_for(settings: Settings) -> LensClient:
     """The client of these settings: one per process, address and token."""
     url, token = address(settings), settings.value(TOKEN_VARIABLE, TOKEN_CONFIG)
-    transport = mounted(url or "")
-    with _clients_lock:
-        found = _clients.get((url, token, transport))
-        if found is None:
-            found = _clients[url, token, transport] = LensClient(url, token, transport)
-        return found
+    return _clients.get((url, token), url, partial(LensClient, url, token))
 
 
 def address(settings: Settings) -> str | None:
     """The API's address, ending in /api."""
     url = settings.value(URL_VARIABLE, URL_CONFIG)
-    if not url:
-        return None
-    url = url.rstrip("/")
-    return url if url.endswith("/api") else f"{url}/api"
+    return with_path(url, "/api") if url else None

@@ -4,14 +4,23 @@ Facts are from TensorOne's documentation ('GPU Clusters'); that an update is a P
 fields is our reading of its table of limits. The base URL may come with or without `/v1`.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Rhythm, current_call, mounted
+from gpuform.providers.calls import Rhythm, current_call
 from gpuform.providers.errors import MissingCredentials, ServerError
-from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Listing, Retry, at
+from gpuform.providers.http import (
+    Answered,
+    ApiClient,
+    Clients,
+    ErrorAnswers,
+    Listing,
+    Retry,
+    at,
+    with_path,
+)
 from gpuform.providers.tensorone.freshness import Sighting, Writes, read_at
 from gpuform.providers.tensorone.pacing import Pace, SparingRhythm
 from gpuform.schemas.tensorone import requests, wire
@@ -178,26 +187,19 @@ class TensorOneClient:
 
 def base_url(settings: Settings) -> str:
     """The API's address, ending in /v1."""
-    url = (settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL).rstrip("/")
-    return url if url.endswith("/v1") else f"{url}/v1"
+    return with_path(settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL, "/v1")
 
 
 address = base_url
 
-_clients: "dict[tuple[str, str | None, httpx.BaseTransport | None], TensorOneClient]" = {}
-_clients_lock = threading.Lock()
+_clients: Clients[TensorOneClient] = Clients()
 
 
 def client_for(settings: Settings) -> TensorOneClient:
     """The client of these settings: one per process and credentials."""
     url = base_url(settings)
     key = settings.value(KEY_VARIABLE, KEY_CONFIG)
-    transport = mounted(url)
-    with _clients_lock:
-        found = _clients.get((url, key, transport))
-        if found is None:
-            found = _clients[url, key, transport] = TensorOneClient(url, key, transport)
-        return found
+    return _clients.get((url, key), url, partial(TensorOneClient, url, key))
 
 
 def _hint(response: "httpx.Response") -> str | None:

@@ -5,10 +5,11 @@ Facts are from the Together reference ('REST API'); the base URL may come with o
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Rhythm, mounted
+from gpuform.providers.calls import Rhythm
 from gpuform.providers.errors import (
     Conflict,
     InvalidRequest,
@@ -16,7 +17,17 @@ from gpuform.providers.errors import (
     NotFound,
     PermissionDenied,
 )
-from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Listing, Retry, ask_once, at
+from gpuform.providers.http import (
+    Answered,
+    ApiClient,
+    Clients,
+    ErrorAnswers,
+    Listing,
+    Retry,
+    ask_once,
+    at,
+    with_path,
+)
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
@@ -201,8 +212,7 @@ def says_gone(body: Mapping[str, Any]) -> bool:
 
 def base_url(settings: Settings) -> str:
     """The API's address, ending in /v1."""
-    url = (settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL).rstrip("/")
-    return url if url.endswith("/v1") else f"{url}/v1"
+    return with_path(settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL, "/v1")
 
 
 address = base_url
@@ -221,20 +231,14 @@ def write_refusal(settings: Settings) -> str:
     )
 
 
-_clients: "dict[tuple[str, str | None, httpx.BaseTransport | None], TogetherClient]" = {}
-_clients_lock = threading.Lock()
+_clients: Clients[TogetherClient] = Clients()
 
 
 def client_for(settings: Settings) -> TogetherClient:
     """The client of these settings: one per process and credentials."""
     url = base_url(settings)
     key = settings.value(KEY_VARIABLE, KEY_CONFIG)
-    transport = mounted(url)
-    with _clients_lock:
-        found = _clients.get((url, key, transport))
-        if found is None:
-            found = _clients[url, key, transport] = TogetherClient(url, key, transport)
-        return found
+    return _clients.get((url, key), url, partial(TogetherClient, url, key))
 
 
 def _project(project_id: str | None) -> dict[str, str] | None:

@@ -6,12 +6,12 @@ Endpoints are those of the SCP reference; what it leaves open is said where it m
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Rhythm, mounted
+from gpuform.providers.calls import Rhythm
 from gpuform.providers.errors import Conflict, GpuformError, InvalidRequest, NotFound, ServerError
-from gpuform.providers.http import Answered, Listing, Retry, at
+from gpuform.providers.http import Answered, Clients, Listing, Retry, at
 from gpuform.providers.scp.client.connection import Connection
 from gpuform.providers.scp.client.credentials import Credentials, find_credentials
 from gpuform.providers.scp.client.credentials import address as address_of_environment
@@ -19,9 +19,6 @@ from gpuform.providers.scp.client.paging import PAGE_SIZE, read_all
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.scp import requests, wire
 from gpuform.schemas.scp.statuses import NODE_LEAVING, NodeState
-
-if TYPE_CHECKING:
-    import httpx
 
 _NODES = "/v1/gpu-nodes"
 _FABRICS = "/v1/cluster-fabrics"
@@ -274,8 +271,7 @@ class ScpClient:
             return False
 
 
-_clients: "dict[tuple[Credentials | str, httpx.BaseTransport | None], ScpClient]" = {}
-_clients_lock = threading.Lock()
+_clients: Clients[ScpClient] = Clients()
 
 
 def address(settings: Settings) -> str:
@@ -295,12 +291,8 @@ def client_for(settings: Settings, region: str | None = None) -> ScpClient:
         found = key = find_credentials(settings, region)
     except GpuformError as error:
         found, key = error, str(error)
-    transport = mounted(found.base_url) if isinstance(found, Credentials) else None
-    with _clients_lock:
-        client = _clients.get((key, transport))
-        if client is None:
-            client = _clients[key, transport] = ScpClient(Connection(found, transport))
-        return client
+    url = found.base_url if isinstance(found, Credentials) else None
+    return _clients.get(key, url, lambda transport: ScpClient(Connection(found, transport)))
 
 
 def _is(*states: str) -> Shows:

@@ -1,13 +1,22 @@
 """Nimbus's API: one method per endpoint, models in and out."""
 
-import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.actions import Settings
-from gpuform.providers.calls import Rhythm, mounted
+from gpuform.providers.calls import Rhythm
 from gpuform.providers.errors import MissingCredentials
-from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Listing, Retry, ask_once, at
+from gpuform.providers.http import (
+    Answered,
+    ApiClient,
+    Clients,
+    ErrorAnswers,
+    Listing,
+    Retry,
+    ask_once,
+    at,
+)
 from nimbus.schemas import Cluster, ClusterInputs, ClusterList
 
 if TYPE_CHECKING:
@@ -89,15 +98,10 @@ def address(settings: Settings) -> str:
     return (settings.value("NIMBUS_URL") or "https://api.nimbus.example").rstrip("/")
 
 
-_clients: "dict[tuple[str, str | None, httpx.BaseTransport | None], NimbusClient]" = {}
-_lock = threading.Lock()
+_clients: Clients[NimbusClient] = Clients()
 
 
 def client_for(settings: Settings) -> NimbusClient:
     """The client of these settings: one per process and credentials."""
     url, key = address(settings), settings.value(KEY_VARIABLE, KEY_CONFIG)
-    transport = mounted(url)
-    with _lock:
-        if (url, key, transport) not in _clients:
-            _clients[url, key, transport] = NimbusClient(url, key, transport)
-        return _clients[url, key, transport]
+    return _clients.get((url, key), url, partial(NimbusClient, url, key))
