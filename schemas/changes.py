@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from gpuform.schemas.models import Problem
 from gpuform.schemas.rules import FieldRules, KeyedBy, rules_of
 from gpuform.schemas.values import UNKNOWN, Unknown, contains_unknown
+from gpuform.schemas.visible import MASK
 
 __all__ = [
     "UNKNOWN",
@@ -65,7 +66,7 @@ class FieldChange:
         return self.action is not Action.KEEP and not self.only_recorded
 
     def __repr__(self) -> str:
-        before, after = ("[secret]", "[secret]") if self.secret else (self.before, self.after)
+        before, after = (MASK, MASK) if self.secret else (self.before, self.after)
         forces = " (replaces)" if self.replaces else ""
         return f"<{self.action} {self.path}: {before!r} -> {after!r}{forces}>"
 

@@ -16,16 +16,11 @@ from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.scale_down import Leaving
-from gpuform.schemas.values import UNKNOWN, contains_unknown
+from gpuform.schemas.values import SECRET, SIGNATURE, UNKNOWN, contains_unknown
+from gpuform.schemas.visible import MASK
 
 FORMAT_VERSION: Final = "1"
 """Grows when a reader of the old form would misread the new one."""
-
-SECRET: Final = "[secret]"  # noqa: S105 - what is shown in place of one
-"""What stands for a secret value."""
-
-_MARK: Final = ("4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270")
-"""The entry by which Pulumi marks an object as a secret."""
 
 
 class PlanAction(StrEnum):
@@ -319,11 +314,10 @@ def _masked(value: Any, secret: bool) -> Any:
     if value is None:
         return None
     if secret:
-        return SECRET
+        return MASK
     if isinstance(value, Mapping):
-        name, mark = _MARK
-        if value.get(name) == mark:
-            return SECRET
+        if value.get(SIGNATURE) == SECRET:
+            return MASK
         return {key: _masked(item, secret) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_masked(item, secret) for item in value]
@@ -334,7 +328,7 @@ def _masked(value: Any, secret: bool) -> Any:
 def _shown(value: Any, *, secret: bool) -> Any:
     if value is None or value is UNKNOWN:
         return None
-    return SECRET if secret else _plain(value)
+    return MASK if secret else _plain(value)
 
 
 def _plain(value: Any) -> Any:

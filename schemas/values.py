@@ -4,6 +4,11 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, final
 
+SIGNATURE: Final = "4dabf18193072939515e22adb298388d"
+"""The key by which Pulumi marks an object that stands for another value."""
+SECRET: Final = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - a public mark of the protocol
+"""The mark of a secret."""
+
 
 @final
 class Unknown:

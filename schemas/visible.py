@@ -4,6 +4,9 @@ import re
 import unicodedata
 from typing import Final
 
+MASK: Final = "[secret]"
+"""What is shown in place of a secret."""
+
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Controls, direction marks, half surrogates, line separators: they are seen nowhere, or move
 what is seen."""

@@ -6,8 +6,6 @@ Whatever reads or writes Pulumi's wire stands on this room: the engine, and the 
 from gpuform.providers.values.property_values import (
     OUTPUT,
     REFERENCE,
-    SECRET,
-    SIGNATURE,
     UNKNOWN,
     UNKNOWN_TEXT,
     Archive,
@@ -38,16 +36,15 @@ from gpuform.providers.values.property_values import (
     without_unknowns,
 )
 from gpuform.providers.values.redaction import (
-    MASK,
     PART,
     QUOTED,
     Redactor,
     texts_in,
     without_request,
 )
+from gpuform.schemas.values import SECRET, SIGNATURE
 
 __all__ = [
-    "MASK",
     "OUTPUT",
     "PART",
     "QUOTED",

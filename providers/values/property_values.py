@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from gpuform.providers.values.redaction import texts_in
+from gpuform.schemas.values import SECRET, SIGNATURE
+from gpuform.schemas.visible import MASK
 
 if TYPE_CHECKING:
     from google.protobuf.struct_pb2 import Struct, Value
 
-SIGNATURE: Final = "4dabf18193072939515e22adb298388d"
-SECRET: Final = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - a public marker of the protocol
 REFERENCE: Final = "5cf8f73096256a8f31e491e813e4eb8e"
 OUTPUT: Final = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 ASSET: Final = "c44067f5952c0a294b673a41bacd8c17"
@@ -75,7 +75,7 @@ class Secret:
     ciphertext: str | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        return "[secret]"
+        return MASK
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from html import unescape
 from itertools import chain, takewhile
 from typing import Any, Final, NamedTuple, Self
 
-MASK: Final = "[secret]"
-"""What is shown in place of a secret."""
+from gpuform.schemas.visible import MASK
 
 QUOTED: Final = "[request]"
 """What is shown in place of a request that a platform quotes."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuform.schemas.values import UNKNOWN, contains_unknown
+from gpuform.schemas.visible import MASK
 from gpuform.stacks.console.names import Key, key_of
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.state import ResourceState
@@ -85,7 +86,7 @@ def shown(value: Any, *, show_secrets: bool) -> Any:
     if value is UNKNOWN:
         return "[unknown]"
     if isinstance(value, Secret):
-        return shown(value.value, show_secrets=True) if show_secrets else "[secret]"
+        return shown(value.value, show_secrets=True) if show_secrets else MASK
     if isinstance(value, Mapping):
         return {key: shown(item, show_secrets=show_secrets) for key, item in value.items()}
     if isinstance(value, list):

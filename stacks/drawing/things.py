@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpuform.providers.summary import Summary, summary_of
-from gpuform.schemas.plan import SECRET, Plan, PlanAction, ResourceChange
+from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.schemas.visible import MASK
 from gpuform.stacks.engine.state import ResourceState, needs
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, is_noise, is_urn, name_of
 from gpuform.stacks.review.names import counted, short_type
@@ -135,7 +136,7 @@ def _where(values: Mapping[str, Any]) -> tuple[str, str]:
 def _clear(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Plain values, without those that are secret as a whole."""
     plain = shown({key: value for key, value in properties.items() if key != "__provider"})
-    return {key: value for key, value in plain.items() if value != SECRET}
+    return {key: value for key, value in plain.items() if value != MASK}
 
 
 def _summary(type_: str, values: Mapping[str, Any]) -> Summary:
@@ -144,7 +145,7 @@ def _summary(type_: str, values: Mapping[str, Any]) -> Summary:
 
 
 def _text(values: Mapping[str, Any], *names: str) -> str:
-    return next((v for name in names if isinstance(v := values.get(name), str) and v != SECRET), "")
+    return next((v for name in names if isinstance(v := values.get(name), str) and v != MASK), "")
 
 
 _FABRIC: Final = "cluster_fabric_name"

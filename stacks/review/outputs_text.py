@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import OutputChange
-from gpuform.schemas.visible import visible
+from gpuform.schemas.visible import MASK, visible
 from gpuform.stacks.engine.values import (
     UNKNOWN,
     Archive,
@@ -27,7 +27,7 @@ _RESOURCE_MARK = "@isPulumiResource"  # the SDK's, in previews only
 def shown(value: Any, *, show_secrets: bool = False) -> Any:
     """The value as plain JSON data, with `[secret]` and `[unknown]` where they belong."""
     if isinstance(value, Secret):
-        return shown(value.value, show_secrets=True) if show_secrets else "[secret]"
+        return shown(value.value, show_secrets=True) if show_secrets else MASK
     if isinstance(value, Unknown):
         return "[unknown]"
     if isinstance(value, dict):

@@ -7,8 +7,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuform.schemas.visible import MASK
+
 _LONGEST_LINE = 72
-_MARKS = ("[secret]", "[unknown]", "[known after apply]")
+_MARKS = (MASK, "[unknown]", "[known after apply]")
 
 
 def inline(value: Any) -> str:

@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from spellings import RARE_SPELLINGS, SPELLINGS
 
-from gpuform.providers.values import MASK, PART, QUOTED, Redactor, without_request
+from gpuform.providers.values import PART, QUOTED, Redactor, without_request
+from gpuform.schemas.visible import MASK
 
 BEFORE, AFTER = "the platform cannot take <", "> at this moment"
 KUBECONFIG = """\

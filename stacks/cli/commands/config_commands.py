@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import MASK
 from gpuform.stacks.cli.aliases import AliasedGroup
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
@@ -175,7 +176,7 @@ def _list(current: Session, *, show_secrets: bool, as_json: bool) -> None:
     hidden |= _declared_secret(project, settings)
     crypter = _open(workspace, current).crypter if show_secrets and hidden else None
     shown = {
-        key: "[secret]" if key in hidden and not show_secrets else to_text(value, crypter)
+        key: MASK if key in hidden and not show_secrets else to_text(value, crypter)
         for key, value in sorted(values.items())
     }
     if as_json:

@@ -16,6 +16,7 @@ from gpuform.providers.calls import Call, clock_from, span
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent, Intents, Unkept
 from gpuform.schemas.plan import PlanAction
+from gpuform.schemas.visible import MASK
 from gpuform.stacks.engine.deployment.options import DeploymentTarget, Options, Outcome
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import (
@@ -458,4 +459,4 @@ class Deployment:
 
 
 def _blind_config(config: PropertyMap) -> dict[str, str]:
-    return {key: value if isinstance(value, str) else "[secret]" for key, value in config.items()}
+    return {key: value if isinstance(value, str) else MASK for key, value in config.items()}

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import MASK
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -30,7 +31,6 @@ from gpuform.stacks.engine.state import ResourceState, encode_resource
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
 from gpuform.stacks.engine.values import Json, value_json
 
-MASK = "[secret]"
 """What stands for a secret in everything that Pulumi shows."""
 
 JsonObject: TypeAlias = dict[str, Json]

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from gpuform.providers.values import Redactor
-from gpuform.schemas.plan import SECRET, OutputChange, Plan, PropertyChange
+from gpuform.schemas.plan import OutputChange, Plan, PropertyChange
+from gpuform.schemas.visible import MASK
 
 _Change = TypeVar("_Change", PropertyChange, OutputChange)
 
@@ -43,7 +44,7 @@ def masked(plan: Plan, secrets: Iterable[str]) -> Plan:
 
 def _change(change: _Change, redactor: Redactor) -> _Change:
     update: dict[str, Any] = {
-        name: SECRET for name in ("before", "after") if _holds(getattr(change, name), redactor)
+        name: MASK for name in ("before", "after") if _holds(getattr(change, name), redactor)
     }
     if update:
         update["secret"] = True

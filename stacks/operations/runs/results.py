@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from gpuform.schemas.plan import GateResult, Plan
+from gpuform.schemas.visible import MASK
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.values import (
     PropertyMap,
@@ -44,7 +45,7 @@ class OutputValue:
     secret: bool
 
     def __repr__(self) -> str:
-        shown = "[secret]" if self.secret else repr(self.value)
+        shown = MASK if self.secret else repr(self.value)
         return f"OutputValue(value={shown}, secret={self.secret})"
 
 

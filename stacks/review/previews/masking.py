@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.schemas.plan import SECRET as MASK
 from gpuform.schemas.rules import rules_of
+from gpuform.schemas.visible import MASK
 from gpuform.stacks.engine.state import ResourceState, decode_resource
 from gpuform.stacks.engine.values import SECRET, SIGNATURE, PropertyMap, Secret, contains_secret
 from gpuform.stacks.lifecycles import kind_of

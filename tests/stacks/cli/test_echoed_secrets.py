@@ -16,7 +16,8 @@ from echoing import EchoingPlatform, echoing
 from spellings import SPELLINGS
 
 from gpuform.providers.emulator.server import environment
-from gpuform.providers.values import MASK, PART
+from gpuform.providers.values import PART
+from gpuform.schemas.visible import MASK
 
 Run = Any
 
