@@ -99,7 +99,8 @@ class PodCommands:
         try:
             yield socket
         finally:
-            # `close` leaves a connection open that the other side has ended.
+            # Once the other side has ended the connection, `close` does nothing: the socket would
+            # stay open.
             socket.shutdown()  # type: ignore[no-untyped-call]
 
 

@@ -67,7 +67,8 @@ class ClusterActions:
         target = Target("tensorone", "Cluster", call.kept(want.name), want.region)
 
         def candidates() -> list[Candidate]:
-            # Who looks for what an earlier request made must not be shown the time before it.
+            # The list may be older than its answer. A search for what an earlier request has made
+            # needs one that is newer than that request.
             is_search = call.intents.find(call.urn, target) is not None
             seen = self._listed(call) if is_search else self._client.shared_clusters.all()
             return [_candidate(each) for each in seen if each.cluster.name == want.name]
