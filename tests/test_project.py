@@ -28,7 +28,12 @@ def test_no_module_has_a_name_that_says_nothing(room):
 
 
 @pytest.mark.parametrize(
-    "readme", [*sorted(ROOT.glob("*/README.md")), ROOT / "stacks/engine/README.md"]
+    "readme",
+    [
+        *sorted(ROOT.glob("*/README.md")),
+        ROOT / "stacks/engine/README.md",
+        ROOT / "stacks/operations/README.md",
+    ],
 )
 def test_a_readme_names_every_room_beside_it(readme):
     text = readme.read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.operations.opening.interpreter import Environment, environment_of
+from gpuform.stacks.operations.opening.interpreter import ProgramEnvironment, environment_of
 
 _MOVED = "GPUFORM_MOVED"
 """Set for the process in which a command goes on, so that it does not move again."""
@@ -32,7 +32,7 @@ def goes_on_elsewhere(project: Project) -> bool:
     return True
 
 
-def _go_on(environment: Environment, python: Path) -> None:
+def _go_on(environment: ProgramEnvironment, python: Path) -> None:
     """Ends this process: the interpreter takes its place."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -12,8 +12,8 @@ from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.worlds import world_for
 from gpuform.stacks.operations.plans.appraising import Appraiser
-from gpuform.stacks.operations.plans.plan_masking import masked
-from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.plans.plan_masking import mask_plan
+from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.operations.runs.caller import Caller, Interrupted
 from gpuform.stacks.operations.runs.saved_plans import made_now
 
@@ -38,7 +38,7 @@ def find_drift(
         stack = selected.open()
         emulated = held.enter_context(world_for(stack, emulate=emulate))
         appraiser = Appraiser.of(stack, os.environ, ())
-        record = Record()
+        record = RunRecord()
         selection = Selection(targets=UrnPatterns(targets))
         selection.require(entry.urn for entry in stack.snapshot.resources)
         options = Options(operation="refresh", preview=True, selection=selection)
@@ -56,4 +56,4 @@ def find_drift(
         secrets = subject.program.secrets()
     plan = record.plan(stack.project.name, stack.name, outcome)
     plan = appraiser.appraised(plan, record.steps).model_copy(update={**made, "emulated": emulated})
-    return DriftResult(masked(plan, secrets), outcome.succeeded, record.diagnostics)
+    return DriftResult(mask_plan(plan, secrets), outcome.succeeded, record.diagnostics)

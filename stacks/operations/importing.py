@@ -26,8 +26,8 @@ from gpuform.stacks.operations.runs.expiring import Expiry
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.operations.runs.rights import Rights
-from gpuform.stacks.operations.runs.running import Run
-from gpuform.stacks.operations.runs.settling import settled
+from gpuform.stacks.operations.runs.running import PlannedRun
+from gpuform.stacks.operations.runs.settling import settle_earlier_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def run_import(selected: SelectedStack, options: ImportOptions, caller: Caller) 
         stack = work.open()
         warn_of_recovery(stack.recovered, caller.warn)
         work.emulated = held.enter_context(world_for(stack, emulate=options.emulate))
-        stack = settled(selected, stack, caller, lock, makes=True)
+        stack = settle_earlier_runs(selected, stack, caller, lock, makes=True)
         adoption = adoption_of(request_of(options, stack, os.environ))
         return work.go(stack, adoption)
 
@@ -139,9 +139,9 @@ class _Import:
 
     def _operation(
         self, options: RunOptions, stack: Stack, judge: Callable[[Outcome], None]
-    ) -> Run:
+    ) -> PlannedRun:
         appraiser = Appraiser.of_prices(stack)
-        return Run(
+        return PlannedRun(
             self.selected,
             options,
             self.caller,

@@ -45,7 +45,7 @@ def refuse_other_interpreter(project: Project) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class ProgramEnvironment:
     """A virtualenv, and the place in Pulumi.yaml that asks for it."""
 
     folder: Path
@@ -108,7 +108,7 @@ _HOW_TO_INSTALL = {
 }
 
 
-def environment_of(project: Project) -> Environment | None:
+def environment_of(project: Project) -> ProgramEnvironment | None:
     """What the options of Pulumi.yaml's `runtime` say; they were read once without their places."""
     where = str(project.path)
     options = _options(project.path, where)
@@ -130,7 +130,7 @@ def environment_of(project: Project) -> Environment | None:
     if folder is None:
         return None
     # As written, without the dots: links stay, as they do for the Pulumi CLI.
-    return Environment(Path(os.path.abspath(folder)), name, where, node)  # noqa: PTH100 - resolves
+    return ProgramEnvironment(Path(os.path.abspath(folder)), name, where, node)  # noqa: PTH100 - resolves
 
 
 def _options(path: Path, where: str) -> dict[str, Node]:

@@ -1,16 +1,20 @@
 """The stack that operations work on: chosen by its name, in the project of a folder."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack, StackNotFound, Workspace
 from gpuform.stacks.engine.store import Patience
 from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter
 from gpuform.stacks.operations.opening.passphrase import AskPassphrase, passphrase_of
 from gpuform.stacks.operations.opening.variables import set_variables
+
+_AT_WORK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,20 @@ class SelectedStack:
 
     @contextmanager
     def environment(self) -> Iterator[None]:
-        """Around an operation: with the stack's variables in the environment of this process."""
-        with set_variables(self.env_vars):
-            yield
+        """Around an operation: with the stack's variables in the environment of this process.
+
+        Raises EngineError while another one is at work here, which would go by them, too.
+        """
+        if not _AT_WORK.acquire(blocking=False):
+            raise EngineError(
+                "another operation is at work in this process",
+                hint="One runs at a time: begin this one after it, or in a process of its own.",
+            )
+        try:
+            with set_variables(self.env_vars):
+                yield
+        finally:
+            _AT_WORK.release()
 
 
 def select_stack(

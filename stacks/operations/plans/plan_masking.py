@@ -13,7 +13,7 @@ from gpuform.schemas.visible import MASK
 _Change = TypeVar("_Change", PropertyChange, OutputChange)
 
 
-def masked(plan: Plan, secrets: Iterable[str]) -> Plan:
+def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
     """The plan without these texts, in whatever spelling."""
     redactor = Redactor(secrets)
     changes = [

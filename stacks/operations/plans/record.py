@@ -28,7 +28,7 @@ _REASONS = {
 
 
 @dataclass(slots=True)
-class Record:
+class RunRecord:
     """Collects the events of one run; the stack itself and providers are left out."""
 
     diagnostics: list[Diagnostic] = field(default_factory=list)

@@ -10,7 +10,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.deployment import Operation, Outcome
 from gpuform.stacks.engine.planning import Event
 from gpuform.stacks.operations.plans.appraising import Appraiser
-from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.plans.record import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class RunEnded:
     """The run that started last has ended. `outcome` is None where an exception has ended it."""
 
     started: RunStarted
-    record: Record
+    record: RunRecord
     appraiser: Appraiser
     outcome: Outcome | None = None
     _plan: Plan | None = None

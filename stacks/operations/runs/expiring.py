@@ -48,7 +48,7 @@ class Expiry:
         self.expired.settle(_there(outcome))
 
 
-def untold(outcome: Outcome) -> list[str]:
+def names_without_end(outcome: Outcome) -> list[str]:
     """The names of what has a time to live that counts from nobody knows when."""
     entries = timed(outcome.snapshot.resources)
     return [name_of(entry.urn) for entry in entries if end_is_unknown(entry)]

@@ -23,7 +23,7 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.engine.values import PropertyMap, secret_texts
-from gpuform.stacks.operations.plans.plan_masking import masked
+from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.review.text import step_text
 
@@ -84,7 +84,7 @@ class LogKeeper:
         )
         changed = tuple(each for each in plan.changes if each.action is not PlanAction.SAME)
         plan = plan.model_copy(update={"changes": changed})
-        return RunLog(plan=masked(plan, configured), lines=lines)
+        return RunLog(plan=mask_plan(plan, configured), lines=lines)
 
     def _start(self, step: Step) -> None:
         self._running.add(step.urn)

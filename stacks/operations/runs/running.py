@@ -30,17 +30,21 @@ from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.opening.worlds import world_for
 from gpuform.stacks.operations.plans.appraising import Appraiser
-from gpuform.stacks.operations.plans.plan_masking import masked
-from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.plans.plan_masking import mask_plan
+from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.operations.runs.caller import Caller, Interrupted, RunEnded, RunStarted
-from gpuform.stacks.operations.runs.expiring import Expiry, untold
+from gpuform.stacks.operations.runs.expiring import Expiry, names_without_end
 from gpuform.stacks.operations.runs.forgetting import forget_deleted
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult, output_values
 from gpuform.stacks.operations.runs.rights import Rights
 from gpuform.stacks.operations.runs.run_log import LogKeeper
 from gpuform.stacks.operations.runs.saved_plans import SavedPlan, bound_of, origin_of, save
-from gpuform.stacks.operations.runs.settling import answers, cleared, settled
+from gpuform.stacks.operations.runs.settling import (
+    answers,
+    forget_pending_creates,
+    settle_earlier_runs,
+)
 from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
 
@@ -73,7 +77,7 @@ def run(selected: SelectedStack, options: RunOptions, caller: Caller) -> RunResu
         log = held.enter_context(_event_log(options.event_log))
         held.enter_context(_profile(options.profile))
         appraiser = Appraiser.of(stack, os.environ, _given(options))
-        result = Run(
+        result = PlannedRun(
             selected,
             options,
             caller,
@@ -112,9 +116,9 @@ def _prepared(
     makes = options.operation == "update"
     if makes:
         _warn_of_clear_secrets(stack, caller)
-    stack = settled(selected, stack, caller, lock, makes=makes)
+    stack = settle_earlier_runs(selected, stack, caller, lock, makes=makes)
     if options.clear_pending_creates and lock is not None:
-        stack = cleared(selected, stack, caller)
+        stack = forget_pending_creates(selected, stack, caller)
     if not makes and not is_planned:  # a plan says better what moved
         options.selection.require(entry.urn for entry in stack.snapshot.resources)
     return stack
@@ -172,7 +176,7 @@ def _opened_file(path: Path, what: str) -> TextIO:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PlannedRun:
     """An operation's work on a stack that is open, and locked if anything is to be changed.
 
     `judge` looks at what the preview found, and raises what is to stop the operation.
@@ -281,9 +285,9 @@ class Run:
             diagnostics=ended.record.diagnostics,
             gates=stopped_by(ended.plan) if is_stopped else (),
             unchecked=ended.plan.unchecked if is_stopped and self.options.require_checks else (),
-            unknown_ends=untold(outcome) if reason is ExitReason.END_UNKNOWN else (),
+            unknown_ends=names_without_end(outcome) if reason is ExitReason.END_UNKNOWN else (),
             seconds=outcome.seconds,
-            make_plan=None if plan is None else lambda: masked(plan, secrets()),
+            make_plan=None if plan is None else lambda: mask_plan(plan, secrets()),
         )
 
     def _reason(self, outcome: Outcome) -> ExitReason:
@@ -294,7 +298,7 @@ class Run:
         if self.options.expect_no_changes and outcome.has_changes:
             return ExitReason.UNEXPECTED_CHANGES
         if self.options.operation == "expire":
-            if untold(outcome):
+            if names_without_end(outcome):
                 return ExitReason.END_UNKNOWN
             if self.options.preview_only and outcome.has_changes:
                 return ExitReason.DUE
@@ -332,7 +336,7 @@ class Run:
         started = RunStarted(
             asked.operation, preview, stack.project.name, stack.name, emulated=self.emulated
         )
-        ended = RunEnded(started, Record(), self.appraiser)
+        ended = RunEnded(started, RunRecord(), self.appraiser)
         caller.on_event(started)
         listeners: list[Listener] = [ended.record, caller.on_event, *self.log]
         events = EventBus([*listeners, keeper] if keeper else listeners, self.selected.debug)

@@ -22,7 +22,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE, PlanConstraint
 from gpuform.stacks.engine.stack import Origin, Stack
 from gpuform.stacks.operations.plans.plan_file import read_plan, write_plan
-from gpuform.stacks.operations.plans.plan_masking import masked
+from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.options import RunOptions
 
 _KEPT = (
@@ -36,7 +36,7 @@ def save(path: Path, plan: Plan, options: RunOptions, stack: Stack, preview: Out
     """Writes what a preview has planned, with all that it was made from."""
     digest, subject = stack.crypter.digest, stack.subject()
     made = {**made_now(), "basis": _basis(options, stack, preview)}
-    told = masked(plan.model_copy(update=made), subject.program.secrets())
+    told = mask_plan(plan.model_copy(update=made), subject.program.secrets())
     write_plan(path, seal_plan(told, digest))
 
 

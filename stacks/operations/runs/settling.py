@@ -21,7 +21,7 @@ def answers(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:
     return {**given, permissions.ANEW_VARIABLE: "1"} if create_anew else given
 
 
-def settled(
+def settle_earlier_runs(
     selected: SelectedStack,
     stack: Stack,
     caller: Caller,
@@ -56,7 +56,7 @@ def settled(
     return stack
 
 
-def cleared(selected: SelectedStack, stack: Stack, caller: Caller) -> Stack:
+def forget_pending_creates(selected: SelectedStack, stack: Stack, caller: Caller) -> Stack:
     """The stack, under its lock, without the interrupted creates that nothing can look for."""
     pending = stack.snapshot.pending_operations
     begun = [each.resource.urn for each in pending if each.type == "creating"]
@@ -77,7 +77,7 @@ def settle_left(selected: SelectedStack, caller: Caller, lock: StackLock, *, emu
     if left or is_anything_beside(workspace.project):
         stack = selected.open(exclusive=True)
         with world_for(stack, emulate=emulate):
-            settled(selected, stack, caller, lock)
+            settle_earlier_runs(selected, stack, caller, lock)
 
 
 def _is_in_use(workspace: Workspace, stack: Stack) -> bool:

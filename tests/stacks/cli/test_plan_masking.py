@@ -11,7 +11,7 @@ from gpuform.schemas.plan import (
     PropertyChange,
     ResourceChange,
 )
-from gpuform.stacks.operations.plans.plan_masking import masked
+from gpuform.stacks.operations.plans.plan_masking import mask_plan
 
 
 def plan(value: object, because: str = "") -> Plan:
@@ -34,7 +34,7 @@ def plan(value: object, because: str = "") -> Plan:
     ["hunter2", "my hunter2!", ["x", {"deep": "hunter2"}], {"hunter2": 1}, 12345, [0.12345]],
 )
 def test_every_place_of_a_secret(value):
-    found = masked(plan(value, "hunter2 is short"), ["hunter2", "12345", "ab"])
+    found = mask_plan(plan(value, "hunter2 is short"), ["hunter2", "12345", "ab"])
     (change,) = found.changes[0].changes
     assert (change.after, change.secret) == ("[secret]", True)
     assert change.before is None
@@ -47,4 +47,4 @@ def test_every_place_of_a_secret(value):
 
 @pytest.mark.parametrize("value", ["ab", None, "hunter", 1234, {"x": [True]}])
 def test_what_is_none_stays(value):
-    assert masked(plan(value), ["ab", "xyz"]).changes == plan(value).changes
+    assert mask_plan(plan(value), ["ab", "xyz"]).changes == plan(value).changes

@@ -33,7 +33,7 @@ from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.operations.plans.appraising import Appraiser
-from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.pricing.book import PriceBook
@@ -140,7 +140,7 @@ def shown(screen: Screen, title: RunStarted, events: list[Event], ended: Outcome
     clock = FakeClock()
     appraiser = Appraiser(PriceBook(), Keeper((), (), Path()), clock)
     view = HumanView(screen, Showing(), lambda: Stopwatch(clock))
-    record, listen = Record(), view.begin(title)
+    record, listen = RunRecord(), view.begin(title)
     for event in [Prelude(title.operation, title.preview, {}), *events]:
         record(event)
         listen(event)
@@ -215,7 +215,7 @@ def test_a_refresh_without_preview_shows_the_drift(screen: Screen) -> None:
 
 
 def test_the_record_counts_people_s_resources_once() -> None:
-    record = Record()
+    record = RunRecord()
     component = step(Op.CREATE, "group", "my:mod:Group")
     stack = step(Op.CREATE, "demo-dev", "pulumi:pulumi:Stack")
     feed(

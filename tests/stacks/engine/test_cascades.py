@@ -2,7 +2,7 @@
 
 from gpuform.schemas.plan import PlanAction, PlanReason
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.plans.record import RunRecord
 
 TYPE = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::"
 
@@ -244,7 +244,7 @@ def test_what_falls_and_comes_back_is_shown_once(lab):
 
 def shown(lab, outcome):
     """The plan as the commands show it."""
-    record = Record()
+    record = RunRecord()
     for event in lab.events:
         record(event)
     return record.plan("lab", "dev", outcome)

@@ -250,6 +250,20 @@ def test_secrets_are_told_apart(world: World) -> None:
     assert "hunter2" not in result.plan.model_dump_json()
 
 
+def test_one_operation_runs_at_a_time(world: World) -> None:
+    refusals: list[str] = []
+
+    def confirm(_plan: Plan) -> bool:
+        with pytest.raises(EngineError, match="another operation is at work") as refused:
+            preview(world.stack)
+        refusals.append(str(refused.value))
+        return False
+
+    assert up(world.stack, confirm=confirm).reason is ExitReason.DECLINED
+    assert refusals
+    assert preview(world.stack).succeeded
+
+
 def test_a_passphrase_is_asked_for(world: World) -> None:
     prompts: list[str] = []
 

@@ -18,7 +18,7 @@ from gpuform.providers.emulator.server import environment
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.operations.plans.record import Record
+from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.previews.reading import read_plan
 
@@ -71,7 +71,7 @@ def planned(stack: EmbeddedStack, scenario: Path) -> Plan:
     operation = "update" if topology.exists() else "destroy"
     stack.run(operation, preview=True)
     assert stack.told("error") == []
-    record = Record()
+    record = RunRecord()
     for event in stack.events:
         record(event)
     assert stack.outcome is not None

@@ -56,10 +56,10 @@ def connect(  # noqa: PLR0913 - a flag each
     )
     from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles  # noqa: PLC0415 - as above
     from gpuform.stacks.access.running import quoted, run  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.commands.access.reaching import Place  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.commands.access.reaching import ReachedStack  # noqa: PLC0415 - as above
 
     with session() as current:
-        place = Place.of(current)
+        place = ReachedStack.of(current)
         (found,) = place.clusters([cluster], offline=offline, emulate=emulate)
         if port is not None:
             current.screen.print(port_url(found, port))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuform.stacks.access.credentials import Credential
     from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles, Written
     from gpuform.stacks.access.reading import Cluster
-    from gpuform.stacks.cli.commands.access.reaching import Place
+    from gpuform.stacks.cli.commands.access.reaching import ReachedStack
 
 
 @click.command()
@@ -63,13 +63,13 @@ def kubeconfig(  # noqa: PLR0913 - a flag each
       gpuform kubeconfig --remove
     """
     from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles  # noqa: PLC0415 - the engine
-    from gpuform.stacks.cli.commands.access.reaching import Place  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.commands.access.reaching import ReachedStack  # noqa: PLC0415 - as above
 
     if to_stdout and (remove or as_json):
         raise click.UsageError("--print goes with neither --remove nor --json")
     with session() as current:
         files = KubeconfigFiles.of(file, current.environ)
-        place = Place.of(current)
+        place = ReachedStack.of(current)
         if remove:
             done = _take_out(files, place, clusters)
             _tell(place, done, "taken out of", as_json=as_json)
@@ -86,7 +86,7 @@ def kubeconfig(  # noqa: PLR0913 - a flag each
         _tell(place, done, "in", as_json=as_json)
 
 
-def _usable(place: "Place", found: "list[Cluster]", *, are_named: bool) -> "list[Cluster]":
+def _usable(place: "ReachedStack", found: "list[Cluster]", *, are_named: bool) -> "list[Cluster]":
     """Those with a credential. EngineError for one that was named and has none, or if none has."""
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
@@ -126,7 +126,9 @@ def _text(credentials: "Sequence[Credential]") -> str:
     return with_credentials("", "the kubeconfig", credentials, Wanted())
 
 
-def _take_out(files: "KubeconfigFiles", place: "Place", names: Sequence[str]) -> "list[Written]":
+def _take_out(
+    files: "KubeconfigFiles", place: "ReachedStack", names: Sequence[str]
+) -> "list[Written]":
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.urn import name_of  # noqa: PLC0415 - as above
 
@@ -147,7 +149,7 @@ def _take_out(files: "KubeconfigFiles", place: "Place", names: Sequence[str]) ->
     )
 
 
-def _tell(place: "Place", done: "list[Written]", where: str, *, as_json: bool) -> None:
+def _tell(place: "ReachedStack", done: "list[Written]", where: str, *, as_json: bool) -> None:
     screen = place.session.screen
     if as_json:
         told = [

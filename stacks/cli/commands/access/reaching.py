@@ -15,7 +15,7 @@ from gpuform.stacks.operations.opening.worlds import config_of, world_for
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReachedStack:
     """Where a stack is, which needs no passphrase. `state` is where its state lies."""
 
     session: Session

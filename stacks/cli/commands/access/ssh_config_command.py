@@ -76,12 +76,12 @@ def ssh_config(  # noqa: PLR0913 - a flag each
     """
     from gpuform.stacks.access.ssh_files import SshFiles  # noqa: PLC0415 - the engine
     from gpuform.stacks.access.ssh_hosts import config_text, ssh_hosts  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.commands.access.reaching import Place  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.commands.access.reaching import ReachedStack  # noqa: PLC0415 - as above
 
     if to_stdout and (install or remove or as_json):
         raise click.UsageError("--print goes with neither --install, --remove nor --json")
     with session() as current:
-        place = Place.of(current)
+        place = ReachedStack.of(current)
         files = SshFiles.of(file, place.project, place.stack, place.state)
         if remove:
             _remove(files, current.screen, install=install)
