@@ -22,8 +22,7 @@ from gpuform.providers.generating import parser, write_or_check
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import Platform
 from gpuform.providers.platforms import own_platforms
-from gpuform.schemas.effects import with_effect
-from gpuform.schemas.rules import rules_of
+from gpuform.schemas.rules import rules_of, with_effect
 
 _TYPING = ("Any", "Literal", "NotRequired", "TypedDict", "Unpack")
 _WIDTH = 100

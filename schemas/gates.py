@@ -1,12 +1,25 @@
 """A project's gates: the rules that a plan has to pass before it is applied."""
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.texts import Currency, Function, is_plain_name
+from gpuform.schemas.prices import Currency
+
+_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_PLAIN_NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def _function(text: str) -> str:
+    if not _FUNCTION.fullmatch(text):
+        raise ValueError("must name a function as MODULE:NAME, such as policies:not_on_fridays")
+    return text
+
+
+_Function = Annotated[str, AfterValidator(_function)]
 
 
 def _true(value: bool) -> bool:
@@ -95,7 +108,7 @@ class GateInputs(InputModel):
         "by Lens's; and nothing of which that cannot be told.",
         examples=[{"above": 0.05}],
     )
-    python: Function | None = Field(
+    python: _Function | None = Field(
         default=None,
         description="A function of the project, MODULE:NAME: it is given the plan and yields a "
         "text for all that is against it.",
@@ -144,5 +157,10 @@ class GatesInputs(InputModel):
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         gates = values.get("gates")
         for name in gates if isinstance(gates, Mapping) else ():
-            if not is_plain_name(name):
+            if not _is_plain_name(name):
                 yield Problem(f"gates.{name}", "is not known as a name: use a-z, 0-9 and hyphens")
+
+
+def _is_plain_name(text: str) -> bool:
+    """Whether it can stand on any command line as it is: small letters, digits, hyphens."""
+    return _PLAIN_NAME.fullmatch(text) is not None

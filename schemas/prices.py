@@ -1,15 +1,24 @@
 """A project's price book: what an hour of a GPU and a month of storage cost on each platform."""
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import Field, create_model
+from pydantic import AfterValidator, Field, create_model
 
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.schemas.texts import Currency
 
 M = TypeVar("M", bound=InputModel)
+
+
+def _currency(text: str) -> str:
+    if not re.fullmatch("[A-Z]{3}", text):
+        raise ValueError("must be a currency's code of three capital letters, such as USD")
+    return text
+
+
+Currency = Annotated[str, AfterValidator(_currency)]
 
 HOURS_OF_A_MONTH: Final = 730
 """A twelfth of 365 days: what all monthly costs are reckoned with."""

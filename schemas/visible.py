@@ -1,8 +1,9 @@
 """Text of others made harmless: what cannot be seen is written out, what is too long is cut."""
 
+import json
 import re
 import unicodedata
-from typing import Final
+from typing import Any, Final
 
 MASK: Final = "[secret]"
 """What is shown in place of a secret."""
@@ -48,3 +49,23 @@ def _shown(found: re.Match[str]) -> str:
     known = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
     code = ord(character)
     return known.get(character) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+
+
+_SUSPECT: Final = re.compile(r"[^ -~\n\t]|(?<=#)#")
+
+
+def json_text(value: Any, *, indent: int | None = None, compact: bool = False) -> str:
+    """The value as JSON, in which what cannot be seen is escaped.
+
+    So is the second of two `#`: some CI systems look for commands behind them.
+    """
+    separators = (",", ":") if compact else None
+    text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
+    return _SUSPECT.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found[0]
+    if character != "#" and unicodedata.category(character) not in HIDDEN:
+        return character
+    return "\\u0023" if character == "#" else json.dumps(character)[1:-1]

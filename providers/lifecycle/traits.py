@@ -8,10 +8,9 @@ from gpuform.providers.actions import Guard, Settings, Timeouts
 from gpuform.providers.lifetime import Power
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import InputModel, OutputModel
-from gpuform.schemas.notices import Notice
+from gpuform.schemas.notices import Credit, Notice
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.values import count_of
 

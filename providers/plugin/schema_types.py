@@ -9,9 +9,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gpuform.providers.forms import PACKAGE
-from gpuform.schemas.effects import inside, with_effect
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.rules import FieldRules, inside, rules_of, with_effect
 
 Spec = dict[str, Any]
 

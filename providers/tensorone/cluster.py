@@ -30,9 +30,9 @@ from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
-from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
+from gpuform.schemas.notices import Credit
 from gpuform.schemas.tensorone import requests
 from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
 from gpuform.schemas.tensorone.moments import unix_time

@@ -33,9 +33,9 @@ from gpuform.providers.together.footprint import cluster_footprint
 from gpuform.providers.together.shrinking import Shrinking, scale_down_of
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
+from gpuform.schemas.notices import Credit
 from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs

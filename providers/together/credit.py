@@ -7,7 +7,7 @@ storage is revoked in the end.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpuform.schemas.credit import Credit, CreditState
+from gpuform.schemas.notices import Credit, CreditState
 from gpuform.schemas.together.statuses import ClusterStatus, VolumeStatus
 
 _PAUSED: Final = (ClusterStatus.ON_DEMAND_COMPUTE_PAUSED, ClusterStatus.PAUSED)

@@ -15,9 +15,9 @@ from gpuform.providers.together.client import client_for, write_refusal
 from gpuform.providers.together.credit import volume_credit
 from gpuform.providers.together.footprint import volume_footprint
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.credit import Credit
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
+from gpuform.schemas.notices import Credit
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.inputs import SharedVolumeInputs
 from gpuform.schemas.together.outputs import SharedVolumeOutputs

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gpuform.schemas.credit import Credit, CreditState
-from gpuform.schemas.notices import Notice, NoticeKind
+from gpuform.schemas.notices import Credit, CreditState, Notice, NoticeKind
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of

@@ -4,8 +4,7 @@ from typing import Final
 
 from ruamel.yaml.error import YAMLError
 
-from gpuform.stacks.formatting.breaks import broken
-from gpuform.stacks.formatting.layout import laid_out
+from gpuform.stacks.formatting.layout import broken, laid_out
 from gpuform.stacks.formatting.meaning import (
     FormattingError,
     difference,

@@ -10,9 +10,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gpuform.schemas.effects import inside, with_effect
 from gpuform.schemas.models import InputModel
-from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.rules import FieldRules, inside, rules_of, with_effect
 from gpuform.schemas.topology import SECTIONS, short_names
 
 Schema = dict[str, Any]

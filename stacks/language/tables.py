@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gpuform.schemas.effects import effect, inside
-from gpuform.schemas.rules import FieldRules, rules_of
+from gpuform.schemas.rules import FieldRules, effect, inside, rules_of
 from gpuform.stacks.language.type_text import type_text, yaml_text
 
 Cells = Callable[[FieldInfo, FieldRules], Sequence[str]]

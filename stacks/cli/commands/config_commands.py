@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from gpuform.schemas.json_text import json_text
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.visible import MASK, json_text
 from gpuform.stacks.cli.aliases import AliasedGroup
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.doctor.findings import Finding, Level

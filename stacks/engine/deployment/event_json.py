@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gpuform.schemas.changes import Action
-from gpuform.schemas.json_text import json_text
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.visible import MASK, json_text
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.planning import (
     Diagnostic,

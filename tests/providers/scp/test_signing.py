@@ -18,9 +18,8 @@ from scp_emulated import Emulated, emulated
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import AuthError, NotFound, ServerError
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.client.connection import Connection
+from gpuform.providers.scp.client.connection import Connection, signature, signed_headers
 from gpuform.providers.scp.client.credentials import Credentials
-from gpuform.providers.scp.client.signing import signature, signed_headers
 
 VECTOR_URL = (
     "https://multinodegpucluster.kr-west1.e.samsungsdscloud.com/v1/gpu-nodes?page=0&size=20"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gpuform.providers.emulator.server import environment, serve
-from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.terminal.harmless import harmless
 from gpuform.stacks.cli.terminal.live import LiveProgress
 from gpuform.stacks.cli.terminal.screen import Screen

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gpuform.schemas.json_text import json_text
-from gpuform.schemas.visible import MASK
+from gpuform.schemas.visible import MASK, json_text
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, explain
 from gpuform.stacks.cli.flags import emulate_flag
 from gpuform.stacks.cli.session import session, stack_flags

@@ -87,7 +87,7 @@ def offers(
       gpuform offers --gpu H100
       gpuform offers --platform scp --region kr-west1 --json
     """
-    from gpuform.schemas.json_text import json_text  # noqa: PLC0415 - as below
+    from gpuform.schemas.visible import json_text  # noqa: PLC0415 - as below
     from gpuform.stacks.offering.asking import priced, with_gpu  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.offering import ask_offers  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.review.text.offers_text import (  # noqa: PLC0415 - as above

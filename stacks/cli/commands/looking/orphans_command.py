@@ -2,7 +2,7 @@
 
 import click
 
-from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.failures import FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, in_seconds
 from gpuform.stacks.cli.session import session, stack_flags

@@ -2,7 +2,7 @@
 
 import click
 
-from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.failures import FAILED, OUT_OF_CREDIT, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag
 from gpuform.stacks.cli.session import session, stack_flags

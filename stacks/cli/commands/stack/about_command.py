@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.session import common_flags, session, stack_flags
 
 

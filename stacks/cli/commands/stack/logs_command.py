@@ -4,7 +4,7 @@ import json
 
 import click
 
-from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.session import session, stack_flags
 
 

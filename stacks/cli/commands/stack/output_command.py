@@ -2,7 +2,7 @@
 
 import click
 
-from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from gpuform.providers.world import World, record_world
-from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.aliases import AliasedGroup
 from gpuform.stacks.cli.commands.stack.history_command import history
 from gpuform.stacks.cli.commands.stack.output_command import output

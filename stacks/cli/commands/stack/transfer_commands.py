@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.opening import chosen_stack, workspace_of
 from gpuform.stacks.cli.session import session, stack_flags

@@ -2,7 +2,7 @@
 
 import click
 
-from gpuform.schemas.json_text import json_text
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.aliases import AliasedGroup
 from gpuform.stacks.cli.commands.state.edit_commands import (
     delete,
