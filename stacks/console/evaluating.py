@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from gpuform.providers.actions import Settings, looking_up
-from gpuform.providers.errors import GpuformError
 from gpuform.stacks.console.names import by_key, with_stored
 from gpuform.stacks.console.source import Stored
 from gpuform.stacks.document.diagnostics import Diagnostics, Place
@@ -54,7 +53,7 @@ class Console:
     def evaluate(self, text: str) -> Any:
         """The value of an expression, with or without its `{{ }}`, or of a text with some.
 
-        Raises EngineError for what cannot be evaluated.
+        Raises UserError for what cannot be evaluated.
         """
         whole = text if has_expression(text) else f"{{{{ {text} }}}}"
         try:
@@ -64,8 +63,6 @@ class Console:
             raise EngineError(str(error), hint=error.hint or None) from None
         except TopologyError as error:
             raise EngineError(error.diagnostics[0].message, error.diagnostics[0].hint) from None
-        except GpuformError as error:
-            raise EngineError(error.message, hint=error.hint) from None
 
     def completions(self, begun: str) -> Iterator[str]:
         """What may stand where `begun` is: names, one step at a time."""

@@ -15,7 +15,7 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import resource_pb2
 
 from gpuform.providers.calls import span
-from gpuform.providers.errors import GpuformError
+from gpuform.schemas.errors import UserError
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.executing import (
@@ -351,7 +351,7 @@ class Monitor:
                 _unavailable()
             except StepError:
                 message = f"{request.tok}: its provider could not be configured"
-            except (EngineError, GpuformError) as error:
+            except UserError as error:
                 message = f"{request.tok}: {error}"
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
 

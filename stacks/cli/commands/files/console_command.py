@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from gpuform.schemas.errors import UserError
 from gpuform.schemas.visible import MASK, json_text
 from gpuform.stacks.cli.failures import FAILED, SUCCESS, explain
 from gpuform.stacks.cli.flags import emulate_flag
@@ -71,13 +72,12 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
 def _all(lines: Iterable[str], opened: "Console", screen: Screen, show_secrets: bool) -> int:
     """Each expression's value; one that fails does not keep the others from being shown."""
     from gpuform.stacks.console.source import shown  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
 
     code = SUCCESS
     for line in filter(None, map(str.strip, lines)):
         try:
             value = opened.evaluate(line)
-        except EngineError as error:
+        except UserError as error:
             code = FAILED
             for told in explain(error, verbose=False)[1]:
                 screen.warn(told)
