@@ -18,7 +18,7 @@ from processes.limits import LAST_RESORT
 from gpuform.providers.emulator.server import Server, environment
 from gpuform.stacks.projects import templates
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
 
 GPUFORM = Path(sys.executable).with_name("gpuform")
 AN_HOUR = 3600

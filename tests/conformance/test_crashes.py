@@ -15,7 +15,7 @@ from conformance.crash_points import SCENARIOS
 from conformance.kinds import FAST
 from processes.limits import LAST_RESORT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(24)]
 
 ON_A_BUCKET = ("-topology", f"-{FAST}")
 QUICK = f"update-{FAST}"

@@ -20,7 +20,7 @@ from conformance.settling import (
 )
 from conformance.stacks import Result, thing
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(36)]
 
 WRITE: Mapping[str, Mapping[str, Any]] = {
     "answer-lost-after-the-effect": {"drop": "after"},

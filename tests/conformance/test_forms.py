@@ -14,7 +14,7 @@ from gpuform.providers.forms import Form
 from gpuform.stacks.engine.urn import PLUGIN_PROVIDER_TYPE
 from gpuform.stacks.engine.values import Secret
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
 
 PLUGIN_PROGRAM = (
     PROGRAM.replace(

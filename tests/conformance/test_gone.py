@@ -11,7 +11,7 @@ from conformance.lens_kinds import HEALTH_GATE
 from conformance.stacks import EmbeddedStack, Result, Stack, thing
 from conformance.verbs import Refused
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(15)
 slow = pytest.mark.slow
 
 

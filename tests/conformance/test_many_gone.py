@@ -20,7 +20,7 @@ from gpuform.stacks.engine.executing.deleted_outside import MANY, DeletedOutside
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled(2)]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
 
 
 def volumes(number: int) -> list[Declared]:

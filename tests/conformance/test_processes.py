@@ -32,7 +32,7 @@ from processes.limits import LAST_RESORT
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.world import RECORD
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(9)
 
 
 def for_each(kinds: Iterable[Described]) -> pytest.MarkDecorator:

@@ -33,7 +33,7 @@ from conformance.stacks import EmbeddedStack, thing
 from conformance.stock import StockHost
 from conformance.verbs import EngineVerbs, Refused, StockVerbs, Verbs
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(12)]
 
 SECRETS = (KUBE, ENCODED, base64.b64encode(KUBE.encode()).decode(), UNKNOWN, WRONG)
 

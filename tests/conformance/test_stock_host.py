@@ -16,7 +16,7 @@ from pulumi.runtime.proto import provider_pb2
 
 from gpuform.providers.emulator.server import environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled(3)]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(9)]
 
 CREATES = 64
 

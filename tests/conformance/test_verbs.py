@@ -12,7 +12,7 @@ from conformance.verbs import Verbs
 from gpuform.providers.catalog import all_kinds
 from gpuform.schemas.values import UNKNOWN
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled(6)]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled(36)]
 
 GONE = "00000000-0000-4000-8000-000000000000"
 
