@@ -22,9 +22,7 @@ from gpuform.stacks.cli.terminal.asking import confirmed, refuse_what_nobody_can
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Listener
-from gpuform.stacks.operations.importing import run_import
 from gpuform.stacks.operations.runs.caller import (
     Caller,
     Interrupted,
@@ -33,11 +31,9 @@ from gpuform.stacks.operations.runs.caller import (
     RunEnded,
     RunStarted,
 )
-from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.operations.runs.running import run as run_operation
 from gpuform.stacks.review.gates_text import gate_text
-from gpuform.stacks.review.names import counted
 
 EXIT_CODES: Final[Mapping[ExitReason, int]] = {
     ExitReason.SUCCEEDED: SUCCESS,
@@ -63,32 +59,6 @@ def run(arguments: RunArguments, session: Session) -> int:
     with unwinding():
         result = run_operation(selected, arguments.options, caller_of(arguments, session))
     tell_reason(result, session.screen, preview_only=arguments.options.preview_only)
-    return EXIT_CODES[result.reason]
-
-
-def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> int:
-    """Does the command; the exit code. Raises what stops it, with the files as they were."""
-    screen = session.screen
-    if not (yes or options.preview_only or screen.interactive):
-        raise EngineError(
-            "`gpuform import` asks before it adopts anything, and nobody is here to answer",
-            hint="add --yes, or look first with --preview-only",
-        )
-    workspace = workspace_of(session)
-    if goes_on_elsewhere(workspace.project):
-        return SUCCESS
-    selected = chosen_stack(session, workspace)
-    caller = caller_of(RunArguments(RunOptions("update"), yes=yes), session)
-    with unwinding():
-        result = run_import(selected, options, caller)
-    if result.entries:
-        screen.write(result.entries)
-    for run_result in result.runs:
-        tell_reason(run_result, screen, preview_only=run_result.preview)
-    if result.left and result.adopted:
-        screen.warn(
-            f"error: {counted(len(result.left), 'object')} not adopted: run the command again"
-        )
     return EXIT_CODES[result.reason]
 
 

@@ -94,7 +94,7 @@ def import_(**flags: Any) -> int:
     yes = flags.pop("yes")
     options = ImportOptions(**flags)
     _check(options)
-    from gpuform.stacks.cli.running import import_and_show  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.importing import import_and_show  # noqa: PLC0415 - not for help
 
     with session() as current:
         return import_and_show(options, current, yes=yes)
