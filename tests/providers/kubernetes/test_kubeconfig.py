@@ -130,7 +130,7 @@ def test_of_a_credential_only_what_signs_in_is_written() -> None:
 def test_a_name_that_people_cannot_see_is_no_name_of_a_context(name: str) -> None:
     with pytest.raises(EngineError, match="name of a context") as refused:
         Credential.read(name, Mark("id", "urn", "/state"), SecretStr(config({"token": "t"})))
-    assert str(refused.value).isprintable()
+    assert refused.value.message.isprintable()
     assert "--context NAME" in (refused.value.hint or "")
 
 
