@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,6 +55,24 @@ def _taken(lock: Path, sleep: Callable[[float], None]) -> int:
 
 
 def _made(lock: Path) -> int:
+    """The lock, new. It says from its first moment whose it is: an empty one is kubectl's."""
+    handle, name = tempfile.mkstemp(prefix=f"{lock.name}.", dir=lock.parent)
+    try:
+        _flock(handle, wait=True)
+        os.write(handle, content())
+        os.link(name, lock)
+    except FileExistsError:
+        os.close(handle)
+        raise
+    except OSError:  # a file system without links
+        os.close(handle)
+        return _made_in_place(lock)
+    finally:
+        Path(name).unlink()
+    return handle
+
+
+def _made_in_place(lock: Path) -> int:
     handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     _flock(handle, wait=True)  # somebody who looks whether it was left holds it for a moment
     os.write(handle, content())

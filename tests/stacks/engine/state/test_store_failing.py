@@ -137,16 +137,16 @@ FAULTS = {
 }
 
 
-def is_segment(request: Request, number: int) -> bool:
-    return ".journal/" in request.name and request.name.endswith(f"/{number:08d}")
+def is_segment(request: Request) -> bool:
+    return request.method == "PUT" and ".journal/" in request.name
 
 
-def from_segment(number: int, fault: Fault) -> Callable[[Request], Fault | None]:
-    """Everything fails once that segment of the journal is sent."""
+def once_made(scene: Scene, fault: Fault) -> Callable[[Request], Fault | None]:
+    """Everything fails once the journal is to tell of something that was made."""
     failing = []
 
     def rule(request: Request) -> Fault | None:
-        if request.method == "PUT" and is_segment(request, number):
+        if is_segment(request) and scene.world:
             failing.append(request)
         return fault if failing else None
 
@@ -156,7 +156,7 @@ def from_segment(number: int, fault: Fault) -> Callable[[Request], Fault | None]
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_run_stops_and_is_brought_back(make: Callable[[], Scene], fault: Fault) -> None:
     scene = make()
-    scene.front.rule = from_segment(4, fault)
+    scene.front.rule = once_made(scene, fault)
     ran = scene.up()
     assert ran.code == 1
     assert str(scene.unsaved) in ran.stderr
@@ -226,10 +226,13 @@ def test_a_short_failure_is_not_noticed(make: Callable[[], Scene]) -> None:
 
 def test_a_store_that_comes_back_in_time_gets_everything(make: Callable[[], Scene]) -> None:
     """The last checkpoint succeeds: then there is nothing to recover."""
-    scene = make()
+    scene, failed = make(), []
 
     def rule(request: Request) -> Fault | None:
-        return FAULTS["unavailable"] if is_segment(request, 4) else None
+        if failed or not (is_segment(request) and scene.world):
+            return None
+        failed.append(request)
+        return FAULTS["unavailable"]
 
     scene.front.rule = rule
     ran = scene.up()
@@ -241,7 +244,7 @@ def test_a_store_that_comes_back_in_time_gets_everything(make: Callable[[], Scen
 
 def test_nothing_is_brought_back_over_another_run(make: Callable[[], Scene]) -> None:
     scene = make()
-    scene.front.rule = from_segment(4, FAULTS["unavailable"])
+    scene.front.rule = once_made(scene, FAULTS["unavailable"])
     assert scene.up().code == 1
     scene.front.heal()
     kept = scene.unsaved.read_bytes()
@@ -260,7 +263,7 @@ def test_nothing_is_brought_back_over_another_run(make: Callable[[], Scene]) -> 
 def test_what_another_run_left_meanwhile_stays(make: Callable[[], Scene]) -> None:
     """A colleague's run goes on from ours and fails as well: its journal is in the bucket."""
     scene = make()
-    scene.front.rule = from_segment(4, FAULTS["unavailable"])
+    scene.front.rule = once_made(scene, FAULTS["unavailable"])
     assert scene.up().code == 1
     kept = scene.unsaved.read_bytes()
     scene.unsaved.unlink()
