@@ -19,7 +19,7 @@ from gpuform.schemas.values import UNKNOWN
 ABOUT_KEYS: Final = ("is not known", "is called")
 """How the reasons of problems begin that are about a key, not about its value."""
 
-Place = tuple[str | int, ...]
+ErrorLocation = tuple[str | int, ...]
 """Where a value is: names of fields and indexes of items, from the outside in."""
 
 
@@ -47,7 +47,7 @@ def check(
     return (typed, problems) if problems else (model.canonical(typed), [])
 
 
-def path_of(place: Place) -> str:
+def path_of(place: ErrorLocation) -> str:
     """The property path of a place: ``add_ons[0].name``."""
     path = ""
     for step in place:
@@ -60,11 +60,11 @@ class _Reader:
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        self.assumed: list[Place] = []
+        self.assumed: list[ErrorLocation] = []
         """Fields that were meant by a wrong name: not missing, and not known."""
 
     def read(
-        self, model: type[InputModel], values: Mapping[str, Any], place: Place
+        self, model: type[InputModel], values: Mapping[str, Any], place: ErrorLocation
     ) -> dict[str, Any]:
         rules = rules_of(model)
         typed = {
@@ -80,7 +80,7 @@ class _Reader:
                     self.assumed.append((*place, meant))
         return typed
 
-    def _value(self, rules: FieldRules, value: Any, place: Place) -> Any:
+    def _value(self, rules: FieldRules, value: Any, place: ErrorLocation) -> Any:
         if isinstance(value, list | tuple):
             return [self._value(rules, item, (*place, at)) for at, item in enumerate(value)]
         if isinstance(value, Mapping):
@@ -121,7 +121,7 @@ def _field_errors(model: type[InputModel], values: Mapping[str, Any]) -> Iterato
 
 
 def _model_problems(
-    model: type[InputModel], values: Mapping[str, Any], place: Place
+    model: type[InputModel], values: Mapping[str, Any], place: ErrorLocation
 ) -> Iterator[Problem]:
     """The rules over several fields, of the model and of what is inside it."""
     for problem in model.problems(values):
@@ -135,7 +135,7 @@ def _model_problems(
                 yield from _model_problems(nested, item, (*place, name, *step))
 
 
-def _objects(rules: FieldRules, value: Any) -> Iterator[tuple[Place, Any]]:
+def _objects(rules: FieldRules, value: Any) -> Iterator[tuple[ErrorLocation, Any]]:
     """The objects of a field, each with its place inside: one, or those of a list or map."""
     if isinstance(value, list):
         yield from (((at,), item) for at, item in enumerate(value))
@@ -149,7 +149,7 @@ def _joined(outer: str, inner: str) -> str:
     return ".".join(filter(None, (outer, inner)))
 
 
-def _is_unknown(values: Any, place: Place) -> bool:
+def _is_unknown(values: Any, place: ErrorLocation) -> bool:
     """Whether the value at ``place``, or one around it, is UNKNOWN."""
     for step in place:
         if values is UNKNOWN:
@@ -161,7 +161,7 @@ def _is_unknown(values: Any, place: Place) -> bool:
     return values is UNKNOWN
 
 
-def _replaced(values: Any, place: Place, value: Any) -> Any:
+def _replaced(values: Any, place: ErrorLocation, value: Any) -> Any:
     """A copy of ``values`` with ``value`` at ``place``."""
     if not place:
         return value

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, ScalarNode
 from gpuform.stacks.engine.urn import MODULE_TYPE
 from gpuform.stacks.program import lookups
@@ -78,7 +78,7 @@ class _NoConfig:
 
 
 def _including(
-    name: str, file: Path, inputs: list[str], place: Place, problems: Diagnostics
+    name: str, file: Path, inputs: list[str], place: SourcePosition, problems: Diagnostics
 ) -> Topology:
     """A topology that includes the module, and hands on what it is given itself."""
     found = load_module(file, Way((), (place,)), problems)
@@ -94,7 +94,7 @@ def _including(
     return Topology(inputs=variables, modules={name: module})
 
 
-def _caller() -> Place:
+def _caller() -> SourcePosition:
     """The line of the program that makes the module, or its subclass."""
     frame = inspect.currentframe()
     while frame is not None and (
@@ -102,8 +102,8 @@ def _caller() -> Place:
     ):
         frame = frame.f_back
     if frame is None:
-        return Place("")
-    return Place(shown(Path(frame.f_code.co_filename)), frame.f_lineno)
+        return SourcePosition("")
+    return SourcePosition(shown(Path(frame.f_code.co_filename)), frame.f_lineno)
 
 
 def _id_of(value: Any) -> Any:

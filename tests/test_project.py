@@ -1,6 +1,7 @@
 """The house itself: what is packaged is what is there."""
 
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,16 @@ def test_every_package_is_in_the_distribution():
         for path in (ROOT / room).rglob("__init__.py")
     }
     assert set(settings["packages"]) == found
+
+
+def test_what_is_announced_to_others_is_there():
+    """Scripts and entry points name things by texts, which no tool follows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = [project["scripts"], *project["entry-points"].values()]
+    announced = [text for group in groups for text in group.values()]
+    assert len(announced) > 2
+    for text in announced:
+        EntryPoint("name", text, "group").load()
 
 
 @pytest.mark.parametrize("room", ROOMS)

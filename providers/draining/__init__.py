@@ -3,7 +3,7 @@
 Lifecycles that scale down use it; each scheduler is a room of its own (`slurm`, `kubernetes`).
 """
 
-from gpuform.providers.draining.draining import Draining, Subject, conclude, not_told, undo
+from gpuform.providers.draining.draining import Draining, ShrinkingObject, conclude, not_told, undo
 from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.draining.slurm_on_kubernetes import SlurmOnKubernetes
 from gpuform.providers.draining.victims import Worker, problems
@@ -12,8 +12,8 @@ __all__ = [
     "Draining",
     "ScheduledNode",
     "Scheduler",
+    "ShrinkingObject",
     "SlurmOnKubernetes",
-    "Subject",
     "Worker",
     "conclude",
     "not_told",

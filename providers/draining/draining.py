@@ -31,7 +31,7 @@ _SHOWN: Final = 10
 
 
 @dataclass(frozen=True)
-class Subject:
+class ShrinkingObject:
     """What gets smaller; `what` is for people, as `cluster train`.
 
     `takes_cordoned`: the platform itself picks the nodes, from those that are cordoned.
@@ -62,7 +62,7 @@ class Draining:
     """The removal of nodes in one call."""
 
     def __init__(
-        self, call: Call, subject: Subject, scheduler: Scheduler, wanted: ScaleDownInputs
+        self, call: Call, subject: ShrinkingObject, scheduler: Scheduler, wanted: ScaleDownInputs
     ) -> None:
         self._call = call
         self._subject = subject

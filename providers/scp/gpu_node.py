@@ -18,9 +18,9 @@ from gpuform.providers.scp.access import node_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import node_footprint
 from gpuform.providers.scp.nodes import (
+    DeclaredNode,
     Fabric,
     NodeSteps,
-    Wanted,
     candidate,
     differences,
     fabric_of_id,
@@ -309,11 +309,11 @@ class _OneNode:
         self._public_ip = public_ip_address_id
 
 
-def _wanted(declared: Mapping[str, Any]) -> Wanted:
+def _wanted(declared: Mapping[str, Any]) -> DeclaredNode:
     name = str(declared.get("gpu_node_name"))
     names = ("nat_enabled", "public_ip_address_id", "lock_enabled", "ip_address")
     state = declared.get("state", "RUNNING")
-    return Wanted(name, name, state=state, **{each: declared.get(each) for each in names})
+    return DeclaredNode(name, name, state=state, **{each: declared.get(each) for each in names})
 
 
 def _known_ip(call: Call, want: GpuNodeInputs) -> str | None:

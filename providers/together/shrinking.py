@@ -13,8 +13,8 @@ from gpuform.providers.calls import Call
 from gpuform.providers.draining import (
     Draining,
     Scheduler,
+    ShrinkingObject,
     SlurmOnKubernetes,
-    Subject,
     Worker,
     conclude,
     not_told,
@@ -170,7 +170,7 @@ class Shrinking:
         return [node for node in self._live if _PREEMPTIBLE not in node.host_name]
 
     def _draining(self) -> Draining:
-        subject = Subject(
+        subject = ShrinkingObject(
             id=self.cluster.cluster_id,
             what=self._what,
             workers=[_worker(node) for node in self._standard],

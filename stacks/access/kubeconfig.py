@@ -11,7 +11,7 @@ from gpuform.stacks.engine.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CredentialOptions:
     """How credentials are put in.
 
     `use` makes the last one's context the current one; without it that is done only where there is
@@ -31,7 +31,7 @@ def marked(text: str, where: str) -> dict[str, Mark]:
 
 
 def with_credentials(
-    text: str, where: str, credentials: Iterable[Credential], wanted: Wanted
+    text: str, where: str, credentials: Iterable[Credential], wanted: CredentialOptions
 ) -> str:
     """The text with these, each in the place of what gpuform wrote of its cluster before.
 
@@ -63,7 +63,7 @@ def without_contexts(text: str, where: str, is_meant: Callable[[str, Mark], bool
     return document.without_head(before).text
 
 
-def _with(text: str, where: str, credential: Credential, wanted: Wanted) -> str:
+def _with(text: str, where: str, credential: Credential, wanted: CredentialOptions) -> str:
     document = KubeconfigText(text, where)
     credential = _as_used(document, credential)
     if _is_there(document, credential) and (
@@ -87,7 +87,7 @@ def _with(text: str, where: str, credential: Credential, wanted: Wanted) -> str:
     return (document.with_head() if is_new else document).text
 
 
-def _is_to_be_used(document: KubeconfigText, wanted: Wanted) -> bool:
+def _is_to_be_used(document: KubeconfigText, wanted: CredentialOptions) -> bool:
     return wanted.use or (wanted.may_use and not document.current)
 
 
@@ -120,7 +120,9 @@ def _mark_there(document: KubeconfigText, credential: Credential) -> Mark | None
     return next((each for each in marks if each and each.is_same(credential.mark)), None)
 
 
-def _cleared(document: KubeconfigText, credential: Credential, wanted: Wanted) -> KubeconfigText:
+def _cleared(
+    document: KubeconfigText, credential: Credential, wanted: CredentialOptions
+) -> KubeconfigText:
     """Without entries of the name; EngineError when that is not wanted."""
     for section in SECTIONS:
         if credential.name not in document.entries(section):

@@ -9,7 +9,7 @@ from typing import Self
 
 from gpuform.stacks.access.credentials import Credential
 from gpuform.stacks.access.kubeconfig import (
-    Wanted,
+    CredentialOptions,
     marked,
     taken,
     with_credentials,
@@ -74,7 +74,7 @@ class KubeconfigFiles:
             placed.setdefault(file, []).append(each)
         done = []
         for file, those in placed.items():
-            wanted = Wanted(use=use, may_use=not has_current, force=force)
+            wanted = CredentialOptions(use=use, may_use=not has_current, force=force)
             changed = file.update(_putting(those, str(file.path), wanted))
             done += [Written(each.name, file.path, changed) for each in those]
         return done
@@ -124,7 +124,9 @@ class KubeconfigFiles:
         return KubeconfigText(file.read(), str(file.path))
 
 
-def _putting(credentials: list[Credential], where: str, wanted: Wanted) -> Callable[[str], str]:
+def _putting(
+    credentials: list[Credential], where: str, wanted: CredentialOptions
+) -> Callable[[str], str]:
     return lambda text: with_credentials(text, where, credentials, wanted)
 
 

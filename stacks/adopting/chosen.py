@@ -20,7 +20,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ImportChoice:
     """An object to import.
 
     `name` is the resource's, empty where it is to be made from `called`, the object's own;
@@ -105,7 +105,7 @@ def is_grouping(held: Held) -> bool:
     return bool(held.made_of) and not lifecycle.is_bound
 
 
-def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "") -> Wanted:
+def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "") -> ImportChoice:
     """The object of an id. Raises EngineError for a type that there is not, and for a bad name."""
     platform, kind = kind_of(type_)
     if not re.fullmatch(NAME, name):
@@ -119,16 +119,16 @@ def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "")
     with errors_of_engine():
         told = importing.agreed(lifecycle, text, found.told if found else {})
     if found is None:
-        return Wanted(platform, kind, id_, name, region=region, told=told)
-    return Wanted(platform, kind, id_, name, found.name, found.region or region, told)
+        return ImportChoice(platform, kind, id_, name, region=region, told=told)
+    return ImportChoice(platform, kind, id_, name, found.name, found.region or region, told)
 
 
-def all_of(held: Sequence[Held], wanted: Filter) -> list[Wanted]:
+def all_of(held: Sequence[Held], wanted: Filter) -> list[ImportChoice]:
     """What an account holds and the filter takes. Raises EngineError where that cannot be told."""
     taken = [each for each in held if wanted.takes(each)]
     wanted.refuse_what_fits_nothing(held)
     return [
-        Wanted(each.platform, each.kind, each.id, "", each.name, each.region, each.told)
+        ImportChoice(each.platform, each.kind, each.id, "", each.name, each.region, each.told)
         for each in taken
     ]
 

@@ -12,7 +12,7 @@ from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.adopting.chosen import Wanted
+from gpuform.stacks.adopting.chosen import ImportChoice
 from gpuform.stacks.adopting.linking import Known, Links
 from gpuform.stacks.adopting.reading import MOST_TOLD, Found
 from gpuform.stacks.authoring.declared import (
@@ -58,7 +58,7 @@ class Names:
 
     taken: set[tuple[str, str]]
 
-    def of(self, wanted: Wanted) -> str:
+    def of(self, wanted: ImportChoice) -> str:
         """The name that was asked for, or one that is like the object's and free."""
         if wanted.name:
             self.taken.add((wanted.section, wanted.name))
@@ -118,7 +118,7 @@ class _Work:
         return Entry(wanted.section, name, wanted.platform, properties, options)
 
     def _missing(
-        self, wanted: Wanted, model: type[InputModel], inputs: Mapping[str, Any]
+        self, wanted: ImportChoice, model: type[InputModel], inputs: Mapping[str, Any]
     ) -> dict[str, Value]:
         """What was given, and required secrets, of that which nobody tells."""
         found: dict[str, Value] = {}

@@ -18,7 +18,7 @@ Names = set[tuple[str, str]]
 """Resources by section and name."""
 
 
-class Place(Protocol):
+class DeclarationPlace(Protocol):
     """Where entries are written."""
 
     @property
@@ -89,7 +89,7 @@ def text_of(path: Path) -> str | None:
         raise EngineError(f"{path} is not UTF-8 text (byte {error.start})") from error
 
 
-def known(place: Place, resources: Iterable[ResourceState]) -> list[Known]:
+def known(place: DeclarationPlace, resources: Iterable[ResourceState]) -> list[Known]:
     """The resources of a state that new entries can refer to."""
     found = []
     for each in resources:

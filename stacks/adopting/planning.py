@@ -8,10 +8,10 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.forms import FORM_CONFIG, form_of
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.adopting.chosen import Key, Wanted
+from gpuform.stacks.adopting.chosen import ImportChoice, Key
 from gpuform.stacks.adopting.declaring import Choices, Declaration, Names, declaration
 from gpuform.stacks.adopting.owned import Owner, objects_of, owners_of
-from gpuform.stacks.adopting.places import Place, known
+from gpuform.stacks.adopting.places import DeclarationPlace, known
 from gpuform.stacks.adopting.reading import read
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.engine.errors import EngineError
@@ -33,9 +33,9 @@ class Request:
     """
 
     stack: Stack
-    wanted: Sequence[Wanted]
-    place: Place
-    read_place: Callable[[], Place]
+    wanted: Sequence[ImportChoice]
+    place: DeclarationPlace
+    read_place: Callable[[], DeclarationPlace]
     settings: Settings
     choices: Choices
     parent: str = ""
@@ -123,12 +123,12 @@ class _Sorting:
     mine: _Owners
     theirs: _Owners
     begun: Mapping[str, str]
-    new: list[Wanted] = field(default_factory=list)
+    new: list[ImportChoice] = field(default_factory=list)
     pending: list[Target] = field(default_factory=list)
     finished: list[Target] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
 
-    def add(self, wanted: Wanted) -> None:
+    def add(self, wanted: ImportChoice) -> None:
         """Raises EngineError for a named object that another stack has."""
         is_bound = lifecycle_class(wanted.platform, wanted.kind).is_bound
         pending = self.request.place.pending.get(wanted.key)
@@ -155,7 +155,7 @@ class _Sorting:
             raise EngineError(text, hint=hint)
         self.told.append(f"{text}: left alone, {hint}")
 
-    def _add_mine(self, wanted: Wanted, owner: Owner, pending: str | None) -> None:
+    def _add_mine(self, wanted: ImportChoice, owner: Owner, pending: str | None) -> None:
         name = name_of(owner.urn)
         is_declared = (wanted.section, name) in self.request.place.names
         undeclared = "" if is_declared else "; its declaration was not found"
@@ -164,7 +164,7 @@ class _Sorting:
             self.finished.append(Target(*wanted.key, name, owner.urn))
 
 
-def _names(place: Place, resources: Iterable[ResourceState]) -> set[tuple[str, str]]:
+def _names(place: DeclarationPlace, resources: Iterable[ResourceState]) -> set[tuple[str, str]]:
     """Of what is declared, and of what only the state has still."""
     sections = {kind: section for section, kind in SECTIONS.items()}
     found = set(place.names)
@@ -174,7 +174,7 @@ def _names(place: Place, resources: Iterable[ResourceState]) -> set[tuple[str, s
     return found
 
 
-def _new_target(request: Request, name: str, wanted: Wanted) -> Target:
+def _new_target(request: Request, name: str, wanted: ImportChoice) -> Target:
     stack = request.stack
     form = form_of(request.settings.config(FORM_CONFIG), stack.name)
     type_ = form.type_of(wanted.platform, wanted.kind)

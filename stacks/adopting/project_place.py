@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.adopting.chosen import Key
-from gpuform.stacks.adopting.places import Edit, Names, Place, text_of
+from gpuform.stacks.adopting.places import DeclarationPlace, Edit, Names, text_of
 from gpuform.stacks.adopting.topology_place import TopologyPlace
 from gpuform.stacks.authoring.declared import Declared, Reference
 from gpuform.stacks.authoring.python_files import Made, made_in, with_resources, without_import
@@ -13,7 +13,7 @@ from gpuform.stacks.authoring.python_text import PythonNames, program_text
 from gpuform.stacks.engine.project import Project, folder_and_entry, topology_in
 
 
-def place_of(project: Project, stack: str, out: Path | None, *, python: bool) -> Place:
+def place_of(project: Project, stack: str, out: Path | None, *, python: bool) -> DeclarationPlace:
     """Its topology, unless `python` is wanted or a program is all that there is.
 
     A project with neither gets a topology. `out` is the file for new entries.

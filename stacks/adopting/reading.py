@@ -13,7 +13,7 @@ from gpuform.providers.calls import Call, clock_from, serving
 from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intents, Unkept
-from gpuform.stacks.adopting.chosen import Wanted
+from gpuform.stacks.adopting.chosen import ImportChoice
 from gpuform.stacks.engine.errors import EngineError
 
 READERS = 256
@@ -27,12 +27,12 @@ class Found:
     `inputs` are what a program would declare of it; `outputs` all that there is to know.
     """
 
-    wanted: Wanted
+    wanted: ImportChoice
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
 
 
-def read(wanted: Sequence[Wanted], settings: Settings) -> list[Found]:
+def read(wanted: Sequence[ImportChoice], settings: Settings) -> list[Found]:
     """Each object. Raises EngineError with what is wrong with all of them."""
     with ThreadPoolExecutor(READERS, thread_name_prefix="import") as pool:
         # The record of creates under way belongs to the runs that make them.
@@ -51,7 +51,7 @@ def read(wanted: Sequence[Wanted], settings: Settings) -> list[Found]:
     return [each for each in found if isinstance(each, Found)]
 
 
-def _read(wanted: Wanted, settings: Settings, new_call: Callable[[], Call]) -> Found | str:
+def _read(wanted: ImportChoice, settings: Settings, new_call: Callable[[], Call]) -> Found | str:
     lifecycle = lifecycle_class(wanted.platform, wanted.kind)
     settings = replace(settings, region=wanted.region or settings.region)
     try:

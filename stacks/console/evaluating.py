@@ -9,7 +9,7 @@ from typing import Any
 from gpuform.providers.actions import Settings, looking_up
 from gpuform.stacks.console.names import by_key, with_stored
 from gpuform.stacks.console.source import Stored
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import topology_in
 from gpuform.stacks.engine.stack import Stack
@@ -58,7 +58,7 @@ class Console:
         whole = text if has_expression(text) else f"{{{{ {text} }}}}"
         try:
             with looking_up(self.settings):
-                return self.scope.evaluate(parse(whole), Place("the expression"))
+                return self.scope.evaluate(parse(whole), SourcePosition("the expression"))
         except ExpressionError as error:
             raise EngineError(str(error), hint=error.hint or None) from None
         except TopologyError as error:
@@ -119,7 +119,7 @@ def _planned(stack: Stack, surroundings: Surroundings) -> Planned:
     else:
         config = surroundings.config
         assert isinstance(config, _Config)  # noqa: S101 - made above
-        place = Place(Path(stack.settings.path).name)
+        place = SourcePosition(Path(stack.settings.path).name)
         variables = {name: ConfigVariable(name, place, {}) for name in config.texts}
         planned = plan_topology(Topology(config=variables), surroundings, problems)
     if problems:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.document.diagnostics import Place
+from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.lifecycles import kind_of
@@ -50,6 +50,11 @@ def with_stored(names: Names, keys: Iterable[Key]) -> Names:
 
 def _stored(section: str, key: Key) -> Group[Instance]:
     declaration = Declaration(
-        section=section, name=key[2], place=Place(""), platform=key[0], properties={}, options={}
+        section=section,
+        name=key[2],
+        place=SourcePosition(""),
+        platform=key[0],
+        properties={},
+        options={},
     )
     return Group(declaration, {ALONE: Instance(declaration)})

@@ -24,7 +24,7 @@ from gpuform.stacks.converting.errors import NOWHERE
 from gpuform.stacks.converting.matching import Computed, Index, match, same_path
 from gpuform.stacks.converting.registered_options import options_of
 from gpuform.stacks.converting.secret_values import Disclosed, SecretValues
-from gpuform.stacks.document.diagnostics import Diagnostic, Place
+from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
@@ -186,10 +186,12 @@ class Declaring:
                 f"the output {name} is computed from outputs, which a topology cannot say of it"
             )
             hint = "export the output itself or inside a text"
-            self.problems.append(Diagnostic(Place("outputs", NOWHERE), "computed", message, hint))
+            self.problems.append(
+                Diagnostic(SourcePosition("outputs", NOWHERE), "computed", message, hint)
+            )
             return None
         except Disclosed:
-            place = Place("outputs", NOWHERE)
+            place = SourcePosition("outputs", NOWHERE)
             self.problems.append(Diagnostic(place, "secret", *_disclosed(f"the output {name}")))
             return None
 
@@ -296,5 +298,5 @@ def _members(values: Sequence[Any]) -> list[tuple[Any, list[Any]]] | None:
 def problem_of(asked: Asked, rule: str, message: str, hint: str = "") -> Diagnostic:
     file, _, line = asked.place.rpartition(":")
     is_place = bool(file) and line.isdigit()
-    place = Place(file, int(line)) if is_place else Place(asked.urn, NOWHERE)
+    place = SourcePosition(file, int(line)) if is_place else SourcePosition(asked.urn, NOWHERE)
     return Diagnostic(place, rule, message, hint)

@@ -7,7 +7,7 @@ from gpuform.stacks.converting.declaring import Declaring, Registered, reference
 from gpuform.stacks.converting.errors import NOWHERE, NotConverted
 from gpuform.stacks.converting.matching import Index
 from gpuform.stacks.converting.secret_values import SecretValues, texts_in
-from gpuform.stacks.document.diagnostics import Diagnostic, Place
+from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
@@ -130,4 +130,6 @@ def _asked(entry: ResourceState) -> Registration | Read:
 
 def _unfinished(entry: ResourceState) -> Diagnostic:
     message = f"{name_of(entry.urn)} has an old object that waits for its deletion"
-    return Diagnostic(Place(entry.urn, NOWHERE), "unfinished", message, "finish it: `gpuform up`")
+    return Diagnostic(
+        SourcePosition(entry.urn, NOWHERE), "unfinished", message, "finish it: `gpuform up`"
+    )

@@ -100,7 +100,7 @@ def _stack(
     if not named or named not in names:
         exam.findings.append(_no_stack(named, names))
         return {}
-    subject = stacks.Subject(project, backend, named, environ)
+    subject = stacks.ExaminedStack(project, backend, named, environ)
     area = subject.area
     exam.look(area, lambda: stacks.locks(subject))
     exam.look(area, lambda: stacks.undone(subject))

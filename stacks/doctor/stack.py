@@ -32,7 +32,7 @@ _DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ExaminedStack:
     """The stack that is looked at."""
 
     project: Project
@@ -46,12 +46,12 @@ class Subject:
         return f"stack {self.name}"
 
 
-def settings(subject: Subject) -> StackSettings:
+def settings(subject: ExaminedStack) -> StackSettings:
     """What the stack's file says. Raises EngineError, with the place."""
     return StackSettings.load(subject.project, subject.name)
 
 
-def crypter(subject: Subject, found: StackSettings) -> SecretsManager:
+def crypter(subject: ExaminedStack, found: StackSettings) -> SecretsManager:
     """What opens the stack's secrets, checked. Raises EngineError with the way out.
 
     Nothing is written, not even a salt that the stack's file lacks.
@@ -69,7 +69,7 @@ def crypter(subject: Subject, found: StackSettings) -> SecretsManager:
 
 
 def configuration(
-    subject: Subject, opened: SecretsManager, values: Collection[str], secret: int
+    subject: ExaminedStack, opened: SecretsManager, values: Collection[str], secret: int
 ) -> Iterator[Finding]:
     """What was opened by the right key."""
     told = f"{counted(len(values), 'configuration value')}, {secret} of them secret"
@@ -78,13 +78,13 @@ def configuration(
     yield Finding(subject.area, Level.OK, f"{right}; {told}")
 
 
-def in_the_clear(subject: Subject, found: StackSettings) -> Iterator[Finding]:
+def in_the_clear(subject: ExaminedStack, found: StackSettings) -> Iterator[Finding]:
     """The secrets that everybody can read who sees the stack's file."""
     for each in ConfigKeys.of(subject.project).in_the_clear(found):
         yield _warning(subject, each.text, each.remedy)
 
 
-def state(subject: Subject) -> SealedState:
+def state(subject: ExaminedStack) -> SealedState:
     """What is on disk. Raises EngineError, which says what brings the last good state back."""
     backend, project = subject.backend, subject.project.name
     with name_the_last_good(backend, project, subject.name):
@@ -95,7 +95,7 @@ def state(subject: Subject) -> SealedState:
     return found
 
 
-def health(subject: Subject, found: SealedState) -> Iterator[Finding]:
+def health(subject: ExaminedStack, found: SealedState) -> Iterator[Finding]:
     """What a sound state says of runs that did not end well."""
     entries = [
         each
@@ -143,7 +143,7 @@ def health(subject: Subject, found: SealedState) -> Iterator[Finding]:
         yield Finding(subject.area, Level.NOTE, "there is no earlier state to go back to yet")
 
 
-def locks(subject: Subject) -> Iterator[Finding]:
+def locks(subject: ExaminedStack) -> Iterator[Finding]:
     """Who works on the stack, or left a lock on it."""
     holders = subject.backend.lock(subject.project.name, subject.name).holders()
     for holder in holders:
@@ -158,7 +158,7 @@ def locks(subject: Subject) -> Iterator[Finding]:
         yield Finding(subject.area, Level.OK, "it is not locked")
 
 
-def undone(subject: Subject) -> Iterator[Finding]:
+def undone(subject: ExaminedStack) -> Iterator[Finding]:
     """What interrupted commands left."""
     if SecretsChange(subject.backend, subject.project, subject.name).is_pending:
         yield _warning(
@@ -177,7 +177,7 @@ def undone(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _unsettled(subject: Subject) -> Iterator[Intent]:
+def _unsettled(subject: ExaminedStack) -> Iterator[Intent]:
     """The creates whose object the state does not have."""
     backend, project = subject.backend, subject.project.name
     intents = intents_of(backend, project, subject.name).all()
@@ -194,5 +194,5 @@ def used_platforms(found: SealedState) -> Iterator[str]:
             yield rest.partition(":")[0]
 
 
-def _warning(subject: Subject, text: str, remedy: str) -> Finding:
+def _warning(subject: ExaminedStack, text: str, remedy: str) -> Finding:
     return Finding(subject.area, Level.WARNING, text, remedy)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuform.schemas.checking import ABOUT_KEYS, check
 from gpuform.schemas.models import InputModel, Problem
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, find, find_key, plain
 from gpuform.stacks.document.paths import steps_of
 from gpuform.stacks.document.reading import read_file
@@ -32,7 +32,7 @@ def tell(found: Iterable[Problem], root: Node, address: str, problems: Diagnosti
         problems.add_once(place, rule, reason, f"{path}: {reason}")
 
 
-def _told(root: Node, problem: Problem) -> tuple[Place, str, str]:
+def _told(root: Node, problem: Problem) -> tuple[SourcePosition, str, str]:
     steps = list(steps_of(problem.path))
     if problem.reason.startswith(ABOUT_KEYS):
         return find_key(root, steps), "unknown-key", problem.reason

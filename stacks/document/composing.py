@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.document.scalars import value_of
 
@@ -32,7 +32,7 @@ class Unreadable(Exception):
 class Composer:
     """Reads one text, which begins at `start`. What is wrong goes to `problems`."""
 
-    def __init__(self, text: str, start: Place, problems: Diagnostics) -> None:
+    def __init__(self, text: str, start: SourcePosition, problems: Diagnostics) -> None:
         self.start, self.problems = start, problems
         self.lines = LINE_BREAK.split(text)
         self.events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
@@ -159,12 +159,12 @@ class Composer:
                 event, "limit", f"more than {MOST_NODES} values, with what aliases repeat"
             )
 
-    def place(self, event: Any) -> Place:
+    def place(self, event: Any) -> SourcePosition:
         mark = event.start_mark
         return self.at(mark.line + 1, mark.column + 1)
 
-    def at(self, line: int, column: int) -> Place:
-        return Place(self.start.file, line, column, self.start.included)
+    def at(self, line: int, column: int) -> SourcePosition:
+        return SourcePosition(self.start.file, line, column, self.start.included)
 
     def problem(self, event: Any, rule: str, message: str, hint: str = "") -> None:
         self.problems.add(self.place(event), rule, message, hint)
@@ -173,7 +173,7 @@ class Composer:
         self.problem(event, rule, message)
         return Unreadable()
 
-    def syntax(self, error: yaml.MarkedYAMLError) -> tuple[Place, str, str, str]:
+    def syntax(self, error: yaml.MarkedYAMLError) -> tuple[SourcePosition, str, str, str]:
         """The problem that YAML's own error tells."""
         opened = self.unclosed(error)
         if opened is not None:
@@ -191,7 +191,7 @@ class Composer:
         context = f" {error.context}" if error.context else ""
         return place, "syntax", f"this is not YAML: {error.problem}{context}", hint
 
-    def unclosed(self, error: yaml.MarkedYAMLError) -> tuple[Place, str, str, str] | None:
+    def unclosed(self, error: yaml.MarkedYAMLError) -> tuple[SourcePosition, str, str, str] | None:
         """A quote that is not closed, where it opens; None where that is not what is wrong.
 
         One that another quote closes, in a later line, is found by what follows there.

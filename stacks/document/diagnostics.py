@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 Severity = Literal["error", "warning"]
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """A place in a file: `line` and `column` count from 1, as editors do.
 
     `included` are the places that include a module file, from the nearest to the topology's.
@@ -36,7 +36,7 @@ class Diagnostic:
     `rule` is a stable name for the sort of problem, for tools that group or silence by it.
     """
 
-    place: Place
+    place: SourcePosition
     rule: str
     message: str
     hint: str = ""
@@ -51,13 +51,15 @@ class Diagnostic:
 class Diagnostics:
     """The problems found so far, each place and text once, however often a file is included."""
 
-    found: dict[tuple[Place, str], Diagnostic] = field(default_factory=dict)
+    found: dict[tuple[SourcePosition, str], Diagnostic] = field(default_factory=dict)
 
-    def add(self, place: Place, rule: str, message: str, hint: str = "") -> None:
+    def add(self, place: SourcePosition, rule: str, message: str, hint: str = "") -> None:
         """Notes an error."""
         self.found.setdefault(_key(place, message), Diagnostic(place, rule, message, hint))
 
-    def add_once(self, place: Place, rule: str, key: str, message: str, hint: str = "") -> None:
+    def add_once(
+        self, place: SourcePosition, rule: str, key: str, message: str, hint: str = ""
+    ) -> None:
         """Notes an error, unless one with this `key` was noted for the place."""
         self.found.setdefault(_key(place, key), Diagnostic(place, rule, message, hint))
 
@@ -74,5 +76,5 @@ class Diagnostics:
         return len(self.found)
 
 
-def _key(place: Place, text: str) -> tuple[Place, str]:
+def _key(place: SourcePosition, text: str) -> tuple[SourcePosition, str]:
     return place._replace(included=()), text

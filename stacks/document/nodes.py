@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuform.stacks.document.diagnostics import Place
+from gpuform.stacks.document.diagnostics import SourcePosition
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarNode:
     """Text, a number, true, false or null. `text` is what the file has; quoted is always text."""
 
-    place: Place
+    place: SourcePosition
     value: str | int | float | bool | None
     text: str = ""
 
@@ -20,7 +20,7 @@ class ScalarNode:
 class SequenceNode:
     """A list."""
 
-    place: Place
+    place: SourcePosition
     items: "tuple[Node, ...]" = ()
 
 
@@ -28,7 +28,7 @@ class SequenceNode:
 class Entry:
     """A key of a mapping, where it is written, and its value."""
 
-    place: Place
+    place: SourcePosition
     node: "Node"
 
 
@@ -36,7 +36,7 @@ class Entry:
 class MappingNode:
     """An object: entries by key, in their order."""
 
-    place: Place
+    place: SourcePosition
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
     def get(self, key: str) -> "Node | None":
@@ -62,7 +62,7 @@ def find(node: Node, steps: Iterable[str | int]) -> Node:
     return node
 
 
-def find_key(node: Node, steps: Sequence[str | int]) -> Place:
+def find_key(node: Node, steps: Sequence[str | int]) -> SourcePosition:
     """Where the last key of these is written, or the last node on the way that is there."""
     parent = find(node, steps[:-1])
     key = str(steps[-1]) if steps else ""

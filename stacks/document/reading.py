@@ -7,7 +7,7 @@ from typing import Final
 import yaml
 
 from gpuform.stacks.document.composing import LINE_BREAK, Composer, Unreadable
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode
 
 LARGEST: Final = 10_000_000
@@ -19,13 +19,13 @@ _FORBIDDEN: Final = re.compile(
 
 
 def read_file(
-    path: Path, shown: str, problems: Diagnostics, included: tuple[Place, ...] = ()
+    path: Path, shown: str, problems: Diagnostics, included: tuple[SourcePosition, ...] = ()
 ) -> MappingNode:
     """The file's mapping; `shown` is how messages name the file. What is wrong goes to `problems`.
 
     After an error the tree holds what could be read. `included` are the places that include it.
     """
-    start = Place(shown, included=included)
+    start = SourcePosition(shown, included=included)
     nothing = MappingNode(start)
     try:
         with path.open("rb") as file:
@@ -52,10 +52,10 @@ def read_file(
 
 def read_text(text: str, shown: str, problems: Diagnostics) -> MappingNode:
     """The mapping of a YAML text, as `read_file`."""
-    return _mapping(text, Place(shown), problems)
+    return _mapping(text, SourcePosition(shown), problems)
 
 
-def _mapping(text: str, start: Place, problems: Diagnostics) -> MappingNode:
+def _mapping(text: str, start: SourcePosition, problems: Diagnostics) -> MappingNode:
     root = _root(text, start, problems)
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
         return MappingNode(start)
@@ -65,7 +65,7 @@ def _mapping(text: str, start: Place, problems: Diagnostics) -> MappingNode:
     return root
 
 
-def _root(text: str, start: Place, problems: Diagnostics) -> Node | None:
+def _root(text: str, start: SourcePosition, problems: Diagnostics) -> Node | None:
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
         place = _end_of(text[: forbidden.start()], start)
@@ -82,6 +82,6 @@ def _root(text: str, start: Place, problems: Diagnostics) -> Node | None:
     return None
 
 
-def _end_of(before: str, start: Place) -> Place:
+def _end_of(before: str, start: SourcePosition) -> SourcePosition:
     lines = LINE_BREAK.split(before)
     return start._replace(line=len(lines), column=len(lines[-1]) + 1)

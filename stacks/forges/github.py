@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from gpuform.providers.errors import AuthError, GpuformError, NotFound, PermissionDenied
 from gpuform.stacks.forges.client import ForgeClient
 from gpuform.stacks.forges.forge import KEPT_PLAN, Comment
-from gpuform.stacks.forges.place import Place
+from gpuform.stacks.forges.place import ReviewPlace
 from gpuform.stacks.forges.wire import GitHubArtifacts, GitHubComment, GitHubPull, GitHubUser
 
 _LARGEST_PLAN: Final = 200_000_000
@@ -27,7 +27,7 @@ class GitHub:
 
     longest_comment = 65_536
 
-    def __init__(self, place: Place, token: SecretStr) -> None:
+    def __init__(self, place: ReviewPlace, token: SecretStr) -> None:
         self.client = ForgeClient("GitHub", place.api, token=token, headers=_headers)
         self._repository = f"/repos/{quote(place.repository)}"
         self._number = place.number

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from gpuform.providers.errors import GpuformError
 from gpuform.stacks.forges.client import ForgeClient
 from gpuform.stacks.forges.forge import KEPT_PLAN, Comment
-from gpuform.stacks.forges.place import Place
+from gpuform.stacks.forges.place import ReviewPlace
 from gpuform.stacks.forges.wire import (
     GitLabJob,
     GitLabMergeRequest,
@@ -26,7 +26,7 @@ class GitLab:
 
     longest_comment = 1_000_000
 
-    def __init__(self, place: Place, token: SecretStr) -> None:
+    def __init__(self, place: ReviewPlace, token: SecretStr) -> None:
         self.client = ForgeClient("GitLab", place.api, token=token, headers=_headers)
         self._project = f"/projects/{quote(place.repository, safe='')}"
         self._number = place.number

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from gpuform.stacks.forges.forge import Forge
 from gpuform.stacks.forges.github import GitHub
 from gpuform.stacks.forges.gitlab import GitLab
-from gpuform.stacks.forges.place import Place, token_of
+from gpuform.stacks.forges.place import ReviewPlace, token_of
 
 
 @contextmanager
-def opened(place: Place, environ: Mapping[str, str]) -> Iterator[Forge]:
+def opened(place: ReviewPlace, environ: Mapping[str, str]) -> Iterator[Forge]:
     """Raises MissingCredentials when the environment has no token."""
     token = token_of(place.forge, environ)
     forge = (GitHub if place.forge == "github" else GitLab)(place, token)

@@ -26,7 +26,7 @@ _PULL: Final = re.compile(r"refs/pull/(\d+)/")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReviewPlace:
     """`api` is the address of the forge's REST API; `repository` is OWNER/NAME, in GitLab also an
     id; `number` is the pull request's, if there is one; `commit` its head's; `run_url` shows the
     job that is running.
@@ -40,7 +40,7 @@ class Place:
     run_url: str = ""
 
 
-def place_of(asked: Asked, environ: Mapping[str, str]) -> Place:
+def place_of(asked: Asked, environ: Mapping[str, str]) -> ReviewPlace:
     """Where this job's review is. Raises GpuformError that names the flag that is missing."""
     forge = asked.forge or _forge(environ)
     if forge is None:
@@ -54,7 +54,7 @@ def place_of(asked: Asked, environ: Mapping[str, str]) -> Place:
         raise GpuformError(
             "it is not known which repository this is", hint="say it: --repository OWNER/NAME"
         )
-    return Place(
+    return ReviewPlace(
         forge=forge,
         api=(asked.url or found.api).rstrip("/"),
         repository=repository.strip("/"),
@@ -82,7 +82,7 @@ def _forge(environ: Mapping[str, str]) -> ForgeName | None:
     return "gitlab" if environ.get("GITLAB_CI") else None
 
 
-def _github(environ: Mapping[str, str]) -> Place:
+def _github(environ: Mapping[str, str]) -> ReviewPlace:
     event, repository = _event(environ), environ.get("GITHUB_REPOSITORY", "")
     pull = event.get("pull_request")
     head = pull.get("head", {}).get("sha") if isinstance(pull, dict) else None
@@ -91,7 +91,7 @@ def _github(environ: Mapping[str, str]) -> Place:
     number = pull.get("number") if isinstance(pull, dict) else None
     run = environ.get("GITHUB_RUN_ID", "")
     server = environ.get("GITHUB_SERVER_URL") or "https://github.com"
-    return Place(
+    return ReviewPlace(
         forge="github",
         api=environ.get("GITHUB_API_URL") or "https://api.github.com",
         repository=repository,
@@ -110,9 +110,9 @@ def _event(environ: Mapping[str, str]) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def _gitlab(environ: Mapping[str, str]) -> Place:
+def _gitlab(environ: Mapping[str, str]) -> ReviewPlace:
     number = environ.get("CI_MERGE_REQUEST_IID", "")
-    return Place(
+    return ReviewPlace(
         forge="gitlab",
         api=environ.get("CI_API_V4_URL") or "https://gitlab.com/api/v4",
         # A merge request from a fork runs in the fork, and is the other project's.

@@ -11,18 +11,20 @@ import yaml
 
 from gpuform.stacks.engine.errors import EngineError
 
-Place = tuple[int, int]
+LineAndColumn = tuple[int, int]
 """Line and column, from 1."""
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-Facts = list[tuple[Any, Place]]
+Facts = list[tuple[Any, LineAndColumn]]
 
 
 class FormattingError(EngineError):
     """A file that is not formatted; the message begins with file:line:column."""
 
-    def __init__(self, where: str, place: Place, message: str, hint: str | None = None) -> None:
+    def __init__(
+        self, where: str, place: LineAndColumn, message: str, hint: str | None = None
+    ) -> None:
         super().__init__(f"{where}:{place[0]}:{place[1]}: {message}", hint)
 
 
@@ -44,7 +46,7 @@ def facts_of(text: str, where: str) -> Facts:
         raise not_yaml(error, where) from None
 
 
-def difference(facts: Facts, others: Facts) -> Place | None:
+def difference(facts: Facts, others: Facts) -> LineAndColumn | None:
     """Where the first text says something else than the second, if it does."""
     for ours, theirs in zip_longest(facts, others):
         if ours is None or theirs is None or ours[0] != theirs[0]:
@@ -113,11 +115,11 @@ def _gaps(text: str) -> Iterator[tuple[int, int]]:
         position = max(position, end)
 
 
-def place_at(text: str, index: int) -> Place:
+def place_at(text: str, index: int) -> LineAndColumn:
     """The place of a character."""
     return text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index)
 
 
-def _place(found: yaml.Event | yaml.Token) -> Place:
+def _place(found: yaml.Event | yaml.Token) -> LineAndColumn:
     mark = found.start_mark
     return (mark.line + 1, mark.column + 1) if mark else (1, 1)

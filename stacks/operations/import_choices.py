@@ -8,9 +8,9 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import platform_of
 from gpuform.providers.inventory import held_by
 from gpuform.stacks.adopting import chosen
-from gpuform.stacks.adopting.chosen import Filter, Wanted
+from gpuform.stacks.adopting.chosen import Filter, ImportChoice
 from gpuform.stacks.adopting.declaring import Choices
-from gpuform.stacks.adopting.places import Place
+from gpuform.stacks.adopting.places import DeclarationPlace
 from gpuform.stacks.adopting.planning import Request
 from gpuform.stacks.adopting.project_place import place_of
 from gpuform.stacks.authoring.declared import ConfigValue, Reference, Value
@@ -32,7 +32,7 @@ def request_of(options: ImportOptions, stack: Stack, environ: Mapping[str, str])
     config, _ = stack.settings.program_config(stack.crypter)
     settings = Settings(config=config.get, environ=environ)
 
-    def read_place() -> Place:
+    def read_place() -> DeclarationPlace:
         return place_of(stack.project, stack.name, options.out, python=options.python)
 
     place = read_place()
@@ -57,7 +57,7 @@ def request_of(options: ImportOptions, stack: Stack, environ: Mapping[str, str])
     )
 
 
-def _wanted(options: ImportOptions, settings: Settings) -> list[Wanted]:
+def _wanted(options: ImportOptions, settings: Settings) -> list[ImportChoice]:
     if not options.everything:
         type_, name, id_ = options.type_ or "", options.name or "", options.id_ or ""
         platform, _ = chosen.kind_of(type_)
@@ -85,7 +85,9 @@ def _value(name: str, text: str) -> Value:
     return value
 
 
-def _parent(given: str | None, stack: Stack, place: Place) -> tuple[str, Reference | None]:
+def _parent(
+    given: str | None, stack: Stack, place: DeclarationPlace
+) -> tuple[str, Reference | None]:
     if given is None:
         return "", None
     for each in stack.snapshot.resources:

@@ -40,7 +40,7 @@ class Gpus:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class RiskyChange:
     """One resource's change and what is dangerous about it."""
 
     change: ResourceChange
@@ -61,10 +61,10 @@ class StackFacts:
         return f"{name} (emulated)" if self.plan.emulated else name
 
     @cached_property
-    def subjects(self) -> Sequence[Subject]:
+    def subjects(self) -> Sequence[RiskyChange]:
         """What there is to tell, the most dangerous first."""
         shown = (change for change in ranked(self.plan.changes) if is_shown(change))
-        return [Subject(change, danger_of(change)) for change in shown]
+        return [RiskyChange(change, danger_of(change)) for change in shown]
 
     @cached_property
     def losing_data(self) -> Sequence[str]:
@@ -136,7 +136,7 @@ class Review:
     stacks: Sequence[StackFacts]
 
     @cached_property
-    def subjects(self) -> Sequence[tuple[StackFacts, Subject]]:
+    def subjects(self) -> Sequence[tuple[StackFacts, RiskyChange]]:
         """What all stacks change, the most dangerous first, whichever stack it is in."""
         every = [(stack, subject) for stack in self.stacks for subject in stack.subjects]
         return sorted(every, key=lambda pair: rank(pair[1].change))

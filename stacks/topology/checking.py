@@ -8,7 +8,7 @@ from gpuform.schemas.checking import ABOUT_KEYS, check
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.topology import OptionsInputs
 from gpuform.stacks.document.checked import tell
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import (
     Entry,
     MappingNode,
@@ -39,7 +39,7 @@ class Checked:
     uses: Mapping[str, list[Instance]]
     after: list[Instance]
 
-    def place(self, path: str) -> Place:
+    def place(self, path: str) -> SourcePosition:
         """Where a property is declared."""
         root = MappingNode(self.instance.declaration.place, self.properties)
         return find(root, steps_of(path)).place

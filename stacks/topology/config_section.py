@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpuform.schemas.checking import check
 from gpuform.schemas.topology import NAME, ConfigInputs
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, ScalarNode, find, plain, scalars
 from gpuform.stacks.document.paths import steps_of
 from gpuform.stacks.document.shapes import entries
@@ -33,7 +33,7 @@ class Names:
     """The entries of files by name, each name once for a top-level key."""
 
     problems: Diagnostics
-    _first: dict[tuple[str, str], Place] = field(default_factory=dict)
+    _first: dict[tuple[str, str], SourcePosition] = field(default_factory=dict)
     """Where each name of each top-level key was first declared."""
 
     def of(self, root: MappingNode, key: str) -> Iterator[tuple[str, Entry]]:
@@ -42,7 +42,7 @@ class Names:
             if self.is_good(key, name, entry.place):
                 yield name, entry
 
-    def is_good(self, key: str, name: str, place: Place) -> bool:
+    def is_good(self, key: str, name: str, place: SourcePosition) -> bool:
         """Whether it is a name, and new; else that goes to the problems."""
         if _NAME.fullmatch(name):
             return self.is_new(key, name, place)
@@ -50,7 +50,7 @@ class Names:
         self.problems.add(place, "name", message)
         return False
 
-    def is_new(self, key: str, name: str, place: Place) -> bool:
+    def is_new(self, key: str, name: str, place: SourcePosition) -> bool:
         """False, and a problem, for what another place declares already."""
         first = self._first.setdefault((key, name), place)
         if first == place:

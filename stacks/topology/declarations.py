@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuform.schemas.topology import SECTIONS
-from gpuform.stacks.document.diagnostics import Place
+from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.document.nodes import Entry, Node
 
 MODULES = "modules"
@@ -19,7 +19,7 @@ class Repeatable:
 
     section: str
     name: str
-    place: Place
+    place: SourcePosition
     for_each: Node | None = None
     when: Node | None = None
 
@@ -61,7 +61,7 @@ class ConfigVariable:
     """One value of `config` or `inputs`; `said` are the fields of schemas.topology.ConfigInputs."""
 
     name: str
-    place: Place
+    place: SourcePosition
     said: Mapping[str, Any]
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode
 from gpuform.stacks.document.reading import read_file
 from gpuform.stacks.document.shapes import items
@@ -16,7 +16,7 @@ class Way:
     """How a file came to be read: the files that include it, and where modules are included."""
 
     files: tuple[Path, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[SourcePosition, ...] = ()
 
 
 _START: Final = Way()
@@ -81,7 +81,7 @@ def _is_usable(node: ScalarNode, path: Path, way: Way, problems: Diagnostics) ->
 
 
 class _Files:
-    def __init__(self, problems: Diagnostics, places: tuple[Place, ...]) -> None:
+    def __init__(self, problems: Diagnostics, places: tuple[SourcePosition, ...]) -> None:
         self.problems, self.places = problems, places
         self.seen: set[Path] = set()
 

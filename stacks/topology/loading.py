@@ -18,7 +18,7 @@ from gpuform.schemas.topology import (
 )
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.checked import tell
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, plain
 from gpuform.stacks.document.shapes import entries, is_null
 from gpuform.stacks.expressions.template import has_expression
@@ -39,7 +39,7 @@ def _check_keys(root: MappingNode, problems: Diagnostics) -> None:
             problems.add(entry.place, "unknown-key", f"{key} is not known", hint)
 
 
-def _is_section(section: str, place: Place, problems: Diagnostics) -> bool:
+def _is_section(section: str, place: SourcePosition, problems: Diagnostics) -> bool:
     """Whether a section is one; else that goes to `problems`."""
     if section in SECTIONS:
         return True
@@ -48,7 +48,7 @@ def _is_section(section: str, place: Place, problems: Diagnostics) -> bool:
     return False
 
 
-def _has_kind(platform: str, section: str, place: Place, problems: Diagnostics) -> bool:
+def _has_kind(platform: str, section: str, place: SourcePosition, problems: Diagnostics) -> bool:
     """Whether a platform has what a section declares; else that goes to `problems`."""
     kind = SECTIONS[section]
     having = platforms_with(kind)
@@ -248,7 +248,9 @@ class _Loader:
             when=_node(own, "when"),
         )
 
-    def platform(self, section: str, address: str, entry: Entry | None, place: Place) -> str | None:
+    def platform(
+        self, section: str, address: str, entry: Entry | None, place: SourcePosition
+    ) -> str | None:
         if entry is None:
             having = ", ".join(platforms_with(SECTIONS[section]))
             hint = f"add platform: one of {having}"

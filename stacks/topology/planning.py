@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gpuform.providers.forms import Form
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry
 from gpuform.stacks.engine.registration import Registered, Registration
 from gpuform.stacks.resource_rules import RULES
@@ -115,9 +115,9 @@ def plan_topology(
     return Planned(topology, names, config, modules, resources)
 
 
-def _first(inputs: Mapping[str, ConfigVariable], path: Path) -> Place:
+def _first(inputs: Mapping[str, ConfigVariable], path: Path) -> SourcePosition:
     """Where inputs are declared."""
-    return next((each.place for each in inputs.values()), Place(shown(path)))
+    return next((each.place for each in inputs.values()), SourcePosition(shown(path)))
 
 
 def _check_stack(

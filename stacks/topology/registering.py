@@ -11,7 +11,7 @@ import pulumi
 from gpuform.providers.catalog import resource_class
 from gpuform.providers.resource import PlatformResource
 from gpuform.schemas.values import contains_unknown
-from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node
 from gpuform.stacks.engine.urn import MODULE_TYPE
 from gpuform.stacks.topology.checking import Checked
@@ -202,7 +202,7 @@ _Made = TypeVar("_Made")
 _CODE: Final = compile("make()", "", "eval")
 
 
-def _declared_at(place: Place, make: Callable[[], _Made]) -> _Made:
+def _declared_at(place: SourcePosition, make: Callable[[], _Made]) -> _Made:
     """What `make` makes, called from this place in the file, and from where that is included.
 
     Pulumi's SDK tells engines the lines of the stack of calls: one of these is the entry's, under
@@ -215,7 +215,7 @@ def _declared_at(place: Place, make: Callable[[], _Made]) -> _Made:
     return called()
 
 
-def _called(place: Place, make: Callable[[], _Made]) -> _Made:
+def _called(place: SourcePosition, make: Callable[[], _Made]) -> _Made:
     file = str(Path(place.file).resolve())
     code = _CODE.replace(co_filename=file, co_firstlineno=place.line, co_name=file)
     made: _Made = eval(code, {"make": make})  # noqa: S307 - our own two words

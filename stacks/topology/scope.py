@@ -11,7 +11,7 @@ from jinja2 import nodes
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.composing import LINE_BREAK
-from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars
 from gpuform.stacks.expressions.errors import ExpressionError
 from gpuform.stacks.expressions.needs import Need
@@ -133,7 +133,7 @@ class Scope:
             return [self.value(item, problems) for item in node.items]
         return {key: self.value(entry.node, problems) for key, entry in node.entries.items()}
 
-    def evaluate(self, template: Template, place: Place, text: str = "") -> Any:
+    def evaluate(self, template: Template, place: SourcePosition, text: str = "") -> Any:
         """The value of the template at a place, or what stands for it until it is known.
 
         Raises ExpressionError; a failure once the values are known is a TopologyError.
@@ -188,7 +188,7 @@ class Scope:
             return None
         step: Any = need.steps[at]
         if isinstance(step, nodes.Expr):
-            step = self.evaluate(of_step(step), Place(""))
+            step = self.evaluate(of_step(step), SourcePosition(""))
             if self.names.source.is_pending(step):
                 return None
         return str(step)
@@ -325,7 +325,7 @@ _MOST: Final = 50
 """Lines of a value that are searched."""
 
 
-def _place_in(value: Place, part: str) -> Place:
+def _place_in(value: SourcePosition, part: str) -> SourcePosition:
     """Where a part of the value that begins at a place is written; that place, if it is not found.
 
     A part that is written with escapes is not found.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulated_scheduler import Simulated
 
 from gpuform.providers.calls import Call
-from gpuform.providers.draining import Draining, Subject, Worker, conclude, undo
+from gpuform.providers.draining import Draining, ShrinkingObject, Worker, conclude, undo
 from gpuform.providers.errors import Cancelled, GpuformError, Unreachable
 from gpuform.providers.records import Drain, Drains, FolderRecords, Intents
 from gpuform.schemas.scale_down import ScaleDownInputs
@@ -32,7 +32,7 @@ def draining(
     call: Call, scheduler: Simulated, *, takes_cordoned: bool = True, **wanted: Any
 ) -> Draining:
     workers = [Worker(f"w{at}") for at in range(4)]
-    subject = Subject(ID, "cluster train", workers, takes_cordoned=takes_cordoned)
+    subject = ShrinkingObject(ID, "cluster train", workers, takes_cordoned=takes_cordoned)
     return Draining(call, subject, scheduler, ScaleDownInputs(**wanted))
 
 

@@ -13,7 +13,7 @@ from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NAMESPACE, NODE, 
 from gpuform.providers.emulator.kubernetes.nodes import with_readiness
 from gpuform.providers.emulator.kubernetes.objects import Objects
 from gpuform.providers.emulator.kubernetes.pods import RUNS_FOR, ended
-from gpuform.providers.emulator.kubernetes.verbs import Place
+from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
 from gpuform.providers.emulator.routing import Controls, Table
 
 
@@ -50,14 +50,14 @@ class KubernetesControls(Controls):
         objects = self._objects(cluster_id)
         if objects.get(NAMESPACE, wanted.namespace) is None:
             objects.add(NAMESPACE, {"metadata": {"name": wanted.namespace}})
-        made = verbs.create(objects, Place(POD, wanted.namespace), _pod(wanted))
+        made = verbs.create(objects, ObjectAddress(POD, wanted.namespace), _pod(wanted))
         settle(self._store, objects)
         return answer(objects.get(POD, made["metadata"]["name"], wanted.namespace), 201)
 
     def _set_node(self, cluster_id: str, name: str) -> Response:
         wanted = _Node.model_validate_json(request.get_data())
         objects = self._objects(cluster_id)
-        node = verbs.get(objects, Place(NODE, name=name))
+        node = verbs.get(objects, ObjectAddress(NODE, name=name))
         changed = with_readiness(node, objects.now, ready=wanted.ready)
         return answer(objects.replace(NODE, node, changed))
 
@@ -68,7 +68,7 @@ class KubernetesControls(Controls):
     def _remove_claim(self, cluster_id: str, namespace: str, name: str) -> Response:
         """It is gone at once, whoever uses it."""
         objects = self._objects(cluster_id)
-        claim = verbs.get(objects, Place(CLAIM, namespace, name))
+        claim = verbs.get(objects, ObjectAddress(CLAIM, namespace, name))
         return answer(objects.remove(CLAIM, claim))
 
     def _objects(self, cluster_id: str) -> Objects:

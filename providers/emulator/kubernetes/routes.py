@@ -26,7 +26,7 @@ from gpuform.providers.emulator.kubernetes.objects import Event, Object, Objects
 from gpuform.providers.emulator.kubernetes.patching import MERGE
 from gpuform.providers.emulator.kubernetes.selectors import fields_match, labels_match
 from gpuform.providers.emulator.kubernetes.streams import Execution, Executor, watched
-from gpuform.providers.emulator.kubernetes.verbs import Place
+from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
 from gpuform.providers.emulator.routing import Api
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.operations import Operations
@@ -130,7 +130,7 @@ class Kubernetes(Api):
                 raise StatusError(503, "the cluster is gone")
             yield brought_to(self._store, cluster, now)
 
-    def _watch(self, cluster_id: str, place: Place) -> Response:
+    def _watch(self, cluster_id: str, place: ObjectAddress) -> Response:
         def happened(since: int) -> tuple[list[Event], int]:
             try:
                 with self._objects(cluster_id) as objects:
@@ -149,7 +149,7 @@ class Kubernetes(Api):
         )
         return Response(lines, content_type="application/json")
 
-    def _exec(self, cluster_id: str, place: Place) -> Response:
+    def _exec(self, cluster_id: str, place: ObjectAddress) -> Response:
         with self._objects(cluster_id) as objects:
             pod = verbs.get(objects, place)
         containers = [each["name"] for each in pod["spec"]["containers"]]
@@ -173,7 +173,7 @@ def _described(cluster_id: str, path: str) -> Object | None:
     return discovered(path)
 
 
-def _written(objects: Objects, place: Place) -> tuple[Object, int]:
+def _written(objects: Objects, place: ObjectAddress) -> tuple[Object, int]:
     method = request.method
     if method == "DELETE":
         if place.name:
@@ -181,7 +181,7 @@ def _written(objects: Objects, place: Place) -> tuple[Object, int]:
         options = _body(optional=True)
         for each in _asked_for(objects, place):
             metadata = each["metadata"]
-            one = Place(place.kind, metadata.get("namespace", ""), metadata["name"])
+            one = ObjectAddress(place.kind, metadata.get("namespace", ""), metadata["name"])
             verbs.delete(objects, one, options)
         return _SUCCESS, 200
     body = _body()
@@ -197,7 +197,7 @@ def _written(objects: Objects, place: Place) -> tuple[Object, int]:
     raise StatusError(405, "the server does not allow this method on the requested resource")
 
 
-def _as_it_is_now(objects: Objects, place: Place, written: Object) -> Object:
+def _as_it_is_now(objects: Objects, place: ObjectAddress, written: Object) -> Object:
     """With what followed from the change; what is gone as it was last."""
     metadata = written["metadata"]
     name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
@@ -206,7 +206,7 @@ def _as_it_is_now(objects: Objects, place: Place, written: Object) -> Object:
     return found if found is not None and is_same else written
 
 
-def _listed(objects: Objects, place: Place) -> Object:
+def _listed(objects: Objects, place: ObjectAddress) -> Object:
     """With `limit`, a part of the list and a token for the rest."""
     found = _asked_for(objects, place)
     metadata: dict[str, Any] = {"resourceVersion": str(objects.version)}
@@ -233,13 +233,13 @@ def _position(token: str) -> int:
         raise StatusError(400, "continue key is not valid") from error
 
 
-def _asked_for(objects: Objects, place: Place) -> list[Object]:
+def _asked_for(objects: Objects, place: ObjectAddress) -> list[Object]:
     asked = request.args.to_dict()
     found = objects.of(place.kind, place.namespace or None)
     return [each for each in found if _is_asked_for(each, place, asked)]
 
 
-def _is_asked_for(each: Object, place: Place, asked: dict[str, str]) -> bool:
+def _is_asked_for(each: Object, place: ObjectAddress, asked: dict[str, str]) -> bool:
     metadata = each["metadata"]
     return (
         place.namespace in {"", metadata.get("namespace")}
@@ -249,7 +249,7 @@ def _is_asked_for(each: Object, place: Place, asked: dict[str, str]) -> bool:
     )
 
 
-def _place(path: str) -> Place | None:
+def _place(path: str) -> ObjectAddress | None:
     """`api/v1/namespaces/NAMESPACE/pods/NAME/eviction` and its shorter forms."""
     parts = path.split("/")
     folder_size = 2 if parts[0] == "api" else 3
@@ -265,7 +265,7 @@ def _place(path: str) -> Place | None:
         return None
     if kind.is_namespaced and not namespace and (name or request.method == "POST"):
         return None
-    return Place(kind, namespace, name, part)
+    return ObjectAddress(kind, namespace, name, part)
 
 
 def _body(*, optional: bool = False) -> Any:

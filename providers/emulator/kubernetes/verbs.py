@@ -16,7 +16,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True)
-class Place:
+class ObjectAddress:
     """Which object, or which list of them; `name` and `part` (its subresource) may be empty."""
 
     kind: Kind
@@ -25,14 +25,14 @@ class Place:
     part: str = ""
 
 
-def get(objects: Objects, place: Place) -> Object:
+def get(objects: Objects, place: ObjectAddress) -> Object:
     found = objects.get(place.kind, place.name, place.namespace)
     if found is None:
         raise not_found(place.kind.resource, place.name)
     return found
 
 
-def create(objects: Objects, place: Place, body: Object) -> Object:
+def create(objects: Objects, place: ObjectAddress, body: Object) -> Object:
     kind = place.kind
     if body.get("kind", kind.name) != kind.name:
         raise StatusError(400, f"the object provided is a {body['kind']}, not a {kind.name}")
@@ -48,17 +48,17 @@ def create(objects: Objects, place: Place, body: Object) -> Object:
     return objects.add(kind, new)
 
 
-def replace(objects: Objects, place: Place, body: Object) -> Object:
+def replace(objects: Objects, place: ObjectAddress, body: Object) -> Object:
     old = get(objects, place)
     return _changed(objects, place, old, body)
 
 
-def patch(objects: Objects, place: Place, body: Any, form: str) -> Object:
+def patch(objects: Objects, place: ObjectAddress, body: Any, form: str) -> Object:
     old = get(objects, place)
     return _changed(objects, place, old, patched(old, body, form))
 
 
-def _changed(objects: Objects, place: Place, old: Object, new: Object) -> Object:
+def _changed(objects: Objects, place: ObjectAddress, old: Object, new: Object) -> Object:
     """`status` belongs to its own subresource, the rest to the object."""
     given = new.get("metadata", {})
     if given.get("resourceVersion") not in {None, "", old["metadata"]["resourceVersion"]}:
@@ -81,7 +81,7 @@ def _changed(objects: Objects, place: Place, old: Object, new: Object) -> Object
     return changed
 
 
-def delete(objects: Objects, place: Place, options: Object) -> Object:
+def delete(objects: Objects, place: ObjectAddress, options: Object) -> Object:
     """Pods end after their grace period, what has finalizers when they are gone."""
     old = get(objects, place)
     _check_preconditions(place, old, options)
@@ -99,7 +99,7 @@ def delete(objects: Objects, place: Place, options: Object) -> Object:
     return objects.remove(place.kind, old)
 
 
-def evict(objects: Objects, place: Place, body: Object) -> None:
+def evict(objects: Objects, place: ObjectAddress, body: Object) -> None:
     """Delete a pod if its disruption budget allows it; else 429 with the budget as the cause."""
     pod = get(objects, place)
     options = body.get("deleteOptions") or {}
@@ -110,7 +110,7 @@ def evict(objects: Objects, place: Place, body: Object) -> None:
     _end(objects, pod, options.get("gracePeriodSeconds"))
 
 
-def _check_preconditions(place: Place, old: Object, options: Object) -> None:
+def _check_preconditions(place: ObjectAddress, old: Object, options: Object) -> None:
     wanted = options.get("preconditions") or {}
     for word in ("uid", "resourceVersion"):
         if word in wanted and wanted[word] != old["metadata"][word]:

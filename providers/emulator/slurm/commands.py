@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from getopt import GetoptError, gnu_getopt
 
 from gpuform.providers.emulator.slurm.estate import Slurm
-from gpuform.providers.emulator.slurm.jobs import ACTIVE, CODES, Job, Refused, Wanted
+from gpuform.providers.emulator.slurm.jobs import ACTIVE, CODES, Job, JobRequest, Refused
 from gpuform.providers.emulator.slurm.printing import (
     COLUMNS,
     WIDE,
@@ -161,7 +161,7 @@ def submit(slurm: Slurm, arguments: list[str]) -> str:
     for name in names:
         if name not in slurm.nodes:
             raise Refused("sbatch: error: Batch job submission failed: Invalid node name specified")
-    wanted = Wanted(
+    wanted = JobRequest(
         name=options.get("job-name", "wrap"),
         count=max(_number(options.get("nodes", "1")), len(names)),
         nodes=names,

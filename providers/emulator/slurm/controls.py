@@ -10,7 +10,7 @@ from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.routing import Controls, Table
 from gpuform.providers.emulator.slurm.commands import run
 from gpuform.providers.emulator.slurm.estate import Slurm
-from gpuform.providers.emulator.slurm.jobs import Wanted
+from gpuform.providers.emulator.slurm.jobs import JobRequest
 from gpuform.providers.emulator.together.errors import ApiError
 from gpuform.providers.emulator.together.operations import Operations
 
@@ -43,7 +43,7 @@ class SlurmControls(Controls):
 
     def _add_job(self, cluster_id: str) -> Response:
         """A job of any kind and length; it starts at once where there is room."""
-        wanted = Wanted.model_validate_json(request.get_data())
+        wanted = JobRequest.model_validate_json(request.get_data())
         with self._slurm(cluster_id) as slurm:
             (job,) = slurm.submit(wanted)
         return answer(job.model_dump(mode="json"), 201)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.slurm.jobs import Job, State, Wanted
+from gpuform.providers.emulator.slurm.jobs import Job, JobRequest, State
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
@@ -102,7 +102,7 @@ class Slurm:
     def jobs(self) -> list[Job]:
         return self._kept.jobs
 
-    def submit(self, wanted: Wanted, tasks: Iterable[int] | None = None) -> list[Job]:
+    def submit(self, wanted: JobRequest, tasks: Iterable[int] | None = None) -> list[Job]:
         """A job, or one for each task of an array."""
         first = self._kept.last_number + 1
         labels = [f"{first}_{task}" for task in tasks] if tasks is not None else [str(first)]
@@ -185,7 +185,7 @@ class Slurm:
             if len(chosen) >= job.wanted.count and set(chosen) <= set(nodes):
                 self._kept.jobs[index] = job.started(chosen, at)
 
-    def _takes(self, name: str, wanted: Wanted, at: float) -> bool:
+    def _takes(self, name: str, wanted: JobRequest, at: float) -> bool:
         if not self._all[name].runs(at) or name in self._kept.drained or name in self._kept.down:
             return False
         used = sum(job.wanted.gpus for job in self.jobs_on(name))

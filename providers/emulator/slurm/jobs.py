@@ -30,7 +30,7 @@ REQUEUE_SECONDS = 120.0
 """How long a requeued job waits before it may start again."""
 
 
-class Wanted(BaseModel):
+class JobRequest(BaseModel):
     """A job as it is asked for."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -54,7 +54,7 @@ class Job(BaseModel, frozen=True):
     number: int
     label: str
     """As squeue shows it: 12, or 12_3 for a task of an array."""
-    wanted: Wanted
+    wanted: JobRequest
     state: State = "PENDING"
     nodes: list[str] = []
     eligible_at: float = 0.0

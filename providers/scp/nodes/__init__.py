@@ -17,18 +17,18 @@ from gpuform.providers.scp.nodes.moving import (
     why_not_to,
 )
 from gpuform.providers.scp.nodes.parallel import in_parallel
-from gpuform.providers.scp.nodes.planning import DeclaredPool, Fabric, Plan, Wanted, plan
+from gpuform.providers.scp.nodes.planning import DeclaredNode, DeclaredPool, Fabric, Plan, plan
 from gpuform.providers.scp.nodes.states import is_leaving, power_of
 from gpuform.providers.scp.nodes.steps import NodeSteps
 
 __all__ = [
     "LEAST",
+    "DeclaredNode",
     "DeclaredPool",
     "Fabric",
     "Ledger",
     "NodeSteps",
     "Plan",
-    "Wanted",
     "batches",
     "candidate",
     "differences",

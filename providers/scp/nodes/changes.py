@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuform.providers.scp.nodes.planning import Fabric, Wanted
+from gpuform.providers.scp.nodes.planning import DeclaredNode, Fabric
 from gpuform.providers.scp.nodes.states import power_of
 from gpuform.schemas.scp.outputs import NodeOutputs
 
@@ -18,7 +18,7 @@ class Difference:
     after: Any
 
 
-def differences(node: NodeOutputs, wanted: Wanted, fabric: Fabric) -> Iterator[Difference]:
+def differences(node: NodeOutputs, wanted: DeclaredNode, fabric: Fabric) -> Iterator[Difference]:
     """In the order in which they are shown. A state that is open differs from nothing."""
     if not fabric.has(node):
         if fabric.id is not None:
@@ -38,7 +38,7 @@ def differences(node: NodeOutputs, wanted: Wanted, fabric: Fabric) -> Iterator[D
         yield Difference("state", power, wanted.state)
 
 
-def has_other_public_ip(node: NodeOutputs, wanted: Wanted) -> bool:
+def has_other_public_ip(node: NodeOutputs, wanted: DeclaredNode) -> bool:
     """Whether its public IP is known not to be the wanted one: the platform does not tell."""
     ids = (node.public_ip_address_id, wanted.public_ip_address_id)
     return None not in ids and ids[0] != ids[1]
@@ -50,7 +50,7 @@ def locked(names: Sequence[str]) -> str:
     return f"GPU node {shown} is locked" if len(names) == 1 else f"GPU nodes {shown} are locked"
 
 
-def is_stopped_by_force(node: NodeOutputs, wanted: Wanted) -> bool:
+def is_stopped_by_force(node: NodeOutputs, wanted: DeclaredNode) -> bool:
     """Whether it is to be stopped while it is locked, and stays so."""
     is_stopped = wanted.state == "STOPPED" and power_of(node.state) == "RUNNING"
     return is_stopped and node.lock_enabled and wanted.lock_enabled is not False

@@ -15,7 +15,7 @@ from gpuform.schemas.scp.statuses import NODE_FAILED
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeclaredNode:
     """A node as declared; None where nothing is declared."""
 
     key: str
@@ -48,7 +48,7 @@ class DeclaredPool:
     fabric: Fabric
     prefix: str
     count: int | None = None
-    nodes: Mapping[str, Wanted] = field(default_factory=dict)
+    nodes: Mapping[str, DeclaredNode] = field(default_factory=dict)
     remove: Sequence[str] = ()
     lock_enabled: bool | None = None
     state: str = "RUNNING"
@@ -67,7 +67,7 @@ class DeclaredPool:
         for key, node in (values.get("nodes") or {}).items():
             own = {"lock_enabled": lock, "state": state, **node}
             own.pop("gpu_node_name", None)
-            wanted = Wanted(key, node_name(key, node, prefix), **own)
+            wanted = DeclaredNode(key, node_name(key, node, prefix), **own)
             nodes[wanted.name] = wanted
         return cls(
             fabric=Fabric(values["cluster_fabric_name"], values.get("cluster_fabric_id")),
@@ -84,11 +84,11 @@ class DeclaredPool:
         """Whether a node of this name can be one that is declared."""
         return self.count is not None or name in self.nodes
 
-    def wanted(self, name: str) -> Wanted:
+    def wanted(self, name: str) -> DeclaredNode:
         """What is declared of the node of this name."""
         if self.count is None:
             return self.nodes[name]
-        return Wanted(name, name, lock_enabled=self.lock_enabled, state=self.state)
+        return DeclaredNode(name, name, lock_enabled=self.lock_enabled, state=self.state)
 
     def key_of(self, name: str) -> str:
         """Under which key a node is shown: its own, else its name."""
@@ -102,10 +102,10 @@ class Plan:
     A replaced node is made by the plan that follows its deletion, as any missing one.
     """
 
-    create: Sequence[Wanted] = ()
+    create: Sequence[DeclaredNode] = ()
     delete: Sequence[NodeOutputs] = ()
-    replace: Sequence[tuple[NodeOutputs, Wanted, str]] = ()
-    keep: Sequence[tuple[NodeOutputs, Wanted]] = ()
+    replace: Sequence[tuple[NodeOutputs, DeclaredNode, str]] = ()
+    keep: Sequence[tuple[NodeOutputs, DeclaredNode]] = ()
 
     @property
     def ending(self) -> list[NodeOutputs]:
@@ -169,7 +169,7 @@ def _names(declared: DeclaredPool, live: Sequence[NodeOutputs], count: int) -> I
             yield name
 
 
-def _why_replaced(node: NodeOutputs, wanted: Wanted, spare: Collection[str]) -> str:
+def _why_replaced(node: NodeOutputs, wanted: DeclaredNode, spare: Collection[str]) -> str:
     if node.state in NODE_FAILED and node.id not in spare:
         return "it failed: it is deleted and made again"
     if wanted.ip_address and node.policy_ip and wanted.ip_address != node.policy_ip:

@@ -16,11 +16,11 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes.changes import differences, has_other_public_ip, locked
 from gpuform.providers.scp.nodes.parallel import in_parallel
-from gpuform.providers.scp.nodes.planning import Fabric, Wanted
+from gpuform.providers.scp.nodes.planning import DeclaredNode, Fabric
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_AT_REST
 
-Pair = tuple[NodeOutputs, Wanted]
+Pair = tuple[NodeOutputs, DeclaredNode]
 
 
 class Watched(Protocol):
@@ -67,7 +67,7 @@ class NodeSteps:
             self._take(step, pairs, fabric_id)
         return bool(steps)
 
-    def next_step(self, node: NodeOutputs, wanted: Wanted, fabric: Fabric) -> str:
+    def next_step(self, node: NodeOutputs, wanted: DeclaredNode, fabric: Fabric) -> str:
         """What a node has to do next; empty when it is as declared, or cannot be told anything."""
         if node.state not in NODE_AT_REST:
             return ""
@@ -110,7 +110,7 @@ class NodeSteps:
     def _each(self, step: str, pairs: Sequence[Pair]) -> None:
         """A step that the platform takes for one node at a time."""
 
-        def send(node: NodeOutputs, wanted: Wanted) -> None:
+        def send(node: NodeOutputs, wanted: DeclaredNode) -> None:
             if step == "assign_nat":
                 self._client.assign_nat(node.id, wanted.public_ip_address_id or "")
                 self._nodes.assigned(node, wanted.public_ip_address_id)

@@ -22,9 +22,9 @@ from gpuform.providers.records import Target
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import (
     LEAST,
+    DeclaredNode,
     DeclaredPool,
     Ledger,
-    Wanted,
     batches,
     fabric_of_id,
     find_fabric,
@@ -67,7 +67,7 @@ class PoolCreating:
         self._tried_at: dict[str, float] = {}
         self.refused: dict[str, str] = {}
 
-    def begin(self, wanted: Sequence[Wanted]) -> None:
+    def begin(self, wanted: Sequence[DeclaredNode]) -> None:
         """Makes the first nodes of a new pool. Raises when none was made, or when that is unsure.
 
         Waits while nodes of these names, or all nodes of the fabric, are about to go.
@@ -88,7 +88,7 @@ class PoolCreating:
                 raise
             self._find_again(error)
 
-    def go_on(self, wanted: Sequence[Wanted]) -> None:
+    def go_on(self, wanted: Sequence[DeclaredNode]) -> None:
         """Makes what can be made now; what cannot be yet is for a later look."""
         self._note_taken(wanted)
         held = {node.gpu_node_name for node in self._nodes.all}
@@ -105,7 +105,7 @@ class PoolCreating:
         if fabric_id is not None:
             self._join(fabric_id, wanted)
 
-    def _claim_fabric(self, wanted: Sequence[Wanted]) -> None:
+    def _claim_fabric(self, wanted: Sequence[DeclaredNode]) -> None:
         """The fabric is new: two servers are needed, and no other pool may make it meanwhile."""
         name = self._want.cluster_fabric_name
         if len(wanted) < LEAST:
@@ -123,7 +123,7 @@ class PoolCreating:
                 "other; otherwise give each of them a fabric of its own",
             ) from None
 
-    def _found_by_name(self, wanted: Sequence[Wanted]) -> str | None:
+    def _found_by_name(self, wanted: Sequence[DeclaredNode]) -> str | None:
         """The fabric of the declared name; without one it is made by the first batch."""
         name = self._want.cluster_fabric_name
         fabric = find_fabric(self._client, self._want.node_pool_id, name)
@@ -136,7 +136,7 @@ class PoolCreating:
         self._send_all(None, [batches(wanted)[0]], is_final=True)
         return None
 
-    def _join(self, fabric_id: str, wanted: Sequence[Wanted]) -> None:
+    def _join(self, fabric_id: str, wanted: Sequence[DeclaredNode]) -> None:
         fabric = fabric_of_id(self._client, fabric_id)
         is_ready = fabric is None or fabric.state in FABRIC_READY
         now = self._call.clock.now()
@@ -145,7 +145,7 @@ class PoolCreating:
             self._send_all(fabric_id, batches(wanted), is_final=is_ready)
 
     def _send_all(
-        self, fabric_id: str | None, calls: Sequence[Sequence[Wanted]], *, is_final: bool
+        self, fabric_id: str | None, calls: Sequence[Sequence[DeclaredNode]], *, is_final: bool
     ) -> None:
         """`is_final`: a refusal is not because the fabric is not ready yet."""
         outcomes = in_parallel([partial(self._send, fabric_id, batch) for batch in calls])
@@ -156,7 +156,7 @@ class PoolCreating:
             if isinstance(error, ApiError) and error.is_definite and is_final and not is_passing:
                 self.refused.update({each.name: error.message for each in batch})
 
-    def _send(self, fabric_id: str | None, batch: Sequence[Wanted]) -> None:
+    def _send(self, fabric_id: str | None, batch: Sequence[DeclaredNode]) -> None:
         names = [each.name for each in batch]
         present = [node.id for node in self._nodes.others if node.gpu_node_name in names]
         body = self._request(fabric_id, batch)
@@ -178,7 +178,9 @@ class PoolCreating:
             raise
         self._ledger.made(kept.intent, ids)
 
-    def _request(self, fabric_id: str | None, batch: Sequence[Wanted]) -> requests.CreateGpuNodes:
+    def _request(
+        self, fabric_id: str | None, batch: Sequence[DeclaredNode]
+    ) -> requests.CreateGpuNodes:
         want = self._want
         return requests.CreateGpuNodes(
             cluster_fabric_details=requests.ClusterFabricDetails(
@@ -199,7 +201,7 @@ class PoolCreating:
             tags=tags_of(want.tags),
         )
 
-    def _note_taken(self, wanted: Sequence[Wanted]) -> None:
+    def _note_taken(self, wanted: Sequence[DeclaredNode]) -> None:
         for name, id_ in self._place.taken(self._nodes.others, wanted).items():
             self.refused[name] = self._place.name_taken({name: id_}).message
 
@@ -222,7 +224,7 @@ class PoolCreating:
             )
 
 
-def server_of(wanted: Wanted, server_type_id: str) -> requests.ServerDetails:
+def server_of(wanted: DeclaredNode, server_type_id: str) -> requests.ServerDetails:
     """A node as a create asks for it."""
     return requests.ServerDetails(
         gpu_node_name=wanted.name,

@@ -6,8 +6,8 @@ from gpuform.providers.calls import Look
 from gpuform.providers.errors import GpuformError, NameTaken
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import (
+    DeclaredNode,
     Ledger,
-    Wanted,
     fabric_of_id,
     find_fabric,
     is_leaving,
@@ -25,7 +25,7 @@ class PoolPlace:
         self._want = want
         self._ledger = ledger
 
-    def look(self, wanted: Sequence[Wanted]) -> Look[wire.ClusterFabric | None]:
+    def look(self, wanted: Sequence[DeclaredNode]) -> Look[wire.ClusterFabric | None]:
         """The fabric for the first nodes, or None for a new one; not done while it has to wait.
 
         Raises NameTaken for what is somebody else's, GpuformError for a fabric that does not fit.
@@ -72,7 +72,9 @@ class PoolPlace:
             )
         return fabric
 
-    def taken(self, listed: Sequence[wire.GpuNode], wanted: Sequence[Wanted]) -> dict[str, str]:
+    def taken(
+        self, listed: Sequence[wire.GpuNode], wanted: Sequence[DeclaredNode]
+    ) -> dict[str, str]:
         """Ids by name of somebody else's nodes that have the names."""
         names = {each.name for each in wanted}
         return {

@@ -13,8 +13,8 @@ from gpuform.providers.calls import Call
 from gpuform.providers.draining import (
     Draining,
     Scheduler,
+    ShrinkingObject,
     SlurmOnKubernetes,
-    Subject,
     Worker,
     conclude,
     not_told,
@@ -110,7 +110,9 @@ class PoolRemoval:
         if Permission.UNLOCK in permissions.given() or len(able) < len(going):
             able = list(nodes)  # the permission is asked for before a locked one is deleted
         live = _workers(able)
-        return Draining(self._call, Subject(self._id, self._what, live), self._scheduler(), wanted)
+        return Draining(
+            self._call, ShrinkingObject(self._id, self._what, live), self._scheduler(), wanted
+        )
 
     def _scheduler(self) -> Scheduler:
         """Raises GpuformError when nobody can be asked."""

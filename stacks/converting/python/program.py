@@ -14,7 +14,7 @@ from gpuform.stacks.converting.python.expressions import Expressions
 from gpuform.stacks.converting.python.loops import Header, header_of
 from gpuform.stacks.converting.python.operations import formatted, no_names
 from gpuform.stacks.converting.python.references import Found, References
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode
 from gpuform.stacks.document.shapes import is_null
 from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable
@@ -204,7 +204,7 @@ class _Comments:
 
     _files: dict[str, list[str]] = field(default_factory=dict)
 
-    def before(self, place: Place) -> list[str]:
+    def before(self, place: SourcePosition) -> list[str]:
         """The lines of comments right above a line, without what is before them."""
         lines = self._lines(place.file)
         found: list[str] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.stacks.document.diagnostics import Place
+from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import requirement
 
@@ -24,14 +24,14 @@ class Block:
     type: str
     labels: tuple[str, ...]
     body: Mapping[str, Any]
-    place: Place
+    place: SourcePosition
     lines: tuple[str, ...] = ()
 
-    def place_of(self, argument: str) -> Place:
+    def place_of(self, argument: str) -> SourcePosition:
         """The line of an argument, or that of the block."""
         for number, line in enumerate(self.lines[self.place.line - 1 :], start=self.place.line):
             if re.match(rf'\s*{re.escape(argument)}(\s+"[^"]*")*\s*[={{]', line):
-                return Place(self.place.file, number)
+                return SourcePosition(self.place.file, number)
         return self.place
 
 
@@ -126,7 +126,7 @@ def _placed(found: _Found, path: Path, lines: tuple[str, ...]) -> Block:
     words = "".join(rf'\s+"?{re.escape(label)}"?' for label in labels)
     head = re.compile(rf"\s*{re.escape(type_)}{words}\s*{{")
     line = next((n for n, text in enumerate(lines, start=1) if head.match(text)), 1)
-    return Block(type_, labels, body, Place(str(path), line), lines)
+    return Block(type_, labels, body, SourcePosition(str(path), line), lines)
 
 
 def _without_marks(value: Any) -> Any:

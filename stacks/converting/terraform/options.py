@@ -6,7 +6,7 @@ from typing import Any, Final
 from gpuform.stacks.authoring.declared import Reference, Value
 from gpuform.stacks.converting.terraform.expressions import Resolver, Unsaid
 from gpuform.stacks.converting.terraform.files import Block
-from gpuform.stacks.document.diagnostics import Place
+from gpuform.stacks.document.diagnostics import SourcePosition
 
 META: Final = (
     *("count", "for_each", "provider", "depends_on", "lifecycle", "timeouts"),
@@ -15,7 +15,7 @@ META: Final = (
 """`count` and `for_each` become an entry for each object of the state."""
 _LEFT: Final = ("provisioner", "connection", "provider")
 
-Leave = Callable[[Place, str], None]
+Leave = Callable[[SourcePosition, str], None]
 
 
 def options_of(

@@ -35,7 +35,7 @@ from gpuform.stacks.converting.terraform.files import (
 from gpuform.stacks.converting.terraform.kinds import KINDS, TerraformKind, as_raw, flat, spelt
 from gpuform.stacks.converting.terraform.options import META, Leave, options_of
 from gpuform.stacks.converting.terraform.variables import TerraformVariables
-from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
 
 Key = tuple[str, str, Step | None]
 
@@ -88,7 +88,7 @@ class _Taking:
         declared = Declared(entries, variables, outputs)
         return TakenOver(declared, list(self.left), self.secrets.wanted)
 
-    def _leave(self, place: Place, message: str) -> None:
+    def _leave(self, place: SourcePosition, message: str) -> None:
         self.left.add(place, "terraform", message)
 
     def _entry(self, block: Block, instance: Instance) -> Entry:
@@ -232,7 +232,7 @@ class _Taking:
             if not broken:
                 return entries
             for address, other in broken.items():
-                place = Place(str(self.folder), NOWHERE)
+                place = SourcePosition(str(self.folder), NOWHERE)
                 self._leave(place, f"{address} refers to {other}, which is not taken over")
             entries = [entry for entry in entries if entry.address not in broken]
 
@@ -271,7 +271,7 @@ class _Taking:
 
 def _paired(files: TerraformFiles, folder: Path, leave: Leave) -> Iterator[tuple[Block, Instance]]:
     """The resources of known types with their objects; the others are left."""
-    state = Place(str(folder / STATE), NOWHERE)
+    state = SourcePosition(str(folder / STATE), NOWHERE)
     blocks = {each.labels: each for each in files.of("resource")}
     for block in files.of("module"):
         leave(block.place, f"module {'.'.join(block.labels)} is not taken over")

@@ -10,6 +10,7 @@ from gpuform.stacks.engine.records.kept import (
     errors_of_engine,
     errors_of_providers,
     intents_of,
+    records_for_host,
 )
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "errors_of_providers",
     "intents_follow",
     "intents_of",
+    "records_for_host",
 ]

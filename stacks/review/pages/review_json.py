@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from gpuform.stacks.review.facts import Gpus, Review, StackFacts, Subject
+from gpuform.stacks.review.facts import Gpus, Review, RiskyChange, StackFacts
 from gpuform.stacks.review.reasons import forcing
 
 FORMAT_VERSION: Final = "1"
@@ -46,7 +46,7 @@ def _gpus(found: Gpus) -> dict[str, Any]:
     return {"count": found.known, "exact": found.exact}
 
 
-def _danger(subject: Subject) -> dict[str, Any]:
+def _danger(subject: RiskyChange) -> dict[str, Any]:
     change, danger = subject.change, subject.danger
     return {
         "urn": change.urn,

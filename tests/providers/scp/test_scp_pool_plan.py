@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.scp.nodes import (
+    DeclaredNode,
     DeclaredPool,
     Fabric,
     Plan,
-    Wanted,
     differences,
     is_leaving,
     plan,
@@ -45,7 +45,7 @@ def mapped(nodes: dict[str, dict[str, Any]], **fields: Any) -> DeclaredPool:
 
 
 def names(found: Sequence[Any]) -> list[str]:
-    return [each.name if isinstance(each, Wanted) else each.gpu_node_name for each in found]
+    return [each.name if isinstance(each, DeclaredNode) else each.gpu_node_name for each in found]
 
 
 def kept(found: Plan) -> list[str]:
@@ -113,7 +113,9 @@ def test_another_address_replaces_that_node_alone() -> None:
 
 def test_what_holds_for_all_holds_where_a_node_says_nothing() -> None:
     declared = mapped({"a": {}, "b": {"lock_enabled": False}}, lock_enabled=True, state="STOPPED")
-    assert declared.wanted("train-a") == Wanted("a", "train-a", lock_enabled=True, state="STOPPED")
+    assert declared.wanted("train-a") == DeclaredNode(
+        "a", "train-a", lock_enabled=True, state="STOPPED"
+    )
     assert declared.wanted("train-b").lock_enabled is False
     assert declared.key_of("train-b") == "b"
     assert declared.key_of("another") == "another"
@@ -192,7 +194,7 @@ FABRIC = Fabric(name="fabric1")
 def test_what_differs_of_one_node(
     seen: dict[str, Any], wanted: dict[str, Any], fields: list[str]
 ) -> None:
-    found = differences(node(1, **seen), Wanted("k", "train-001", **wanted), FABRIC)
+    found = differences(node(1, **seen), DeclaredNode("k", "train-001", **wanted), FABRIC)
     assert [each.field for each in found] == fields
 
 
@@ -200,5 +202,5 @@ def test_an_id_decides_where_a_name_could_be_another_fabric() -> None:
     fabric = Fabric(name="fabric1", id="f2")
     assert not fabric.has(node(1))
     assert fabric.has(node(1, cluster_fabric_id="f2", cluster_fabric_name="renamed"))
-    (found,) = differences(node(1), Wanted("k", "train-001"), fabric)
+    (found,) = differences(node(1), DeclaredNode("k", "train-001"), fabric)
     assert (found.field, found.before, found.after) == ("cluster_fabric_id", "f1", "f2")

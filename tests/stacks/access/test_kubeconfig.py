@@ -13,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kubeconfigs import OURS, credential, texts
 
-from gpuform.stacks.access.kubeconfig import Wanted, marked, with_credentials, without_contexts
+from gpuform.stacks.access.kubeconfig import (
+    CredentialOptions,
+    marked,
+    with_credentials,
+    without_contexts,
+)
 from gpuform.stacks.access.kubeconfig_parts import SECTIONS
 from gpuform.stacks.access.kubeconfig_text import KubeconfigText
 from gpuform.stacks.engine.errors import EngineError
@@ -36,7 +41,9 @@ HAND_WRITTEN = [
 
 
 def put(text: str, *names: str, **wanted: bool) -> str:
-    return with_credentials(text, "f", [credential(name) for name in names], Wanted(**wanted))
+    return with_credentials(
+        text, "f", [credential(name) for name in names], CredentialOptions(**wanted)
+    )
 
 
 def take(text: str, *names: str) -> str:
@@ -104,7 +111,7 @@ def test_texts_of_all_kinds_come_back(text: str) -> None:
 @given(texts())
 def test_an_update_is_in_the_place_of_the_old_one(text: str) -> None:
     old = put(text, "training")
-    new = with_credentials(old, "f", [credential("training", "another")], Wanted())
+    new = with_credentials(old, "f", [credential("training", "another")], CredentialOptions())
     assert new == old.replace("t0ken", "another")
     assert take(new, "training") == text
 
@@ -134,16 +141,16 @@ def test_a_name_that_is_taken_is_refused_or_replaced_by_force() -> None:
         assert "hunter2" not in str(refused.value) + str(refused.value.hint)
         assert "hunter2" not in put(text, "training", force=True)
     # Another stack's cluster of that name is somebody else's, too.
-    theirs = with_credentials("", "f", [credential("training", id_="another")], Wanted())
+    theirs = with_credentials("", "f", [credential("training", id_="another")], CredentialOptions())
     ours = credential("training")
     other = type(ours)(ours.name, type(ours.mark)("id", "urn:other", "/elsewhere"), ours.held)
     with pytest.raises(EngineError, match="urn:pulumi:dev"):
-        with_credentials(theirs, "f", [other], Wanted())
+        with_credentials(theirs, "f", [other], CredentialOptions())
 
 
 def test_a_replaced_cluster_takes_the_place_of_the_old_one() -> None:
     text = put(HEAD, "training")
-    new = with_credentials(text, "f", [credential("training", id_="new")], Wanted())
+    new = with_credentials(text, "f", [credential("training", id_="new")], CredentialOptions())
     assert {name: mark.id for name, mark in marked(new, "f").items()} == {"training": "new"}
     assert take(new, "training") == HEAD
 
@@ -157,7 +164,7 @@ def test_the_namespace_that_was_chosen_is_kept() -> None:
     text = put("", "training").replace(
         '    user: "training"', '    user: "training"\n    namespace: mine'
     )
-    again = with_credentials(text, "f", [credential("training", "another")], Wanted())
+    again = with_credentials(text, "f", [credential("training", "another")], CredentialOptions())
     assert KubeconfigText(again, "f").entries("contexts")["training"]["namespace"] == "mine"
 
 

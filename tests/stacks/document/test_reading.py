@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.document.diagnostics import Diagnostics, Place
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import find, find_key, plain, scalars
 from gpuform.stacks.document.reading import read_file, read_text
 
@@ -126,10 +126,10 @@ def test_all_problems_are_told_in_the_order_of_lines() -> None:
 
 def test_nodes_know_their_places() -> None:
     root = read_text("a:\n  - b: 1\n    c: [x, 2]\n", "f", Diagnostics())
-    assert find(root, ["a", 0, "c", 1]).place == Place("f", 3, 12)
-    assert find(root, ["a", 0, "missing", "more"]).place == Place("f", 2, 5)
-    assert find_key(root, ["a", 0, "c"]) == Place("f", 3, 5)
-    assert find_key(root, ["a", 0, "missing"]) == Place("f", 2, 5)
+    assert find(root, ["a", 0, "c", 1]).place == SourcePosition("f", 3, 12)
+    assert find(root, ["a", 0, "missing", "more"]).place == SourcePosition("f", 2, 5)
+    assert find_key(root, ["a", 0, "c"]) == SourcePosition("f", 3, 5)
+    assert find_key(root, ["a", 0, "missing"]) == SourcePosition("f", 2, 5)
     assert [node.value for node in scalars(root)] == [1, "x", 2]
 
 
@@ -155,7 +155,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbfa: 1")
     problems = Diagnostics()
     root = read_file(file, "f", problems)
-    assert (plain(root), root.place, len(problems)) == ({"a": 1}, Place("f", 1, 1), 0)
+    assert (plain(root), root.place, len(problems)) == ({"a": 1}, SourcePosition("f", 1, 1), 0)
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", ".", "a\0b", "x" * 5000])

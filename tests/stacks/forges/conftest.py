@@ -13,7 +13,7 @@ from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.forges.forge import Forge
 from gpuform.stacks.forges.github import GitHub
 from gpuform.stacks.forges.gitlab import GitLab
-from gpuform.stacks.forges.place import Place
+from gpuform.stacks.forges.place import ReviewPlace
 from gpuform.stacks.review.facts import Review, StackFacts
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
@@ -55,12 +55,12 @@ def server(served: forge_server.Forge) -> forge_server.Forge:
 
 
 def github(server: forge_server.Forge, number: int | None = 12) -> GitHub:
-    place = Place("github", server.url, "o/r", number)
+    place = ReviewPlace("github", server.url, "o/r", number)
     return GitHub(place, SecretStr(forge_server.TOKEN))
 
 
 def gitlab(server: forge_server.Forge, number: int | None = 12) -> GitLab:
-    place = Place("gitlab", f"{server.url}/api/v4", "7", number)
+    place = ReviewPlace("gitlab", f"{server.url}/api/v4", "7", number)
     return GitLab(place, SecretStr(forge_server.TOKEN))
 
 

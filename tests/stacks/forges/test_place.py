@@ -7,7 +7,7 @@ import pytest
 
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.stacks.forges.asked import Asked
-from gpuform.stacks.forges.place import Place, place_of, token_of
+from gpuform.stacks.forges.place import ReviewPlace, place_of, token_of
 
 ACTIONS = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "o/r", "GITHUB_SHA": "a" * 40}
 GITLAB = {"GITLAB_CI": "true", "CI_PROJECT_ID": "7", "CI_COMMIT_SHA": "a" * 40}
@@ -31,7 +31,7 @@ def test_the_event_of_github_has_the_head(tmp_path: Path) -> None:
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"pull_request": {"number": 12, "head": {"sha": "b" * 40}}}))
     place = place_of(Asked(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
-    assert place == Place("github", "https://api.github.com", "o/r", 12, "b" * 40)
+    assert place == ReviewPlace("github", "https://api.github.com", "o/r", 12, "b" * 40)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "no json", '{"pull_request": null}'])
@@ -45,14 +45,14 @@ def test_an_event_that_tells_nothing(tmp_path: Path, text: str) -> None:
 def test_a_merge_request_of_gitlab_is_its_target_projects() -> None:
     fork = {"CI_MERGE_REQUEST_PROJECT_ID": "9", "CI_MERGE_REQUEST_IID": "3"}
     place = place_of(Asked(), {**GITLAB, **fork, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": "b" * 40})
-    assert place == Place("gitlab", "https://gitlab.com/api/v4", "9", 3, "b" * 40)
-    assert place_of(Asked(), GITLAB) == Place("gitlab", place.api, "7", None, "a" * 40)
+    assert place == ReviewPlace("gitlab", "https://gitlab.com/api/v4", "9", 3, "b" * 40)
+    assert place_of(Asked(), GITLAB) == ReviewPlace("gitlab", place.api, "7", None, "a" * 40)
 
 
 def test_flags_come_first() -> None:
     asked = Asked("gitlab", "https://git.example.org/api/v4/", "g/p", 5)
     place = place_of(asked, ACTIONS)
-    assert place == Place("gitlab", "https://git.example.org/api/v4", "g/p", 5)
+    assert place == ReviewPlace("gitlab", "https://git.example.org/api/v4", "g/p", 5)
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,9 @@ def _credential(
 
 
 def _text(credentials: "Sequence[Credential]") -> str:
-    from gpuform.stacks.access.kubeconfig import Wanted, with_credentials  # noqa: PLC0415 - as above
+    from gpuform.stacks.access.kubeconfig import CredentialOptions, with_credentials  # noqa: PLC0415 - as above
 
-    return with_credentials("", "the kubeconfig", credentials, Wanted())
+    return with_credentials("", "the kubeconfig", credentials, CredentialOptions())
 
 
 def _take_out(

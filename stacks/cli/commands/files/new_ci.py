@@ -21,7 +21,7 @@ _NEXT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WorkflowOptions:
     """What the workflows are for. The forge and the backend's URL may be left to be found."""
 
     stack: str
@@ -30,7 +30,7 @@ class Wanted:
     backend: str | None = None
 
 
-def new_ci(session: Session, directory: Path, wanted: Wanted, *, force: bool) -> None:
+def new_ci(session: Session, directory: Path, wanted: WorkflowOptions, *, force: bool) -> None:
     """Writes them and says what is left to do. Raises EngineError before anything is written."""
     repository = Repository.around(directory)
     forge = wanted.forge or _forge_of(repository.root)

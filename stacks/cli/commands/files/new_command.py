@@ -66,9 +66,9 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
             _list(current)
             return
         if template == "ci":
-            from gpuform.stacks.cli.commands.files.new_ci import Wanted, new_ci  # noqa: PLC0415 - not for help
+            from gpuform.stacks.cli.commands.files.new_ci import WorkflowOptions, new_ci  # noqa: PLC0415 - not for help
 
-            wanted = Wanted(current.stack or "prod", branch, forge, backend)
+            wanted = WorkflowOptions(current.stack or "prod", branch, forge, backend)
             new_ci(current, directory, wanted, force=force)
             return
         from gpuform.stacks.projects import (  # noqa: PLC0415 - the engine, not for help

@@ -6,7 +6,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.forges.asked import Asked
 from gpuform.stacks.forges.opening import opened
-from gpuform.stacks.forges.place import Place, place_of
+from gpuform.stacks.forges.place import ReviewPlace, place_of
 from gpuform.stacks.forges.posting import post, set_label
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.pages import LIMIT, code, markdown
@@ -42,7 +42,7 @@ def post_review(review: Review, session: Session, asked: Asked, *, label: bool) 
             session.screen.warn(f"Labelled {set_label(there).label}")
 
 
-def _origin(place: Place) -> str:
+def _origin(place: ReviewPlace) -> str:
     """For whom and by which job it was planned."""
     parts = [f"for {code(place.commit[:12])}"] if place.commit else []
     parts += [f"by [this job]({place.run_url})"] if place.run_url else []
