@@ -1,6 +1,7 @@
 """The house itself: what is packaged is what is there."""
 
 import tomllib
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def test_what_is_announced_to_others_is_there():
     assert len(announced) > 2
     for text in announced:
         EntryPoint("name", text, "group").load()
+
+
+def test_a_face_has_what_it_promises():
+    for file in [each for room in ROOMS for each in (ROOT / room).rglob("__init__.py")]:
+        face = import_module("gpuform." + ".".join(file.parent.relative_to(ROOT).parts))
+        assert [name for name in getattr(face, "__all__", ()) if not hasattr(face, name)] == []
 
 
 @pytest.mark.parametrize("room", ROOMS)
