@@ -3,6 +3,7 @@
 import os
 import signal
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -28,21 +29,26 @@ for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") el
         signal.signal(_number, signal.default_int_handler)
 
 
-CASES_IN_ONE = 5
-"""Of so many cases of a slow test, .ci/run plays one, and the night all."""
+ONE_CASE_IN = 5
+"""Of the cases of a slow test, .ci/run plays the first of every five, and the night the others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Chooses by the name of a test, so that the choice is the same everywhere."""
+    """Chooses by order and name, so that the choice is the same everywhere."""
+    cases: Counter[str] = Counter()
     for item in items:
         if not item.get_closest_marker("slow"):
             continue
-        sampled, one_in = item.get_closest_marker("sampled"), 1
+        sampled = item.get_closest_marker("sampled")
         if sampled:
-            one_in = sampled.args[0]
-        elif hasattr(item, "callspec") and not item.get_closest_marker("real_pulumi"):
-            one_in = CASES_IN_ONE
-        if zlib.crc32(item.nodeid.encode()) % one_in:
+            is_left = zlib.crc32(item.nodeid.encode()) % sampled.args[0]
+        elif item.get_closest_marker("real_pulumi"):
+            is_left = 0
+        else:
+            test = item.nodeid.partition("[")[0]
+            is_left = cases[test] % ONE_CASE_IN
+            cases[test] += 1
+        if is_left:
             item.add_marker("exhaustive")
 
 

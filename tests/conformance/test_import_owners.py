@@ -67,6 +67,7 @@ def test_a_node_of_a_pool_is_no_resource_of_another_stack(
     assert platform.writes() == []
 
 
+@pytest.mark.slow
 def test_a_pool_is_not_made_of_another_stack_s_nodes(
     platform: Platform, tmp_path: Path, crypter: PassphraseCrypter, pool: EmbeddedStack
 ) -> None:

@@ -43,6 +43,7 @@ def _refreshed(
         return {**lifecycle.read(id_, outs).outs, "__provider": "pickled"}
 
 
+@pytest.mark.slow
 def test_a_new_cluster_does_not_wait_for_preemptible_gpus(
     lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
 ) -> None:

@@ -137,6 +137,7 @@ class TestReserved:
             assert lifecycle.diff(id_, outs, other).replaces == ["gpu_type"]
         assert lifecycle.diff(id_, outs, other).replaces == ["gpu_type"]
 
+    @pytest.mark.slow
     def test_what_changes_in_place_needs_no_permission(
         self,
         lifecycle: ClusterLifecycle,

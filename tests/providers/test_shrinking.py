@@ -333,6 +333,7 @@ class TestTroubles:
         assert cluster.workers == ["0", "1", "2"]
         assert (cluster.cordoned, cluster.record) == ([], None)
 
+    @pytest.mark.slow
     def test_an_interruption(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         cluster.run(3, minutes=200)
         news = cluster.declared(nodes=["train-worker-3"])

@@ -404,6 +404,7 @@ def test_unknown_values_never_raise(observed: dict[str, Any], declared: dict[str
     assert refusals(Machine, observed, declared) == []
 
 
+@pytest.mark.slow
 @given(KNOWN, KNOWN)
 def test_paths_exist(observed: dict[str, Any], declared: dict[str, Any]):
     for change in changes(Machine, observed, declared):

@@ -157,6 +157,7 @@ def test_a_program_in_python(tmp_path: Path) -> None:
     assert run("gpuform stack output status", tmp_path, environment(HERE)).stdout == "running\n"
 
 
+@pytest.mark.slow
 def test_the_plugins_package_has_it(tmp_path: Path) -> None:
     code = (
         "import json; from gpuform.providers.plugin.package_schema import package_schema; "
@@ -169,6 +170,7 @@ def test_the_plugins_package_has_it(tmp_path: Path) -> None:
     assert schema["provider"]["inputProperties"]["nimbusApiKey"]["secret"] is True
 
 
+@pytest.mark.slow
 def test_editors_find_it_in_the_schema_that_is_linked(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     done = run("gpuform schema --link", tmp_path, environment(HERE))
@@ -187,6 +189,7 @@ def test_what_it_lacks_is_refused_with_the_platforms_that_have_it(tmp_path: Path
     assert said == "nimbus has no Fabric: declare it on scp\n"
 
 
+@pytest.mark.slow
 def test_a_broken_one_is_told_to_who_names_it_and_to_nobody_else(tmp_path: Path) -> None:
     package = tmp_path / "package"
     shutil.copytree(HERE, package)
@@ -206,6 +209,7 @@ def test_a_broken_one_is_told_to_who_names_it_and_to_nobody_else(tmp_path: Path)
         assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_gpuforms_own_files_are_not_written_where_it_is_installed(tmp_path: Path) -> None:
     for module in ("gpuform.providers.plugin.package_schema", "gpuform.stacks.generated"):
         done = run(f"python -m {module} --check", tmp_path, environment(HERE))

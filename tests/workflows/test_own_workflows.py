@@ -22,6 +22,7 @@ def loaded(name: str) -> Any:
     return yaml.safe_load((ROOT / f".github/workflows/{name}.yml").read_text())
 
 
+@pytest.mark.slow
 @each_file
 def test_it_is_valid_and_pinned_and_may_only_read(file: Path) -> None:
     schema = ["--builtin-schema", "vendor.github-workflows"]

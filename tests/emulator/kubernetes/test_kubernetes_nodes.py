@@ -8,6 +8,7 @@ from kubernetes.client.exceptions import ApiException
 from together import Together
 
 
+@pytest.mark.slow
 def test_a_cluster_without_a_control_plane_answers_nobody(
     kube: Any, together: Together, control: Any
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_watch_tells_what_happens_as_it_happens(kube: Any, control: Any) -> No
     assert "old" not in {name for _, name in events}
 
 
+@pytest.mark.slow
 @given(OBJECTS, OBJECTS)
 def test_a_merge_patch_says_what_the_object_becomes(
     old: dict[str, Any], patch: dict[str, Any]

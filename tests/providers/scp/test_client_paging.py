@@ -83,6 +83,7 @@ def test_an_item_that_moves_to_the_page_before_is_not_missed() -> None:
     assert sorted(read_all(pages.page, str)) == [1, 3, 4, 5, 6, 7, 9]
 
 
+@pytest.mark.slow
 @given(st.sets(_ID), st.lists(st.lists(_ID, max_size=3), max_size=8))
 def test_a_list_that_rests_after_a_while_is_found_as_it_is_then(
     ids: set[int], toggled: list[list[int]]

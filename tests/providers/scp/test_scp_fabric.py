@@ -25,6 +25,7 @@ def test_without_members_it_is_ready_and_has_no_id(world: Any) -> None:
     assert world.writes() == {}
 
 
+@pytest.mark.slow
 def test_with_members_it_shows_them(world: Any, pool_inputs: Properties) -> None:
     fabric = world.create("Fabric", FABRIC, name="fabric")
     pool = world.create("NodePool", pool_inputs)
@@ -41,6 +42,7 @@ def test_with_members_it_shows_them(world: Any, pool_inputs: Properties) -> None
     assert (empty.outs["ready"], world.changes(empty)) == (True, {})
 
 
+@pytest.mark.slow
 def test_it_is_deleted_only_when_it_is_empty(world: Any, pool_inputs: Properties) -> None:
     pool = world.create("NodePool", pool_inputs)
     fabric = world.create("Fabric", FABRIC, name="fabric")

@@ -104,6 +104,7 @@ class TestSize:
         assert list(pool.nodes) == ["train-002", "train-003"]
         assert pool.outs["ready"] is True
 
+    @pytest.mark.slow
     def test_a_node_deleted_behind_our_back_is_drift_of_the_number_and_made_again(
         self, world: Any, pool_inputs: Properties
     ) -> None:

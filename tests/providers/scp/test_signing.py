@@ -106,6 +106,7 @@ def wire() -> Iterator[Wire]:
         thread.join()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     name=st.text(max_size=12),

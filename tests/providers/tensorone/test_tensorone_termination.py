@@ -36,6 +36,7 @@ def test_is_no_drift_and_the_plan_says_it(
     assert world.plan(seen, {**seen.inputs, "state": "running"})["state"][1] == "stays"
 
 
+@pytest.mark.slow
 def test_is_undone_when_it_is_allowed(
     world: Any, inputs: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_the_platform_is_asked_and_the_state_where_it_does_not_answer(
     assert "nobody can log in to train: it is gone" in up("connect", "train", "--via", "ssh").err
 
 
+@pytest.mark.slow
 def test_several_files_are_written_as_kubectl_does(
     made: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def test_secrets_are_never_written(made: Scene, project: Path) -> None:
     assert made.run("config", "get", "place_token").out == "hunter2\n"
 
 
+@pytest.mark.slow
 def test_a_secret_that_the_configuration_has_is_found(made: Scene, project: Path) -> None:
     assert made.run("config", "set", "--secret", "pass", "hunter2").code == 0
     ran = made.run("convert", "--from", "state")

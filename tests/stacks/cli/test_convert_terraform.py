@@ -183,6 +183,7 @@ def test_scp_is_taken_over(platforms: Run, project: Path) -> None:
     taken_over(platforms, folder)
 
 
+@pytest.mark.slow
 def test_no_secret_gets_into_the_file(dev: Run, project: Path) -> None:
     """Neither one that is written out, nor one of a variable that nobody has called sensitive."""
     literal = SCP.replace("var.password", '"Only4Tests!"')

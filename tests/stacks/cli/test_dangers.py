@@ -50,6 +50,7 @@ class TestALostVolume:
         assert told in volumes.run("up", "--yes").out
         assert "    delete data: destroys a volume and its data" in volumes.run("logs").out
 
+    @pytest.mark.slow
     def test_the_name_of_the_stack_is_asked_for(self, volumes: Scene, terminal: None) -> None:
         ran = volumes.run("up", answers="yes\ny\nno\n")
         assert ran.code == 1
@@ -61,6 +62,7 @@ class TestALostVolume:
         assert ran.out.count("Answer dev, no or details.") == 2
         assert volumes.run("up", answers="dev\n").code == 0
 
+    @pytest.mark.slow
     def test_streams_of_events_have_it_as_a_diagnostic(self, volumes: Scene) -> None:
         told = {"severity": "warning", "message": f"delete data: {LOST}"}
         (found,) = volumes.run("preview", "--json").json["diagnostics"]
@@ -72,6 +74,7 @@ class TestALostVolume:
         assert kinds[at + 1 : at + 3] == ["summaryEvent", "cancelEvent"]
         assert [line["sequence"] for line in lines] == list(range(len(lines)))
 
+    @pytest.mark.slow
     def test_what_stays_on_the_platform_is_not_lost(self, volumes: Scene) -> None:
         declare(volumes, "data", "other", options="retain_on_delete=True")
         assert volumes.run("up", "--yes", "--skip-preview").code == 0
@@ -105,6 +108,7 @@ class TestAVolumeThatIsMounted:
         self.refused(made, "destroy", "--yes", "--target", "data")
         assert made.run("destroy", "--yes").code == 0
 
+    @pytest.mark.slow
     def test_is_not_replaced_under_it_either(self, made: Scene) -> None:
         resources = json.loads(made.state)["checkpoint"]["latest"]["resources"]
         (id_,) = (each["id"] for each in resources if each["urn"].endswith("::data"))
@@ -117,6 +121,7 @@ class TestAVolumeThatIsMounted:
 
 
 class TestLostCapacity:
+    @pytest.mark.slow
     def test_the_question_says_what_goes_and_what_it_costs(
         self, made: Scene, terminal: None
     ) -> None:
@@ -144,6 +149,7 @@ class TestLostCapacity:
         declare(scene, "data")
         assert scene.run("up", answers=f"{answer}\n").code == 0
 
+    @pytest.mark.slow
     def test_work_that_may_run_there_is_told(self, made: Scene) -> None:
         control(made, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
         made.run("config", "set", "type", "H200_SXM")

@@ -100,6 +100,7 @@ class TestSound:
             *("together", "scp", "tensorone", "aios", "lens"),
         ]
 
+    @pytest.mark.slow
     def test_one_request_for_each_platform(self, made: Scene) -> None:
         httpx.delete(f"{made.url}/_emulator/requests", trust_env=False)
         assert made.run("doctor").code == 0
@@ -119,6 +120,7 @@ class TestPlatforms:
     def refuse(self, scene: Scene, **fault: Any) -> None:
         httpx.post(f"{scene.url}/_emulator/faults", json=fault, trust_env=False)
 
+    @pytest.mark.slow
     def test_a_wrong_key(self, made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TOGETHER_API_KEY", "hunter2")
         found = findings(made.run, code=1)
@@ -127,6 +129,7 @@ class TestPlatforms:
         assert "TOGETHER_API_KEY" in remedy(found, problem)
         assert "hunter2" not in json.dumps(found)
 
+    @pytest.mark.slow
     def test_a_key_that_only_reads(self, made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
         found = findings(made.run, code=0)
@@ -141,6 +144,7 @@ class TestPlatforms:
         ]
         assert told.removeprefix("together: ") in refused, "`up` asks the same question"
 
+    @pytest.mark.slow
     def test_who_tells_whether_a_key_may_write(self, made: Scene) -> None:
         found = findings(made.run, code=0)
         assert f"together: {made.url} answers and accepts the key, which may read and write" in [
@@ -154,6 +158,7 @@ class TestPlatforms:
         (problem,) = problems(findings(made.run, code=1))
         assert problem.startswith("together: the credentials may not read: ")
 
+    @pytest.mark.slow
     def test_a_platform_that_fails(self, made: Scene) -> None:
         self.refuse(made, path="/compute/clusters", status=503)
         assert problems(findings(made.run, code=1)) == [
@@ -165,6 +170,7 @@ class TestPlatforms:
         self.refuse(made, path="/gpu-nodes", status=503)
         assert warnings(findings(made.run, code=0))[0].startswith("scp: GET /v1/gpu-nodes answered")
 
+    @pytest.mark.slow
     def test_one_that_is_not_there(self, made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
@@ -190,6 +196,7 @@ class TestPlatforms:
         found = findings(made.run, code=0)
         assert key not in json.dumps(found)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("ahead", "way"), [(629.5, "behind"), (-629.5, "ahead of")])
     def test_a_wrong_clock(
         self, made: Scene, monkeypatch: pytest.MonkeyPatch, ahead: float, way: str
@@ -230,6 +237,7 @@ class TestStack:
         hint = next(each["remedy"] for each in found if each["level"] == "problem")
         assert "gpuform state repair --stack dev --from-backup" in hint
 
+    @pytest.mark.slow
     def test_a_state_that_breaks_a_rule(self, made: Scene, project: Path) -> None:
         path = project / ".pulumi/stacks/demo/dev.json"
         document = json.loads(path.read_text())

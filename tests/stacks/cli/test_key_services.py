@@ -132,6 +132,7 @@ def test_to_a_passphrase_and_back(
     assert run("config", "get", "token").out == "hunter2\n"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("vault")
 def test_a_change_that_was_cut_off_is_finished(
     dev: Run, project: Path, vault: Service, monkeypatch: pytest.MonkeyPatch
@@ -189,6 +190,7 @@ class TestOfPulumi:
         lines = settings(project, "dev").splitlines()
         assert lines[:2] == (RECORDED / "Pulumi.dev.yaml").read_text().splitlines()[:2]
 
+    @pytest.mark.slow
     def test_another_context_does_not_open_it(self, recorded: Run, project: Path) -> None:
         file = project / "Pulumi.dev.yaml"
         file.write_text(file.read_text().replace("context_team=ml", "context_team=hr"))

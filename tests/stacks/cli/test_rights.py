@@ -29,6 +29,7 @@ def member(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return scene
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--yes"], ["--yes", "--skip-preview"]])
 def test_nothing_is_begun(member: Scene, flags: list[str]) -> None:
     file = member.project / "__main__.py"

@@ -290,6 +290,7 @@ class TestImport:
         # What was encrypted for one stack is encrypted for the other.
         assert dev("stack", "output", "status", "--stack", "prod").out == "Ready\n"
 
+    @pytest.mark.slow
     def test_of_another_passphrase(
         self, dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -395,6 +396,7 @@ class TestHistory:
         shown = told("stack", "history", "--json", "--show-secrets", "--page-size", "1").json
         assert shown[0]["config"]["demo:token"] == {"value": "hunter2", "secret": True}
 
+    @pytest.mark.slow
     def test_secrets_of_an_earlier_passphrase(
         self, told: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -70,6 +70,7 @@ def test_as_json(up: Run, admin: Any) -> None:
     assert found["lens"]["problem"] == ""
 
 
+@pytest.mark.slow
 def test_the_platforms_are_asked_on_request_alone(up: Run, admin: Any, project: Path) -> None:
     path = "^/compute/clusters/[0-9a-f-]{36}$"
     rule = {"method": "GET", "path": path, "status_override": "Degraded", "count": None}

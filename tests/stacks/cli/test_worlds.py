@@ -168,6 +168,7 @@ def test_every_screen_of_an_emulated_stack_says_so(made: Scene) -> None:
     assert "demo/dev (emulated)" in made.run("drift").out
 
 
+@pytest.mark.slow
 def test_the_state_of_an_emulated_stack_is_shown_without_a_flag(
     made: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,6 +198,7 @@ def test_parts_of_one_cluster_go_first() -> None:
     assert sum(label.startswith("5 \N{MULTIPLICATION SIGN} aios:GpuNode") for label in labels) == 20
 
 
+@pytest.mark.slow
 def test_components_of_any_depth() -> None:
     parts = [
         ResourceState(f"urn:pulumi:dev::demo::my:Part::{n}", custom=False, type="my:Part")

@@ -484,6 +484,7 @@ def test_what_threads_print_at_once_stays_in_lines(lab):
     assert sorted(lab.told("info")) == ["one one"] * 50 + ["the end"] + ["two two"] * 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [0, 1, 3])
 def test_many_resources_need_no_more_than_one_call_at_a_time(lab, parallel):
     program = """

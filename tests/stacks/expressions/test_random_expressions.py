@@ -79,6 +79,7 @@ def test_any_expression(expression: str) -> None:
 _SIGNS = "{{{}}}%#'\"\\ ()[]|.,:~+-*/=<>019aexf_\n\x00\ud800\u00e9"
 
 
+@pytest.mark.slow
 @given(
     st.text(max_size=30).map("{{{{{}}}}}".format)
     | st.text(_SIGNS, max_size=30).map("{{{{ {} }}}}".format)

@@ -83,6 +83,7 @@ class TestRuns:
         assert world.clusters == []
         assert outputs(world.stack) == {}
 
+    @pytest.mark.slow
     def test_drift_and_refresh(self, world: World) -> None:
         up(world.stack)
         assert not drift(world.stack).plan.has_changes
@@ -162,6 +163,7 @@ class TestEndings:
         assert result.reason is ExitReason.FAILED
         assert any("num_gpus" in each.message for each in result.diagnostics)
 
+    @pytest.mark.slow
     def test_somebody_says_no(self, world: World) -> None:
         asked: list[Plan] = []
 
@@ -187,6 +189,7 @@ class TestEndings:
         assert [each.name for each in result.gates] == ["small"]
         assert world.clusters == []
 
+    @pytest.mark.slow
     def test_it_is_cancelled(self, world: World) -> None:
         cancellation = Cancellation()
         events: list[OperationEvent] = []
@@ -214,6 +217,7 @@ class TestEndings:
             select_stack("nowhere", work_dir=world.folder, env_vars=world.stack.env_vars)
 
 
+@pytest.mark.slow
 def test_the_events_of_an_up(world: World) -> None:
     events: list[OperationEvent] = []
     up(world.stack, on_event=events.append)
@@ -227,6 +231,7 @@ def test_the_events_of_an_up(world: World) -> None:
     assert isinstance(events[-1], RunEnded)
 
 
+@pytest.mark.slow
 def test_a_state_is_exported_and_imported(world: World) -> None:
     up(world.stack)
     exported = export_stack(world.stack)
@@ -240,6 +245,7 @@ def test_a_state_is_exported_and_imported(world: World) -> None:
         import_stack(world.stack, exported)
 
 
+@pytest.mark.slow
 def test_secrets_are_told_apart(world: World) -> None:
     result = up(world.stack)
     token = result.outputs["token"]
@@ -250,6 +256,7 @@ def test_secrets_are_told_apart(world: World) -> None:
     assert "hunter2" not in result.plan.model_dump_json()
 
 
+@pytest.mark.slow
 def test_one_operation_runs_at_a_time(world: World) -> None:
     refusals: list[str] = []
 

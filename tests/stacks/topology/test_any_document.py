@@ -159,6 +159,7 @@ def test_an_example_with_other_characters(folder: Path, data: Any, text: str) ->
     check(folder, text.encode("utf-8", "replace"))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(data=st.data(), text=st.sampled_from(EXAMPLES))
 def test_an_example_with_other_lines(folder: Path, data: Any, text: str) -> None:

@@ -234,6 +234,7 @@ def test_what_fails_with_its_values_is_told_at_its_place(
     assert set(made) <= {"one"}
 
 
+@pytest.mark.slow
 def test_outputs_of_another_stack(stack: Any) -> None:
     stack.topology(
         f"config: {{key: {{secret: true, default: {SECRET}}}}}\n"

@@ -163,6 +163,7 @@ class TestRefused:
         assert "pulumi state move" in caught.value.hint
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(snapshots(), st.data())
 def test_nothing_is_lost_and_the_rules_hold(source: Snapshot, data: st.DataObject) -> None:

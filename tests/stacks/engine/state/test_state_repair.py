@@ -37,6 +37,7 @@ def state(*entries: ResourceState) -> Snapshot:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(snapshots())
 def test_a_sound_state_stays_as_it_is(snapshot: Snapshot) -> None:
@@ -132,6 +133,7 @@ def test_what_needs_itself_does_no_more() -> None:
     assert result.done == [f"dropped: {urn(1)}: dependency {urn(1)}, which is itself"]
 
 
+@pytest.mark.slow
 def test_a_long_chain_is_no_problem() -> None:
     chain = [resource(n, dependencies=[urn(n + 1)]) for n in range(3000)] + [resource(3000)]
     result = repair(state(*chain))

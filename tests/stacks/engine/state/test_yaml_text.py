@@ -123,6 +123,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.text(max_size=5), json_values, max_size=3), st.text(max_size=5), json_values
 )
