@@ -30,7 +30,7 @@ def test_few_courses(stage: Stage, platform: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(48)
+@pytest.mark.sampled(96)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("platform", PROJECTS)
