@@ -31,8 +31,8 @@ for _number in (signal.SIGINT, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") el
 
 ONE_CASE_IN = 5
 ONE_TEST_IN = 2
-"""Of the cases of a slow test .ci/run plays the first of every five; of the tests without cases one in
-two, by their names. The night plays all others."""
+"""Of the cases of a slow test .ci/run plays the first of every five; of tests without cases by
+their names one in two. The night plays all others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
