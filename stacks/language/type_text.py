@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -23,8 +24,13 @@ def type_text(model: type[BaseModel], name: str, *, of_model: str) -> str:
 
     `of_model` is what the field's objects are called.
     """
-    schema = model.model_json_schema()["properties"][name]
-    return _of(schema, rules_of(model)[name], of_model)
+    return _of(_properties(model)[name], rules_of(model)[name], of_model)
+
+
+@cache  # the schema of a model has all of its fields
+def _properties(model: type[BaseModel]) -> dict[str, Any]:
+    found: dict[str, Any] = model.model_json_schema()["properties"]
+    return found
 
 
 def yaml_text(value: Any) -> str:
