@@ -1,0 +1,109 @@
+"""What the pages say is what happens: their commands, their files, their places in the site."""
+
+import ast
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from documentation.page import COMMANDS, blocks_of, steps_of
+from documentation.reader import ROOT, is_alike, reading
+
+from gpuform.stacks.cli.app import cli  # noqa: F401 - the commands' modules are compiled once
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+QUICK = {"README.md", "docs/start/first-stack.md"}
+SETTINGS = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+
+
+def _name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def _played(page: Path) -> object:
+    marks = [] if _name(page) in QUICK else [pytest.mark.slow, pytest.mark.sampled(1)]
+    return pytest.param(page, id=_name(page), marks=marks)
+
+
+@pytest.mark.parametrize("page", [_played(each) for each in PAGES if steps_of(each)])
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
+    with reading(tmp_path / "home") as reader:
+        reader.follow(steps_of(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_a_block_is_played_written_or_can_be_read(page: Path) -> None:
+    for block in blocks_of(page):
+        where = f"{_name(page)}:{block.line}"
+        assert block.language, f"{where}: say the language of the block, `text` if it is none"
+        if block.language in COMMANDS and not block.is_played:
+            given = block.directives.get("not run")
+            assert given is None or given.endswith(tuple("abcdefghijklmnopqrstuvwxyz.)")), where
+        try:
+            _read(block.language, block.text)
+        except (SyntaxError, ValueError, yaml.YAMLError) as error:
+            pytest.fail(f"{where}: {error}")
+
+
+def _read(language: str, text: str) -> None:
+    match language:
+        case "python":
+            ast.parse(text)
+        case "json":
+            json.loads(text)
+        case "toml":
+            tomllib.loads(text)
+        case "yaml":
+            list(yaml.safe_load_all(text))
+
+
+@pytest.mark.parametrize("page", [each for each in PAGES if each.parent != ROOT], ids=_name)
+def test_a_page_begins_with_its_title(page: Path) -> None:
+    title, blank, *rest = page.read_text().splitlines()
+    assert re.fullmatch(r"# \S.*", title)
+    assert not blank
+    assert rest
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    """Nobody finds a page that no list leads to."""
+    placed = [*_files(SETTINGS["nav"])]
+    assert sorted(placed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
+
+
+def _files(nav: object) -> list[str]:
+    match nav:
+        case str():
+            return [nav]
+        case list():
+            return [file for each in nav for file in _files(each)]
+        case dict():
+            return [file for each in nav.values() for file in _files(each)]
+    raise TypeError(nav)
+
+
+@pytest.mark.parametrize(
+    ("said", "printed", "alike"),
+    [
+        ("a\nb\n", "a\nb\n", True),
+        ("a\nb\n", "a\n", False),
+        ("a\n", "a\nb\n", False),
+        ("a\n...\nc\n", "a\nb\nb\nc\n", True),
+        ("a\n...\nc\n", "a\nc\n", True),
+        ("a\n...\nc\n", "a\nc\nd\n", False),
+        ("a\n...\nb\n...\nc\n", "a\nc\nb\n", False),
+        ("...\nc\n", "a\nc\nb\nc\n", True),
+        ("a\n...\n", "a\n", True),
+        ("...\na\n", "", False),
+        ("took 20m00s\n", "took 19m59s\n", True),
+        ("took 20m00s\n", "took GPUs\n", False),
+        ("/home/ada/x\n", "/tmp/one/x\n", True),
+        ("/home/ada/x\n", "/tmp/two/x\n", False),
+        ("id 0f11e35c-a155-4e89-9e21-3f8ed2f99a2d\n", "id none\n", False),
+    ],
+)
+def test_what_a_page_says_is_compared(said: str, printed: str, alike: bool) -> None:
+    assert is_alike(said, printed, Path("/tmp/one")) is alike
