@@ -15,7 +15,7 @@ from gpuform.stacks.cli.app import cli  # noqa: F401 - the commands' modules are
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-QUICK = {"README.md", "docs/start/first-stack.md"}
+README = ROOT / "README.md"
 SETTINGS = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
 
 
@@ -24,17 +24,17 @@ def _name(page: Path) -> str:
 
 
 def _played(page: Path) -> object:
-    marks = [] if _name(page) in QUICK else [pytest.mark.slow, pytest.mark.sampled(1)]
+    marks = [] if page == README else [pytest.mark.slow, pytest.mark.sampled(1)]
     return pytest.param(page, id=_name(page), marks=marks)
 
 
-@pytest.mark.parametrize("page", [_played(each) for each in PAGES if steps_of(each)])
+@pytest.mark.parametrize("page", [_played(each) for each in [README, *PAGES] if steps_of(each)])
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
     with reading(tmp_path / "home") as reader:
         reader.follow(steps_of(page))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_name)
+@pytest.mark.parametrize("page", [README, *PAGES], ids=_name)
 def test_a_block_is_played_written_or_can_be_read(page: Path) -> None:
     for block in blocks_of(page):
         where = f"{_name(page)}:{block.line}"
@@ -60,7 +60,7 @@ def _read(language: str, text: str) -> None:
             list(yaml.safe_load_all(text))
 
 
-@pytest.mark.parametrize("page", [each for each in PAGES if each.parent != ROOT], ids=_name)
+@pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_a_page_begins_with_its_title(page: Path) -> None:
     title, blank, *rest = page.read_text().splitlines()
     assert re.fullmatch(r"# \S.*", title)
@@ -85,6 +85,10 @@ def _files(nav: object) -> list[str]:
     raise TypeError(nav)
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= 200
+
+
 @pytest.mark.parametrize(
     ("said", "printed", "alike"),
     [
@@ -107,3 +111,16 @@ def _files(nav: object) -> list[str]:
 )
 def test_what_a_page_says_is_compared(said: str, printed: str, alike: bool) -> None:
     assert is_alike(said, printed, Path("/tmp/one")) is alike
+
+
+BESIDE = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+BESIDE += [
+    each for room in ("*", "*/*", "*/*/*") for each in sorted(ROOT.glob(f"{room}/README.md"))
+]
+
+
+@pytest.mark.parametrize("page", BESIDE, ids=_name)
+def test_a_link_of_the_repository_leads_somewhere(page: Path) -> None:
+    """The links of the site's pages are checked when it is built."""
+    for target in re.findall(r"\]\((?!https?:)([^)#]*)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
