@@ -1,4 +1,4 @@
-"""docs/pulumi-cli.md tells of every scenario that is played against the Pulumi CLI."""
+"""docs/reference/pulumi-cli.md tells of every scenario that is played against the Pulumi CLI."""
 
 import pytest
 from real_pulumi.table import PAGE, collected, row

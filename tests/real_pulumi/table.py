@@ -1,4 +1,4 @@
-"""Writes docs/pulumi-cli.md from a run against the Pulumi CLI.
+"""Writes docs/reference/pulumi-cli.md from a run against the Pulumi CLI.
 
 pytest -m real_pulumi tests/real_pulumi --junitxml=run.xml
 python tests/real_pulumi/table.py run.xml
@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PAGE = ROOT / "docs" / "pulumi-cli.md"
+PAGE = ROOT / "docs" / "reference" / "pulumi-cli.md"
 
 SECTIONS = {
     "test_programs": ("Step rules", "each, on equal starts"),
@@ -59,11 +59,17 @@ def _lines(results: Mapping[tuple[str, str], str]) -> Iterator[str]:
     yield "# Beside the Pulumi CLI"
     yield ""
     yield (
+        "This page shows what gpuform and the Pulumi CLI were seen doing side by side, scenario by "
+        "scenario."
+    )
+    yield ""
+    yield (
         f"The suite `tests/real_pulumi` was last run with Pulumi CLI {_cli()} and its Python SDK "
         f"{version('pulumi')}. It runs wherever `pulumi` is on PATH: "
         "`python -m pytest -m real_pulumi tests/real_pulumi`. "
-        "On equal starts, exit code, steps, the provider's calls and the state are compared after "
-        "each command."
+        "On equal starts it compares exit code, steps, the provider's calls and the state after "
+        "each command. [Move between gpuform and pulumi](../guides/pulumi.md) says what that means "
+        "for you."
     )
     for title_of, (title, _) in SECTIONS.items():
         yield from ("", f"## {title}", "", "| Scenario | Engine | Result |", "|---|---|---|")

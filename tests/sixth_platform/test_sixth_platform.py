@@ -1,7 +1,7 @@
 """A platform of another distribution: found by its entry point, and then like gpuform's own.
 
-`docs/add-a-platform.md` is the walkthrough: its files are those of this folder, and its commands
-are run here.
+`docs/guides/add-a-platform.md` is the walkthrough: its files are those of this folder, and its
+commands are run here.
 """
 
 import configparser
@@ -19,7 +19,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PAGE = ROOT / "docs" / "add-a-platform.md"
+PAGE = ROOT / "docs" / "guides" / "add-a-platform.md"
 GENERATED = "nimbus/resources.py"
 ROOMS = ("verbs", "stacks", "forms", "faults", "gone")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 LAST_TRIED: Final = (3, 260)
-"""The newest Pulumi CLI that the suite of docs/pulumi-cli.md was run with."""
+"""The newest Pulumi CLI that the suite of docs/reference/pulumi-cli.md was run with."""
 
 
 def cli_version(environ: Mapping[str, str]) -> tuple[int, int] | None:
