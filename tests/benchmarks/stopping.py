@@ -1,4 +1,4 @@
-"""How long an interrupted `up` takes to end in good order: 5 s at most, says the README.
+"""How long an interrupted `up` takes to end in good order: 5 s at most, says the page on speed.
 
 python tests/benchmarks/stopping.py [--clusters 100] [--times 5]
 

@@ -174,18 +174,20 @@ def test_what_is_at_work(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_documentation_lists_every_difference() -> None:
     """Recorded from Pulumi's CLI: `pulumi COMMAND --help` of each command."""
-    text = (Path(__file__).parents[3] / "README.md").read_text()
-    section = text.partition("### Where commands and flags differ\n")[2].partition("\n## ")[0]
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "pulumi-flags.md").read_text()
+    sections = dict(each.split("\n", 1) for each in page.split("\n## ")[1:])
+    lacking, _, everywhere = sections["Flags that only Pulumi has"].partition("on every command")
+    own = sections["Flags that only gpuform has"]
     found = differences()
-    before, _, after = section.partition("Of the flags of every command")
-    told, _, own = after.partition("\n\n")
-    for table, told_there, there_is in (
-        ("first", _told(before), found.lacking),
-        ("second", _told(own), found.own),
+    for name, told_there, there_is in (
+        ("Pulumi", _told(lacking), found.lacking),
+        ("gpuform", _told(own), found.own),
     ):
         missing, surplus = there_is - told_there, told_there - there_is
-        assert not missing | surplus, f"README's {table} table: add {missing}, remove {surplus}"
-    assert set(re.findall(r"`([^`]+)`", told)) == found.everywhere | found.commands
+        assert not missing | surplus, f"flags of {name} alone: add {missing}, remove {surplus}"
+    assert set(re.findall(r"`([^`]+)`", everywhere)) == found.everywhere
+    commands = sections["Commands that only Pulumi has"]
+    assert set(re.findall(r"`([^`]+)`", commands)) == found.commands
 
 
 def _told(table: str) -> set[tuple[str, str]]:
