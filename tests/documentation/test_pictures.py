@@ -1,0 +1,37 @@
+"""The pictures show what a run prints, and are drawings that stand alone."""
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from documentation import pictures
+from documentation.comment import DARK, LIGHT, draw_comment
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+def test_the_pictures_are_current() -> None:
+    script = Path(pictures.__file__)
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("path", sorted(pictures.FOLDER.iterdir()), ids=lambda path: path.name)
+def test_a_picture_asks_nobody_for_anything(path: Path) -> None:
+    drawing = ElementTree.fromstring(path.read_text())
+    assert drawing.tag.endswith("svg")
+    linked = [each for each in drawing.iter() if any("href" in name for name in each.attrib)]
+    assert not linked
+    assert "@import" not in path.read_text()
+    assert "url(http" not in path.read_text()
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
+def test_a_comment_is_drawn_whatever_is_in_it(colours) -> None:
+    text = "# A `<b>` & **bold " + "word " * 60 + "**\n\n```diff\n- <x> & y\n```\n"
+    drawing = ElementTree.fromstring(draw_comment(text, colours))
+    words = "".join(drawing.itertext())
+    assert words.count("word") == 60
+    assert "- <x> & y" in words
