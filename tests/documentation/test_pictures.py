@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 from documentation import pictures
@@ -20,7 +20,7 @@ def test_the_pictures_are_current() -> None:
 
 @pytest.mark.parametrize("path", sorted(pictures.FOLDER.iterdir()), ids=lambda path: path.name)
 def test_a_picture_asks_nobody_for_anything(path: Path) -> None:
-    drawing = ElementTree.fromstring(path.read_text())
+    drawing = ET.fromstring(path.read_text())
     assert drawing.tag.endswith("svg")
     linked = [each for each in drawing.iter() if any("href" in name for name in each.attrib)]
     assert not linked
@@ -31,7 +31,7 @@ def test_a_picture_asks_nobody_for_anything(path: Path) -> None:
 @pytest.mark.parametrize("colours", [LIGHT, DARK])
 def test_a_comment_is_drawn_whatever_is_in_it(colours) -> None:
     text = "# A `<b>` & **bold " + "word " * 60 + "**\n\n```diff\n- <x> & y\n```\n"
-    drawing = ElementTree.fromstring(draw_comment(text, colours))
+    drawing = ET.fromstring(draw_comment(text, colours))
     words = "".join(drawing.itertext())
     assert words.count("word") == 60
     assert "- <x> & y" in words
