@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from gpuform.providers.platforms import own_platforms, platforms
@@ -28,10 +28,26 @@ def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:
     stale = [(path, text) for path, text in files if _written(path) != text]
     for path, text in stale:
         if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         state = "is not current" if check else "written"
         sys.stderr.write(f"{path.parent.name}/{path.name} {state}\n")
     return 1 if check and stale else 0
+
+
+def remove_or_check(folders: Iterable[Path], files: Container[Path], *, check: bool) -> int:
+    """Removes what is in generated folders and no file of them, or with `check` returns 1 for it.
+
+    Names it.
+    """
+    found = [path for each in folders for path in sorted(each.rglob("*")) if path.is_file()]
+    orphans = [path for path in found if path not in files]
+    for path in orphans:
+        if not check:
+            path.unlink()
+        state = "should not be there" if check else "removed"
+        sys.stderr.write(f"{path.parent.name}/{path.name} {state}\n")
+    return 1 if check and orphans else 0
 
 
 def _written(path: Path) -> str | None:

@@ -14,8 +14,8 @@ README = (ROOT / "README.md").read_text()
 
 
 def test_it_leads_to_the_reference():
-    assert "(schemas/topology.md)" in README
-    assert (ROOT / "schemas" / "topology.md").exists()
+    assert "(docs/reference/topology.md)" in README
+    assert (ROOT / "docs" / "reference" / "topology.md").exists()
 
 
 def test_it_has_every_command():

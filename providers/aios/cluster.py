@@ -155,6 +155,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     outputs = ClusterOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=600)
     actions = ClusterActions
+    id_example = "west-vision-001"
     planned = frozenset({"status"})
     remains = HARDWARE_STAYS
 

@@ -150,6 +150,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     outputs = GpuNodeOutputs
     timeouts = Timeouts(create=600, update=600, delete=600)
     actions = GpuNodeActions
+    id_example = "west-vision-001/node-1"
     remains = HARDWARE_STAYS
 
 

@@ -81,6 +81,7 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     outputs = HealthGateOutputs
     timeouts = Timeouts(create=DAY, update=DAY, delete=60)  # `wait_minutes` is what ends waiting
     actions = HealthGateActions
+    id_example = ID
     is_bound = True
     asked = "condition"
 

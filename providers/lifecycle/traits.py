@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from gpuform.providers import lifetime
 from gpuform.providers.actions import Guard, Settings, Timeouts
 from gpuform.providers.lifetime import Power
+from gpuform.providers.permissions import Permission
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.footprint import Footprint
@@ -40,6 +41,10 @@ class Traits:
     """Nothing is made or deleted: any number of resources may stand for one id."""
     remains: ClassVar[str] = ""
     """What a deletion leaves as it is, for the plan to say; empty when that is nothing."""
+    id_example: ClassVar[str] = ""
+    """An id of such an object, as an import is given it."""
+    guarded_by: ClassVar[tuple[Permission, ...]] = ()
+    """What a run may have to be allowed, beside what holds for every kind."""
     power: ClassVar[Power | None] = None
     """How it is started and stopped, where the platform can do that."""
 

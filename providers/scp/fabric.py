@@ -100,6 +100,7 @@ class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
     outputs = FabricOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
     actions = FabricActions
+    id_example = "POOL001-krw1a/train-a"
     is_bound = True
 
 

@@ -216,6 +216,8 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     outputs = GpuNodeOutputs
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     actions = GpuNodeActions
+    id_example = "20c507a036c447cdb3b19468d8ea62ac"
+    guarded_by = (Permission.UNLOCK,)
     asked = "server_type_id"
     planned = frozenset(PLANNED)
     power = Power("state", "RUNNING", "STOPPED")

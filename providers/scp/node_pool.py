@@ -224,6 +224,8 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     outputs = NodePoolOutputs
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     actions = NodePoolActions
+    id_example = "POOL001-krw1a/train-a/train"
+    guarded_by = (Permission.UNLOCK,)
     asked = "server_type_id"
     planned = PLANNED
     parts = "node_ids"

@@ -229,6 +229,8 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     # The limits of a free key are renewed every hour.
     timeouts = Timeouts(create=7200, update=7200, delete=7200)
     actions = ClusterActions
+    id_example = "cluster_7c2e81b0a4f3"
+    guarded_by = (Permission.START_TERMINATED,)
     gpus_field = "gpu_count"
     planned = frozenset({"state", *BY_START})
     power = Power("state", "running", "stopped")

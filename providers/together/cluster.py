@@ -317,6 +317,8 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     outputs = ClusterOutputs
     timeouts = Timeouts(create=5400, update=5400, delete=3600)
     actions = ClusterActions
+    id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d"
+    guarded_by = (Permission.DESTROY_RESERVED,)
     gpus_field = "num_gpus"
 
     @classmethod

@@ -151,6 +151,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
     outputs = SharedVolumeOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
     actions = SharedVolumeActions
+    id_example = "b8aaf8f3-228e-4b65-b805-f9180145fa48"
     asked = "region"
 
     @classmethod

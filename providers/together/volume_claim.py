@@ -186,6 +186,7 @@ class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
     outputs = VolumeClaimOutputs
     timeouts = Timeouts(create=600, update=600, delete=600)
     actions = VolumeClaimActions
+    id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/shared-pvc"
 
 
 def _body(want: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:

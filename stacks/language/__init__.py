@@ -1,1 +1,1 @@
-"""What a topology file may say, for editors and for readers: both from the models."""
+"""What files may say, as JSON Schemas for editors: from the models."""

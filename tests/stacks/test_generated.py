@@ -1,30 +1,14 @@
-"""The files that are generated for people and editors: current, and complete."""
+"""The files that are generated for people and editors: current, complete, and no others."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from gpuform.providers.catalog import all_kinds, lifecycle_class
-from gpuform.schemas.rules import rules_of
-from gpuform.schemas.topology import SECTIONS, EntryInputs, OptionsInputs, TopologyInputs
 from gpuform.stacks import generated
-from gpuform.stacks.language.page import reference_page
-from gpuform.stacks.language.type_text import yaml_text
+from gpuform.stacks.reference.pages import pages
 
-PAGE = reference_page()
-RESOURCES = all_kinds()
-
-
-def part(title: str) -> str:
-    """The text under a heading, up to the next one."""
-    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#)", PAGE + "#", re.MULTILINE | re.DOTALL)
-    assert found, title
-    return found[1]
-
-
-def row(title: str, field: str) -> str:
-    return next(line for line in part(title).splitlines() if line.startswith(f"| `{field}` |"))
+PAGES = dict(pages())
 
 
 def test_the_files_are_current(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,93 +20,60 @@ def test_a_file_that_is_not_current_is_named_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(generated, "_FOLDER", tmp_path)
+    monkeypatch.setattr(generated, "_REFERENCE", tmp_path / "reference")
+    old = tmp_path / "reference/resources/together/gone.md"
+    kept = tmp_path / "reference/speed.md"
+    old.parent.mkdir(parents=True)
+    for each in (old, kept):
+        each.write_text("written by hand")
     assert generated.main(["--check"]) == 1
-    assert f"{tmp_path.name}/topology.md is not current\n" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "reference/topology.md is not current\n" in told
+    assert "together/gone.md should not be there\n" in told
+    assert "speed.md" not in told
+    assert old.exists()
     assert generated.main([]) == 0
-    assert (tmp_path / "topology.md").read_text() == PAGE
+    assert (tmp_path / "reference/topology.md").read_text() == PAGES["topology.md"]
+    assert (old.exists(), kept.exists()) == (False, True)
     assert generated.main(["--check"]) == 0
 
 
-@pytest.mark.parametrize(("platform", "kind"), RESOURCES)
-def test_every_field_of_a_resource_is_there(platform: str, kind: str) -> None:
-    lifecycle = lifecycle_class(platform, kind)
-    for name, field in lifecycle.inputs.model_fields.items():
-        assert f" | {field.description}" in row(f"{kind} on {platform}", name)
-    for name in lifecycle.outputs.model_fields:
-        assert row(f"Outputs of {kind} on {platform}", name)
-    for rules in rules_of(lifecycle.inputs).values():
-        if rules.nested:
-            words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", rules.nested.__name__)
-            title = f"{words.removesuffix(' Inputs').capitalize()} of {kind} on {platform}"
-            for name in rules.nested.model_fields:
-                assert row(title, name)
+def test_a_page_begins_with_its_title_and_says_that_it_is_generated() -> None:
+    for path, text in PAGES.items():
+        title, _, mark, _, lead = text.splitlines()[:5]
+        assert title.startswith("# "), path
+        assert mark == "<!-- Generated: python -m gpuform.stacks.generated -->"
+        assert re.match(r"[A-Z`]", lead), path
 
 
-def test_the_files_own_keys_are_there() -> None:
-    for name in (*TopologyInputs.model_fields, *SECTIONS):
-        assert row("Keys of the file", name)
-    for name in EntryInputs.model_fields:
-        assert row("Entries", name)
-    for name in OptionsInputs.model_fields:
-        assert row("Options of an entry", name)
+@pytest.mark.parametrize("path", PAGES)
+def test_links_in_generated_pages_lead_to_headings(path: str) -> None:
+    """Links to pages that are written by hand are the site's own check."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", PAGES[path]):
+        target, _, anchor = link.partition("#")
+        assert not target.startswith("/"), link
+        if target.startswith(("http:", "https:")):
+            continue
+        there = (Path("/") / path).parent / target if target else Path("/") / path
+        name = str(_resolved(there)).removeprefix("/")
+        if name in PAGES and anchor:
+            assert anchor in _anchors(PAGES[name]), (path, link)
 
 
-@pytest.mark.parametrize(
-    ("title", "field", "told"),
-    [
-        ("Cluster on together", "num_gpus", "| in place | required | `16` |"),
-        ("Cluster on together", "cluster_type", "| in place | `KUBERNETES` | `SLURM` |"),
-        ("Cluster on together", "volume_id", "Or `volume`, a SharedVolume itself. | replaces"),
-        ("Cluster on together", "driver_version", "| as the fields it stands for |"),
-        ("Cluster on together", "duration_days", "| whole number, 1 to 90 |"),
-        ("SharedVolume on together", "size_tib", "| in place, grow-only | required |"),
-        ("Shared volume of Cluster on together", "size_tib", "| replaces, grow-only, write-only |"),
-        ("On no capacity of Cluster on together", "wait_minutes", "| nothing |"),
-        ("Outputs of Cluster on together", "kube_config", "| yes |"),
-        ("NodePool on scp", "nodes", "| map of [object](#node-of-nodepool-on-scp) |"),
-        ("NodePool on scp", "os_user_password", "secret | required |"),
-        ("NodePool on scp", "tags", "| holds for what is made later |"),
-    ],
-)
-def test_what_is_said_of_a_field(title: str, field: str, told: str) -> None:
-    assert told in row(title, field)
+def _resolved(path: Path) -> Path:
+    parts: list[str] = []
+    for each in path.parts:
+        if each == "..":
+            parts.pop()
+        else:
+            parts.append(each)
+    return Path(*parts)
 
 
-def test_links_lead_to_headings() -> None:
-    headings = re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE)
-    places = [re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings]
-    assert len(places) == len(set(places))
-    assert set(re.findall(r"\(#(.*?)\)", PAGE)) <= set(places)
-
-
-def test_an_object_is_told_once_and_so_has_one_meaning() -> None:
-    """Its table says what a change does, which is the same wherever a resource has it."""
-    for platform, kind in RESOURCES:
-        effects: dict[type, set[tuple[bool, ...]]] = {}
-        left = [(lifecycle_class(platform, kind).inputs, (False, False, False))]
-        while left:
-            model, outer = left.pop()
-            effects.setdefault(model, set()).add(outer)
-            for rules in rules_of(model).values():
-                own = (rules.immutable, rules.local, rules.write_only)
-                if rules.nested:
-                    both = tuple(a or b for a, b in zip(own, outer, strict=True))
-                    left.append((rules.nested, both))
-        assert all(len(found) == 1 for found in effects.values()), (platform, kind)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("ON_DEMAND", "ON_DEMAND"),
-        ("GPUs to train on.", "GPUs to train on."),
-        ("560", '"560"'),
-        ("true", '"true"'),
-        ("{{ a }}", '"{{ a }}"'),
-        ("oidc:", '"oidc:"'),
-        (False, "false"),
-        ({"a": [1]}, '{"a": [1]}'),
-    ],
-)
-def test_values_as_yaml(value: object, text: str) -> None:
-    assert yaml_text(value) == text
+def _anchors(text: str) -> list[str]:
+    found = []
+    for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        words = re.sub(r"[^\w\s-]", "", title).strip().lower()
+        found.append(re.sub(r"[-\s]+", "-", words))
+    assert len(found) == len(set(found)), "two headings have one anchor"
+    return found

@@ -8,6 +8,7 @@ from pydantic.fields import FieldInfo
 
 from gpuform.schemas.rules import FieldRules, effect, inside, rules_of
 from gpuform.stacks.language.type_text import type_text, yaml_text
+from gpuform.stacks.reference.markdown import link_to, plain, table
 
 Cells = Callable[[FieldInfo, FieldRules], Sequence[str]]
 """What a table says of a field beside its name, type and meaning."""
@@ -15,28 +16,17 @@ Cells = Callable[[FieldInfo, FieldRules], Sequence[str]]
 
 def input_tables(model: type[BaseModel], title: str) -> str:
     """The fields that a person declares of a resource, and the objects inside them."""
-    return _tables(model, title, ("a change", "default", "example"), _of_input)
+    return _tables(model, title, ("a change of it", "default", "example"), _of_input)
 
 
 def part_tables(model: type[BaseModel], title: str) -> str:
-    """The fields of a part of the file, and the objects inside them."""
+    """The fields of a part of a file, and the objects inside them."""
     return _tables(model, title, ("example",), lambda field, _: [_example(field)])
 
 
 def output_tables(model: type[BaseModel], title: str) -> str:
     """What a resource gives out, and the objects inside it."""
     return _tables(model, title, ("secret",), lambda _, rules: ["yes" if rules.secret else ""])
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; cells may hold any text."""
-    lines = [head, ["---"] * len(head), *([_cell(cell) for cell in row] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def link_to(title: str) -> str:
-    """The address of a heading of the same page."""
-    return "#" + re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
 
 
 def _tables(model: type[BaseModel], title: str, columns: Sequence[str], cells: Cells) -> str:
@@ -50,7 +40,7 @@ def _tables(model: type[BaseModel], title: str, columns: Sequence[str], cells: C
             ]
             for name, rules in rules_of(each).items()
         ]
-        heading = "" if each is model else f"#### {_title(each, title)}\n\n{_doc(each)}"
+        heading = "" if each is model else f"### {_title(each, title)}\n\n{_doc(each)}"
         parts.append(heading + table(head, rows))
     return "\n".join(parts)
 
@@ -60,7 +50,7 @@ def _first_cells(
 ) -> Sequence[str]:
     rules = rules_of(model)[name]
     inner = f"[object]({link_to(_title(rules.nested, title))})" if rules.nested else ""
-    meaning = model.model_fields[name].description or ""
+    meaning = plain(model.model_fields[name].description or "")
     if rules.refers and outermost:
         meaning += f" Or `{name.removesuffix('_id')}`, a {rules.refers} itself."
     return f"`{name}`", type_text(model, name, of_model=inner), meaning
@@ -104,7 +94,3 @@ def _default(field: FieldInfo, rules: FieldRules) -> str:
 
 def _example(field: FieldInfo) -> str:
     return " or ".join(f"`{yaml_text(example)}`" for example in field.examples or ())
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

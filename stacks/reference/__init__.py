@@ -1,0 +1,1 @@
+"""The generated reference of the documentation: pages from models, commands and source."""

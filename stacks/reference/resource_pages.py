@@ -1,0 +1,212 @@
+"""A page for each kind on each platform, and the table of them all."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.permissions import MEANINGS, Permission
+from gpuform.providers.platform import KINDS
+from gpuform.providers.platforms import own_platforms
+from gpuform.schemas.rules import rules_of
+from gpuform.schemas.topology import SECTIONS
+from gpuform.stacks.converting.python import program_of
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.reference.markdown import kebab, page, plain, table
+from gpuform.stacks.reference.resource_examples import EXAMPLES
+from gpuform.stacks.reference.tables import input_tables, output_tables
+from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.planning import plan
+
+Kind = type[Lifecycle[Any, Any]]
+
+_OUTPUTS: Final = """\
+Every input is an output, too, under its own name. So are `id` and `urn`. These come on top:
+"""
+_READING: Final = """\
+## How to read a resource's page
+
+The column *a change of it* says what gpuform does when you change the field and run `gpuform up`.
+
+| words | what gpuform does |
+| --- | --- |
+| in place | It sends the change alone. The object stays. |
+| replaces | It deletes the object and makes a new one. The plan names the field. |
+| in place, or replaces: ... | It depends on the values; the reason is in the cell. |
+| grow-only | It refuses a smaller value, unless the resource is replaced anyway. |
+| write-only | The platform never tells the value. gpuform compares with what you declared last. |
+| secret | It shows the value nowhere and encrypts it in the state. |
+| as the fields it stands for | The field is another way to write other fields. |
+| holds for what is made later | It sends the value with a create alone. A change is no change. |
+| recorded, nothing is sent | It writes the value to the state. The platform never gets it. |
+| nothing | It is gpuform's own setting. The platform never gets it. |
+
+A field that you do not declare is never compared. The *default* is the platform's own value for it.
+When you no longer declare a field that has a default, it goes back to that value. A field that
+*replaces* stays as it is then: a removed line is no reason to replace a resource.
+
+## For every kind
+
+* `ready` is an output of each resource. `gpuform up` waits until it is true.
+* `options` of an entry are Pulumi's [resource options](../topology.md#options-of-an-entry).
+* Two permissions hold for every kind:
+
+"""
+
+
+def resource_pages() -> Iterator[tuple[str, str]]:
+    """The path below `resources/` of each page, and its text."""
+    yield "index.md", _index()
+    for platform, kind in _kinds():
+        yield f"{page_name(platform, kind)}.md", _page(platform, kind)
+
+
+def page_name(platform: str, kind: str) -> str:
+    """`together/shared-volume`: the page of a kind below `resources/`, without its ending."""
+    return f"{platform}/{kebab(kind)}"
+
+
+def example_in_python(topology: str) -> str:
+    """The program that declares what an example does. Raises ValueError for one that is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "topology.yaml")
+        file.write_text(topology, encoding="utf-8")
+        problems = Diagnostics()
+        planned = plan(file, surroundings_of(file, None), problems)
+        if problems:
+            raise ValueError("\n".join(map(str, problems)))
+        program = program_of(planned, file, (), Path(folder))
+    return program.partition("\n\n")[2]  # without its docstring
+
+
+def _kinds() -> list[tuple[str, str]]:
+    found = own_platforms()
+    return [(name, kind) for name, each in found.items() for kind in KINDS if _has(each, kind)]
+
+
+def _has(platform: Any, kind: str) -> bool:
+    return kind in platform.lifecycles
+
+
+def _index() -> str:
+    platforms = own_platforms()
+    rows = []
+    for section, kind in SECTIONS.items():
+        on = [
+            f"[{kind}]({page_name(name, kind)}.md)" if _has(each, kind) else ""
+            for name, each in platforms.items()
+        ]
+        rows.append([f"`{section}`", *on])
+    head = ["section of a topology", *(each.title for each in platforms.values())]
+    return page(
+        "Resources",
+        "This page lists every kind of resource and the platforms that have it. Each kind has a "
+        "page with all of its fields.",
+        ["## Kinds and platforms", table(head, rows), _READING + _permissions(_EVERYWHERE)],
+    )
+
+
+_EVERYWHERE: Final = (Permission.FORGET_MANY, Permission.NEW_ADDRESS)
+
+
+def _page(platform: str, kind: str) -> str:
+    lifecycle, title = lifecycle_class(platform, kind), own_platforms()[platform].title
+    doc = (lifecycle.inputs.__doc__ or "").strip().partition("\n")[0]
+    section = next(name for name, each in SECTIONS.items() if each == kind)
+    lead = (
+        f"{plain(doc)} This page has every field of a {kind} on {title}, and what a change of each "
+        f"one does. In a topology it stands under `{section}` with `platform: {platform}`. In "
+        f"Python it is `gpuform.providers.{platform}.{kind}`."
+    )
+    return page(f"{kind} on {title}", lead, _parts(lifecycle))
+
+
+def _parts(lifecycle: Kind) -> Iterator[str]:
+    platform, kind = lifecycle.platform, lifecycle.kind
+    topology = EXAMPLES[platform, kind].strip("\n")
+    yield "## Example"
+    yield f"In a topology, `topology.yaml`:\n\n```yaml\n{topology}\n```"
+    program = example_in_python(topology + "\n").strip("\n")
+    yield f"The same in Python, `__main__.py`:\n\n```python\n{program}\n```"
+    yield (
+        "## Inputs\n\n[How to read the tables](../index.md#how-to-read-a-resources-page) says what "
+        "the words mean."
+    )
+    yield input_tables(lifecycle.inputs, "the inputs")
+    yield f"## Outputs\n\n{_OUTPUTS}"
+    yield output_tables(lifecycle.outputs, "the outputs")
+    yield f"## Waiting\n\n{_waiting(lifecycle)}"
+    yield f"## Permissions\n\n{_guards(lifecycle)}"
+    yield f"## Import\n\n{_importing(lifecycle)}"
+    yield (
+        "## Read on\n\n"
+        f"* [What gpuform supports of this platform](../../platforms/{platform}.md)\n"
+        "* [Resource options](../../topology.md#options-of-an-entry), such as `protect`\n"
+        f"* [First stack on this platform](../../../start/{platform}.md)"
+    )
+
+
+def _waiting(lifecycle: Kind) -> str:
+    limits = lifecycle.timeouts
+    rows = [(verb, _span(getattr(limits, verb))) for verb in ("create", "update", "delete")]
+    text = (
+        "gpuform waits until the platform says that the object can be used: then the output "
+        "`ready` is true. When the time is over, the object stays in the state with `ready: false` "
+        "and `not_ready_reason`, and the next `gpuform up` goes on waiting."
+    )
+    if lifecycle.is_bound:
+        text += (
+            " Nothing is made or deleted on the platform: the resource stands for what is there."
+        )
+    if lifecycle.power:
+        field, on, off = lifecycle.power.field, lifecycle.power.on, lifecycle.power.off
+        text += (
+            f" It is stopped by `{field}: {off}` and started by `{field}: {on}`, and `schedule` "
+            "does that by the clock."
+        )
+    if lifecycle.remains:
+        text += f" After a delete: {lifecycle.remains}."
+    return (
+        f"{text}\n\n{table(('operation', 'longest time'), rows)}\n"
+        "Other times: `options: {timeouts: {create: 45m, update: 45m, delete: 30m}}`."
+    )
+
+
+def _span(seconds: float) -> str:
+    minutes = int(seconds) // 60
+    return f"{minutes // 60} h" if minutes % 60 == 0 else f"{minutes} min"
+
+
+def _guards(lifecycle: Kind) -> str:
+    guards = list(lifecycle.guarded_by)
+    if {"expires", "ttl"} & set(rules_of(lifecycle.inputs)):
+        guards.append(Permission.RENEW_EXPIRED)
+    everywhere = "[Two permissions](../index.md#for-every-kind) hold for every kind."
+    if not guards:
+        return f"This kind has no permission of its own. {everywhere}"
+    return (
+        "gpuform refuses some changes, unless you allow them for the one run: `--allow NAME` (with "
+        f"`pulumi`: `GPUFORM_ALLOW=NAME`).\n\n{_permissions(tuple(guards))}\n{everywhere}"
+    )
+
+
+def _permissions(names: tuple[Permission, ...]) -> str:
+    return table(("name", "allows to"), [(f"`{name}`", MEANINGS[name]) for name in names])
+
+
+def _importing(lifecycle: Kind) -> str:
+    platform, kind, id_ = lifecycle.platform, lifecycle.kind, lifecycle.id_example
+    text = f"An id looks like `{id_}`. "
+    given = id_
+    if lifecycle.asked:
+        text += (
+            f"The platform may not tell `{lifecycle.asked}`, which has to be declared. Then write "
+            f"it behind the id: `ID@{lifecycle.asked.upper()}`. "
+        )
+    return (
+        f"{text}The [guide](../../../guides/adopt.md) has the whole way.\n\n"
+        "<!-- not run: the object has to be in your account -->\n"
+        f"```bash\ngpuform import {platform}:{kind} NAME {given}\n```"
+    )

@@ -1,0 +1,84 @@
+"""The page of each command: every flag, every subcommand, and what there is to say."""
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from gpuform.stacks.cli.app import cli
+from gpuform.stacks.cli.families import FAMILIES, TITLES, page_of
+from gpuform.stacks.reference.command_pages import command_pages
+
+PAGES = dict(command_pages())
+ROOT = click.Context(cli, info_name="gpuform")
+COMMANDS = cli.list_commands(ROOT)
+
+
+def text_of(command: str) -> str:
+    return PAGES[f"{page_of(command).removeprefix('reference/commands/')}.md"]
+
+
+def tree(
+    command: click.Command, context: click.Context
+) -> Iterator[tuple[click.Command, click.Context]]:
+    """A command with all that are below it."""
+    yield command, context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from tree(inner, click.Context(inner, info_name=name, parent=context))
+
+
+def test_every_command_is_in_one_family_and_has_one_page() -> None:
+    in_families = [name for names in FAMILIES.values() for name in names]
+    assert sorted(in_families) == sorted(COMMANDS)
+    assert FAMILIES.keys() == TITLES.keys()
+    assert len(PAGES) == len(COMMANDS) + 1
+    for name in COMMANDS:
+        path = page_of(name).removeprefix("reference/commands/")
+        assert f"[gpuform {name}]({path}.md)" in PAGES["index.md"]
+    with pytest.raises(KeyError, match=r"families\.py"):
+        page_of("none")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_flag_of_every_subcommand_is_there(name: str) -> None:
+    top = cli.get_command(ROOT, name)
+    assert top is not None
+    page = text_of(name)
+    for command, context in tree(top, click.Context(top, info_name=name, parent=ROOT)):
+        part = re.split(r"^## ", page, flags=re.MULTILINE)
+        if command is not top:
+            here = next(each for each in part if each.startswith(f"{context.command_path}\n"))
+        else:
+            here = part[0]
+        for option in (each for each in command.params if isinstance(each, click.Option)):
+            told = here
+            if "[flags of every command]" in here and option.name in (
+                *("cwd", "color", "non_interactive", "verbose", "stack"),
+            ):
+                told = PAGES["index.md"]
+            for flag in (*option.opts, *option.secondary_opts):
+                assert f"`{flag}`" in told, (context.command_path, flag)
+        assert context.command_path in here
+
+
+def test_what_a_page_says() -> None:
+    up = text_of("up")
+    assert up.startswith("# gpuform up\n\n<!-- Generated: ")
+    assert "```bash\ngpuform up\ngpuform up --yes --emulate\n" in up
+    assert "Other name: `update`." in up
+    assert "| `--allow` | `NAME` |  | Permit what" in up
+    assert "May be given several times. |" in up
+    assert "| `--lock-timeout` | `DURATION` | `0` |" in up
+    assert "`PULUMI_RUN_PROGRAM`" in text_of("destroy")
+    assert "Other names: `remove`, `delete`." in text_of("config")
+
+
+def test_each_block_of_examples_says_who_runs_it() -> None:
+    for text in PAGES.values():
+        blocks = re.findall(r"^(.*)\n```bash$", text, re.MULTILINE)
+        assert all(each.startswith("<!-- not run: tests/docs/") for each in blocks)
+        assert "\b" not in text

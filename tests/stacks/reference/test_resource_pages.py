@@ -1,0 +1,151 @@
+"""The page of each kind on each platform: every field, and examples that work."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from converted import registered
+from pydantic import BaseModel
+
+from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.platforms import own_platforms
+from gpuform.schemas.rules import effect, rules_of
+from gpuform.stacks.cli.app import cli
+from gpuform.stacks.reference.resource_pages import page_name, resource_pages
+
+PAGES = dict(resource_pages())
+RESOURCES = all_kinds()
+
+
+def page_of(platform: str, kind: str) -> str:
+    return PAGES[f"{page_name(platform, kind)}.md"]
+
+
+def part(page: str, title: str) -> str:
+    """The text under a heading, up to the next one."""
+    found = re.search(
+        rf"^#+ {re.escape(title)}\n(.*?)(?=^#)", page + "\n#", re.MULTILINE | re.DOTALL
+    )
+    assert found, title
+    return found[1]
+
+
+def row(page: str, title: str, field: str) -> str:
+    lines = part(page, title).splitlines()
+    return next(line for line in lines if line.startswith(f"| `{field}` |"))
+
+
+def block(page: str, language: str) -> str:
+    found = re.search(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert found
+    return found[1]
+
+
+@pytest.mark.parametrize(("platform", "kind"), RESOURCES)
+def test_every_field_is_there(platform: str, kind: str) -> None:
+    lifecycle, page = lifecycle_class(platform, kind), page_of(platform, kind)
+    for name, field in lifecycle.inputs.model_fields.items():
+        assert f" | {field.description}" in row(page, "Inputs", name)
+    for name in lifecycle.outputs.model_fields:
+        assert row(page, "Outputs", name)
+    for rules in rules_of(lifecycle.inputs).values():
+        if rules.nested:
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", rules.nested.__name__)
+            title = f"{words.removesuffix(' Inputs').capitalize()} of the inputs"
+            for name in rules.nested.model_fields:
+                assert row(page, title, name)
+
+
+@pytest.mark.parametrize(("platform", "kind"), RESOURCES)
+def test_the_yaml_is_valid_and_the_python_registers_the_same(
+    platform: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = page_of(platform, kind)
+    folders = {"yaml": tmp_path / "yaml", "python": tmp_path / "python"}
+    for language, name in (("yaml", "topology.yaml"), ("python", "__main__.py")):
+        folders[language].mkdir()
+        (folders[language] / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
+        (folders[language] / name).write_text(block(page, language))
+    monkeypatch.chdir(folders["yaml"])
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE", raising=False)
+    ran = CliRunner().invoke(cli, ["validate"])
+    assert (ran.exit_code, "is valid" in ran.output) == (0, True), ran.output
+    config = {"password": "Secret#1pass", "wandb_key": "k"}
+    found = registered(folders["python"], config)
+    assert any(f"{platform}:{kind}" in urn for urn in found["resources"])
+    assert found == registered(folders["yaml"], config)
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "title", "field", "told"),
+    [
+        ("together", "Cluster", "Inputs", "num_gpus", "| in place | required | `16` |"),
+        ("together", "Cluster", "Inputs", "volume_id", "Or `volume`, a SharedVolume itself. |"),
+        ("together", "Cluster", "Inputs", "driver_version", "| as the fields it stands for |"),
+        ("together", "Cluster", "Inputs", "duration_days", "| whole number, 1 to 90 |"),
+        ("together", "Cluster", "On no capacity of the inputs", "wait_minutes", "| nothing |"),
+        ("together", "Cluster", "Outputs", "kube_config", "| yes |"),
+        ("together", "SharedVolume", "Inputs", "size_tib", "| in place, grow-only | required |"),
+        ("scp", "NodePool", "Inputs", "nodes", "| map of [object](#node-of-the-inputs) |"),
+        ("scp", "NodePool", "Inputs", "os_user_password", "secret | required |"),
+        ("scp", "NodePool", "Inputs", "tags", "| holds for what is made later |"),
+    ],
+)
+def test_what_is_said_of_a_field(
+    platform: str, kind: str, title: str, field: str, told: str
+) -> None:
+    assert told in row(page_of(platform, kind), title, field)
+
+
+def test_what_else_is_said_of_a_kind() -> None:
+    page = page_of("together", "Cluster")
+    assert "| create | 90 min |" in part(page, "Waiting")
+    assert "| `destroy-reserved` |" in part(page, "Permissions")
+    assert "gpuform import together:Cluster NAME 0f11e35c" in part(page, "Import")
+    assert "`ID@REGION`" in part(page_of("together", "SharedVolume"), "Import")
+    assert "`state: STOPPED`" in part(page_of("scp", "NodePool"), "Waiting")
+
+
+def test_every_effect_is_explained() -> None:
+    index = PAGES["index.md"]
+    for platform, kind in RESOURCES:
+        left: list[type[BaseModel]] = [lifecycle_class(platform, kind).inputs]
+        while left:
+            for rules in rules_of(left.pop()).values():
+                words = effect(rules).partition(":")[0]
+                pieces = [words] if f"| {words}" in index else words.split(", ")
+                assert [each for each in pieces if f"| {each}" not in index] == []
+                left += [rules.nested] if rules.nested else []
+
+
+def test_every_kind_is_in_the_table() -> None:
+    for platform, kind in RESOURCES:
+        assert f"[{kind}]({page_name(platform, kind)}.md)" in PAGES["index.md"]
+
+
+@pytest.mark.parametrize("platform", own_platforms())
+def test_a_kind_tells_the_permissions_that_its_platform_asks_for(platform: str) -> None:
+    """`guarded_by` is stated: here it is compared with what the platform's modules name."""
+    root = Path(__file__).parents[3] / "providers" / platform
+    source = "\n".join(path.read_text() for path in root.rglob("*.py"))
+    source = re.sub(r"guarded_by = .*", "", source)
+    kinds = own_platforms()[platform].lifecycles
+    stated = {each.name for kind in kinds for each in lifecycle_class(platform, kind).guarded_by}
+    assert stated == set(re.findall(r"\bPermission\.([A-Z_]+)", source))
+
+
+def test_an_object_is_told_once_and_so_has_one_meaning() -> None:
+    """Its table says what a change does, which is the same wherever a resource has it."""
+    for platform, kind in RESOURCES:
+        effects_of: dict[type, set[tuple[bool, ...]]] = {}
+        left = [(lifecycle_class(platform, kind).inputs, (False, False, False))]
+        while left:
+            model, outer = left.pop()
+            effects_of.setdefault(model, set()).add(outer)
+            for rules in rules_of(model).values():
+                own = (rules.immutable, rules.local, rules.write_only)
+                if rules.nested:
+                    both = tuple(a or b for a, b in zip(own, outer, strict=True))
+                    left.append((rules.nested, both))
+        assert all(len(found) == 1 for found in effects_of.values()), (platform, kind)

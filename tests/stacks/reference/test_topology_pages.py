@@ -1,0 +1,76 @@
+"""The pages of topology files and of expressions."""
+
+import re
+
+import pytest
+
+from gpuform.providers.catalog import lookup_names
+from gpuform.providers.platforms import own_platforms
+from gpuform.schemas.topology import SECTIONS, EntryInputs, OptionsInputs, TopologyInputs
+from gpuform.stacks.expressions.filters import FILTERS, METHODS
+from gpuform.stacks.language.type_text import yaml_text
+from gpuform.stacks.reference.expressions_page import FILTER_TEXTS, expressions_page
+from gpuform.stacks.reference.markdown import kebab, link_to, plain, table
+from gpuform.stacks.reference.topology_page import topology_page
+
+TOPOLOGY, EXPRESSIONS = topology_page(), expressions_page()
+
+
+def part(title: str) -> str:
+    """The text under a heading, up to the next one."""
+    found = re.search(
+        rf"^#+ {re.escape(title)}\n(.*?)(?=^#)", TOPOLOGY + "#", re.MULTILINE | re.DOTALL
+    )
+    assert found, title
+    return found[1]
+
+
+def test_the_files_own_keys_are_there() -> None:
+    for title, names in (
+        ("Keys of the file", (*TopologyInputs.model_fields, *SECTIONS)),
+        ("Entries", EntryInputs.model_fields),
+        ("Options of an entry", OptionsInputs.model_fields),
+    ):
+        for name in names:
+            assert f"\n| `{name}` |" in part(title)
+
+
+def test_every_filter_method_and_look_up_is_there() -> None:
+    assert FILTER_TEXTS.keys() == FILTERS.keys()
+    for name in FILTERS:
+        assert f"\n* `{name}`: " in EXPRESSIONS
+    for names in METHODS.values():
+        assert all(f"`{name}`" in EXPRESSIONS for name in names)
+    for platform in own_platforms():
+        assert all(f"`{platform}.{name}(" in EXPRESSIONS for name in lookup_names(platform))
+
+
+def test_examples_have_their_results() -> None:
+    assert "`{{ [1, 2.5] | sum }}` is `3.5`" in EXPRESSIONS
+    assert "| `17 // 8` | `2` |" in EXPRESSIONS
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("ON_DEMAND", "ON_DEMAND"),
+        ("GPUs to train on.", "GPUs to train on."),
+        ("560", '"560"'),
+        ("true", '"true"'),
+        ("{{ a }}", '"{{ a }}"'),
+        ("oidc:", '"oidc:"'),
+        (False, "false"),
+        ({"a": [1]}, '{"a": [1]}'),
+    ],
+)
+def test_values_as_yaml(value: object, text: str) -> None:
+    assert yaml_text(value) == text
+
+
+def test_pieces_of_markdown() -> None:
+    assert link_to("Options of an entry") == "#options-of-an-entry"
+    assert link_to("How to read a resource's page") == "#how-to-read-a-resources-page"
+    assert kebab("SharedVolume") == "shared-volume"
+    assert plain("a <b> `<c>`") == "a \\<b> `<c>`"
+    assert table(("a", "b"), [("1|2", "x\ny")]) == "| a | b |\n| --- | --- |\n| 1\\|2 | x y |\n"
+    assert table(("a", "b"), []) == ""
