@@ -3,7 +3,7 @@
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -12,6 +12,8 @@ from gpuform.schemas.errors import UserError
 SUCCESS: Final = 0
 FAILED: Final = 1
 BAD_FLAGS: Final = 2
+CHANGES: Final = 2
+"""Of --detailed-exitcode, as Terraform has it."""
 FOUND: Final = 3
 INCOMPLETE: Final = 4
 POLICY_VIOLATION: Final = 5
@@ -20,6 +22,79 @@ UNEXPECTED_CHANGES: Final = 7
 ABANDONED: Final = 8
 OUT_OF_CREDIT: Final = 9
 INTERNAL_ERROR: Final = 255
+
+
+class Meaning(NamedTuple):
+    """What an exit code says of these commands; none stands for every command."""
+
+    code: int
+    name: str
+    commands: tuple[str, ...]
+    text: str
+
+
+_RUNS: Final = ("preview", "up", "refresh", "destroy", "expire")
+
+MEANINGS: Final = (
+    Meaning(SUCCESS, "SUCCESS", (), "It is done."),
+    Meaning(FAILED, "FAILED", (), "It failed, was refused, was declined or was interrupted."),
+    Meaning(FAILED, "FAILED", ("review",), "One of the previews has failed."),
+    Meaning(FAILED, "FAILED", ("drift", "status"), "Something could not be read."),
+    Meaning(FAILED, "FAILED", ("validate", "doctor"), "There are problems."),
+    Meaning(FAILED, "FAILED", ("fmt",), "With `--check`: a file would change."),
+    Meaning(FAILED, "FAILED", ("convert",), "Something of Terraform's is not taken over."),
+    Meaning(BAD_FLAGS, "BAD_FLAGS", (), "The flags are wrong. Nothing was done."),
+    Meaning(
+        CHANGES, "CHANGES", ("review", "drift"), "With `--detailed-exitcode`: there are changes."
+    ),
+    Meaning(FOUND, "FOUND", ("orphans",), "There are objects that no stack owns."),
+    Meaning(FOUND, "FOUND", ("expire",), "With `--dry-run`: something is due."),
+    Meaning(FOUND, "FOUND", ("review",), "With `--fail-on-danger`: a change is dangerous."),
+    Meaning(
+        INCOMPLETE,
+        "INCOMPLETE",
+        ("preview", "up", "destroy", "expire", "review"),
+        "With `--require-checks`: a check could not be made. Nothing was changed.",
+    ),
+    Meaning(INCOMPLETE, "INCOMPLETE", ("orphans",), "A platform or a state could not be read."),
+    Meaning(INCOMPLETE, "INCOMPLETE", ("offers",), "A platform could not be asked."),
+    Meaning(
+        INCOMPLETE, "INCOMPLETE", ("expire",), "Nobody tells from which moment a `ttl` counts."
+    ),
+    Meaning(
+        POLICY_VIOLATION,
+        "POLICY_VIOLATION",
+        ("preview", "up", "destroy", "expire"),
+        "A gate stops the plan. Nothing was changed.",
+    ),
+    Meaning(
+        POLICY_VIOLATION,
+        "POLICY_VIOLATION",
+        ("review",),
+        "With `--detailed-exitcode`, `--fail-on-danger` or `--require-checks`: a gate stops one.",
+    ),
+    Meaning(STACK_NOT_FOUND, "STACK_NOT_FOUND", (), "There is no such stack, or none is selected."),
+    Meaning(
+        UNEXPECTED_CHANGES,
+        "UNEXPECTED_CHANGES",
+        ("preview", "up", "refresh"),
+        "With `--expect-no-changes`: there are changes.",
+    ),
+    Meaning(
+        ABANDONED,
+        "ABANDONED",
+        _RUNS,
+        "A second signal ended it at once. The state has what was under way as pending.",
+    ),
+    Meaning(
+        OUT_OF_CREDIT,
+        "OUT_OF_CREDIT",
+        (*_RUNS, "status"),
+        "No credit is left: something has stopped for it, or was refused.",
+    ),
+    Meaning(INTERNAL_ERROR, "INTERNAL_ERROR", (), "A fault of gpuform. Please report it."),
+)
+"""Every exit code with its meanings, for the documentation."""
 
 _REPORT: Final = "Please report it with the output of the same command with --verbose."
 

@@ -5,8 +5,15 @@ from pathlib import Path
 import click
 
 from gpuform.stacks.cli.commands.review.forge_flags import forge_flags
-from gpuform.stacks.cli.commands.review.review_output import CHANGES, FORMATS, write_review
-from gpuform.stacks.cli.failures import FAILED, FOUND, INCOMPLETE, POLICY_VIOLATION, SUCCESS
+from gpuform.stacks.cli.commands.review.review_output import FORMATS, write_review
+from gpuform.stacks.cli.failures import (
+    CHANGES,
+    FAILED,
+    FOUND,
+    INCOMPLETE,
+    POLICY_VIOLATION,
+    SUCCESS,
+)
 from gpuform.stacks.cli.flags import output_flag, require_checks_flag
 from gpuform.stacks.cli.session import common_flags, session
 from gpuform.stacks.cli.terminal.files import content_of

@@ -10,9 +10,6 @@ from gpuform.stacks.cli.terminal.files import deliver
 if TYPE_CHECKING:
     from gpuform.stacks.review.facts import Review
 
-CHANGES = 2
-"""The exit code of --detailed-exitcode when there are changes, as Terraform has it."""
-
 FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
 
 

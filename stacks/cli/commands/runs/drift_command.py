@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuform.stacks.cli.commands.review.review_output import CHANGES, FORMATS, write_review
-from gpuform.stacks.cli.failures import FAILED, SUCCESS
+from gpuform.stacks.cli.commands.review.review_output import FORMATS, write_review
+from gpuform.stacks.cli.failures import CHANGES, FAILED, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, output_flag
 from gpuform.stacks.cli.session import session, stack_flags
 

@@ -1,0 +1,33 @@
+"""The page of exit codes: every code of the commands, and no other."""
+
+from gpuform.stacks.cli import failures
+from gpuform.stacks.cli.app import cli
+from gpuform.stacks.cli.failures import MEANINGS
+from gpuform.stacks.cli.running import EXIT_CODES
+from gpuform.stacks.operations.runs.results import ExitReason
+from gpuform.stacks.reference.exit_codes_page import exit_codes_page
+
+CONSTANTS = {
+    name: value
+    for name, value in vars(failures).items()
+    if name.isupper() and isinstance(value, int)
+}
+
+
+def test_every_code_has_a_meaning_under_its_name() -> None:
+    assert {each.name: each.code for each in MEANINGS} == CONSTANTS
+    assert [each.code for each in MEANINGS] == sorted(each.code for each in MEANINGS)
+
+
+def test_meanings_are_of_commands_that_there_are() -> None:
+    known = cli.list_commands(None)  # type: ignore[arg-type]
+    assert {name for each in MEANINGS for name in each.commands} <= set(known)
+
+
+def test_the_page_has_every_code_and_every_reason() -> None:
+    page = exit_codes_page()
+    for each in MEANINGS:
+        assert f"| `{each.code}` | {each.name} | " in page
+        assert each.text in page
+    for reason in ExitReason:
+        assert f"| `{reason}` | `{EXIT_CODES[reason]}` |" in page
