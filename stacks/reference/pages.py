@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpuform.stacks.reference.command_pages import command_pages
+from gpuform.stacks.reference.configuration_page import configuration_page
 from gpuform.stacks.reference.exit_codes_page import exit_codes_page
 from gpuform.stacks.reference.expressions_page import expressions_page
 from gpuform.stacks.reference.resource_pages import resource_pages
@@ -17,6 +18,7 @@ def pages() -> Iterator[tuple[str, str]]:
     """The path below `docs/reference` of each page, and its text."""
     yield "topology.md", topology_page()
     yield "expressions.md", expressions_page()
+    yield "configuration.md", configuration_page()
     yield "exit-codes.md", exit_codes_page()
     for path, text in resource_pages():
         yield f"resources/{path}", text

@@ -5,7 +5,7 @@ installed. It knows nothing of Pulumi's state.
 """
 
 from gpuform.stacks.engine.machine.atomic import replace_file
-from gpuform.stacks.engine.machine.ci import CiJob, ci_job
+from gpuform.stacks.engine.machine.ci import CiJob, ci_job, ci_variables
 from gpuform.stacks.engine.machine.git import git_facts
 from gpuform.stacks.engine.machine.installed import requirement
 from gpuform.stacks.engine.machine.kernel_lock import KernelLock, LockAttempt
@@ -17,6 +17,7 @@ __all__ = [
     "KernelLock",
     "LockAttempt",
     "ci_job",
+    "ci_variables",
     "cli_version",
     "git_facts",
     "replace_file",

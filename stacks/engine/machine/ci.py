@@ -10,6 +10,7 @@ from string import Template
 from typing import Final
 
 _OFF: Final = "PULUMI_DISABLE_CI_DETECTION"
+_NAME: Final = "PULUMI_CI_SYSTEM"
 _PULL_REQUEST: Final = re.compile(r"refs/pull/(\d+)/")
 
 
@@ -168,9 +169,19 @@ def ci_job(environ: Mapping[str, str]) -> CiJob | None:
     for system in _SYSTEMS:
         if system.marker in given:
             return _job(system.name, system.facts, given)
-    if name := given.get("PULUMI_CI_SYSTEM"):
+    if name := given.get(_NAME):
         return _job(name, _GENERIC, given)
     return CiJob("CI") if given.get("CI", "").lower() in ("1", "true") else None
+
+
+def ci_variables() -> dict[str, tuple[str, ...]]:
+    """The variables that tell of a job, by system; the first says that the system runs it."""
+    systems = {each.name: (each.marker, each.facts) for each in _SYSTEMS}
+    systems["another system"] = (_NAME, _GENERIC)
+    return {
+        name: tuple(dict.fromkeys([marker, *re.findall(r"\$(\w+)", " ".join(facts.values()))]))
+        for name, (marker, facts) in systems.items()
+    }
 
 
 def _job(system: str, templates: Mapping[str, str], given: Mapping[str, str]) -> CiJob:

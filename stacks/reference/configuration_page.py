@@ -1,0 +1,141 @@
+"""The page of configuration keys and environment variables."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from gpuform.providers.platform import Platform, plugin_key
+from gpuform.providers.platforms import own_platforms
+from gpuform.stacks.engine.machine import ci_variables
+from gpuform.stacks.reference.markdown import listed, page, plain, table
+from gpuform.stacks.reference.variables import JOBS, VARIABLES, Variable
+
+_LEAD: Final = """\
+This page has every configuration key and every environment variable that gpuform reads, and says
+which one counts when several are set.
+"""
+_PRECEDENCE: Final = """\
+## Which one counts
+
+The first of these that says something counts.
+
+| what | order |
+| --- | --- |
+| a setting of a platform, such as its key | what an explicit provider of the plugin was given; the environment variable; the stack's `together:apiKey`; the stack's `gpuform:togetherApiKey`; for SCP the files in `~/.scpconf` |
+| a value of your own (`config` of a topology) | the stack's file `Pulumi.STACK.yaml`; the default in `Pulumi.yaml`; `default` of the topology; on the emulator alone, `emulator_default` |
+| the stack | `--stack`; `PULUMI_STACK`; the selected one |
+| where stacks live | `PULUMI_BACKEND_URL`; `backend.url` of Pulumi.yaml; `gpuform login`; `~` |
+| the passphrase | `PULUMI_CONFIG_PASSPHRASE`; the file of `PULUMI_CONFIG_PASSPHRASE_FILE`; you are asked |
+| anything that has a flag | the flag; the variable; the default |
+
+A variable that is empty counts as not set, but for the passphrase and `PULUMI_STACK`.
+"""  # noqa: E501 - rows
+_OWN: Final = """\
+## Keys of a stack
+
+`gpuform config set KEY VALUE` writes them to `Pulumi.STACK.yaml`. Keys without a namespace are the
+project's own: `config` of the [topology](topology.md#configuration) or of Pulumi.yaml declares
+them. gpuform encrypts what is declared secret, and refuses a key that nothing reads.
+
+| key | meaning | default |
+| --- | --- | --- |
+| `NAME` | A value that the project declares. | as declared |
+| `gpuform:form` | How resources reach their platforms: `dynamic`, or `plugin` for the [provider plugin](../guides/plugin.md). | `dynamic` |
+| `pulumi:...` | The Pulumi CLI's own settings of a stack. gpuform leaves them alone. | |
+"""  # noqa: E501 - rows
+_PROJECT: Final = """\
+## Keys of Pulumi.yaml
+
+| key | meaning | default |
+| --- | --- | --- |
+| `name` | Name of the project. | required |
+| `runtime` | `python`, or `{name: python, options: {virtualenv: venv}}`. | required |
+| `main` | Folder or file of the program. | the project's folder |
+| `description` | What the project is for. | |
+| `config` | Defaults of configuration keys: `type`, `default`, `secret`. | |
+| `backend.url` | Where the project's stacks live. | that of `gpuform login` |
+| `stackConfigDir` | Folder of the files `Pulumi.STACK.yaml`. | the project's folder |
+
+## Files beside it
+
+| file | has |
+| --- | --- |
+| `topology.yaml` | [what is declared](topology.md), where there is no `__main__.py` |
+| `Pulumi.STACK.yaml` | the configuration of a stack |
+| `prices.yaml`, `gates.yaml` | [prices and gates](prices-and-gates.md) |
+| `.gpuform/` | the emulator's objects, and what gpuform remembers |
+"""
+_OTHERS: Final = """\
+## What libraries read
+
+gpuform sends requests by libraries that read variables of their own: `HTTPS_PROXY`, `HTTP_PROXY`,
+`NO_PROXY`, `SSL_CERT_FILE` and `SSL_CERT_DIR` for platforms; the other variables of AWS, Azure and
+Google for their sign-in; `VAULT_CACERT` and `VAULT_CAPATH` for Vault. ssh, git and kubectl read
+theirs. `_GPUFORM_COMPLETE` is for [completion in shells](commands/tools/completion.md).
+"""
+
+
+def configuration_page() -> str:
+    """The whole page."""
+    return page("Configuration", _LEAD, _parts())
+
+
+def _parts() -> Iterator[str]:
+    yield _PRECEDENCE
+    yield _OWN
+    for platform in own_platforms().values():
+        yield f"## Settings of {platform.title}\n\n{_settings(platform)}"
+    yield _PROJECT
+    yield "## Environment variables"
+    yield (
+        "The column *counts before* names what says the same and counts only where the variable "
+        "is not set."
+    )
+    for group in dict.fromkeys(each.group for each in VARIABLES):
+        yield f"### {group}"
+        yield _variables(each for each in VARIABLES if each.group == group)
+        if group == JOBS:
+            yield _jobs()
+    yield _OTHERS
+
+
+def _settings(platform: Platform) -> str:
+    rows = [
+        [
+            f"`{each.config}`",
+            f"`{plugin_key(each.config)}`",
+            f"`{each.variable}`" if each.variable else "",
+            plain(each.description),
+            "yes" if each.secret else "",
+        ]
+        for each in platform.settings
+    ]
+    head = ("key", "or", "variable", "meaning", "secret")
+    told = {each.variable for each in platform.settings}
+    if platform.address not in told:
+        rows.append(["", "", f"`{platform.address}`", "Another address of the platform.", ""])
+    return table(head, rows)
+
+
+def _variables(variables: Iterable[Variable]) -> str:
+    head = ("variable", "meaning", "flag", "counts before", "default", "secret")
+    rows = [
+        [
+            f"`{each.name}`",
+            each.meaning,
+            f"`{each.flag}`" if each.flag else "",
+            each.before,
+            each.default,
+            "yes" if each.secret else "",
+        ]
+        for each in variables
+    ]
+    return table(head, rows)
+
+
+def _jobs() -> str:
+    rows = [(system, listed(names)) for system, names in ci_variables().items()]
+    return (
+        "The history of a stack says which CI job made a change. The first variable of a row says "
+        "that this system runs the job. The others tell the build, the commit and the branch.\n\n"
+        f"{table(('system', 'variables'), rows)}"
+    )

@@ -1,0 +1,298 @@
+"""Every environment variable that gpuform reads, beside those of the platforms' descriptors.
+
+A test looks for others in the source.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An environment variable. `before` names what says the same and counts only without it."""
+
+    name: str
+    group: str
+    meaning: str
+    flag: str = ""
+    """The flag that says the same; it counts before the variable."""
+    before: str = ""
+    default: str = ""
+    secret: bool = False
+
+
+GPUFORM: Final = "gpuform's own"
+STACKS: Final = "Stacks, state and the passphrase, as Pulumi has them"
+BUCKETS: Final = "Credentials of buckets"
+KEYS: Final = "Services that keep secrets"
+REVIEWS: Final = "Reviews in pull requests"
+JOBS: Final = "CI jobs"
+MACHINE: Final = "The terminal and the machine"
+PLATFORMS: Final = "Platforms, beside their keys"
+
+VARIABLES: Final = (
+    Variable(
+        "GPUFORM_ALLOW",
+        GPUFORM,
+        "Permissions for one run, with commas between them. The one way with `pulumi`.",
+        flag="--allow",
+    ),
+    Variable(
+        "GPUFORM_ADOPT",
+        GPUFORM,
+        "Ids, with commas between them, of objects that an interrupted create has made.",
+        flag="--adopt",
+    ),
+    Variable(
+        "GPUFORM_CREATE_ANEW",
+        GPUFORM,
+        "`1` says that an interrupted create has made nothing that is still there.",
+        flag="--create-anew",
+    ),
+    Variable(
+        "GPUFORM_NEW_PASSPHRASE",
+        GPUFORM,
+        "The new passphrase for `gpuform stack change-secrets-provider passphrase`.",
+        default="asked",
+        secret=True,
+    ),
+    Variable(
+        "GPUFORM_DEST_PASSPHRASE",
+        GPUFORM,
+        "The passphrase of the other stack for `gpuform state move`.",
+        default="asked",
+        secret=True,
+    ),
+    Variable(
+        "GPUFORM_LEASE_SECONDS",
+        GPUFORM,
+        "After how many seconds without a sign of life the owner of a lock counts as dead, 2 to "
+        "3600.",
+        default="60",
+    ),
+    Variable(
+        "GPUFORM_OS_USER_PASSWORD",
+        GPUFORM,
+        "The secret input `os_user_password` of what `pulumi import` imports. Other secret inputs "
+        "are named alike: `GPUFORM_` and the field's name.",
+        secret=True,
+    ),
+    Variable(
+        "GPUFORM_CLOCK",
+        GPUFORM,
+        "Address of the emulator whose clock counts. `gpuform emulator env` sets it.",
+    ),
+    Variable(
+        "GPUFORM_MOVED",
+        GPUFORM,
+        "gpuform sets it for itself where a command goes on in a project's virtual environment.",
+    ),
+    Variable(
+        "PULUMI_STACK",
+        STACKS,
+        "The stack to work on.",
+        flag="--stack",
+        before="the selected stack",
+    ),
+    Variable(
+        "PULUMI_BACKEND_URL",
+        STACKS,
+        "Where stacks live: a folder or a bucket.",
+        before="`backend.url` of Pulumi.yaml, then `gpuform login`",
+        default="`file://~`",
+    ),
+    Variable(
+        "PULUMI_CONFIG_PASSPHRASE",
+        STACKS,
+        "The passphrase of the stack's secrets. It may be empty.",
+        before="`PULUMI_CONFIG_PASSPHRASE_FILE`",
+        default="asked",
+        secret=True,
+    ),
+    Variable(
+        "PULUMI_CONFIG_PASSPHRASE_FILE",
+        STACKS,
+        "A file that has the passphrase; relative to the project.",
+        default="asked",
+    ),
+    Variable(
+        "PULUMI_CLOUD_SECRET_OVERRIDE",
+        STACKS,
+        "URL of a key that is asked instead of the stack's own, such as in CI.",
+    ),
+    Variable(
+        "PULUMI_HOME",
+        STACKS,
+        "Folder of credentials, selections and plugins.",
+        default="`~/.pulumi`",
+    ),
+    Variable(
+        "PULUMI_CREDENTIALS_PATH",
+        STACKS,
+        "Folder of the file that `gpuform login` writes.",
+        before="`PULUMI_HOME`",
+    ),
+    Variable(
+        "PULUMI_RUN_PROGRAM",
+        STACKS,
+        "`true`: `refresh` and `destroy` run the program first.",
+        flag="--run-program",
+    ),
+    Variable(
+        "PULUMI_DIY_BACKEND_GZIP",
+        STACKS,
+        "`true`: state files are compressed.",
+        before="`PULUMI_SELF_MANAGED_STATE_GZIP`",
+    ),
+    Variable(
+        "PULUMI_SELF_MANAGED_STATE_GZIP",
+        STACKS,
+        "The former name of `PULUMI_DIY_BACKEND_GZIP`.",
+    ),
+    Variable(
+        "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS",
+        STACKS,
+        "`true`: no backups of state files are kept.",
+        before="`PULUMI_SELF_MANAGED_STATE_DISABLE_CHECKPOINT_BACKUPS`",
+    ),
+    Variable(
+        "PULUMI_SELF_MANAGED_STATE_DISABLE_CHECKPOINT_BACKUPS",
+        STACKS,
+        "The former name of `PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS`.",
+    ),
+    Variable(
+        "PULUMI_IGNORE_AMBIENT_PLUGINS",
+        STACKS,
+        "`true`: plugins on PATH are passed over.",
+    ),
+    Variable(
+        "PULUMI_CONFIG",
+        STACKS,
+        "The stack's configuration, which the Pulumi CLI passes to the plugin.",
+        secret=True,
+    ),
+    Variable("AWS_ACCESS_KEY_ID", BUCKETS, "Key of `s3://`.", before="AWS's own files"),
+    Variable("AWS_SECRET_ACCESS_KEY", BUCKETS, "Secret of that key.", secret=True),
+    Variable("AWS_SESSION_TOKEN", BUCKETS, "Token of temporary keys.", secret=True),
+    Variable(
+        "AWS_REGION",
+        BUCKETS,
+        "Region of the bucket, and of a key in AWS KMS.",
+        before="`AWS_DEFAULT_REGION`",
+        default="`region=` of the URL counts first",
+    ),
+    Variable("AWS_DEFAULT_REGION", BUCKETS, "Region of the bucket."),
+    Variable(
+        "AWS_ENDPOINT_URL_S3",
+        BUCKETS,
+        "Address of an S3 that is not AWS's.",
+        before="`AWS_ENDPOINT_URL`",
+        default="`endpoint=` of the URL counts first",
+    ),
+    Variable("AWS_ENDPOINT_URL", BUCKETS, "The same for all services."),
+    Variable("AWS_MAX_ATTEMPTS", BUCKETS, "How often a request to a bucket is sent at most."),
+    Variable(
+        "GOOGLE_CREDENTIALS",
+        BUCKETS,
+        "Key of a service account as JSON, for `gs://` and Google Cloud KMS.",
+        before="`GOOGLE_APPLICATION_CREDENTIALS` and gcloud's own",
+        secret=True,
+    ),
+    Variable("STORAGE_EMULATOR_HOST", BUCKETS, "Address of an emulator of Google's storage."),
+    Variable(
+        "AZURE_STORAGE_ACCOUNT",
+        BUCKETS,
+        "Account of `azblob://`.",
+        default="`storage_account=` of the URL counts first",
+    ),
+    Variable(
+        "AZURE_STORAGE_KEY",
+        BUCKETS,
+        "Key of that account.",
+        before="`AZURE_STORAGE_SAS_TOKEN`, then Azure's own",
+        secret=True,
+    ),
+    Variable("AZURE_STORAGE_SAS_TOKEN", BUCKETS, "SAS token of that account.", secret=True),
+    Variable("AZURE_CLIENT_ID", BUCKETS, "Identity to sign in with, before that of the Azure CLI."),
+    Variable(
+        "AZURE_KEYVAULT_AUTH_VIA_CLI",
+        KEYS,
+        "`true`: Azure Key Vault is asked with the sign-in of the Azure CLI.",
+    ),
+    Variable(
+        "GOOGLE_OAUTH_ACCESS_TOKEN",
+        KEYS,
+        "Token for Google Cloud KMS, where there are no `GOOGLE_CREDENTIALS`.",
+        secret=True,
+    ),
+    Variable(
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDKMS",
+        KEYS,
+        "Another address of Google Cloud KMS.",
+    ),
+    Variable(
+        "VAULT_SERVER_URL", KEYS, "Address of HashiCorp Vault, for Pulumi.", before="`VAULT_ADDR`"
+    ),
+    Variable("VAULT_ADDR", KEYS, "Address of HashiCorp Vault."),
+    Variable(
+        "VAULT_SERVER_TOKEN",
+        KEYS,
+        "Token of Vault, for Pulumi.",
+        before="`VAULT_TOKEN`",
+        secret=True,
+    ),
+    Variable("VAULT_TOKEN", KEYS, "Token of Vault.", before="that of `vault login`", secret=True),
+    Variable("VAULT_NAMESPACE", KEYS, "Namespace in Vault."),
+    Variable("VAULT_SKIP_VERIFY", KEYS, "`true`: Vault's certificate is not checked."),
+    Variable(
+        "GITHUB_TOKEN",
+        REVIEWS,
+        "Token for comments and labels on GitHub.",
+        before="`GH_TOKEN`",
+        secret=True,
+    ),
+    Variable("GH_TOKEN", REVIEWS, "The same, as GitHub's command line has it.", secret=True),
+    Variable(
+        "GITLAB_TOKEN",
+        REVIEWS,
+        "Token for comments and labels on GitLab, with the scope `api`.",
+        secret=True,
+    ),
+    Variable("GITHUB_ACTIONS", REVIEWS, "Says that GitHub is the forge.", flag="--forge"),
+    Variable("GITLAB_CI", REVIEWS, "Says that GitLab is the forge.", flag="--forge"),
+    Variable("GITHUB_REPOSITORY", REVIEWS, "The repository.", flag="--repository"),
+    Variable("GITHUB_REF", REVIEWS, "Tells the pull request.", flag="--pull-request"),
+    Variable("GITHUB_EVENT_PATH", REVIEWS, "File of the event, which tells the pull request."),
+    Variable("GITHUB_SHA", REVIEWS, "The commit, where the event tells none."),
+    Variable("GITHUB_RUN_ID", REVIEWS, "The job, for a link to it."),
+    Variable("GITHUB_SERVER_URL", REVIEWS, "Address of GitHub.", default="`https://github.com`"),
+    Variable("GITHUB_API_URL", REVIEWS, "Address of GitHub's API."),
+    Variable("GITHUB_STEP_SUMMARY", REVIEWS, "File of the job's summary, which gets the review."),
+    Variable("CI_API_V4_URL", REVIEWS, "Address of GitLab's API."),
+    Variable("CI_MERGE_REQUEST_PROJECT_ID", REVIEWS, "The project of the merge request."),
+    Variable("CI_PROJECT_ID", REVIEWS, "The project, where there is no merge request."),
+    Variable("CI_MERGE_REQUEST_IID", REVIEWS, "The merge request.", flag="--pull-request"),
+    Variable("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA", REVIEWS, "The commit of the merge request."),
+    Variable("CI_COMMIT_SHA", REVIEWS, "The commit, where there is no merge request."),
+    Variable("CI_JOB_URL", REVIEWS, "The job, for a link to it."),
+    Variable(
+        "PULUMI_DISABLE_CI_DETECTION",
+        JOBS,
+        "Any value: this is no CI job, whatever the others say.",
+    ),
+    Variable("CI", JOBS, "`true`: this is a CI job of a system that gpuform does not know."),
+    Variable("PULUMI_CI_SYSTEM", JOBS, "Name of such a system; more below."),
+    Variable("NO_COLOR", MACHINE, "Any value: no colours.", flag="--color"),
+    Variable("TERM", MACHINE, "`dumb`: no colours and no live display.", flag="--color"),
+    Variable("KUBECONFIG", MACHINE, "The kubeconfig files.", default="`~/.kube/config`"),
+    Variable("HOME", MACHINE, "Your home: Samsung's files are in its `.scpconf`."),
+    Variable("PATH", MACHINE, "Where programs are: git, ssh, kubectl, pulumi."),
+    Variable("TZ", MACHINE, "The time zone. What a program sets is put back."),
+    Variable(
+        "SCP_TF_AUTH_URL",
+        PLATFORMS,
+        "Address of Samsung's IAM, which says the environment of a region.",
+        before="`scp:environment`, then `auth-url` in `~/.scpconf/config.json`",
+    ),
+)
+"""By group, in the order of the page."""
