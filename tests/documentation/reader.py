@@ -85,13 +85,18 @@ class Reader:
         script = self.home / ".command"
         script.write_text(command, encoding="utf-8")
         mark = secrets.token_hex(8)
-        # In the shell itself, so that `cd` and `export` hold for what follows.
-        self.shell.stdin.write(f". {script} </dev/null; printf '\\n%s %s\\n' {mark} $?\n")
+        # In the shell itself, so that `cd` and `export` hold for what follows. The trap sees what
+        # fails before the last line.
+        self.shell.stdin.write(
+            f"__failed=0; trap '__failed=$?' ERR; . {script} </dev/null; __code=$?; trap - ERR; "
+            f"printf '\\n%s %s %s\\n' {mark} $__code $__failed\n"
+        )
         self.shell.stdin.flush()
         lines = []
         for line in self.shell.stdout:
             if line.startswith(mark):
-                return int(line.split()[1]), "".join(lines)[:-1]
+                _, code, failed = line.split()
+                return int(code) or int(failed), "".join(lines)[:-1]
             lines.append(line)
         raise Surprise(f"the shell has ended: {''.join(lines)}")
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from documentation.page import COMMANDS, blocks_of, steps_of
-from documentation.reader import ROOT, is_alike, reading
+from documentation.page import COMMANDS, Enter, Run, blocks_of, steps_of
+from documentation.reader import ROOT, Surprise, is_alike, reading
 
 from gpuform.stacks.cli.app import cli  # noqa: F401 - the commands' modules are compiled once
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 README = ROOT / "README.md"
+EXAMPLES = sorted((ROOT / "examples").glob("*/README.md"))
 SETTINGS = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
 
 
@@ -28,10 +29,26 @@ def _played(page: Path) -> object:
     return pytest.param(page, id=_name(page), marks=marks)
 
 
-@pytest.mark.parametrize("page", [_played(each) for each in [README, *PAGES] if steps_of(each)])
+@pytest.mark.parametrize(
+    "page", [_played(each) for each in [README, *EXAMPLES, *PAGES] if steps_of(each)]
+)
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
+    at_first = [Enter(0, _name(page.parent))] if page in EXAMPLES else []
     with reading(tmp_path / "home") as reader:
-        reader.follow(steps_of(page))
+        reader.follow([*at_first, *steps_of(page)])
+
+
+@pytest.mark.parametrize(
+    ("command", "exits"),
+    [("true", 0), ("false", 1), ("(exit 7)", 7), ("false\ntrue", 1), ("false || true", 0)],
+)
+def test_a_command_that_fails_is_a_surprise(command: str, exits: int, tmp_path: Path) -> None:
+    with reading(tmp_path / "home") as reader:
+        reader.follow([Run(1, command, exits, None), Run(2, "cd ..; pwd", 0, f"{tmp_path}\n")])
+        with pytest.raises(Surprise):
+            reader.follow([Run(1, command, exits + 1, None)])
+        with pytest.raises(Surprise):
+            reader.follow([Run(1, "echo one", 0, "two\n")])
 
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=_name)
