@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,25 +22,29 @@ ON_A_BUCKET = ("-topology", f"-{FAST}")
 QUICK = f"update-{FAST}"
 """One of them in the fast tests, so that the loop itself stays alive."""
 
+Recorder = Callable[[str, object], None]
+"""Keeps a number of a test in the XML of the run, which makes `docs/reference/crashes.md`."""
+
 
 @pytest.mark.parametrize(
     "scenario",
     [pytest.param(name, marks=() if name == QUICK else pytest.mark.slow) for name in SCENARIOS],
 )
-def test_death_at_every_point(scenario: str, tmp_path: Path) -> None:
-    assert_nothing_is_lost(scenario, tmp_path)
+def test_death_at_every_point(scenario: str, tmp_path: Path, record_property: Recorder) -> None:
+    record_property("points", assert_nothing_is_lost(scenario, tmp_path))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name.endswith(ON_A_BUCKET)])
 def test_death_at_every_point_on_a_bucket(
-    scenario: str, tmp_path: Path, bucket_server: BucketServer
+    scenario: str, tmp_path: Path, bucket_server: BucketServer, record_property: Recorder
 ) -> None:
     place = url(bucket_server.bucket(), bucket_server.port)
-    assert_nothing_is_lost(scenario, tmp_path, CRASH_BACKEND=place)
+    record_property("points", assert_nothing_is_lost(scenario, tmp_path, CRASH_BACKEND=place))
 
 
-def assert_nothing_is_lost(scenario: str, tmp_path: Path, **environ: str) -> None:
+def assert_nothing_is_lost(scenario: str, tmp_path: Path, **environ: str) -> int:
+    """At how many points the run was killed."""
     done = subprocess.run(
         [sys.executable, "-m", "conformance.crash_points", scenario, str(tmp_path / "loop")],
         env={**os.environ, **environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
@@ -53,4 +58,6 @@ def assert_nothing_is_lost(scenario: str, tmp_path: Path, **environ: str) -> Non
     told = "\n".join(f"killed at {each['at']}\n{each['why']}" for each in found["failures"])
     assert not found["failures"], told
     # The request, the intent and two checkpoints around it, at the very least.
-    assert found["points"] >= 8
+    points = int(found["points"])
+    assert points >= 8
+    return points

@@ -152,7 +152,9 @@ def test_what_is_imported_has_no_changes_and_can_be_destroyed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["topology.yaml", "__main__.py"])
-def test_an_import_that_is_killed_at_any_point_goes_on(file: str, tmp_path: Path) -> None:
+def test_an_import_that_is_killed_at_any_point_goes_on(
+    file: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "conformance.import_crashes", file, str(tmp_path / "loop")],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
@@ -166,3 +168,4 @@ def test_an_import_that_is_killed_at_any_point_goes_on(file: str, tmp_path: Path
     told = "\n".join(f"killed at {each['at']}\n{each['why']}" for each in found["failures"])
     assert not found["failures"], told
     assert found["points"] >= 10
+    record_property("points", found["points"])
