@@ -1,5 +1,6 @@
 """What the program of a topology does: `from gpuform.stacks import run; run("topology.yaml")`."""
 
+import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -55,10 +56,22 @@ def lookups() -> Callable[[str, str], Any]:
 
     @cache
     def found(platform: str, name: str) -> Function:
-        ask = cache(lookup(platform, name))
-        return Function(lambda *args, **kwargs: plain_answer(ask(*args, **kwargs)))
+        return Function(_asked_once(lookup(platform, name)))
 
     return found
+
+
+def _asked_once(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """Keeps the answers by what was asked, which may be a filter: an object."""
+    answers: dict[str, Any] = {}
+
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        question = json.dumps([args, kwargs], sort_keys=True, default=repr)
+        if question not in answers:
+            answers[question] = ask(*args, **kwargs)
+        return plain_answer(answers[question])
+
+    return answer
 
 
 def plain_answer(answer: Any) -> Any:

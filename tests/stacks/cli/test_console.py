@@ -99,6 +99,11 @@ def test_lookups_ask_the_platform(stack: Run) -> None:
     assert json.loads(found)
 
 
+def test_a_lookup_takes_a_filter(stack: Run) -> None:
+    asked = "aios.clusters({'gpus.count': {'$gte': 2}}) | length"
+    assert values(stack, asked, asked) == ["0", "0"]
+
+
 def test_a_program_has_its_states_names(made: Scene) -> None:
     ran = made.run("console", "-e", "clusters.train.status", "-e", "shared_volumes.data.size_tib")
     assert ran.out.splitlines() == ['"Ready"', "5"]
