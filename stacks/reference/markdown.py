@@ -39,11 +39,13 @@ def kebab(name: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Prose in which nothing is taken for HTML, outside of code."""
+    """Prose in which nothing is taken for HTML: `<name>` becomes code where it is none yet."""
     pieces = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        piece if piece.startswith("`") else piece.replace("<", "\\<") for piece in pieces
-    )
+    return "".join(each if each.startswith("`") else _without_html(each) for each in pieces)
+
+
+def _without_html(text: str) -> str:
+    return re.sub(r"<(?=[^>]*$)", "&lt;", re.sub(r"<[^<>]*>", r"`\g<0>`", text))
 
 
 def _cell(text: str) -> str:

@@ -5,6 +5,7 @@ from typing import Final
 
 from gpuform.stacks.reference.command_pages import command_pages
 from gpuform.stacks.reference.configuration_page import configuration_page
+from gpuform.stacks.reference.errors_page import errors_page
 from gpuform.stacks.reference.exit_codes_page import exit_codes_page
 from gpuform.stacks.reference.expressions_page import expressions_page
 from gpuform.stacks.reference.resource_pages import resource_pages
@@ -20,6 +21,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "expressions.md", expressions_page()
     yield "configuration.md", configuration_page()
     yield "exit-codes.md", exit_codes_page()
+    yield "errors.md", errors_page()
     for path, text in resource_pages():
         yield f"resources/{path}", text
     for path, text in command_pages():

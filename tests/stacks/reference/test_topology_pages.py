@@ -71,6 +71,6 @@ def test_pieces_of_markdown() -> None:
     assert link_to("Options of an entry") == "#options-of-an-entry"
     assert link_to("How to read a resource's page") == "#how-to-read-a-resources-page"
     assert kebab("SharedVolume") == "shared-volume"
-    assert plain("a <b> `<c>`") == "a \\<b> `<c>`"
+    assert plain("a <b> `<c>` 1 < 2") == "a `<b>` `<c>` 1 &lt; 2"
     assert table(("a", "b"), [("1|2", "x\ny")]) == "| a | b |\n| --- | --- |\n| 1\\|2 | x y |\n"
     assert table(("a", "b"), []) == ""
