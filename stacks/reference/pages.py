@@ -8,6 +8,8 @@ from gpuform.stacks.reference.configuration_page import configuration_page
 from gpuform.stacks.reference.errors_page import errors_page
 from gpuform.stacks.reference.exit_codes_page import exit_codes_page
 from gpuform.stacks.reference.expressions_page import expressions_page
+from gpuform.stacks.reference.plan_page import plan_page
+from gpuform.stacks.reference.prices_page import prices_page
 from gpuform.stacks.reference.resource_pages import resource_pages
 from gpuform.stacks.reference.topology_page import topology_page
 
@@ -22,6 +24,8 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "configuration.md", configuration_page()
     yield "exit-codes.md", exit_codes_page()
     yield "errors.md", errors_page()
+    yield "plan-json.md", plan_page()
+    yield "prices-and-gates.md", prices_page()
     for path, text in resource_pages():
         yield f"resources/{path}", text
     for path, text in command_pages():

@@ -24,6 +24,11 @@ def part_tables(model: type[BaseModel], title: str) -> str:
     return _tables(model, title, ("example",), lambda field, _: [_example(field)])
 
 
+def file_tables(model: type[BaseModel], title: str) -> str:
+    """The fields of a file, and the objects inside them."""
+    return _tables(model, title, ("required", "example"), _of_file)
+
+
 def output_tables(model: type[BaseModel], title: str) -> str:
     """What a resource gives out, and the objects inside it."""
     return _tables(model, title, ("secret",), lambda _, rules: ["yes" if rules.secret else ""])
@@ -84,6 +89,10 @@ def _doc(model: type[BaseModel]) -> str:
 
 def _of_input(field: FieldInfo, rules: FieldRules) -> Sequence[str]:
     return effect(rules), _default(field, rules), _example(field)
+
+
+def _of_file(field: FieldInfo, _rules: FieldRules) -> Sequence[str]:
+    return "yes" if field.is_required() else "", _example(field)
 
 
 def _default(field: FieldInfo, rules: FieldRules) -> str:

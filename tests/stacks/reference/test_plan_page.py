@@ -1,0 +1,83 @@
+"""The pages of the plan's JSON, and of prices and gates."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.schemas.gates import GateInputs
+from gpuform.schemas.plan import Plan, PlanAction, PlanReason
+from gpuform.stacks.gates.file import read_gates
+from gpuform.stacks.language.plan_schema import plan_schema
+from gpuform.stacks.pricing.book import price_book_model
+from gpuform.stacks.reference import prices_page
+from gpuform.stacks.reference.plan_example import PLAN
+from gpuform.stacks.reference.plan_page import ACTIONS, REASONS, REVIEW, REVIEWED, plan_page
+from gpuform.stacks.reference.prices_page import prices_page as page_of_prices
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.pages import review_document
+
+PAGE = plan_page()
+
+
+def test_every_field_of_the_schema_is_there_with_its_meaning() -> None:
+    schema = plan_schema()
+    for part in (schema, *schema["$defs"].values()):
+        for name, field in part.get("properties", {}).items():
+            assert f"| `{name}` | " in PAGE
+            assert field.get("description", "") in PAGE
+    assert ACTIONS.keys() == set(PlanAction)
+    assert REASONS.keys() == set(PlanReason)
+
+
+def test_what_is_said_of_a_field() -> None:
+    assert "| `changes` | list of [Resource change](#resource-change) |" in PAGE
+    assert "| `before` | [Footprint](#footprint) or null |" in PAGE
+    assert "| `format_version` | `1` | Version of this form. | always |" in PAGE
+    assert "| `drift` | Somebody changed it outside of the stack. |" in PAGE
+
+
+def test_the_example_is_a_plan_of_this_release() -> None:
+    plan = Plan.model_validate_json(PLAN)
+    assert json.loads(plan.model_dump_json()) == json.loads(PLAN)
+
+
+def test_the_document_of_a_review_is_as_the_page_says() -> None:
+    document = review_document(Review([StackFacts(Plan.model_validate_json(PLAN))]))
+    assert list(document) == [name for name, _ in REVIEW]
+    assert list(document["stacks"][0]) == [name for name, _ in REVIEWED]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "gates.yaml").write_text(prices_page.GATES)
+    return tmp_path
+
+
+def test_the_examples_of_prices_and_gates_are_right(project: Path) -> None:
+    import yaml
+
+    prices: Any = yaml.safe_load(prices_page.PRICES)
+    assert price_book_model().model_validate(prices)
+    assert len(read_gates(project / "gates.yaml", "gates.yaml")) == 6
+    for name in GateInputs.rules:
+        assert f"| `{name}` |" in page_of_prices()
+
+
+def test_the_gate_in_python_finds_a_replacement() -> None:
+    scope: dict[str, Any] = {}
+    exec(compile(prices_page.POLICY, "policies.py", "exec"), scope)
+    plan = Plan.model_validate_json(PLAN)
+    replaced = plan.changes[0].model_copy(update={"action": PlanAction.REPLACE})
+    scope["datetime"] = Fridays
+    assert list(scope["not_on_fridays"](plan)) == []
+    told = list(scope["not_on_fridays"](plan.model_copy(update={"changes": (replaced,)})))
+    assert told == ["nobody replaces data on a Friday"]
+
+
+class Fridays:
+    @staticmethod
+    def now(_zone: object) -> datetime:
+        return datetime(2026, 3, 6, tzinfo=UTC)
