@@ -1,0 +1,207 @@
+"""Writes docs/reference/platforms from what is documented and from the code.
+
+python tests/platforms/pages.py
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from platforms.documented import NAMES, Answer, Documented, covers, documented, leaves  # noqa: E402
+from pydantic.alias_generators import to_camel  # noqa: E402
+
+from gpuform.stacks.reference.markdown import listed, plain, table  # noqa: E402
+
+FOLDER: Final = ROOT / "docs" / "reference" / "platforms"
+MARK: Final = "<!-- Generated: python tests/platforms/pages.py -->"
+REAL: Final = "real client"
+_PROOFS: Final[Mapping[str, str]] = {
+    REAL: "The platform's own client, from a package index, was run against gpuform's emulator. So "
+    "the emulator is what that client expects, and gpuform's own client works with the same "
+    "emulator.",
+    "emulator": "gpuform's client was run against gpuform's emulator. Both were written from the "
+    "platform's document.",
+    "document": "The example of the platform's document is read, field by field.",
+}
+
+
+def main() -> None:
+    """Writes the pages."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in pages():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Each page's file name and text."""
+    yield "index.md", _joined(_index([documented(each) for each in NAMES]))
+    for name in NAMES:
+        yield f"{name}.md", _joined(_page(documented(name)))
+
+
+def proof_of(call: Mapping[str, Any]) -> str:
+    """What a call of gpuform was tried against."""
+    if REAL in call:
+        return f"{REAL}, emulator"
+    return "emulator, document" if "document" in call else "emulator"
+
+
+def _joined(parts: Iterator[str]) -> str:
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip()) + "\n"
+
+
+def _index(platforms: Sequence[Documented]) -> Iterator[str]:
+    yield "# Platforms"
+    yield MARK
+    yield (
+        "These pages say of each documented call, field and state of a platform's API whether "
+        "gpuform supports it, how, and what proves that."
+    )
+    yield table(
+        ["platform", "calls", "supported", "fields of answers", "shown", "used", "dropped"],
+        [_counts(each) for each in platforms],
+    )
+    yield (
+        "*Shown* fields are inputs or outputs of a resource. *Used* ones decide something. "
+        "*Dropped* ones are read and then left alone; many of them are in the answer of a "
+        "[lookup](../expressions.md)."
+    )
+    yield "## What the words mean"
+    yield table(["proven against", "means"], _PROOFS.items())
+    yield (
+        "**Nobody has tried gpuform with an account of these platforms.** When you are the first, "
+        "begin with `gpuform doctor` and `gpuform preview`, which change nothing."
+    )
+    yield "## How these pages are kept true"
+    yield (
+        "They are made from `tests/platforms/*.yaml` and from the code. Tests send every listed "
+        "call and compare method and path, and look that no method of a client is missing. They "
+        "compare the listed fields with the models that read the answers, and the inputs and "
+        "outputs with those of the resources. They change each field of a cluster, a node, a "
+        "record and an overview in turn, and see whether what gpuform shows changes with it. The "
+        "states are read from the tables that the waiting goes by."
+    )
+
+
+def _counts(platform: Documented) -> list[str]:
+    calls = len(platform.given["calls"])
+    rest = len(platform.given["unsupported calls"])
+    shown = used = dropped = 0
+    for answer in platform.answers:
+        for path in leaves(answer.wire_model):
+            if _is_in(path, {**answer.declared, **answer.told}):
+                shown += 1
+            elif _is_in(path, answer.used):
+                used += 1
+            else:
+                dropped += 1
+    name = f"[{platform.given['title']}]({platform.name}.md)"
+    numbers = (calls + rest, calls, shown + used + dropped, shown, used, dropped)
+    return [name, *map(str, numbers)]
+
+
+def _page(platform: Documented) -> Iterator[str]:
+    given = platform.given
+    yield f"# {given['title']}: what of the API is supported"
+    yield MARK
+    yield (
+        f"This page says of each documented call, field and state of {given['title']} what gpuform "
+        f"does with it. The facts are from {given['document']}. "
+        f"[Start](../../start/{platform.name}.md) shows how to begin there."
+    )
+    yield "## Calls"
+    rows = [[_code(e["call"]), e["does"], e["use"], proof_of(e)] for e in given["calls"]]
+    yield table(["call", "what it does", "what gpuform uses it for", "proven against"], rows)
+    yield "\n".join(
+        f"* **{kind.capitalize()}:** {plain(text)}" for kind, text in given["proofs"].items()
+    )
+    if rest := given["unsupported calls"]:
+        yield "Not supported:"
+        yield table(
+            ["call", "what it does", "why not"],
+            [[_code(each["call"]), each["does"], each["why"]] for each in rest],
+        )
+    yield "## What gpuform sends"
+    yield (
+        "Fields that stand for an input are in the pages of the "
+        "[resources](../resources/index.md), with all others that a kind has."
+    )
+    for call, sent in given["sent"].items():
+        yield f"### {_code(call)}"
+        yield table(["documented field", "comes from"], [*_sent(sent["fields"])])
+    yield "## What gpuform reads"
+    for answer in platform.answers:
+        yield f"### {answer.model}"
+        if answer.lookup:
+            yield f"The lookup `{answer.lookup}` has all of it."
+        yield table(["field", "what becomes of it"], [*_read(answer)])
+    yield from _states(platform)
+    if notes := given["notes"]:
+        yield "## Notes"
+        yield "\n".join(f"* {plain(each)}" for each in notes)
+
+
+def _code(call: str) -> str:
+    return f"`{call}`" if call.split(maxsplit=1)[0].isupper() or call.startswith("/") else call
+
+
+def _sent(fields: Sequence[str | Mapping[str, str]]) -> Iterator[list[str]]:
+    for each in fields:
+        if isinstance(each, str):
+            yield [f"`{each}`", "the input of that name"]
+        else:
+            for name, text in each.items():
+                yield [f"`{name}`", text]
+
+
+def _read(answer: Answer) -> Iterator[list[str]]:
+    """A row for each field; what stands as one in the YAML file is one here."""
+    done: set[str] = set()
+    parts = (answer.declared, answer.told, answer.used, answer.dropped)
+    for path in leaves(answer.wire_model):
+        pattern = next(each for part in parts for each in part if covers(each, path))
+        if pattern not in done:
+            done.add(pattern)
+            yield [f"`{_documented(answer, pattern)}`", "; ".join(_said(answer, pattern))]
+
+
+def _documented(answer: Answer, pattern: str) -> str:
+    """A field by the platform's name: some write it in camelCase."""
+    if "alias_generator" not in answer.wire_model.model_config:
+        return pattern
+    names = pattern.split(".")
+    return ".".join("_id" if name == "object_id" else to_camel(name) for name in names)
+
+
+def _said(answer: Answer, pattern: str) -> Iterator[str]:
+    if pattern in answer.declared:
+        yield f"input {listed([answer.declared[pattern]])} of `{answer.kind}`"
+    if pattern in answer.told:
+        yield f"output {listed([answer.told[pattern]])} of `{answer.kind}`"
+    if pattern in answer.used:
+        yield answer.used[pattern]
+    if pattern in answer.dropped:
+        why = answer.dropped[pattern]
+        yield f"**dropped**: {why}" if why else "**dropped**"
+
+
+def _is_in(path: str, patterns: Mapping[str, str]) -> bool:
+    return any(covers(each, path) for each in patterns)
+
+
+def _states(platform: Documented) -> Iterator[str]:
+    for states in platform.states:
+        yield f"## States of {states.of}"
+        yield table(
+            ["state", "for somebody who waits"],
+            [[f"`{state}`", str(meaning)] for state, meaning in states.meanings.items()],
+        )
+        yield f"Another state {states.unknown}."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""What each method of a platform's client sends, seen at the end of its wire."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import httpx
+from conformance.together_kinds import CLUSTER, SHARED_VOLUME
+from scp_document import CREATE
+
+from gpuform.providers.aios.client import AiosClient
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.lens.client import LensClient
+from gpuform.providers.scp.client import ScpClient
+from gpuform.providers.scp.client.connection import Connection
+from gpuform.providers.scp.client.credentials import Credentials
+from gpuform.providers.tensorone.client import TensorOneClient
+from gpuform.providers.together.client import TogetherClient
+from gpuform.schemas.aios.updates import Request
+from gpuform.schemas.scp import requests
+from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
+
+URL: Final = "http://platform.test"
+ID: Final = "the-id"
+"""Stands for `{...}` in a documented path."""
+
+Client = Any
+Calls = Mapping[str, Callable[[Client], object]]
+
+_CREATE: Final = requests.CreateGpuNodes(
+    **{
+        **CREATE,
+        "cluster_fabric_details": requests.ClusterFabricDetails(**CREATE["cluster_fabric_details"]),
+        "server_details": tuple(
+            requests.ServerDetails(**each) for each in CREATE["server_details"]
+        ),
+        "tags": (),
+    }
+)
+_CLUSTER: Final = ClusterInputs.model_validate(CLUSTER.good)
+_VOLUME: Final = SharedVolumeInputs.model_validate(SHARED_VOLUME.good)
+
+CALLS: Final[Mapping[str, Calls]] = {
+    "together": {
+        "create_cluster": lambda it: it.create_cluster(_CLUSTER),
+        "clusters": lambda it: it.clusters(),
+        "cluster": lambda it: it.cluster(ID),
+        "update_cluster": lambda it: it.update_cluster(ID, _CLUSTER, []),
+        "delete_cluster": lambda it: it.delete_cluster(ID),
+        "create_volume": lambda it: it.create_volume(_VOLUME),
+        "volumes": lambda it: it.volumes(),
+        "volume": lambda it: it.volume(ID),
+        "update_volume": lambda it: it.update_volume(ID, _VOLUME),
+        "delete_volume": lambda it: it.delete_volume(ID),
+        "regions": lambda it: it.regions(),
+        "probe": lambda it: it.probe(),
+        "may_write": lambda it: it.may_write(),
+    },
+    "scp": {
+        "create_nodes": lambda it: it.create_nodes(_CREATE),
+        "nodes": lambda it: it.nodes(),
+        "node": lambda it: it.node(ID),
+        "delete_nodes": lambda it: it.delete_nodes([ID]),
+        "start_nodes": lambda it: it.start_nodes([ID]),
+        "stop_nodes": lambda it: it.stop_nodes([ID]),
+        "lock_node": lambda it: it.lock_node(ID),
+        "unlock_node": lambda it: it.unlock_node(ID),
+        "assign_nat": lambda it: it.assign_nat(ID, "ip"),
+        "release_nat": lambda it: it.release_nat(ID),
+        "modify_members": lambda it: it.modify_members(ID, "other", [ID]),
+        "fabric": lambda it: it.fabric(ID),
+        "fabrics": lambda it: it.fabrics(),
+        "images": lambda it: it.images("kr-west1"),
+        "products": lambda it: it.products(),
+        "node_pools": lambda it: it.node_pools(),
+        "probe": lambda it: it.probe(),
+    },
+    "tensorone": {
+        "create": lambda it: it.create({}),
+        "clusters": lambda it: it.clusters(),
+        "listed": lambda it: it.listed(),
+        "cluster": lambda it: it.cluster(ID),
+        "update": lambda it: it.update(ID, {}),
+        "start": lambda it: it.start(ID, {}),
+        "stop": lambda it: it.stop(ID),
+        "delete": lambda it: it.delete(ID, {}),
+        "probe": lambda it: it.probe(),
+    },
+    "aios": {
+        "cluster": lambda it: it.cluster(ID),
+        "query": lambda it: it.query({}),
+        "create_by_parser": lambda it: it.create_by_parser({}),
+        "create_directly": lambda it: it.create_directly({}),
+        "update": lambda it: it.update(ID, Request({})),
+        "apply": lambda it: it.apply(ID, Request({})),
+        "delete": lambda it: it.delete(ID),
+        "probe": lambda it: it.probe(),
+    },
+    "lens": {
+        "overview": lambda it: it.overview(),
+        "consumers": lambda it: it.consumers(),
+        "heatmap": lambda it: it.heatmap(),
+        "probe": lambda it: it.probe(),
+    },
+}
+"""Every method of a client that sends something."""
+
+SILENT: Final = frozenset({"close", "editing", "require_address", "rhythm"})
+"""Methods that send nothing of their own, beside those whose name begins with `shared_`."""
+
+
+def methods_of(client: type) -> Iterator[str]:
+    """The names of a client's methods that may send something."""
+    for name, found in vars(client).items():
+        is_method = callable(found) and not name.startswith(("_", "shared_"))
+        if is_method and name not in SILENT:
+            yield name
+
+
+def sent_by(platform: str, method: str) -> list[str]:
+    """The calls that a method sends, with `{}` for the id of an object."""
+    seen: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        path = request.url.path.removeprefix("/v1" if platform == "tensorone" else "")
+        seen.append(f"{request.method} {path.replace(ID, '{}')}")
+        return httpx.Response(404, json={"error": "there is nothing here"})
+
+    client = _client(platform, httpx.MockTransport(answer))
+    with suppress(GpuformError):
+        CALLS[platform][method](client)
+    client.close()
+    return seen
+
+
+def _client(platform: str, transport: httpx.BaseTransport) -> Client:
+    match platform:
+        case "together":
+            return TogetherClient(URL, "key", transport)
+        case "scp":
+            keys = Credentials("AK", "SK", base_url=URL)
+            return ScpClient(Connection(keys, transport=transport))
+        case "tensorone":
+            return TensorOneClient(URL, "key", transport)
+        case "aios":
+            return AiosClient(URL, URL, transport)
+    return LensClient(URL, None, transport)

@@ -1,0 +1,77 @@
+"""What gpuform shows of an answer: inputs and outputs, as a function of the answer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+
+from gpuform.providers.aios.cluster import look_at as look_at_record
+from gpuform.providers.lens.health_gate import _outputs as gate_outputs
+from gpuform.providers.scp.gpu_node import _inputs as node_inputs
+from gpuform.providers.scp.gpu_node import _outputs as node_outputs
+from gpuform.providers.scp.pool.nodes import shown as shown_node
+from gpuform.providers.tensorone import shown as tensorone
+from gpuform.providers.together.cluster_view import look_at as look_at_cluster
+
+_BEFORE, _AFTER = "before", "after"
+
+SHOWN: Final[Mapping[tuple[str, str], Callable[[Any], Sequence[object]]]] = {
+    ("together", "Cluster"): lambda it: [look_at_cluster(it, 16).value],
+    ("scp", "GpuNode"): lambda it: [node_inputs(it), node_outputs(it, shown_node(it, None), None)],
+    ("tensorone", "ClusterAnswer"): lambda it: [
+        tensorone.inputs_of(it.data, {"port_mappings": [_PORT]}),
+        tensorone.outputs_of(it.data, None, None, None),
+    ],
+    ("aios", "Cluster"): lambda it: [look_at_record(it, None).value],
+    ("lens", "Overview"): lambda it: [gate_outputs(it, "")],
+}
+"""The views of those answers that are shown by a function of their own."""
+
+_PORT: Final = {"internal_port": 48, "external_port": 1, "protocol": _BEFORE, "description": "x"}
+_SPECIAL: Final[Mapping[str, Sequence[object]]] = {
+    "billing_type": ("RESERVED", "ON_DEMAND"),
+    "data.status": ("running", "stopped"),
+    "data.network.port_mappings.internal_port": (48, 96),
+}
+
+
+def shown(platform: str, model: type[BaseModel], changed: str = "") -> str:
+    """What is shown of an answer in which one field may have another value."""
+    answer = model.model_validate(_sample(model, "", changed))
+    return repr([_in_the_clear(each) for each in SHOWN[platform, model.__name__](answer)])
+
+
+def _in_the_clear(found: object) -> object:
+    """Outputs with what their `repr` leaves out."""
+    if isinstance(found, BaseModel):
+        return found.model_dump()
+    outputs = getattr(found, "outputs", None)
+    return [getattr(found, "inputs", None), outputs.model_dump()] if outputs else found
+
+
+def _sample(model: type[BaseModel], before: str, changed: str) -> dict[str, object]:
+    return {
+        name: _value(field.annotation, before + name, changed)
+        for name, field in model.model_fields.items()
+    }
+
+
+def _value(annotation: Any, path: str, changed: str) -> object:
+    is_changed = path == changed
+    if path in _SPECIAL:
+        return _SPECIAL[path][is_changed]
+    inner = [each for each in get_args(annotation) if each not in (type(None), ...)]
+    match get_origin(annotation) or annotation:
+        case found if isinstance(found, type) and issubclass(found, BaseModel):
+            return _sample(found, f"{path}.", changed)
+        case found if found is tuple:
+            return [_value(inner[0], path, changed)]
+        case found if found is dict:
+            return {"NAME": _value(inner[1], path, changed)}
+        case found if found is bool:
+            return not is_changed
+        case found if found in (int, float):
+            return 96 if is_changed else 48
+        case found if found in (str, SecretStr, Any):
+            return _AFTER if is_changed else _BEFORE
+    return _value(inner[0], path, changed)
