@@ -1,0 +1,357 @@
+"""Writes docs/reference/crashes.md from runs of the tests that crash, lose and lie.
+
+python -m pytest -m "" --junitxml=run.xml tests/conformance/test_crashes.py ...
+python tests/conformance/crash_table.py run.xml ...
+
+What the runs showed is kept beside this file, in crash_results.json. What the given runs do not
+have stays there as it was, unless there are more or fewer cases now.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from gpuform.stacks.reference.markdown import table  # noqa: E402
+
+PAGE: Final = ROOT / "docs" / "reference" / "crashes.md"
+RESULTS: Final = HERE / "crash_results.json"
+FILES: Final = (
+    "tests/conformance/test_crashes.py",
+    "tests/conformance/test_importing.py",
+    "tests/conformance/test_processes.py",
+    "tests/conformance/test_interrupted_removals.py",
+    "tests/conformance/test_faults.py",
+    "tests/conformance/test_gone.py",
+    "tests/conformance/test_many_gone.py",
+    "tests/hostile/test_courses.py",
+)
+DEATHS: Final = "test_death_at_every_point"
+IN_A_BUCKET: Final = "test_death_at_every_point_on_a_bucket"
+IMPORTS: Final = "test_an_import_that_is_killed_at_any_point_goes_on"
+OPERATIONS: Final = ("create", "abandon", "update", "replace", "destroy")
+COURSES: Final[Mapping[str, int]] = {
+    "test_few_courses": 2,
+    "test_many_courses": 10,
+    "test_honest_courses_succeed": 1,
+}
+"""How many courses a case of these tests plays."""
+
+TRIED: Final[Mapping[str, str]] = {
+    "test_a_signal_ends_the_waiting_and_keeps_the_id": (
+        "Ctrl-C or SIGTERM while `up` waits for what it has made"
+    ),
+    "test_a_signal_while_the_create_is_on_the_wire_lets_it_finish": (
+        "Ctrl-C while the create is on its way"
+    ),
+    "test_a_second_signal_leaves_at_once_and_leaves_a_record": (
+        "a second Ctrl-C, which leaves at once"
+    ),
+    "test_a_signal_ends_the_waiting_of_a_destroy": "Ctrl-C or SIGTERM while `destroy` waits",
+    "test_an_up_that_is_killed_while_it_sends_is_mended": (
+        "SIGKILL of `up` while the platform serves its request"
+    ),
+    "test_an_up_that_is_killed_while_it_waits_is_mended": "SIGKILL of `up` while it waits",
+    "test_a_destroy_that_is_killed_is_mended": "SIGKILL of `destroy`",
+    "test_it_is_ended": (
+        "a shrink that was killed after it had cordoned a node: ended by the next `up`, `refresh` "
+        "or smaller `up`"
+    ),
+    "test_the_request_itself_goes_wrong": (
+        "the request that changes something: its answer is lost, its connection breaks, or it is "
+        "answered with 408, 429, 500, 503 or a web page"
+    ),
+    "test_from_some_request_on_nothing_works": (
+        "from the second or the fourth request on: an outage, lost connections, lost answers, 429"
+    ),
+    "test_a_look_goes_wrong": (
+        "a look in the middle of the waiting: answered with 403, 404 or garbage"
+    ),
+    "test_a_destroy_goes_wrong": "the deletion: its answer or its request is lost, or it gets 503",
+    "test_it_breaks_while_it_is_waited_for": "the object fails while it is waited for",
+    "test_the_deadline_passes": "the object does not become ready in time",
+    "test_what_vanishes_while_it_is_made_is_made_again": (
+        "somebody deletes the object between its create and its readiness"
+    ),
+    "test_what_vanished_before_an_update_is_told_and_made_again_after_a_refresh": (
+        "somebody deletes the object before an update"
+    ),
+    "test_out_of_capacity_leaves_nothing_behind": "there is no capacity",
+    "test_a_stranger_forgets_nothing": (
+        "a proxy or another service answers everything: pages, 404, 410, empty answers, lists, "
+        "health checks"
+    ),
+    "test_what_something_speaks_against_is_not_gone": (
+        "the platform says that an object is gone, and its list shows it, fails or is something "
+        "else"
+    ),
+    "test_absence_from_a_list_alone_is_no_word_of_the_platform": (
+        "the list is empty, and the object still answers"
+    ),
+    "test_no_run_of_the_engine_makes_anything_anew": (
+        "the same answers, in `preview --refresh`, `up --refresh` and `destroy --refresh`"
+    ),
+    "test_the_error_says_who_answered_and_what_to_check": (
+        "the same answers: the error names who answered"
+    ),
+    "test_no_gate_is_passed_on_the_word_of_a_stranger": (
+        "a stranger answers for Lens: the health gate stays closed"
+    ),
+    "test_three_that_are_gone_are_kept_and_told": "three objects are gone at once",
+    "test_they_are_forgotten_with_permission": "three are gone, with `--allow forget-many`",
+    "test_two_are_forgotten_as_ever": "two are gone",
+    "test_few_courses": "random courses, played by each run of CI's slow tests",
+    "test_many_courses": "random courses, played every night",
+    "test_honest_courses_succeed": "courses in which nothing goes wrong: each command succeeds",
+}
+"""What each test does wrong, in words."""
+
+SECTIONS: Final = (
+    ("Signals and kills of real processes", ("test_processes", "test_interrupted_removals")),
+    ("Faults of the network and of the platform", ("test_faults",)),
+    ("What counts as gone", ("test_gone", "test_many_gone")),
+)
+
+Case = tuple[str, str]
+"""The module and the name of a test with its parameters."""
+
+
+def main(runs: Sequence[str]) -> None:
+    """Keeps what the runs showed, and writes the page."""
+    seen: dict[Case, dict[str, Any]] = {}
+    for run in runs:
+        seen.update(_seen(Path(run)))
+    before = json.loads(RESULTS.read_text())["tests"] if RESULTS.exists() else {}
+    tests = kept(before, recorded(collected(), seen))
+    results = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "tests": tests}
+    RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    PAGE.write_text(page(results), encoding="utf-8")
+
+
+def collected() -> list[Case]:
+    """All cases that there are."""
+    argv = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", ""]
+    done = subprocess.run(
+        [*argv, "-p", "no:xdist", *FILES], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    found = re.findall(r"(?m)/(\w+)\.py::(.*)$", done.stdout)
+    return [(module, name) for module, name in found if module != "test_importing" or _dies(name)]
+
+
+def recorded(
+    cases: Iterable[Case], seen: Mapping[Case, Mapping[str, Any]]
+) -> dict[str, dict[str, dict[str, int]]]:
+    """By test and by what it was tried on: cases, how many were run and passed, crash points."""
+    found: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for module, name in cases:
+        test, _, parameters = name.partition("[")
+        counts = found[f"{module}::{test}"][tried_on(test, parameters.removesuffix("]"))]
+        counts["cases"] += 1
+        if (module, name) in seen:
+            result = seen[module, name]
+            counts["run"] += 1
+            counts["passed"] += result["passed"]
+            counts["points"] += result["points"]
+    return {
+        test: {
+            what: {each: counts[each] for each in ("cases", "run", "passed", "points")}
+            for what, counts in sorted(rows.items())
+        }
+        for test, rows in sorted(found.items())
+    }
+
+
+def kept(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What was run now, else what an earlier run has shown of the same number of cases."""
+
+    def newer(test: str, what: str, counts: Mapping[str, int]) -> Mapping[str, int]:
+        earlier: Mapping[str, int] = before.get(test, {}).get(what, {})
+        is_same = not counts["run"] and earlier.get("cases") == counts["cases"]
+        return earlier if is_same else counts
+
+    return {
+        test: {what: newer(test, what, counts) for what, counts in rows.items()}
+        for test, rows in now.items()
+    }
+
+
+def tried_on(test: str, parameters: str) -> str:
+    """A kind of a platform; for the loops that kill at every point, what they do to it."""
+    if test in (DEATHS, IN_A_BUCKET, IMPORTS):
+        return parameters
+    kind = re.search(r"(together|scp|tensorone|aios|lens)(-[A-Z][A-Za-z]+)?", parameters)
+    return kind[0] if kind else "-"
+
+
+def _dies(name: str) -> bool:
+    return name.startswith(IMPORTS)
+
+
+def _seen(run: Path) -> Iterator[tuple[Case, dict[str, Any]]]:
+    for case in ET.parse(run).getroot().iter("testcase"):
+        if "name" not in case.attrib or case.find("skipped") is not None:
+            continue
+        module = case.attrib["classname"].rpartition(".")[2]
+        is_bad = {each.tag for each in case} & {"failure", "error"}
+        points = [each for each in case.iter("property") if each.attrib["name"] == "points"]
+        yield (
+            (module, case.attrib["name"]),
+            {"passed": not is_bad, "points": sum(int(each.attrib["value"]) for each in points)},
+        )
+
+
+def page(results: Mapping[str, Any]) -> str:
+    """The page of these results."""
+    return "\n\n".join(part.strip("\n") for part in _parts(results) if part.strip()) + "\n"
+
+
+def _parts(results: Mapping[str, Any]) -> Iterator[str]:
+    tests = results["tests"]
+    yield "# Crashes and faults"
+    yield "<!-- Generated: python tests/conformance/crash_table.py RUN.xml ... -->"
+    yield (
+        "This page shows how often gpuform was killed, cut off and lied to on purpose, and with "
+        "what result."
+    )
+    everything = [counts for rows in tests.values() for counts in rows.values()]
+    total = {each: sum(counts[each] for counts in everything) for each in everything[0]}
+    yield (
+        f"The numbers are of runs until {results['date']}: {total['run']:,} of {total['cases']:,} "
+        f"cases were run, and {total['passed']:,} of them passed. In them a run was killed at "
+        f"{total['points']:,} points. The platforms are stand-ins on one machine: the emulator, "
+        "and for the random courses others that share nothing with it. CI plays a part of the "
+        "cases for each commit, and the rest every night."
+    )
+    yield from _demands()
+    yield from _deaths(tests)
+    for title, modules in SECTIONS:
+        yield f"## {title}"
+        yield _matrix(
+            {
+                test.partition("::")[2]: rows
+                for test, rows in tests.items()
+                if test.partition("::")[0] in modules and test.partition("::")[2] in TRIED
+            }
+        )
+    yield from _courses(tests)
+
+
+def _demands() -> Iterator[str]:
+    yield "## What the tests demand afterwards"
+    yield (
+        "* **No object is unknown.** What exists on the platform is in the state, or an "
+        "[intent](../concepts/intents.md) tells the next run how to find it.\n"
+        "* **None is imagined.** What is in the state exists.\n"
+        "* **None is doubled.** The next run makes no second object.\n"
+        "* **The next run goes on.** It succeeds, and the plan after it is empty. A `destroy` "
+        "leaves nothing.\n"
+        "* **Nothing of a stranger's is touched.** What a colleague has made under the same name "
+        "stays as it is. The random courses have such a colleague.\n"
+        "* **No secret is in a file.** The random courses look for every secret in every file.\n"
+        "* **No job is hurt.** After a shrink no node stays cordoned, and no pod was killed."
+    )
+
+
+def _deaths(tests: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Killed at every point"
+    yield (
+        "A run is killed (SIGKILL) after its first request or its first write to disk. The next "
+        "run has to mend that. Then all of it is done again, and the run is killed after the "
+        "second one, and so on, until a run comes to its end. The tables have the number of points "
+        "at which that was tried; of the looks of somebody who waits, the first three count. "
+        "*abandon* is a create that is killed, followed by a `destroy` instead of another `up`."
+    )
+    yield _points(tests[f"test_crashes::{DEATHS}"])
+    yield "The same with the state in a bucket:"
+    yield _points(tests[f"test_crashes::{IN_A_BUCKET}"])
+    yield "`gpuform import --all`, killed in the same way, by the file that it writes to:"
+    rows = tests[f"test_importing::{IMPORTS}"]
+    yield table(["file", "points"], [[f"`{file}`", _shown(rows[file])] for file in rows])
+
+
+def _points(rows: Mapping[str, Mapping[str, int]]) -> str:
+    kinds: dict[str, dict[str, str]] = defaultdict(dict)
+    others: list[list[str]] = []
+    for scenario, counts in rows.items():
+        operation, _, kind = scenario.partition("-")
+        name = "a volume and a cluster on it" if kind == "topology" else _named(kind)
+        if operation in OPERATIONS and name:
+            kinds[name][operation] = _shown(counts)
+        else:
+            others.append([scenario.replace("-", " "), _shown(counts)])
+    cells = [[name, *(row.get(each, "-") for each in OPERATIONS)] for name, row in kinds.items()]
+    shown = table(["kind", *OPERATIONS], cells)
+    return f"{shown}\n{table(['other runs', 'points'], others)}" if others else shown
+
+
+def _named(kind: str) -> str:
+    """`together-Cluster` as people write it; nothing for what is no kind."""
+    found = re.fullmatch(r"(together|scp|tensorone|aios|lens)-([A-Z]\w+)", kind)
+    return f"{found[1]}:{found[2]}" if found else ""
+
+
+def _shown(counts: Mapping[str, int]) -> str:
+    if not counts["run"]:
+        return "not run"
+    return str(counts["points"]) if counts["passed"] == counts["run"] else "**fails**"
+
+
+def _matrix(tests: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:
+    rows = []
+    for test, words in TRIED.items():
+        if test in tests:
+            found = tests[test].values()
+            total = {each: sum(counts[each] for counts in found) for each in ("cases", "run")}
+            is_good = all(counts["run"] == counts["passed"] for counts in found)
+            result = ("all pass" if is_good else "**fails**") if total["run"] else "not run"
+            rows.append([words, _of(total), _on(tests[test]), result])
+    return table(["what goes wrong", "cases", "on", "result"], rows)
+
+
+def _on(rows: Mapping[str, Mapping[str, int]]) -> str:
+    """The kinds; with numbers where they differ."""
+    kinds = {_named(kind) or kind: _of(counts) for kind, counts in rows.items() if kind != "-"}
+    if len(set(kinds.values())) <= 1:
+        return ", ".join(kinds)
+    return ", ".join(f"{kind} {number}" for kind, number in kinds.items())
+
+
+def _of(counts: Mapping[str, int]) -> str:
+    if counts["run"] in (0, counts["cases"]):
+        return str(counts["cases"])
+    return f"{counts['run']} of {counts['cases']}"
+
+
+def _courses(tests: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Random courses on hostile platforms"
+    yield (
+        "A course is a random sequence of commands on two machines, of faults, and of what a "
+        "colleague does. Runs are killed at any request. Answers are lost before or after their "
+        "effect. Lists lag behind. Statuses go back. Deletions do not happen. Strangers answer. "
+        "The colleague makes and deletes objects of the same names. After each step, all demands "
+        "above are checked. The state is in files or in a bucket, and resources are in both forms. "
+        "`python tests/hostile/play.py PLATFORM SEED` plays a course again."
+    )
+    rows = []
+    for test, each_plays in COURSES.items():
+        for platform, counts in tests[f"test_courses::{test}"].items():
+            played = counts["run"] * each_plays
+            there = counts["cases"] * each_plays
+            result = "all pass" if counts["passed"] == counts["run"] else "**fails**"
+            shown = result if counts["run"] else "not run"
+            rows.append([TRIED[test], platform, f"{played} of {there}", shown])
+    yield table(["courses", "platform", "played", "result"], rows)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,54 @@
+"""docs/reference/crashes.md tells of every case that is tried, and of what runs have shown."""
+
+import json
+
+import pytest
+from conformance.crash_table import (
+    COURSES,
+    IN_A_BUCKET,
+    PAGE,
+    RESULTS,
+    TRIED,
+    collected,
+    page,
+    recorded,
+)
+
+TESTS = json.loads(RESULTS.read_text())["tests"]
+
+
+def test_the_page_is_what_was_recorded() -> None:
+    assert PAGE.read_text() == page(json.loads(RESULTS.read_text()))
+
+
+def test_nothing_that_was_run_has_failed() -> None:
+    for test, rows in TESTS.items():
+        for what, counts in rows.items():
+            assert counts["passed"] == counts["run"] <= counts["cases"], (test, what)
+
+
+def test_a_loop_that_was_run_has_points() -> None:
+    loops = [rows for test, rows in TESTS.items() if "death" in test or "killed_at" in test]
+    for counts in (each for rows in loops for each in rows.values()):
+        assert (counts["points"] > 0) == (counts["run"] > 0)
+    assert any(test.endswith(IN_A_BUCKET) for test in TESTS)
+
+
+def test_every_word_is_of_a_test() -> None:
+    names = {test.partition("::")[2] for test in TESTS}
+    assert {*TRIED, *COURSES} <= names
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+def test_every_case_that_there_is_was_recorded() -> None:
+    """Otherwise: run what is new, and `python tests/conformance/crash_table.py RUN.xml ...`."""
+    now = recorded(collected(), {})
+    assert _cases(TESTS) == _cases(now)
+
+
+def _cases(tests: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+    return {
+        test: {what: counts["cases"] for what, counts in rows.items()}
+        for test, rows in tests.items()
+    }
