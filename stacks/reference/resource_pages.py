@@ -1,5 +1,6 @@
 """A page for each kind on each platform, and the table of them all."""
 
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,12 @@ def example_in_python(topology: str) -> str:
     return program.partition("\n\n")[2]  # without its docstring
 
 
+def _example_of(platform: str, kind: str) -> str:
+    if (platform, kind) not in EXAMPLES:
+        raise KeyError(f"stacks/reference/resource_examples.py has none for {kind} on {platform}")
+    return EXAMPLES[platform, kind].strip("\n")
+
+
 def _kinds() -> list[tuple[str, str]]:
     found = own_platforms()
     return [(name, kind) for name, each in found.items() for kind in KINDS if _has(each, kind)]
@@ -125,7 +132,7 @@ def _page(platform: str, kind: str) -> str:
 
 def _parts(lifecycle: Kind) -> Iterator[str]:
     platform, kind = lifecycle.platform, lifecycle.kind
-    topology = EXAMPLES[platform, kind].strip("\n")
+    topology = _example_of(platform, kind)
     yield "## Example"
     yield f"In a topology, `topology.yaml`:\n\n```yaml\n{topology}\n```"
     program = example_in_python(topology + "\n").strip("\n")
@@ -160,6 +167,8 @@ def _waiting(lifecycle: Kind) -> str:
         text += (
             " Nothing is made or deleted on the platform: the resource stands for what is there."
         )
+    if "wait_minutes" in lifecycle.inputs.model_fields:
+        text += " `wait_minutes` ends the waiting before that."
     if lifecycle.power:
         field, on, off = lifecycle.power.field, lifecycle.power.on, lifecycle.power.off
         text += (
@@ -197,16 +206,26 @@ def _permissions(names: tuple[Permission, ...]) -> str:
 
 
 def _importing(lifecycle: Kind) -> str:
-    platform, kind, id_ = lifecycle.platform, lifecycle.kind, lifecycle.id_example
-    text = f"An id looks like `{id_}`. "
-    given = id_
+    fields, rules = lifecycle.inputs.model_fields, rules_of(lifecycle.inputs)
+    command = f"gpuform import {lifecycle.platform}:{lifecycle.kind} NAME"
+    text, commands = f"An id looks like `{lifecycle.id_example}`.", []
+    if not (lifecycle.asked and lifecycle.is_bound):
+        commands.append(f"{command} {lifecycle.id_example}")
     if lifecycle.asked:
+        example = (fields[lifecycle.asked].examples or ["VALUE"])[0]
+        value = example if isinstance(example, str) else json.dumps(example)
+        commands.append(f"{command} '{lifecycle.id_example}@{value}'")
         text += (
-            f"The platform may not tell `{lifecycle.asked}`, which has to be declared. Then write "
-            f"it behind the id: `ID@{lifecycle.asked.upper()}`. "
+            f" You have to declare `{lifecycle.asked}`, which the platform may not tell. Then "
+            f"write it behind the id: `ID@{lifecycle.asked.upper()}`."
+        )
+    for name in (each for each in fields if fields[each].is_required() and rules[each].secret):
+        text += (
+            f" No platform tells `{name}`, a secret. Keep it with the stack before the import: "
+            f"`gpuform config set --secret {name}`."
         )
     return (
-        f"{text}The [guide](../../../guides/adopt.md) has the whole way.\n\n"
+        f"{text} The guide [Take over what exists](../../../guides/adopt.md) has the whole way.\n\n"
         "<!-- not run: the object has to be in your account -->\n"
-        f"```bash\ngpuform import {platform}:{kind} NAME {given}\n```"
+        "```bash\n" + "\n".join(commands) + "\n```"
     )

@@ -103,7 +103,12 @@ def test_what_else_is_said_of_a_kind() -> None:
     assert "| create | 90 min |" in part(page, "Waiting")
     assert "| `destroy-reserved` |" in part(page, "Permissions")
     assert "gpuform import together:Cluster NAME 0f11e35c" in part(page, "Import")
-    assert "`ID@REGION`" in part(page_of("together", "SharedVolume"), "Import")
+    volume = part(page_of("together", "SharedVolume"), "Import")
+    assert "`ID@REGION`" in volume
+    assert "@us-central-8'\n" in volume
+    assert "`gpuform config set --secret os_user_password`" in part(
+        page_of("scp", "NodePool"), "Import"
+    )
     assert "`state: STOPPED`" in part(page_of("scp", "NodePool"), "Waiting")
 
 

@@ -7,6 +7,7 @@ import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.engine.errors import EngineError
 
 SOURCES: Final = ("topology", "state", "program", "terraform")
 
@@ -96,13 +97,14 @@ def _refuse_needless(source: Path | None, kind: str, form: str) -> None:
 
 
 def _target(out: str | None, form: str, *, force: bool) -> Path | None:
-    """The file to write; None for stdout. Raises ClickException for one that is there."""
+    """The file to write; None for stdout. Raises EngineError for one that is there."""
     if out == "-":
         return None
     path = Path(out or ("__main__.py" if form == "python" else "topology.yaml"))
     if path.exists() and not force:
-        raise click.ClickException(
-            f"{path} exists; nothing was written\n  --out FILE writes another one, --force this one"
+        raise EngineError(
+            f"{path} exists; nothing was written",
+            hint="--out FILE writes another one, --force this one",
         )
     return path
 
