@@ -12,8 +12,12 @@ from typing import Final
 NAME: Final = "gpuform"
 FOLDER: Final = "wheels"
 """Where a project keeps it."""
-_ROOMS: Final = ("schemas", "providers", "stacks")
+_ROOMS: Final = ("docs", "schemas", "providers", "stacks")
 _DATA: Final = (
+    "docs/*.md",
+    "docs/*/*.md",
+    "docs/*/*/*.md",
+    "docs/*/*/*/*.md",
     "py.typed",
     "schemas/topology.schema.json",
     "providers/plugin/schema.json",

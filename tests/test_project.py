@@ -20,7 +20,7 @@ def test_every_package_is_in_the_distribution():
         for room in ROOMS
         for path in (ROOT / room).rglob("__init__.py")
     }
-    assert set(settings["packages"]) == found
+    assert set(settings["packages"]) == found | {"gpuform.docs"}  # pages, no modules
 
 
 def test_what_is_announced_to_others_is_there():

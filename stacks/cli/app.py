@@ -1,5 +1,6 @@
 """`gpuform`: the commands and how each ends. A command's module is loaded when it is run."""
 
+import builtins
 import importlib
 import os
 import sys
@@ -107,6 +108,11 @@ _COMMANDS = {
         "Install the provider plugin for the Pulumi CLI, and look after it.",
     ),
     "emulator": ("emulator_commands", "Serve the platforms' APIs on this machine."),
+    "help": ("help_command", "Show a page of the documentation, or list the pages."),
+    "completion": (
+        "completion_command",
+        "Print the script that makes a shell complete gpuform's commands.",
+    ),
 }
 
 
@@ -124,7 +130,9 @@ class App(click.Group):
             return None
         module = importlib.import_module(f"gpuform.stacks.cli.commands.{_COMMANDS[cmd_name][0]}")
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(module, f"{name}_" if iskeyword(name) else name)
+        is_taken = iskeyword(name) or hasattr(builtins, name)
+        command: click.Command = getattr(module, f"{name}_" if is_taken else name)
+        _name_the_page(command, f"gpuform help {cmd_name}")
         return command
 
     def resolve_command(
@@ -154,6 +162,14 @@ class App(click.Group):
                 click.echo(_shown(line), err=True)
             sys.exit(code)
         sys.exit(result if isinstance(result, int) else 0)
+
+
+def _name_the_page(command: click.Command, page: str) -> None:
+    """Ends the help of a command, and of all below it, with what shows its page."""
+    command.epilog = f"Page: {page}"
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            _name_the_page(inner, f"{page} {name}")
 
 
 def _named(given: str) -> str:
@@ -187,7 +203,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: b
         context.exit()
 
 
-@click.command(cls=App, invoke_without_command=True)
+@click.command(cls=App, invoke_without_command=True, epilog="Pages: gpuform help")
 @click.option(
     "--version",
     is_flag=True,

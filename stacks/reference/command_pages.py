@@ -14,7 +14,7 @@ from gpuform.stacks.cli.session import common_flags, stack_flags
 from gpuform.stacks.reference.markdown import listed, page, plain, table
 
 _NOT_RUN: Final = (
-    "<!-- not run: tests/docs/test_command_examples.py runs it in a project of its own -->"
+    "<!-- not run: tests/documentation/test_examples.py runs it in a project of its own -->"
 )
 _HEAD: Final = ("flag", "value", "default", "meaning")
 

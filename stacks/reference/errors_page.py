@@ -106,6 +106,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "stacks/drawing": "Reviews",
     "stacks/expiry": "Plans and runs",
     "stacks/cli": "The command line",
+    "stacks/manual": "The command line",
 }
 """What the errors of a part of the source are about; the longest beginning counts."""
 

@@ -53,6 +53,11 @@ class Screen:
             in_ci=job is not None,
         )
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks at the results as they are printed."""
+        return not self.in_ci and is_tty(self.out)
+
     def print(self, text: str = "") -> None:
         """A line of results for people."""
         self.mark(self.harmless(text))

@@ -66,6 +66,7 @@ def test_every_command_is_there() -> None:
         "stack change-secrets-provider",
         *("plugin", *(f"plugin {name}" for name in ("install", "uninstall", "doctor"))),
         *(f"config {name}" for name in ("set", "get", "rm")),
+        *("help", "completion"),
     }
 
 

@@ -80,5 +80,5 @@ def test_what_a_page_says() -> None:
 def test_each_block_of_examples_says_who_runs_it() -> None:
     for text in PAGES.values():
         blocks = re.findall(r"^(.*)\n```bash$", text, re.MULTILINE)
-        assert all(each.startswith("<!-- not run: tests/docs/") for each in blocks)
+        assert all(each.startswith("<!-- not run: tests/documentation/") for each in blocks)
         assert "\b" not in text

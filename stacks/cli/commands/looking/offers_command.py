@@ -74,8 +74,8 @@ def offers(
 
     Asks their own lists, with the credentials of the environment, else of the stack; prices are
     those of prices.yaml. STOCK is told where the platform tells it. Works outside of a project,
-    too. For a day, `validate` tells misspellings by what was seen, and the shell completes it:
-    eval "$(_GPUFORM_COMPLETE=bash_source gpuform)", or zsh_source, or fish_source.
+    too. For a day, `validate` tells misspellings by what was seen, and a shell with
+    `gpuform completion` completes it.
 
     \b
     Exit codes:

@@ -1,0 +1,193 @@
+"""`gpuform help`: the documentation in a terminal, by the names that people type."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from gpuform.stacks.cli.app import cli
+from gpuform.stacks.cli.families import page_of
+from gpuform.stacks.manual import NoSuchPage, find_page, page_names, read_page
+
+Run = Callable[..., Any]
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        yield (*above, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *above, name)
+
+
+COMMANDS = list(commands(cli))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_help_of_every_command_leads_to_its_page(run: Run, command: tuple[str, ...]) -> None:
+    shown = run(*command, "--help")
+    assert shown.out.endswith(f"\n  Page: gpuform help {' '.join(command)}\n")
+    page = run("help", *command)
+    assert page.code == 0, page.err
+    level = "##" if command[1:] else "#"
+    assert page.out.startswith(f"{level} gpuform {' '.join(command)}\n")
+    assert f"\n{level} " not in re.sub(r"(?ms)^```.*?^```$", "", page.out)
+
+
+def test_the_list_has_every_page(run: Run) -> None:
+    shown = run("help").out
+    names = {file.relative_to(DOCS).with_suffix("").as_posix() for file in DOCS.rglob("*.md")}
+    assert {line.split()[0] for line in shown.splitlines() if "  " in line} == names
+    assert re.search(r"^concepts/gone +What counts as gone$", shown, re.MULTILINE)
+    parts = re.findall(r"^## (\w+)$", shown, re.MULTILINE)
+    assert parts == ["Start", "Guides", "Concepts", "Reference"]
+
+
+@pytest.mark.parametrize("name", page_names())
+def test_every_page_can_be_shown(name: str) -> None:
+    page = read_page(name)
+    assert page.title
+    for link in re.findall(r"\]\(([^)]+)\)", re.sub(r"(?ms)^```.*?^```$|`[^`\n]*`", "", page.text)):
+        if not link.startswith(("https:", "http:")):
+            assert not link.startswith("."), link
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("adopt", "guides/adopt"),
+        ("guides/adopt", "guides/adopt"),
+        ("guides/adopt.md", "guides/adopt"),
+        ("concepts", "concepts/index"),
+        ("reference/commands", "reference/commands/index"),
+        ("commands", "reference/commands/index"),
+        ("runs/up", "reference/commands/runs/up"),
+        ("index", "index"),
+    ],
+)
+def test_a_page_by_its_name_or_the_end_of_it(given: str, meant: str) -> None:
+    assert find_page(given) == meant
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("adobt",), "there is no page adobt\n  did you mean guides/adopt"),
+        (("guides/adobt",), "did you mean guides/adopt"),
+        (("concepts/plan#nowhere",), "the page concepts/plan has no part nowhere\n  "),
+        (("stack", "innit"), "there is no command stack innit\n  all pages: gpuform help\n"),
+        (("zzz",), "there is no page zzz\n  all pages: gpuform help\n"),
+        (("",), "all pages: gpuform help\n"),
+        (("../README",), "there is no page"),
+    ],
+)
+def test_no_such_page(run: Run, args: tuple[str, ...], told: str) -> None:
+    ran = run("help", *args)
+    assert (ran.code, ran.out) == (1, "")
+    assert told in ran.err
+
+
+def test_several_pages_of_one_name_are_told() -> None:
+    with pytest.raises(NoSuchPage) as raised:
+        find_page("cluster")
+    assert raised.value.message == "several pages are called cluster"
+    assert "gpuform help reference/resources/together/cluster" in str(raised.value.hint)
+
+
+def test_a_command_comes_before_a_guide_and_names_it(run: Run) -> None:
+    shown = run("help", "review").out
+    assert shown.startswith("# gpuform review\n")
+    assert shown.endswith("\nSee also: `gpuform help guides/review`\n")
+    assert run("help", "guides/review").out.startswith("# Review")
+    assert run("help", "down").out.startswith("# gpuform destroy\n")
+    assert run("help", "stack", "list").out.startswith("## gpuform stack ls\n")
+
+
+def test_a_part_of_a_page(run: Run) -> None:
+    part = run("help", "concepts/intents#how-it-is-settled").out
+    assert part.startswith("## How it is settled\n")
+    assert "\n## " not in part
+    whole = run("help", "intents").out
+    assert part.strip() in whole
+
+
+def test_what_a_reader_without_a_browser_sees(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "guides").mkdir()
+    (tmp_path / "guides" / "one.md").write_text(
+        "# One\n\n<!-- in: examples/01 -->\n![a plan](../pictures/plan.svg#only-dark)\n\n"
+        "See [two](../concepts/two.md#a-part), [here](#b), [out](https://a.b/c.md).\n\n"
+        "<!-- file: a.md -->\n```markdown\n# no heading\n<!-- kept -->\n\n\n\n[a](b.md)\n```\n\n"
+        "## B\n\nb\n\n### `c` of [d](two.md)\n\n## B\n\nagain\n"
+    )
+    monkeypatch.setattr("gpuform.stacks.manual.pages._folders", lambda: [tmp_path])
+    page = read_page("guides/one")
+    assert page.text.startswith(
+        "# One\n\nSee [two](concepts/two#a-part), [here](guides/one#b), [out](https://a.b/c.md).\n\n"
+        "```markdown\n# no heading\n<!-- kept -->\n\n\n\n[a](b.md)\n```\n"
+    )
+    assert page.title == "One"
+    assert page.section("b").endswith("### `c` of [d](guides/two)\n")
+    assert page.section("c-of-d") == "### `c` of [d](guides/two)\n"
+    assert page.section("b_1") == "## B\n\nagain\n"
+
+
+def _on_a_terminal(*args: str, env: dict[str, str]) -> str:
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-m", "gpuform.stacks.cli", *args],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", **env},
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            more = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not more:
+            break
+        shown += more
+    assert done.wait() == 0
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_on_a_terminal_it_is_rendered_and_paged(project: Path) -> None:
+    env = {"PAGER": "sed s/^/paged:/", "PULUMI_DISABLE_CI_DETECTION": "true"}
+    shown = _on_a_terminal("help", "concepts/gone", env=env)
+    assert shown.startswith("paged:")
+    assert "\x1b[1" in shown
+    assert "# What" not in shown
+    assert all(line.startswith("paged:") for line in shown.splitlines())
+    plain = _on_a_terminal("--non-interactive", "--color", "never", "help", "stack", env=env)
+    assert "paged:" not in plain
+    assert "\x1b" not in plain
+    assert "gpuform stack init" in plain
+
+
+def test_it_starts_without_the_engine() -> None:
+    code = (
+        "import sys\n"
+        "from gpuform.stacks.cli.app import cli\n"
+        "try:\n    cli.main(args=['help', 'adopt'], prog_name='gpuform')\n"
+        "except SystemExit as ended:\n    assert ended.code == 0, ended.code\n"
+        "heavy = {'pulumi', 'grpc', 'rich', 'flask', 'httpx', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_without_a_page_is_noticed() -> None:
+    assert {page_of(name) for name, *below in COMMANDS if not below} <= set(page_names())
