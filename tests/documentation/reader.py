@@ -24,7 +24,7 @@ _ALIKE: Final = (
     (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "ID"),
     (r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{12,64}\b", "ID"),
     (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?", "TIME"),
-    (r"\b\d{4}-\d\d-\d\d( \d\d:\d\d(:\d\d)?)?\b", "TIME"),
+    (r"\b\d{4}-\d\d-\d\d( \d\d:\d\d(:\d\d)?)?Z?\b", "TIME"),
     (r"\b\d:\d\d:\d\d\b", "DURATION"),
     (r"\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?s\b|\b(\d+d)?(\d+h)?\d+m\b", "DURATION"),
     (r"\b(127\.0\.0\.1|localhost):\d+", "ADDRESS"),
