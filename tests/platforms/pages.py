@@ -133,6 +133,8 @@ def _page(platform: Documented) -> Iterator[str]:
     for call, sent in given["sent"].items():
         yield f"### {_code(call)}"
         yield table(["documented field", "comes from"], [*_sent(sent["fields"])])
+        if more := sent.get("sdk"):
+            yield f"Of the SDK alone, each from the input of its name: {listed(more)}."
     yield "## What gpuform reads"
     for answer in platform.answers:
         yield f"### {answer.model}"
