@@ -63,6 +63,7 @@ def _says_something(text: str) -> bool:
 
 def _of_module(name: str, tree: ast.Module) -> Iterator[ErrorText]:
     for call, scopes in calls_in(tree):
+        yield from _by_status(name, tree, call)
         hint = _hint_of(call)
         if hint is None:
             continue
@@ -74,6 +75,20 @@ def _of_module(name: str, tree: ast.Module) -> Iterator[ErrorText]:
                 said = " / ".join(dict.fromkeys(template.of(message)))
                 where = f"{name}:{call.lineno}"
                 yield ErrorText(where, last_name(call.func), said, "; or: ".join(told))
+
+
+def _by_status(name: str, tree: ast.Module, call: ast.Call) -> Iterator[ErrorText]:
+    """What to do about a platform's answers, where a call gives a table of that by status."""
+    given = next((each.value for each in call.keywords if each.arg == "hints"), None)
+    template = _Templates((), tree)
+    for table in template.values(given.id) if isinstance(given, ast.Name) else ():
+        if isinstance(table, ast.Dict) and call.args:
+            (platform,) = template.of(call.args[0])
+            for status, remedy in zip(table.keys, table.values, strict=True):
+                code = str(status.value) if isinstance(status, ast.Constant) else "<status>"
+                said = f"{platform}: <method> <path> answered {code}"
+                where = f"{name}:{call.lineno}"
+                yield ErrorText(where, last_name(call.func), said, template.of(remedy)[0])
 
 
 _UNDEFINED: Final = ast.Constant("<name> is undefined")
@@ -179,16 +194,21 @@ class _Templates:
             case ast.Name(id=name) if self.given and name in self.given[0]:
                 yield self.given[0][name], self.given[1]
             case ast.Name(id=name):
-                yield from ((value, deeper) for value in self._values(name))
+                yield from ((value, deeper) for value in self.values(name))
             case ast.Subscript(value=ast.Name(id=name), slice=key):
-                tables = (each for each in self._values(name) if isinstance(each, ast.Dict))
+                tables = (each for each in self.values(name) if isinstance(each, ast.Dict))
                 yield from ((each, deeper) for table in tables for each in _items(table, key))
-            case ast.Call(func=func) if last_name(func) in functions():
-                function = functions()[last_name(func)]
-                inner = _Templates((function,), self.tree, self.depth + 1)
-                yield from ((value, inner) for value in _returned(function))
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get")):
+                tables = (each for each in self.values(name) if isinstance(each, ast.Dict))
+                yield from ((each, deeper) for table in tables for each in table.values)
+            case ast.Call(func=func):
+                own = {each.name: each for each in _functions_in(self.tree)}
+                function = own.get(last_name(func)) or functions().get(last_name(func))
+                if function is not None:
+                    inner = _Templates((function,), self.tree, self.depth + 1)
+                    yield from ((value, inner) for value in _returned(function))
 
-    def _values(self, name: str) -> list[ast.expr]:
+    def values(self, name: str) -> list[ast.expr]:
         """What a name gets in the functions around it, else in its module, else in another."""
         for scope in self.scopes:
             if found := [value for key, value in _local(scope) if key == name]:
@@ -225,6 +245,11 @@ class _Templates:
         """Whether the function around is called with a text for it."""
         value = self.given[0].get(name) if self.given else None
         return isinstance(value, ast.Constant | ast.JoinedStr)
+
+
+@cache
+def _functions_in(tree: ast.Module) -> tuple[ast.FunctionDef, ...]:
+    return tuple(each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef))
 
 
 def _returned(function: ast.FunctionDef) -> list[ast.expr]:

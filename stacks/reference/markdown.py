@@ -1,7 +1,7 @@
 """Pieces of pages in Markdown: the head, tables, links and anchors."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 MARK: Final = "<!-- Generated: python -m gpuform.stacks.generated -->"
@@ -39,13 +39,22 @@ def kebab(name: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Prose in which nothing is taken for HTML: `<name>` becomes code where it is none yet."""
+    """Prose in which nothing is taken for marks or HTML: `<name>` becomes code where it is none."""
+    return _outside_code(_outside_code(text, _with_names_as_code), _escaped)
+
+
+def _outside_code(text: str, changed: Callable[[str], str]) -> str:
     pieces = re.split(r"(`[^`]*`)", text)
-    return "".join(each if each.startswith("`") else _without_html(each) for each in pieces)
+    return "".join(each if each.startswith("`") else changed(each) for each in pieces)
 
 
-def _without_html(text: str) -> str:
-    return re.sub(r"<(?=[^>]*$)", "&lt;", re.sub(r"<[^<>]*>", r"`\g<0>`", text))
+def _with_names_as_code(text: str) -> str:
+    return re.sub(r"(?:<[^<>]*>)+", r"`\g<0>`", text)
+
+
+def _escaped(text: str) -> str:
+    marks = re.sub(r"(\*|(?<!\w)_+|_+(?!\w))", lambda found: re.sub("(.)", r"\\\1", found[1]), text)
+    return marks.replace("<", "&lt;")
 
 
 def _cell(text: str) -> str:

@@ -34,7 +34,8 @@ VARIABLES: Final = (
     Variable(
         "GPUFORM_ALLOW",
         GPUFORM,
-        "Permissions for one run, with commas between them. The one way with `pulumi`.",
+        "Permissions for one run, with commas between them. `--allow` adds others. It is the one "
+        "way with `pulumi`.",
         flag="--allow",
     ),
     Variable(
@@ -283,7 +284,7 @@ VARIABLES: Final = (
     Variable("CI", JOBS, "`true`: this is a CI job of a system that gpuform does not know."),
     Variable("PULUMI_CI_SYSTEM", JOBS, "Name of such a system; more below."),
     Variable("NO_COLOR", MACHINE, "Any value: no colours.", flag="--color"),
-    Variable("TERM", MACHINE, "`dumb`: no colours and no live display.", flag="--color"),
+    Variable("TERM", MACHINE, "`dumb`: no colours.", flag="--color"),
     Variable("KUBECONFIG", MACHINE, "The kubeconfig files.", default="`~/.kube/config`"),
     Variable("HOME", MACHINE, "Your home: Samsung's files are in its `.scpconf`."),
     Variable("PATH", MACHINE, "Where programs are: git, ssh, kubectl, pulumi."),

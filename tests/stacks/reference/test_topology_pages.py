@@ -72,5 +72,7 @@ def test_pieces_of_markdown() -> None:
     assert link_to("How to read a resource's page") == "#how-to-read-a-resources-page"
     assert kebab("SharedVolume") == "shared-volume"
     assert plain("a <b> `<c>` 1 < 2") == "a `<b>` `<c>` 1 &lt; 2"
+    assert plain("<a><b> is `x <c>`") == "`<a><b>` is `x <c>`"
+    assert plain("__main__.py, a_b, * or `**`") == "\\_\\_main\\_\\_.py, a_b, \\* or `**`"
     assert table(("a", "b"), [("1|2", "x\ny")]) == "| a | b |\n| --- | --- |\n| 1\\|2 | x y |\n"
     assert table(("a", "b"), []) == ""
