@@ -5,6 +5,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -162,11 +163,20 @@ def reading(home: Path) -> Iterator[Reader]:
         shell.communicate()
 
 
+def _free_port() -> int:
+    """A port for what a page serves: pages show one that may be taken here."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
 def _environment(home: Path) -> dict[str, str]:
     """The variables of a reader, and those by which this machine reaches package indexes."""
     machine = re.compile(r"(PIP_|UV_|SSL_|https?_proxy|no_proxy)", re.IGNORECASE)
     return {
         **{name: value for name, value in os.environ.items() if machine.match(name)},
+        "FREE_PORT": str(_free_port()),
         "GPUFORM_REPOSITORY": str(ROOT),
         "HOME": str(home),
         "LANG": "C.UTF-8",
