@@ -265,6 +265,7 @@ def up(**flags: Any) -> int:
     _SKIP,
     _PREVIEW_ONLY,
     _EXPECT,
+    _ALLOW,
     *_TARGETS,
     _RUN_PROGRAM,
     _CLEAR_PENDING,
