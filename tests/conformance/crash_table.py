@@ -120,8 +120,10 @@ DOUBTS: Final[Mapping[str, str]] = {
     "test_an_up_that_is_killed_while_it_sends_is_mended": (
         "On a machine with far more work than processors, some runs after the kill of an `up` that "
         "sends end with a question: gpuform names the object that the killed run has made, and "
-        "asks whether it is its own (`--adopt ID`). The test wants it to be adopted without a "
-        "question, so it counts that as a failure. Nothing was lost or doubled in these cases."
+        "asks whether it is its own (`--adopt ID`). The emulator's clock stands still in this test "
+        "while the time in its HTTP answers goes on, so that the object looks older than its own "
+        "request. The test wants it to be adopted without a question, and counts that as a "
+        "failure. Nothing was lost or doubled."
     )
 }
 """Tests that were seen to fail: what happens then, for the page."""
