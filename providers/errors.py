@@ -77,13 +77,19 @@ class ApiError(GpuformError):
 class AuthError(ApiError):
     """401: the platform does not accept the key."""
 
+    page = "start/index"
+
 
 class NoCredit(ApiError):
     """402: the account has no credit left; nothing was done."""
 
+    page = "guides/capacity"
+
 
 class PermissionDenied(ApiError):
     """403: the key is valid and may not do this."""
+
+    page = "start/index"
 
 
 class NotFound(ApiError):
@@ -97,6 +103,8 @@ class Conflict(ApiError):
 class OutOfCapacity(Conflict):
     """The platform has no free GPUs of that kind at the moment; nothing was created."""
 
+    page = "guides/capacity"
+
 
 class InvalidRequest(ApiError):
     """400 or 422: the platform refuses the values."""
@@ -104,6 +112,8 @@ class InvalidRequest(ApiError):
 
 class RateLimited(ApiError):
     """429: too many requests, also after the retries. `retry_after` is in seconds."""
+
+    page = "guides/troubleshooting"
 
     retry_after: float | None = None
 
@@ -113,6 +123,8 @@ class ServerError(ApiError):
 
     `retry_after` is in seconds.
     """
+
+    page = "guides/troubleshooting"
 
     retry_after: float | None = None
 
@@ -132,6 +144,8 @@ class ForeignAnswer(ServerError):
 class Contradicted(ServerError):
     """An object answers that it is gone, and the platform shows it elsewhere."""
 
+    page = "concepts/gone"
+
     @property
     def is_definite(self) -> bool:
         """One of the two answers is wrong."""
@@ -141,13 +155,21 @@ class Contradicted(ServerError):
 class Unreachable(GpuformError):
     """The platform could not be reached: the request certainly never left."""
 
+    page = "guides/troubleshooting"
+
 
 class UnknownOutcome(GpuformError):
     """The request may have reached the platform, and no answer tells what became of it."""
 
+    page = "concepts/intents"
+
 
 class MissingCredentials(GpuformError):
-    """No key for the platform is configured."""
+    """No key for the platform is configured; `page` tells how to get one."""
+
+    def __init__(self, message: str, hint: str | None = None, *, page: str = "start/index") -> None:
+        super().__init__(message, hint)
+        self.page = page
 
 
 class NotReady(GpuformError, Generic[T]):
@@ -155,6 +177,8 @@ class NotReady(GpuformError, Generic[T]):
 
     `reason` is one line that fits into state; `last` is the last look at the object, if any.
     """
+
+    page = "concepts/lifecycle"
 
     def __init__(self, reason: str, *, last: T | None = None) -> None:
         super().__init__(reason)
@@ -177,26 +201,40 @@ class Cancelled(NotReady[T]):
 class AmbiguousObject(GpuformError):
     """Several objects could be the one that a lost request created; none is taken."""
 
+    page = "concepts/intents"
+
 
 class AdoptionQuestion(GpuformError):
     """Objects may be what an interrupted create made, and nothing proves it; none is taken."""
+
+    page = "concepts/intents"
 
 
 class NothingMade(GpuformError):
     """An interrupted create was only looked for, and it has made nothing."""
 
+    page = "concepts/intents"
+
 
 class NameTaken(GpuformError):
     """An object of that name exists, and no record of this project says that it is ours."""
+
+    page = "guides/adopt"
 
 
 class NotAllowed(GpuformError):
     """It would destroy what only a permission of this run may destroy; nothing was sent."""
 
+    page = "concepts/lifecycle"
+
 
 class UnsupportedKind(GpuformError):
     """The platform has no resource of that kind."""
 
+    page = "reference/platforms/index"
+
 
 class BrokenPlatform(GpuformError):
     """A platform is announced by an installed distribution, and cannot be used."""
+
+    page = "guides/add-a-platform"

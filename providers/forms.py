@@ -16,6 +16,8 @@ FORM_CONFIG: Final = "gpuform:form"
 class UnknownForm(GpuformError, pulumi.RunError):
     """The stack's configuration names a form that there is not; shown without a traceback."""
 
+    page = "guides/plugin"
+
 
 class Form(StrEnum):
     """The two have the same ids, properties and state; a stack may move from one to the other."""

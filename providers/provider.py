@@ -32,6 +32,8 @@ class ProviderArguments(TypedDict, total=False):
 class NoExplicitProvider(GpuformError, pulumi.RunError):
     """The stack's form has no explicit providers; shown without a traceback."""
 
+    page = "guides/plugin"
+
 
 class Provider(pulumi.ProviderResource):
     """Settings for the resources that name it in `opts.provider`: the plugin form only.

@@ -28,6 +28,8 @@ _lock = threading.Lock()
 class OtherWorld(GpuformError):
     """A stack's objects live in another world than the one that would be asked about them."""
 
+    page = "concepts/stack"
+
 
 @dataclass(frozen=True)
 class World:

@@ -12,6 +12,9 @@ class UserError(Exception):
     Characters that cannot be seen stand as their escapes.
     """
 
+    page: str | None = None
+    """Where the documentation says more, as `gpuform help` takes it."""
+
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = visible_lines(message)
@@ -20,6 +23,11 @@ class UserError(Exception):
     def __str__(self) -> str:
         """The message, and the hint below it, indented."""
         return "\n  ".join([self.message, *(self.hint or "").splitlines()])
+
+    @property
+    def more(self) -> str | None:
+        """The page that a command names below the hint; None where there is none."""
+        return self.page if self.hint else None
 
     def redact(self, redacted: Callable[[str], str]) -> None:
         """Puts every text of the error through a function that takes secrets out."""

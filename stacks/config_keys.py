@@ -45,6 +45,8 @@ def _namespaces() -> set[str]:
 class UnknownKey(EngineError):
     """Nothing reads the key."""
 
+    page = "reference/configuration"
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:

@@ -13,7 +13,7 @@ from gpuform.schemas.checking import check
 from gpuform.schemas.together.volume_claims import VolumeClaimInputs, manifest
 from gpuform.schemas.values import contains_unknown
 from gpuform.schemas.visible import visible
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
@@ -70,7 +70,7 @@ def chosen(found: Sequence[Claims], names: Collection[str]) -> list[Claims]:
     unknown = [name for name in names if name not in known]
     if unknown:
         there = ", ".join(each.cluster for each in found)
-        raise EngineError(
+        raise NoAccess(
             f"no cluster '{unknown[0]}' has volume claims in this stack",
             hint=f"clusters with claims: {there}" if there else "the stack declares no claims",
         )
@@ -116,9 +116,9 @@ def _document(name: str, inputs: PropertyMap) -> dict[str, object]:
     declared = {key: value for key, value in inputs.items() if key != PROVIDER_KEY}
     values, problems = check(VolumeClaimInputs, declared)
     if problems:
-        raise EngineError(f"volume claim '{name}': {'; '.join(map(str, problems))}")
+        raise NoAccess(f"volume claim '{name}': {'; '.join(map(str, problems))}")
     if contains_unknown(values):
-        raise EngineError(
+        raise NoAccess(
             f"volume claim '{name}' needs what is known only after it was made",
             hint="run `gpuform up` first, or write the value down",
         )

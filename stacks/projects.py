@@ -33,6 +33,8 @@ __pycache__/
 class ProjectExists(EngineError):
     """Something is where the project would be written."""
 
+    page = "start/first-stack"
+
 
 def templates() -> dict[str, str]:
     """Name -> what it makes, in a line."""

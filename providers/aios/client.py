@@ -213,6 +213,7 @@ class _Service:
             url or "",
             errors=ErrorAnswers(
                 "aios",
+                page="start/aios",
                 secrets=(url,) if url else (),
                 says_gone=lambda body: body.get("error") == _NO_RECORD,
             ),
@@ -225,6 +226,7 @@ class _Service:
             raise MissingCredentials(
                 f"there is no address of the AIOS service: set {self._variable}",
                 hint=f"or store it with the stack: gpuform config set {self._config_key} URL",
+                page="start/aios",
             )
         return {"Accept": "application/json"}
 

@@ -54,7 +54,8 @@ class ErrorAnswers:
     `hint_of` by the answer; `request_id_of` finds the platform's name for the request where no
     header has it; `is_capacity` tells from status and message that the platform has no free
     capacity; `says_gone` tells from the body of a 404 that it is the platform's own, about an
-    object that there is not. Without it no 404 is believed.
+    object that there is not. Without it no 404 is believed. `page` of the documentation tells about
+    keys and what they may do.
     """
 
     platform: str
@@ -65,6 +66,7 @@ class ErrorAnswers:
     request_id_of: "Callable[[httpx.Response], str | None]" = lambda _response: None
     is_capacity: Callable[[int, str], bool] = lambda _status, _message: False
     says_gone: Callable[[Mapping[str, Any]], bool] = lambda _body: False
+    page: str | None = None
 
     def error_of(
         self,
@@ -100,6 +102,8 @@ class ErrorAnswers:
             request_id=request_id and self.redacted(request_id, body),
             hint=hint and self.redacted(hint, body),
         )
+        if isinstance(error, AuthError | PermissionDenied):
+            error.page = self.page or error.page
         if isinstance(error, RateLimited | ServerError):
             error.retry_after = retry_after(headers.get("retry-after"))
         return error

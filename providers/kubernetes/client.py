@@ -40,6 +40,7 @@ class KubernetesClient:
                 f"Kubernetes of cluster {cluster}",
                 secrets=(*access.secrets, *secrets),
                 hints=_HINTS,
+                page="guides/access",
                 says_gone=_says_gone,
             ),
             headers=access.headers,

@@ -43,6 +43,7 @@ def parts_of(kubeconfig: str, cluster: str) -> Kubeconfig:
         f"the kubeconfig of {cluster} {why}: gpuform does not use it",
         hint="look whether the platform shows the cluster as ready; gpuform takes an address, its "
         "authority, and a token, a password or a client certificate",
+        page="guides/access",
     )
 
 

@@ -47,6 +47,7 @@ class LensClient:
         self._url, self._token = url, token
         self._errors = ErrorAnswers(
             "lens",
+            page="start/lens",
             secrets=tuple(filter(None, (token, url))),
             hint_of=lambda response: _hint(_trace_of(response)),
             request_id_of=_trace_of,
@@ -64,6 +65,7 @@ class LensClient:
             raise MissingCredentials(
                 f"there is no address of Lens: set {URL_VARIABLE}",
                 hint=f"or store it with the stack: gpuform config set {URL_CONFIG} URL",
+                page="start/lens",
             )
 
     def overview(self) -> wire.Overview:

@@ -71,6 +71,7 @@ class TensorOneClient:
             base_url,
             errors=ErrorAnswers(
                 "tensorone",
+                page="start/tensorone",
                 secrets=(key,) if key else (),
                 secret_members=requests.SECRET_MEMBERS,
                 hints=_HINTS,
@@ -181,6 +182,7 @@ class TensorOneClient:
             raise MissingCredentials(
                 f"there is no API key for TensorOne: set {KEY_VARIABLE}",
                 hint=f"or store it with the stack: gpuform config set --secret {KEY_CONFIG}",
+                page="start/tensorone",
             )
         return {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
 

@@ -64,6 +64,7 @@ class TogetherClient:
             base_url,
             errors=ErrorAnswers(
                 "together",
+                page="start/together",
                 secrets=self.secrets,
                 hints=_HINTS,
                 is_capacity=is_out_of_stock,
@@ -193,6 +194,7 @@ class TogetherClient:
             raise MissingCredentials(
                 f"there is no API key for Together: set {KEY_VARIABLE}",
                 hint=f"or store it with the stack: gpuform config set --secret {KEY_CONFIG}",
+                page="start/together",
             )
         return {"Authorization": f"Bearer {self._key}", "Accept": "application/json"}
 

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from gpuform.schemas.access import Host
+from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.marks import Mark
 from gpuform.stacks.access.reading import Cluster
 from gpuform.stacks.engine.errors import EngineError
@@ -31,7 +32,7 @@ def command_for(cluster: Cluster, wish: Wish, contexts: Mapping[str, Mark]) -> l
     via = wish.via or ("ssh" if wish.node else cluster.access.prefers)
     if via == "kubectl":
         if wish.node:
-            raise EngineError("--node is a machine to log in to: leave out --via kubectl")
+            raise NoAccess("--node is a machine to log in to: leave out --via kubectl")
         return _kubectl(cluster, wish, contexts)
     return _ssh(_host(cluster, via, wish.node), wish)
 
@@ -44,9 +45,9 @@ def port_url(cluster: Cluster, number: int) -> str:
         hint = (
             f"mapped are: {known}" if urls else "declare it in port_mappings, if it is TensorOne's"
         )
-        raise EngineError(f"port {number} of {cluster.name} is not reached from outside", hint=hint)
+        raise NoAccess(f"port {number} of {cluster.name} is not reached from outside", hint=hint)
     if not urls[number]:
-        raise EngineError(
+        raise NoAccess(
             f"what the platform tells of port {number} of {cluster.name} is no address of a page",
             hint="look at the cluster on the platform's own pages",
         )
@@ -56,10 +57,10 @@ def port_url(cluster: Cluster, number: int) -> str:
 def _kubectl(cluster: Cluster, wish: Wish, contexts: Mapping[str, Mark]) -> list[str]:
     access = cluster.access
     if access.kubeconfig is None:
-        raise EngineError(f"{cluster.name} has no kubeconfig: {access.no_kubeconfig}")
+        raise NoAccess(f"{cluster.name} has no kubeconfig: {access.no_kubeconfig}")
     context = next((name for name, mark in contexts.items() if mark.id == cluster.mark.id), None)
     if context is None:
-        raise EngineError(
+        raise NoAccess(
             f"your kubeconfig has no context of {cluster.name} that gpuform wrote",
             hint=f"write it: `gpuform kubeconfig {cluster.name}`",
         )
@@ -78,11 +79,11 @@ def _ssh(host: Host, wish: Wish) -> list[str]:
 def _host(cluster: Cluster, via: Via, node: str) -> Host:
     access, name = cluster.access, cluster.name
     if not access.hosts:
-        raise EngineError(f"nobody can log in to {name}: {access.no_hosts}")
+        raise NoAccess(f"nobody can log in to {name}: {access.no_hosts}")
     if via == "slurm":
         hosts = [host for host in access.hosts if host.role == "login"]
         if not hosts:
-            raise EngineError(
+            raise NoAccess(
                 f"{name} has no Slurm login node", hint="only clusters of type SLURM have one"
             )
         return hosts[0]
@@ -94,7 +95,7 @@ def _host(cluster: Cluster, via: Via, node: str) -> Host:
     usable = next((host for host in hosts if not host.because), None)
     if usable is None:
         reasons = "\n".join(f"{host.node}: {host.because}" for host in hosts)
-        raise EngineError(f"nobody can log in to {node or name} now", hint=reasons)
+        raise NoAccess(f"nobody can log in to {node or name} now", hint=reasons)
     return usable
 
 

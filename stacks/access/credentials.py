@@ -10,8 +10,8 @@ from gpuform.providers.errors import MissingCredentials
 from gpuform.providers.kubernetes.kubeconfig import parts_of
 from gpuform.schemas.ids import checked_id
 from gpuform.schemas.visible import shortened, visible
+from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.marks import Mark
-from gpuform.stacks.engine.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class Credential:
         try:
             checked_id(name)
         except ValueError as error:
-            raise EngineError(
+            raise NoAccess(
                 f"{shortened(visible(name), 80)!r} cannot be the name of a context: it {error}",
                 hint="Nothing was written. Give it another one with --context NAME.",
             ) from None
         try:
             parts = parts_of(text.get_secret_value(), name)
         except MissingCredentials as error:
-            raise EngineError(error.message, hint=f"Nothing was written. {error.hint}") from None
+            raise NoAccess(error.message, hint=f"Nothing was written. {error.hint}") from None
         held = {
             "clusters": parts.cluster.said(),
             "users": parts.user.said(),

@@ -22,6 +22,8 @@ _LOADERS: Final[tuple[Any, ...]] = (getattr(yaml, "CSafeLoader", yaml.SafeLoader
 class NotEdited(EngineError):
     """A file that only a person can edit."""
 
+    page = "guides/access"
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:

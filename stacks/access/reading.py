@@ -7,8 +7,8 @@ from typing import Final
 
 from gpuform.providers.properties import plain
 from gpuform.schemas.access import Access
+from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.marks import Mark
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
@@ -88,19 +88,17 @@ def _chosen(
         return found[0]
     if found:
         urns = "\n".join(entry.urn for entry, _ in found)
-        raise EngineError(
-            f"{name!r} is the name of {len(found)} clusters", hint=f"name one:\n{urns}"
-        )
+        raise NoAccess(f"{name!r} is the name of {len(found)} clusters", hint=f"name one:\n{urns}")
     for entry in stack.snapshot.resources:
         if name in (entry.urn, name_of(entry.urn)) and entry.custom:
-            raise EngineError(
+            raise NoAccess(
                 f"{name} is a {short_type(entry.type)}, which nobody can get on",
                 hint=_choices(known),
             )
     names = {each for entry, access in known for each in (name_of(entry.urn), access.name) if each}
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else _choices(known)
-    raise EngineError(f"stack '{stack.name}' has no cluster {name!r}", hint=hint)
+    raise NoAccess(f"stack '{stack.name}' has no cluster {name!r}", hint=hint)
 
 
 def _choices(known: Sequence[tuple[ResourceState, Access]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.file_lock import locked
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
@@ -32,7 +33,7 @@ class UserFile:
         except FileNotFoundError:
             return ""
         except UnicodeDecodeError:
-            raise EngineError(f"{self.what} {self.path} is not UTF-8 text") from None
+            raise NoAccess(f"{self.what} {self.path} is not UTF-8 text") from None
         except OSError as error:
             raise self._failed("read", error) from None
 
@@ -41,7 +42,7 @@ class UserFile:
         real, folder = self.path.resolve(), project.resolve()
         if real.is_relative_to(folder):
             leads = f", which leads to {real}," if real != self.path.absolute() else ""
-            raise EngineError(
+            raise NoAccess(
                 f"{self.path}{leads} is inside the project {folder}",
                 hint="Files with credentials are kept out of projects, which are committed and "
                 "handed on. Choose a file elsewhere with --file, such as ~/.kube/config.",
@@ -90,9 +91,9 @@ class UserFile:
             return
         mode = self.path.stat().st_mode
         if not stat.S_ISREG(mode):
-            raise EngineError(f"{self.what} {self.path} is no ordinary file")
+            raise NoAccess(f"{self.what} {self.path} is no ordinary file")
         if not mode & stat.S_IWUSR or not os.access(self.path, os.W_OK):
-            raise EngineError(
+            raise NoAccess(
                 f"{self.what} {self.path} is read-only",
                 hint="Nothing was changed. Make it writable, or choose another file with --file.",
             )

@@ -12,7 +12,7 @@ from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.inventory import Held
 from gpuform.schemas.reasons import nearest
 from gpuform.schemas.topology import NAME, SECTIONS
-from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.adopting.errors import NotImported
 from gpuform.stacks.engine.records import errors_of_engine
 
 Key = tuple[str, str, str]
@@ -63,7 +63,7 @@ class Filter:
     def takes(self, held: Held) -> bool:
         """Raises EngineError for tags where the platform shows none."""
         if self.tags and held.tags is None:
-            raise EngineError(
+            raise NotImported(
                 f"{held.platform} does not tell the tags of a {held.kind}",
                 hint="leave --tag out, and choose by --name or --region",
             )
@@ -93,7 +93,7 @@ class Filter:
                 if not any(fits(each, text) for each in held):
                     near = nearest(text.partition("=")[0], tuple(known))
                     meant = f"did you mean {near}?" if near and near != text else _LOOK
-                    raise EngineError(f"{flag} {text} fits nothing that the account holds", meant)
+                    raise NotImported(f"{flag} {text} fits nothing that the account holds", meant)
 
 
 _LOOK: Final = "the command without it and with --preview-only shows all that there is"
@@ -109,7 +109,7 @@ def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "")
     """The object of an id. Raises EngineError for a type that there is not, and for a bad name."""
     platform, kind = kind_of(type_)
     if not re.fullmatch(NAME, name):
-        raise EngineError(
+        raise NotImported(
             f"{name!r} is not a name",
             hint="use letters, digits, hyphens, underscores and dots: import TYPE NAME ID",
         )
@@ -142,7 +142,7 @@ def kind_of(type_: str) -> tuple[str, str]:
         known = tuple(f"{each}:{kind}" for each, kind in all_kinds())
         near = nearest(f"{platform}:{kind}", known)
         hint = f"did you mean {near}?" if near else f"there is {', '.join(known)}"
-        raise EngineError(f"there is no type '{type_}'", hint) from None
+        raise NotImported(f"there is no type '{type_}'", hint) from None
     return platform, kind
 
 

@@ -13,6 +13,7 @@ from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.adopting.chosen import ImportChoice
+from gpuform.stacks.adopting.errors import NotImported
 from gpuform.stacks.adopting.linking import Known, Links
 from gpuform.stacks.adopting.reading import MOST_TOLD, Found
 from gpuform.stacks.authoring.declared import (
@@ -23,7 +24,6 @@ from gpuform.stacks.authoring.declared import (
     Value,
     Variable,
 )
-from gpuform.stacks.engine.errors import EngineError
 
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _TYPES: Final[Mapping[type, str]] = {dict: "object", list: "array"}
@@ -83,7 +83,7 @@ def declaration(
     if work.problems:
         more = len(work.problems) - MOST_TOLD
         told = [*work.problems[:MOST_TOLD], *([f"and {more} more"] if more > 0 else [])]
-        raise EngineError("\n".join(told), hint="\n".join(dict.fromkeys(work.hints)) or None)
+        raise NotImported("\n".join(told), hint="\n".join(dict.fromkeys(work.hints)) or None)
     return Declaration(Declared(entries, list(work.variables.values())), work.secrets)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuform.stacks.adopting.chosen import Key
+from gpuform.stacks.adopting.errors import NotImported
 from gpuform.stacks.adopting.linking import Known
 from gpuform.stacks.authoring.declared import Declared, Reference
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
@@ -65,7 +65,7 @@ class Edit:
         try:
             replace_file(self.path, self.after.encode(), mode=0o644)
         except OSError as error:
-            raise EngineError(f"{self.path} cannot be written: {error.strerror}") from error
+            raise NotImported(f"{self.path} cannot be written: {error.strerror}") from error
 
     def undo(self) -> None:
         """Puts back what was there, unless somebody has changed the file since."""
@@ -84,9 +84,9 @@ def text_of(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise EngineError(f"{path} cannot be read: {error.strerror}") from error
+        raise NotImported(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise EngineError(f"{path} is not UTF-8 text (byte {error.start})") from error
+        raise NotImported(f"{path} is not UTF-8 text (byte {error.start})") from error
 
 
 def known(place: DeclarationPlace, resources: Iterable[ResourceState]) -> list[Known]:

@@ -10,11 +10,11 @@ from gpuform.providers.forms import FORM_CONFIG, form_of
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.adopting.chosen import ImportChoice, Key
 from gpuform.stacks.adopting.declaring import Choices, Declaration, Names, declaration
+from gpuform.stacks.adopting.errors import NotImported
 from gpuform.stacks.adopting.owned import Owner, objects_of, owners_of
 from gpuform.stacks.adopting.places import DeclarationPlace, known
 from gpuform.stacks.adopting.reading import read
 from gpuform.stacks.authoring.declared import Declared
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import full_name, owners
@@ -83,7 +83,7 @@ def adoption_of(request: Request) -> Adoption:
     for each in sorting.new:
         if (each.section, each.name) in names.taken:
             message = f"there is a resource {each.section}.{each.name} already"
-            raise EngineError(message, hint="give the new one another NAME")
+            raise NotImported(message, hint="give the new one another NAME")
     made = _NOTHING
     if sorting.new:
         found = read(sorting.new, request.settings)
@@ -152,7 +152,7 @@ class _Sorting:
 
     def _leave(self, text: str, hint: str) -> None:
         if self.request.is_sole:
-            raise EngineError(text, hint=hint)
+            raise NotImported(text, hint=hint)
         self.told.append(f"{text}: left alone, {hint}")
 
     def _add_mine(self, wanted: ImportChoice, owner: Owner, pending: str | None) -> None:

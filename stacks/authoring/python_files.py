@@ -18,6 +18,8 @@ from gpuform.stacks.engine.errors import EngineError
 class ProgramNotEdited(EngineError):
     """A program that only a person can edit; the message begins with file:line:column."""
 
+    page = "guides/adopt"
+
 
 @dataclass(frozen=True, slots=True)
 class Made:

@@ -28,6 +28,8 @@ _LINES: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 class FileNotEdited(EngineError):
     """A file that only a person can edit; the message begins with file:line:column."""
 
+    page = "guides/adopt"
+
 
 def with_entries(text: str, declared: Declared, where: str) -> str:
     """The file with these entries added, each at the end of its section.

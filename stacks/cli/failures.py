@@ -129,7 +129,10 @@ def _known(error: BaseException) -> tuple[int, list[str]] | None:
     if isinstance(error, UserError):
         stack = sys.modules.get("gpuform.stacks.engine.stack")
         is_missing = stack is not None and isinstance(error, stack.StackNotFound)
-        return (STACK_NOT_FOUND if is_missing else FAILED), f"error: {error}".splitlines()
+        lines = f"error: {error}".splitlines()
+        if error.more:
+            lines.append(f"  more: gpuform help {error.more}")
+        return (STACK_NOT_FOUND if is_missing else FAILED), lines
     store = sys.modules.get("gpuform.providers.emulator.store")
     if store is not None and isinstance(error, store.StoreError):
         return FAILED, [f"error: {error}"]

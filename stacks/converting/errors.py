@@ -16,6 +16,12 @@ class NotConverted(EngineError):
         super().__init__(f"this cannot be converted; nothing was written:{told}")
 
 
+class TerraformNotRead(EngineError):
+    """Files of Terraform that cannot be read, or are not there."""
+
+    page = "guides/terraform"
+
+
 NOWHERE: Final = 0
 """The line of what no line is known of."""
 

@@ -60,7 +60,7 @@ class ForgeClient(ApiClient):
     ) -> None:
         super().__init__(
             base_url,
-            errors=ErrorAnswers(forge, secrets=(token.get_secret_value(),)),
+            errors=ErrorAnswers(forge, page="guides/review", secrets=(token.get_secret_value(),)),
             headers=lambda: headers(token.get_secret_value()),
             **others,
         )

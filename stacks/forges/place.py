@@ -72,7 +72,9 @@ def token_of(forge: ForgeName, environ: Mapping[str, str]) -> SecretStr:
                 raise GpuformError(f"{name} is no token: it has characters that no token has")
             return SecretStr(token)
     raise MissingCredentials(
-        f"there is no token: {' or '.join(_TOKENS[forge])} is not set", hint=_TOKEN_HINTS[forge]
+        f"there is no token: {' or '.join(_TOKENS[forge])} is not set",
+        hint=_TOKEN_HINTS[forge],
+        page="guides/review",
     )
 
 

@@ -10,6 +10,7 @@ from gpuform.providers.inventory import held_by
 from gpuform.stacks.adopting import chosen
 from gpuform.stacks.adopting.chosen import Filter, ImportChoice
 from gpuform.stacks.adopting.declaring import Choices
+from gpuform.stacks.adopting.errors import NotImported
 from gpuform.stacks.adopting.places import DeclarationPlace
 from gpuform.stacks.adopting.planning import Request
 from gpuform.stacks.adopting.project_place import place_of
@@ -17,7 +18,6 @@ from gpuform.stacks.authoring.declared import ConfigValue, Reference, Value
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import plain
 from gpuform.stacks.document.reading import read_text
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expressions.template import has_expression
@@ -78,7 +78,7 @@ def _value(name: str, text: str) -> Value:
     problems = Diagnostics()
     value = plain(read_text(f"value: {text}", f"--set {name}", problems)).get("value")
     if problems or has_expression(text):
-        raise EngineError(
+        raise NotImported(
             f"--set {name}: {text} is no value",
             hint="write it as in a topology file, or '{{ config.NAME }}'",
         )
@@ -96,7 +96,7 @@ def _parent(
             reference = place.reference(platform, kind, name_of(each.urn))
             if reference is not None:
                 return each.urn, reference
-    raise EngineError(
+    raise NotImported(
         f"the stack has no resource {given} that an entry could name as its parent",
         hint="give the URN of a resource that is declared: `gpuform state list`",
     )

@@ -11,6 +11,8 @@ from gpuform.stacks.engine.errors import EngineError
 class TopologyError(EngineError, pulumi.RunError):
     """Everything that is wrong with a topology; both engines show it without a traceback."""
 
+    page = "reference/topology"
+
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(diagnostics)
         super().__init__("\n".join(map(str, self.diagnostics)))

@@ -60,6 +60,7 @@ class Connection:
             self._credentials.base_url,
             errors=ErrorAnswers(
                 "scp",
+                page="start/scp",
                 secrets=self._credentials.secrets,
                 secret_members=requests.SECRET_MEMBERS,
                 hints=_HINTS,
@@ -101,7 +102,9 @@ class Connection:
 
     def _headers(self) -> Mapping[str, str]:
         if self._error is not None:
-            raise type(self._error)(self._error.message, hint=self._error.hint)
+            again = type(self._error)(self._error.message, hint=self._error.hint)
+            again.page = self._error.page
+            raise again
         return {
             "Accept": "application/json",
             "Accept-Language": self._language,

@@ -63,6 +63,7 @@ def find_credentials(settings: Settings, region: str | None = None) -> Credentia
         raise MissingCredentials(
             f"there are no keys for SCP: set {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}",
             hint=_SET_KEYS,
+            page="start/scp",
         )
     return replace(found, base_url=_base_url(settings, files, region or settings.region))
 
@@ -96,6 +97,7 @@ def _given(settings: Settings) -> Credentials | None:
         raise MissingCredentials(
             f"half of the keys for SCP is missing: there is {given}, and no {missing[0]}",
             hint=f"set {missing[0]}, or: gpuform config set --secret {missing[1]}",
+            page="start/scp",
         )
     return Credentials(
         access_key,
@@ -129,6 +131,7 @@ class _Files:
             raise MissingCredentials(
                 f"half of the keys for SCP is missing: {path} has no {missing[0]}",
                 hint=f"add it there, or set {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}",
+                page="start/scp",
             )
         return Credentials(
             found["access-key"],

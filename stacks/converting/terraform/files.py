@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from gpuform.stacks.converting.errors import TerraformNotRead
 from gpuform.stacks.document.diagnostics import SourcePosition
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import requirement
 
 STATE: Final = "terraform.tfstate"
@@ -71,7 +71,9 @@ def read_terraform(folder: Path) -> TerraformFiles:
     """Raises EngineError for files that are missing or cannot be read, with the place."""
     paths = sorted(folder.glob("*.tf"))
     if not paths:
-        raise EngineError(f"{folder} has no .tf files", "name the folder of a Terraform module")
+        raise TerraformNotRead(
+            f"{folder} has no .tf files", "name the folder of a Terraform module"
+        )
     found = TerraformFiles()
     for path in paths:
         text = _text(path)
@@ -88,7 +90,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     try:
         import hcl2  # noqa: PLC0415 - an extra that only this needs
     except ImportError:
-        raise EngineError(
+        raise TerraformNotRead(
             "reading Terraform's files needs python-hcl2",
             f"pip install '{requirement('terraform')}'",
         ) from None
@@ -99,9 +101,11 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
         parsed: Mapping[str, Any] = hcl2.loads(text, serialization_options=options)
     except UnexpectedInput as error:
         line, column = max(error.line, 1), max(error.column, 1)
-        raise EngineError(f"{path}:{line}:{column}: this is not Terraform's language") from None
+        raise TerraformNotRead(
+            f"{path}:{line}:{column}: this is not Terraform's language"
+        ) from None
     except Exception as error:  # noqa: BLE001 - whatever the parser makes of it
-        raise EngineError(f"{path}: this is not Terraform's language: {error}") from None
+        raise TerraformNotRead(f"{path}: this is not Terraform's language: {error}") from None
     return parsed
 
 
@@ -147,12 +151,12 @@ def _text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise EngineError(f"{path} cannot be read: {error}") from None
+        raise TerraformNotRead(f"{path} cannot be read: {error}") from None
 
 
 def _instances(path: Path) -> Iterator[Instance]:
     if not path.exists():
-        raise EngineError(
+        raise TerraformNotRead(
             f"{path} does not exist: the ids of what exists are in Terraform's state",
             f"`terraform state pull > {path.name}` in that folder writes it",
         )
@@ -160,7 +164,7 @@ def _instances(path: Path) -> Iterator[Instance]:
         state = json.loads(_text(path))
         if state.get("version") != _VERSION:
             found = state.get("version")
-            raise EngineError(f"{path} has version {found}: {_VERSION} is known here")
+            raise TerraformNotRead(f"{path} has version {found}: {_VERSION} is known here")
         for resource in state.get("resources") or ():
             if resource.get("mode") == "managed":
                 for instance in resource["instances"]:
@@ -173,7 +177,7 @@ def _instances(path: Path) -> Iterator[Instance]:
                         frozenset(_sensitive(instance)),
                     )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise EngineError(f"{path} is no state of Terraform: {error!r}") from None
+        raise TerraformNotRead(f"{path} is no state of Terraform: {error!r}") from None
 
 
 def _sensitive(instance: Mapping[str, Any]) -> Iterator[str]:

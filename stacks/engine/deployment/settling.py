@@ -36,6 +36,8 @@ Tell = Callable[[str], None]
 class Unsettled(EngineError):
     """Nobody can tell what an interrupted create has made."""
 
+    page = "concepts/intents"
+
 
 @dataclass(slots=True)
 class Settled:

@@ -25,9 +25,13 @@ _USE_THE_CLI = "Use the Pulumi CLI for this project: gpuform runs Python program
 class ProjectError(EngineError):
     """A Pulumi.yaml or Pulumi.<stack>.yaml that cannot be used."""
 
+    page = "reference/configuration"
+
 
 class NoProject(ProjectError):
     """There is no Pulumi.yaml in a folder or above it."""
+
+    page = "start/first-stack"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from gpuform.stacks.engine.values import Json
 class YamlError(EngineError):
     """Something in a YAML file; the message begins with file:line:column."""
 
+    page = "reference/configuration"
+
 
 def locate_error(where: str, node: Node, message: str, hint: str | None = None) -> YamlError:
     """An error about a node of the file `where`."""

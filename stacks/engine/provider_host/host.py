@@ -55,6 +55,11 @@ class ProviderError(EngineError):
         made.cause = cause
         return made
 
+    @property
+    def more(self) -> str | None:
+        """The cause's page."""
+        return super().more if self.cause is None else self.cause.more
+
 
 class OutOfCredit(ProviderError):
     """The account has no credit left."""

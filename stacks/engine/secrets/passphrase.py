@@ -37,6 +37,8 @@ _TWO_WAYS: Final = (
 class SecretsError(EngineError):
     """Secrets that cannot be read or written."""
 
+    page = "guides/secrets"
+
 
 class WrongPassphrase(SecretsError):
     """The passphrase is not the one that the stack was made with."""

@@ -60,6 +60,8 @@ def path_of_unsaved(project: Project, stack: str) -> Path:
 class StackNotEmpty(EngineError):
     """A stack that still has resources may not be forgotten."""
 
+    page = "concepts/stack"
+
 
 @dataclass(slots=True)
 class Stack:

@@ -18,6 +18,8 @@ from gpuform.stacks.engine.urn import STACK_TYPE, is_noise
 class EditRefused(EngineError):
     """An edit that would leave the state wrong, or lose what it must keep."""
 
+    page = "guides/state-for-a-team"
+
 
 def delete(
     snapshot: Snapshot, doomed: ResourceState, *, force: bool, target_dependents: bool

@@ -13,6 +13,8 @@ from gpuform.stacks.engine.urn import is_provider, is_urn, type_of
 class IntegrityError(EngineError):
     """A snapshot that breaks rules; `violations` names each of them."""
 
+    page = "guides/state-for-a-team"
+
     def __init__(self, violations: list[str]) -> None:
         super().__init__(
             "snapshot integrity failure; refusing to use it:\n  " + "\n  ".join(violations),

@@ -13,6 +13,8 @@ from gpuform.stacks.engine.machine import replace_file
 class JournalError(EngineError):
     """A journal that cannot be written, or that this gpuform cannot read."""
 
+    page = "guides/state-for-a-team"
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:

@@ -10,6 +10,8 @@ from gpuform.stacks.engine.state.targeting import UrnPatterns, nearest
 class NoSuchResource(EngineError):
     """Nothing in the state is called that, or more than one resource is."""
 
+    page = "guides/state-for-a-team"
+
 
 def locate(entries: Sequence[ResourceState], given: str) -> list[ResourceState]:
     """The entries of one resource: one, and those of its old objects that wait for deletion.

@@ -17,6 +17,8 @@ from gpuform.stacks.engine.state.references import DroppedReference, rename_refe
 class NotRepairable(EngineError):
     """The state breaks a rule in a way that only a person can put right."""
 
+    page = "guides/state-for-a-team"
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:

@@ -13,6 +13,8 @@ from gpuform.stacks.engine.values import Crypter, Json, PropertyMap, PropertyVal
 class StateError(EngineError):
     """A checkpoint that cannot be read."""
 
+    page = "guides/state-for-a-team"
+
 
 class UnknownFormat(StateError):
     """A checkpoint of a version or with features that this engine does not read."""

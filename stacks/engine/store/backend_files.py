@@ -17,6 +17,8 @@ MAKE_ROOM = "Make room or fix the permissions, and run the command again."
 class BackendError(EngineError):
     """The place of the stacks cannot be used."""
 
+    page = "guides/state-for-a-team"
+
 
 class DamagedFile(BackendError):
     """A file of the backend holds something else than it should."""

@@ -25,6 +25,8 @@ ATTEMPTS = 3
 class UnreadableStack(EngineError):
     """It is not known what a stack has."""
 
+    page = "guides/state-for-a-team"
+
 
 @dataclass(frozen=True, slots=True)
 class Owners:

@@ -18,10 +18,9 @@ from gpuform.stacks.engine.deployment import (
     is_sealed,
     seal_plan,
 )
-from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE, PlanConstraint
 from gpuform.stacks.engine.stack import Origin, Stack
-from gpuform.stacks.operations.plans.plan_file import read_plan, write_plan
+from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_plan, write_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.options import RunOptions
 
@@ -84,13 +83,13 @@ class SavedPlan:
         """
         plan = read_plan(path)
         if (plan.project, plan.stack) != (project, stack):
-            raise EngineError(
+            raise PlanRefused(
                 f"{path} is a plan for stack {plan.stack} of project {plan.project}, "
                 f"and this is stack {stack} of project {project}",
                 hint=f"apply it with --stack {plan.stack} in its project, or {MAKE_A_NEW_ONE}",
             )
         if operation not in ("update", plan.operation) or plan.operation == "expire":
-            raise EngineError(
+            raise PlanRefused(
                 f"{path} is a plan of another operation: {plan.operation}",
                 hint="`gpuform expire` plans for itself"
                 if plan.operation == "expire"
@@ -115,12 +114,12 @@ class SavedPlan:
             if given not in (_DEFAULTS[name], planned[name]):
                 how = f"with {flag} {_shown(planned[name])}".rstrip()
                 how = how if planned[name] else f"without {flag}"
-                raise EngineError(
+                raise PlanRefused(
                     f"{self.path} was made {how}",
                     hint=f"leave {flag} out: what the plan was made with is taken from it",
                 )
         if planned.keys() != set(_KEPT):
-            raise EngineError(f"{self.path} was made with options that this gpuform does not know")
+            raise PlanRefused(f"{self.path} was made with options that this gpuform does not know")
         return replace(options, operation=self.plan.operation, **planned)
 
     def bound(self, options: RunOptions, stack: Stack) -> PlanConstraint:
@@ -129,7 +128,7 @@ class SavedPlan:
         bound = PlanConstraint.of(self.plan, digest)
         self._refuse(bound.changes_since(basis_before(stack.subject(), _options(options), digest)))
         if not is_sealed(self.plan, digest):
-            raise EngineError(f"{self.path} was edited after it was made", hint=MAKE_A_NEW_ONE)
+            raise PlanRefused(f"{self.path} was edited after it was made", hint=MAKE_A_NEW_ONE)
         return bound
 
     def refuse_more(self, bound: PlanConstraint, plan: Plan, preview: Outcome) -> None:
@@ -143,7 +142,7 @@ class SavedPlan:
     def _refuse(self, moved: Iterable[str]) -> None:
         lines = "".join(f"\n  {text}" for text in moved)
         if lines:
-            raise EngineError(
+            raise PlanRefused(
                 f"the plan {self.path} is overtaken, and nothing was changed:{lines}",
                 hint=MAKE_A_NEW_ONE,
             )

@@ -31,6 +31,12 @@ _OTHERS = {
 """A key that only another kind of file has, and what that is."""
 
 
+class NotReviewed(EngineError):
+    """What is no plan, or one that cannot be shown."""
+
+    page = "guides/review"
+
+
 def read_plan(name: str, content: bytes) -> Plan:
     """The plan in a file's content. Raises EngineError, which names the file and the place."""
     *before, last = _values(name, content, _TO_REVIEW)
@@ -38,7 +44,7 @@ def read_plan(name: str, content: bytes) -> Plan:
         events = [each for each in before if is_event(each)]
         return _preview(name, preview_of(name, [*events, last]))
     if before:
-        raise EngineError(f"{name} is no plan: it holds more than one JSON value", _TO_REVIEW)
+        raise NotReviewed(f"{name} is no plan: it holds more than one JSON value", _TO_REVIEW)
     document = _object(name, last, _TO_REVIEW)
     if is_preview(document):
         return _preview(name, Preview(document))
@@ -50,10 +56,10 @@ def read_saved_plan(name: str, content: bytes) -> Plan:
     *before, last = _values(name, content, _TO_APPLY)
     document = _object(name, last, _TO_APPLY)
     if before or is_event(document) or is_preview(document):
-        raise EngineError(f"{name} is what a preview prints, not a saved plan", _TO_APPLY)
+        raise NotReviewed(f"{name} is what a preview prints, not a saved plan", _TO_APPLY)
     plan = _plan(name, document, _TO_APPLY)
     if plan.basis is None:
-        raise EngineError(f"{name} is no plan: it does not say what it was made from", _TO_APPLY)
+        raise NotReviewed(f"{name} is no plan: it does not say what it was made from", _TO_APPLY)
     return plan
 
 
@@ -63,10 +69,10 @@ def _values(name: str, content: bytes, hint: str) -> list[Any]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         told = f"{name} is no plan: it is not UTF-8 text (byte {error.start})"
-        raise EngineError(told, hint) from None
+        raise NotReviewed(told, hint) from None
     decoder, values, at = json.JSONDecoder(), list[Any](), _next(text, 0)
     if at == len(text):
-        raise EngineError(f"{name} is no plan: it is empty", hint)
+        raise NotReviewed(f"{name} is no plan: it is empty", hint)
     try:
         while at < len(text):
             value, end = decoder.raw_decode(text, at)
@@ -76,7 +82,7 @@ def _values(name: str, content: bytes, hint: str) -> list[Any]:
         if values and is_event(values[-1]):
             raise cut_off(name) from None
         told = f"{name}:{error.lineno}:{error.colno}: this is not JSON: {error.msg}"
-        raise EngineError(told, hint) from None
+        raise NotReviewed(told, hint) from None
     except RecursionError:
         raise _too_deep(name, hint) from None
     if _is_too_deep(values):
@@ -92,7 +98,7 @@ def _next(text: str, at: int) -> int:
 
 def _object(name: str, value: Any, hint: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise EngineError(f"{name} is no plan: it is not an object", hint)
+        raise NotReviewed(f"{name} is no plan: it is not an object", hint)
     return value
 
 
@@ -119,10 +125,10 @@ def _plan(name: str, document: dict[str, Any], hint: str) -> Plan:
     for key, what in _OTHERS.items():
         if key in document and "changes" not in document:
             applies = f"`pulumi up --plan {name}` applies it\n"
-            raise EngineError(f"{name} is {what}", (applies if key == _CLI_PLAN else "") + hint)
+            raise NotReviewed(f"{name} is {what}", (applies if key == _CLI_PLAN else "") + hint)
     version = document.get("format_version")
     if isinstance(version, str) and version != FORMAT_VERSION:
-        raise EngineError(
+        raise NotReviewed(
             f"{name} has format_version {version!r}: this gpuform reads {FORMAT_VERSION!r}",
             "use the release that made it, or a later one",
         )
@@ -132,7 +138,7 @@ def _plan(name: str, document: dict[str, Any], hint: str) -> Plan:
         first, *more = error.errors(include_url=False, include_context=False, include_input=False)
         place = ".".join(str(step) for step in first["loc"]) or "the plan"
         others = f", and {len(more)} more problems" if more else ""
-        raise EngineError(f"{name} is no plan: {place}: {first['msg']}{others}", hint) from None
+        raise NotReviewed(f"{name} is no plan: {place}: {first['msg']}{others}", hint) from None
 
 
 def _too_deep(name: str, hint: str) -> EngineError:

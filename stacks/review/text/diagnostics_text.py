@@ -46,3 +46,5 @@ def _lines(diagnostic: Diagnostic, paint: Paint) -> Iterator[str]:
         type_ = type_of(diagnostic.urn)
         for line in source_lines(diagnostic.source, diagnostic.path, type_):
             yield f"  {line}"
+    if diagnostic.error is not None and diagnostic.error.more:
+        yield f"  more: gpuform help {diagnostic.error.more}"

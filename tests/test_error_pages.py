@@ -1,0 +1,92 @@
+"""Errors that a page helps with name it, and it is there."""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gpuform.providers
+import gpuform.schemas
+import gpuform.stacks
+from gpuform.providers.errors import MissingCredentials, NoCredit, NotReady, OutOfCapacity
+from gpuform.schemas.errors import UserError
+from gpuform.stacks.cli.failures import explain
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.planning import Diagnostic
+from gpuform.stacks.engine.provider_host.host import ProviderError
+from gpuform.stacks.engine.stack import StackNotFound
+from gpuform.stacks.engine.store import BackendError
+from gpuform.stacks.manual import find_page, read_page
+from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("schemas", "providers", "stacks")
+IN_SOURCE = re.compile(r"\bpage(?:: str)? ?= ?\"([^\"]+)\"")
+
+
+def _classes(kind: type[UserError]) -> Iterator[type[UserError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _classes(each)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _all_modules() -> None:
+    for room in (gpuform.schemas, gpuform.providers, gpuform.stacks):
+        for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            if not found.name.endswith("__main__") and ".templates" not in found.name:
+                importlib.import_module(found.name)
+
+
+def named() -> set[str]:
+    """Every page that an error names, of a class or of one of its makers."""
+    files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
+    found = {page for file in files for page in IN_SOURCE.findall(file.read_text())}
+    return found | {each.page for each in _classes(UserError) if each.page}
+
+
+@pytest.mark.parametrize("page", sorted(named()))
+def test_the_page_is_there(page: str) -> None:
+    name, _, anchor = page.partition("#")
+    assert find_page(name) == name, "say the whole name"
+    if anchor:
+        read_page(name).section(anchor)
+
+
+def test_errors_of_a_subject_have_its_page() -> None:
+    assert len(named()) > 15
+    assert StackNotFound.page == "concepts/stack"
+    without = [each for each in _classes(BackendError) if not each.page]
+    assert without == []
+
+
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [
+        (MissingCredentials("no key", "set K", page="start/scp"), "  more: gpuform help start/scp"),
+        (MissingCredentials("no key", "set K"), "  more: gpuform help start/index"),
+        (MissingCredentials("no key"), "error: no key"),
+        (EngineError("wrong", "do this"), "  do this"),
+        (StackNotFound("none", "make it"), "  more: gpuform help concepts/stack"),
+    ],
+)
+def test_a_hint_is_followed_by_its_page(error: UserError, last: str) -> None:
+    _, lines = explain(error, verbose=False)
+    assert lines[-1] == last
+    assert "gpuform help" not in str(error)
+
+
+def test_what_a_lifecycle_raised_names_its_page() -> None:
+    facts = {"method": "POST", "path": "/", "status": 409}
+    for cause, page in (
+        (OutOfCapacity("no GPUs", hint="wait", **facts), "guides/capacity"),  # type: ignore[arg-type]
+        (NoCredit("no credit", **facts), None),  # type: ignore[arg-type]
+        (NotReady[object]("not yet"), None),
+    ):
+        error = ProviderError.of(cause, lambda text: text)
+        assert error.more == page
+        shown = list(diagnostics_lines([Diagnostic("error", str(error), error=error)]))
+        assert (shown[-1] == f"      more: gpuform help {page}") is (page is not None), shown
