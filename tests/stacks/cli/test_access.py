@@ -226,7 +226,8 @@ def test_a_stack_without_clusters(dev: Run, home: Path, emulator: Any) -> None:
     assert ran.code == 1
     assert "stack 'dev' has no clusters" in ran.err
     assert dev("kubeconfig", "--remove").out.startswith("There is no context")
-    assert dev("connect", "train").err.endswith("it has no clusters yet: `gpuform up`\n")
+    told = dev("connect", "train").err
+    assert "it has no clusters yet: `gpuform up`\n  more: gpuform help guides/access\n" in told
 
 
 @pytest.mark.slow

@@ -82,6 +82,7 @@ def offers(
       0  every platform asked has answered
       1  none could be asked
       4  some could not be asked: there may be more
+
     \b
     Examples:
       gpuform offers --gpu H100

@@ -52,6 +52,7 @@ def orphans(
       0  no orphans, and every platform asked has answered
       3  there are orphans, or creates that were never settled
       4  a platform or a state could not be read: there may be more
+
     \b
     Examples:
       gpuform orphans

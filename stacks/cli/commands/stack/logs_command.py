@@ -21,7 +21,7 @@ def logs(number: int | None, as_json: bool) -> None:
     \b
     Examples:
       gpuform logs
-      gpuform logs 12 --stack prod
+      gpuform logs 1 --stack prod
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.run_reading import read_run  # noqa: PLC0415 - as above
