@@ -1,0 +1,283 @@
+"""Every example in the help of a command is a command that works."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+from documentation.page import Enter, Run, Step
+from documentation.reader import reading
+
+from gpuform.stacks.cli.app import cli
+
+NOT_RUN: Final = {
+    "gpuform connect train --node training-worker-0": "the emulator has no machines for SSH",
+    "gpuform connect train --via slurm -- sinfo": "the emulator has no machines for SSH",
+    "gpuform connect train -- get pods --all-namespaces": "kubectl is not everywhere",
+    "gpuform manifests train | kubectl apply -f -": "kubectl is not everywhere",
+    "gpuform graph | dot -Tsvg > stack.svg": "Graphviz is not everywhere",
+    "gpuform fetch-plan && gpuform preview --plan plan.json": "needs a repository on GitHub",
+    "gpuform fetch-plan --pull-request 12 plan.json": "needs a repository on GitHub",
+    "gpuform review plan.json --post --label": "needs a pull request on GitHub",
+    "pulumi preview --json | gpuform review - --format html --output plan.html": (
+        "the Pulumi CLI is not everywhere"
+    ),
+    "gpuform import together:Cluster train 6f3a1c52-...": "the id stands for one of an account",
+    "gpuform import scp:NodePool train POOL001-krw1a/train-a/train --set server_type_id=...": (
+        "the id stands for one of an account"
+    ),
+    "gpuform convert --from terraform ../infrastructure": "needs a state of Terraform",
+    "gpuform import --all --platform tensorone --tag team=research": "needs objects with that tag",
+    "gpuform state repair --from-backup": "asks which backup of a damaged stack is meant",
+    "gpuform state repair --from-backup .pulumi/stacks/training/dev.json.bak": (
+        "names a backup of a damaged stack"
+    ),
+    "gpuform login 's3://team-state/gpu?region=eu-central-1'": "needs a bucket",
+    'gpuform stack change-secrets-provider "awskms://alias/team?region=eu-central-1"': (
+        "needs a key of AWS"
+    ),
+    'gpuform stack init prod --secrets-provider "awskms://alias/team?region=eu-central-1"': (
+        "needs a key of AWS"
+    ),
+    "gpuform state delete 'urn:pulumi:dev::training::lab:index:Machine::old'": (
+        "the URN stands for one of a state"
+    ),
+    "PULUMI_HOME=/opt/pulumi gpuform plugin install": "writes outside of the home",
+}
+"""Examples that cannot be run here, and why."""
+
+_TOPOLOGY: Final = "examples/01-together-training"
+_SERVED: Final = (
+    "gpuform emulator --port 0 > ../served 2>&1 & "
+    "until grep -q Point ../served; do sleep 0.1; done; "
+    'eval "$(gpuform emulator env --port $(sed -n '
+    "'s/.*--port \\([0-9]*\\).*/\\1/p' ../served))\""
+)
+_MADE: Final = (_SERVED, "gpuform stack init dev", "gpuform up --yes --stack dev")
+
+
+def asked(command: str, *answers: str) -> tuple[str, str]:
+    """An example that asks, on a terminal."""
+    given = "".join(f"{each}\\n" for each in answers)
+    return command, f'printf "{given}" | script -qec "{command}" /dev/null'
+
+
+def serving(command: str) -> tuple[str, str]:
+    """An example that runs until it is stopped."""
+    return command, (
+        f"{command} > told & started=$!; until grep -q 'emulator is at' told; do sleep 0.1; "
+        "kill -0 $started || return 1; done; kill $started; wait $started || true"
+    )
+
+
+def after(setup: str, command: str) -> tuple[str, str]:
+    """An example that needs something beside it."""
+    return command, f"{setup}; {command}"
+
+
+SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
+    "plans": [
+        _SERVED,
+        "gpuform stack select --create dev",
+        "gpuform validate",
+        "gpuform schema --link",
+        "gpuform schema --output topology.schema.json",
+        "gpuform fmt",
+        after(
+            "printf 'shared_volumes: {}\\n' > volumes.yaml",
+            "gpuform fmt --check --diff topology.yaml volumes.yaml",
+        ),
+        "gpuform preview --stack dev",
+        "gpuform preview --save-plan plan.json",
+        "gpuform review plan.json",
+        after(
+            "gpuform stack init prod; gpuform preview --save-plan prod.json; "
+            "gpuform stack init staging; gpuform preview --save-plan staging.json",
+            "gpuform review prod.json staging.json --format github --output comment.md",
+        ),
+        "gpuform stack select dev",
+        "gpuform preview --save-plan plan.json && gpuform graph --plan plan.json --format mermaid",
+        "gpuform preview --plan plan.json",
+        asked("gpuform up --plan plan.json", "yes"),
+        asked("gpuform up", "yes"),
+        "gpuform preview --expect-no-changes",
+        asked("gpuform refresh", "yes"),
+        "gpuform refresh --yes --expect-no-changes",
+        "gpuform refresh --save-plan drift.json",
+        "gpuform drift --detailed-exitcode --format github --output drift.md",
+        "gpuform expire --dry-run",
+        "gpuform stack history",
+        "gpuform stack history --json --page-size 100",
+        "gpuform logs",
+        "gpuform destroy --save-plan gone.json",
+        asked("gpuform destroy --stack dev", "yes", "dev"),
+        "gpuform stack rm dev --yes",
+    ],
+    "looking": [
+        *_MADE,
+        "gpuform status --stack dev",
+        "gpuform status --refresh --json",
+        "gpuform doctor",
+        "gpuform orphans",
+        "gpuform orphans --platform tensorone --older-than 12h --json",
+        "gpuform offers --gpu H100",
+        "gpuform offers --platform scp --region kr-west1 --json",
+        "gpuform console",
+        "gpuform console -e 'clusters.train.num_gpus // 8'",
+        "gpuform graph --format html --output stack.html",
+        "gpuform manifests",
+        "gpuform about",
+        "gpuform whoami --verbose",
+        "gpuform cancel dev",
+        "gpuform kubeconfig",
+        "gpuform kubeconfig train --use",
+        "gpuform kubeconfig train --print > /dev/shm/train",
+        "rm /dev/shm/train",
+        "gpuform kubeconfig --remove",
+        "gpuform ssh-config --install",
+        "gpuform ssh-config --user ubuntu",
+        "gpuform ssh-config --print",
+    ],
+    "state": [
+        *_MADE,
+        "gpuform stack output",
+        "gpuform stack output --json",
+        "gpuform stack output kubeconfig --show-secrets > kubeconfig.yaml",
+        "gpuform stack export --file dev.json",
+        "gpuform stack import --file dev.json",
+        "gpuform stack ls --json",
+        "gpuform stack ls --all",
+        "gpuform state list",
+        "gpuform state list --stack dev",
+        "gpuform state show train",
+        "gpuform state show train --json --show-secrets",
+        asked("gpuform state protect train data", "yes"),
+        asked("gpuform state unprotect train", "yes"),
+        asked("gpuform state taint train", "yes"),
+        asked("gpuform state untaint --all", "yes"),
+        asked("gpuform state rename train training", "yes"),
+        "gpuform state rename training train --yes",
+        "gpuform state upgrade",
+        "gpuform state repair",
+        after(
+            "gpuform stack init prod --cwd . && gpuform stack select dev",
+            asked("gpuform state move --source dev --dest prod train data", "yes"),
+        ),
+        "gpuform stack unselect",
+        "gpuform drift --stack prod",
+        "gpuform expire --yes --stack prod",
+        "gpuform doctor --stack prod --json",
+        "gpuform validate --stack prod --format github",
+        "echo 'shared_volumes | length' | gpuform console --stack prod",
+        "gpuform up --yes --stack prod",
+        "gpuform logs 1 --stack prod",
+        "gpuform state recover --stack prod",
+        "gpuform stack select prod",
+        "gpuform state delete train --yes",
+        "gpuform stack rename staging --stack dev",
+    ],
+    "configuration": [
+        "gpuform stack init dev",
+        "gpuform config set gpus 24",
+        "gpuform config get gpus",
+        "gpuform config",
+        "gpuform config rm gpus",
+        after("printf key > key.txt", "gpuform config set together:apiKey < key.txt"),
+        ("gpuform config set together:apiKey", "printf key | gpuform config set together:apiKey"),
+        after(
+            "sed -i 's/^config:/config:\\n  limits: {type: object}/' topology.yaml",
+            "gpuform config set --path 'limits.gpus[0]' 16",
+        ),
+        "gpuform config get --path 'limits.gpus[0]'",
+        after(
+            "export GPUFORM_NEW_PASSPHRASE=new",
+            "gpuform stack change-secrets-provider passphrase",
+        ),
+        "gpuform login --local",
+        "gpuform logout",
+    ],
+    "emulated": [
+        "gpuform stack init trial --emulate",
+        asked("gpuform up --emulate", "yes"),
+        "gpuform up --yes --emulate",
+        "gpuform destroy --yes --emulate",
+        serving("gpuform emulator --store emulator.db"),
+        serving("gpuform emulator --speed 60"),
+        'eval "$(gpuform emulator env)"',
+        "gpuform emulator share .",
+    ],
+    "other forms": [
+        *_MADE,
+        "gpuform convert --out program/__main__.py",
+        after("mv topology.yaml ..", "gpuform convert --from state --set-secrets"),
+    ],
+    "tensorone": [
+        "cp -r $GPUFORM_REPOSITORY/examples/03-tensorone-dev/. . && rm -rf .pulumi .gpuform",
+        *_MADE,
+        "gpuform connect workbench --port 8888",
+    ],
+    "tools": [
+        "gpuform new",
+        "gpuform new together-training --dir training",
+        "cd training",
+        "gpuform new ci --forge github --stack prod --backend s3://team-state",
+        "gpuform plugin install",
+        "gpuform plugin doctor",
+        "gpuform plugin doctor --json",
+        "gpuform plugin uninstall 0.1.0",
+        "gpuform plugin install",
+        "gpuform plugin uninstall",
+        "gpuform help",
+        "gpuform help adopt",
+        "gpuform help stack init",
+        "gpuform help concepts/intents#what-is-kept",
+        'eval "$(gpuform completion bash)"',
+        "mkdir -p ~/.config/fish/completions",
+        "gpuform completion fish > ~/.config/fish/completions/gpuform.fish",
+    ],
+}
+"""The examples in projects where they work; an example that asks or waits with how it is run."""
+
+
+def _commands(group: click.Group) -> Iterator[click.Command]:
+    yield group
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _commands(command)
+        else:
+            yield command
+
+
+def examples() -> set[str]:
+    """The lines of all blocks of examples, comments left out."""
+    found = set()
+    for command in _commands(cli):
+        block = re.search(r"(?m)^ *Examples?:\n((?: +\S.*\n?)+)", command.help or "")
+        assert block is not None, command.name
+        lines = [line.strip() for line in block[1].splitlines()]
+        found |= {line for line in lines if not line.startswith("#")}
+    return found
+
+
+def _steps(scene: str) -> Iterator[Step]:
+    for number, each in enumerate(SCENES[scene]):
+        yield Run(number, each if isinstance(each, str) else each[1], 0, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_examples_work(scene: str, tmp_path: Path) -> None:
+    with reading(tmp_path / "home") as reader:
+        if scene != "tools":
+            reader.follow([Enter(0, _TOPOLOGY)])
+        reader.follow(list(_steps(scene)))
+
+
+def test_every_example_is_run_or_says_why_not() -> None:
+    played = {each if isinstance(each, str) else each[0] for s in SCENES.values() for each in s}
+    assert examples() - played == NOT_RUN.keys()
+    assert all(reason and reason[0].islower() for reason in NOT_RUN.values())
