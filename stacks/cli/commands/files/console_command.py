@@ -47,7 +47,7 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
     Examples:
       gpuform console
       gpuform console -e 'clusters.train.num_gpus // 8'
-      echo 'shared_volumes | length' | gpuform console --stack prod
+      echo 'shared_volumes.data.size_tib' | gpuform console --stack prod
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.console.evaluating import Console  # noqa: PLC0415 - as above
