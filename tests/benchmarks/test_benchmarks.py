@@ -26,6 +26,11 @@ HERE = Path(__file__).parent
         ("sdk_patches.py", ["--size", "8", "--times", "1"], ("all patches", "no patch", "ratio")),
         ("real_resources.py", ["--volumes", "12"], ("lifecycles", "of them lists", "fsyncs")),
         ("topology.py", ["--nodes", "8"], ("growth", "refresh: requests", "peak MiB")),
+        (
+            "large_stacks.py",
+            ["--resources", "16"],
+            ("review: html", "destroy: a chain", "ratio of up --plan", "growth", "MiB"),
+        ),
         ("state_in_buckets.py", ["--resources", "20"], ("file://", "s3://", "journal")),
     ],
 )
