@@ -1,6 +1,6 @@
 """The delete phase: what of the old state the program no longer has, and in which order it goes."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuform.stacks.engine.errors import EngineError
@@ -57,32 +57,36 @@ class DeletePhase:
     base: Sequence[ResourceState]
     _held: set[str] = field(default_factory=set)  # URNs whose live entry stays
     _held_old: set[str] = field(default_factory=set)  # URNs of which every entry stays
+    _awaited: set[str] = field(default_factory=set)  # URNs that deleted objects need
+    _live: Mapping[str, ResourceState] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._live = graph.live(self.base)
 
     def run(self, to_delete: Sequence[ResourceState]) -> None:
-        self._held = graph.with_needs(self.base, self.executor.failed)
+        graph.add_with_needs(self._held, self._live, self.executor.failed)
         protected = [entry.urn for entry in to_delete if _is_protected(entry)]
         staying = self._held | graph.with_needs(self.base, protected)
         urns = {entry.urn for entry in to_delete} - staying
         later: list[list[ResourceState]] = []
+        seen = 0
         for layer in graph.deletion_layers(to_delete):
             if self.executor.stopping:
                 break
-            needed = self._is_needed_by_deleted_outside()
+            for entry in self.executor.vanished.entries[seen:]:
+                graph.add_with_needs(self._awaited, self._live, graph.needs(entry))
+            seen = len(self.executor.vanished.entries)
             now: list[ResourceState] = []
             later.append([])
             for entry in layer:
                 # No state has an entry without its provider and its parent.
-                waits = entry.urn in needed and (not entry.custom or is_provider(entry.type))
+                waits = entry.urn in self._awaited and (not entry.custom or is_provider(entry.type))
                 (later[-1] if waits else now).append(entry)
             self._delete(now, urns)
         self._settle_vanished()
         for layer in later:
             if not self.executor.stopping:
                 self._delete(layer, urns)
-
-    def _is_needed_by_deleted_outside(self) -> set[str]:
-        needed = {urn for entry in self.executor.vanished.entries for urn in graph.needs(entry)}
-        return graph.with_needs(self.base, needed) if needed else set()
 
     def _settle_vanished(self) -> None:
         found = self.executor.vanished.entries
@@ -116,7 +120,7 @@ class DeletePhase:
         if entry.delete:
             self._held_old |= graph.needs(entry)
         else:
-            self._held |= graph.with_needs(self.base, graph.needs(entry))
+            graph.add_with_needs(self._held, self._live, graph.needs(entry))
 
 
 def _is_protected(entry: ResourceState) -> bool:

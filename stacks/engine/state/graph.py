@@ -1,7 +1,7 @@
 """Who depends on whom among the entries of a state."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from gpuform.stacks.engine.state.checkpoint import ResourceState
 
@@ -32,23 +32,6 @@ def users(resources: Sequence[ResourceState]) -> dict[str, list[int]]:
     return found
 
 
-def dependents(
-    resources: Sequence[ResourceState], users_of: Mapping[str, Sequence[int]], root: str
-) -> list[ResourceState]:
-    """The entries that transitively depend on `root`, in the state's order.
-
-    `users_of` is what `users` found in `resources`.
-    """
-    reached: set[int] = set()
-    waiting = [root]
-    while waiting:
-        for place in users_of.get(waiting.pop(), ()):
-            if place not in reached:
-                reached.add(place)
-                waiting.append(resources[place].urn)
-    return [resources[place] for place in sorted(reached) if resources[place].urn != root]
-
-
 def with_dependents(resources: Sequence[ResourceState], urns: Collection[str]) -> set[str]:
     """The URNs with those of everything that transitively needs one of them."""
     users_of = users(resources)
@@ -61,15 +44,28 @@ def with_dependents(resources: Sequence[ResourceState], urns: Collection[str]) -
     return reached
 
 
-def with_needs(resources: Sequence[ResourceState], urns: Collection[str]) -> set[str]:
+def with_needs(resources: Sequence[ResourceState], urns: Iterable[str]) -> set[str]:
     """The URNs with those of everything that they transitively need."""
-    live = {resource.urn: resource for resource in resources if not resource.delete}
-    reached, waiting = set(urns), [urn for urn in urns if urn in live]
-    while waiting:
-        for urn in needs(live[waiting.pop()]) - reached:
-            reached.add(urn)
-            waiting += [urn] if urn in live else []
+    reached: set[str] = set()
+    add_with_needs(reached, live(resources), urns)
     return reached
+
+
+def live(resources: Iterable[ResourceState]) -> dict[str, ResourceState]:
+    """The entries that do not wait for their deletion, by URN."""
+    return {resource.urn: resource for resource in resources if not resource.delete}
+
+
+def add_with_needs(
+    reached: set[str], entries: Mapping[str, ResourceState], urns: Iterable[str]
+) -> None:
+    """Adds the URNs, and what they need, to a set that has with each URN all that it needs."""
+    waiting = [*urns]
+    while waiting:
+        urn = waiting.pop()
+        if urn not in reached:
+            reached.add(urn)
+            waiting += needs(entries[urn]) if urn in entries else ()
 
 
 def deletion_layers(doomed: Collection[ResourceState]) -> Iterator[list[ResourceState]]:

@@ -46,16 +46,17 @@ def test_every_entry_is_deleted_once_and_after_all_that_need_it(entries):
         left = [entry for entry in left if all(entry is not gone for gone in layer)]
 
 
-@given(states())
-def test_dependents_are_all_that_need_an_entry_directly_or_not(entries):
-    users = graph.users(entries)
-    for root in {entry.urn for entry in entries}:
-        reached, expected = {root}, []
-        for entry in entries:
-            if entry.urn != root and graph.needs(entry) & reached:
-                reached.add(entry.urn)
-                expected.append(entry)
-        assert graph.dependents(entries, users, root) == expected
+@given(states(), st.data())
+def test_what_is_needed_is_the_same_whether_it_is_found_at_once_or_one_by_one(entries, data):
+    wanted = data.draw(st.lists(st.sampled_from(entries), max_size=4)) if entries else []
+    reached: set[str] = set()
+    for entry in wanted:
+        graph.add_with_needs(reached, graph.live(entries), [entry.urn])
+    assert reached == graph.with_needs(entries, [entry.urn for entry in wanted])
+    expected = {entry.urn for entry in wanted}
+    for entry in reversed([each for each in entries if not each.delete]):
+        expected |= graph.needs(entry) if entry.urn in expected else set()
+    assert reached == expected
 
 
 def test_a_cycle_goes_together():
