@@ -1,8 +1,10 @@
 """Pulumi's dependent replacements: what cannot stay while a resource is deleted to be replaced."""
 
-from collections.abc import Collection, Sequence
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import resource_diff
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.state import ResourceState, graph
@@ -34,20 +36,56 @@ class DependentReplacements:
         `replace_with`, or when a property that comes from a replaced one asks for its replacement.
         So is what waits for its deletion, unless it is protected.
         """
+        return self._found(root, spared)[0]
+
+    def compare(
+        self, roots: Iterable[ResourceState], spared: Collection[str]
+    ) -> Iterator[tuple[str, EngineError]]:
+        """Asks the providers what would be replaced with each root; the URNs of which they cannot
+        tell, and why.
+
+        Where each of what is replaced needs only one other, its own dependents are known with it.
+        """
+        known: set[str] = set()
+        for root in roots:
+            if root.urn in known:
+                continue
+            try:
+                known |= self._found(root, spared)[1]
+            except EngineError as error:
+                yield root.urn, error
+
+    def _found(
+        self, root: ResourceState, spared: Collection[str]
+    ) -> tuple[list[DependentReplacement], set[str]]:
+        """The dependents; and the URNs of the replaced where no dependent needs two of them."""
         if not self._users:
             self._users = graph.users(self.base)
         replaced = {root.urn}
         found: list[DependentReplacement] = []
-        for dependent in graph.dependents(self.base, self._users, root.urn):
-            if dependent.urn in spared or not _can_be_replaced(dependent):
+        # Only what needs a replaced one can be: the others need not be looked at.
+        waiting = [*self._users.get(root.urn, ())]  # a heap, of each place once
+        met = set(waiting)
+        while waiting:
+            place = heapq.heappop(waiting)
+            dependent = self.base[place]
+            if dependent.urn == root.urn or dependent.urn in spared:
+                continue
+            if not _can_be_replaced(dependent):
                 continue
             keys = self._keys(dependent, replaced)
             if keys is not None:
                 replaced.add(dependent.urn)
                 found.append(DependentReplacement(dependent, keys))
+                for user in self._users.get(dependent.urn, ()):
+                    if user > place and user not in met:
+                        met.add(user)
+                        heapq.heappush(waiting, user)
             elif root.urn in dependent.replace_with and not dependent.delete:
                 found.append(DependentReplacement(dependent, ["replace_with"]))
-        return found
+        asked = (self.base[place] for place in met)
+        is_tree = all(len(graph.needs(each) & replaced) == 1 for each in asked)
+        return found, replaced if is_tree else set()
 
     def _keys(self, dependent: ResourceState, replaced: set[str]) -> Sequence[str] | None:
         """The properties that ask for its replacement; None when it stays."""

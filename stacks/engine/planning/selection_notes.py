@@ -59,11 +59,16 @@ class SelectionNotes:
         """Those that nobody named, and what each needs or is needed by."""
         members = self._shown(urns)
         texts: list[str] = []
+        places: dict[str, int] = {}
+        for place, entry in enumerate(members):
+            places.setdefault(entry.urn, place)
+        users = {urn: found[0] for urn, found in graph.users(members).items()}
         for entry in members:
             if entry.urn in named:
                 continue
-            needed = next((each for each in members if each.urn in graph.needs(entry)), None)
-            user = next((each for each in members if entry.urn in graph.needs(each)), None)
+            needs = min((places[urn] for urn in graph.needs(entry) if urn in places), default=None)
+            needed = None if needs is None else members[needs]
+            user = members[users[entry.urn]] if entry.urn in users else None
             if needed is not None and (user is None or needed.urn in named):
                 texts.append(f"{name_of(entry.urn)} (needs {name_of(needed.urn)})")
             elif user is not None:

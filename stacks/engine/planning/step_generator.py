@@ -172,12 +172,10 @@ class StepGenerator:
 
         A provider that cannot tell keeps them all.
         """
-        for entry in self.base:
-            try:
-                if entry.urn in targets:
-                    self._dependents.of(entry, {*self._stepped, *self._dependent_keys})
-            except EngineError as error:
-                self.tell(entry.urn, error)
+        entries = (entry for entry in self.base if entry.urn in targets)
+        spared = {*self._stepped, *self._dependent_keys}
+        for urn, error in self._dependents.compare(entries, spared):
+            self.tell(urn, error)
 
     def leftovers(self) -> list[ResourceState]:
         """The old entries, marked as the steps would leave those that they replace."""

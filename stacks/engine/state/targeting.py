@@ -31,8 +31,8 @@ class UrnPatterns:
     def missing(self, urns: Iterable[str]) -> list[str]:
         """What was given and fits none of the URNs."""
         known = set(urns)
-        unknown = [text for text in self.given if text not in known]
-        return [text for text in unknown if not any(urn in UrnPatterns([text]) for urn in known)]
+        unknown = (UrnPatterns([text]) for text in self.given if text not in known)
+        return [each.given[0] for each in unknown if not any(urn in each for urn in known)]
 
 
 def nearest(given: str, urns: Iterable[str]) -> list[str]:

@@ -1,0 +1,119 @@
+"""What is replaced together with a resource, against its definition; and how often it is asked."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.stacks.engine.planning.dependent_replacements import DependentReplacements
+from gpuform.stacks.engine.provider_host import Diff
+from gpuform.stacks.engine.state import ResourceState, graph
+from gpuform.stacks.engine.values import UNKNOWN
+
+TYPE = "pulumi-python:dynamic:Resource"
+
+
+@dataclass
+class Host:
+    """A provider that replaces what has an unknown `uses`; not where that `stays`."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def diff(self, urn: str, id_: str, olds: Any, news: Any, provider: str) -> Diff:
+        self.asked.append(urn)
+        forced = ["uses"] if news["uses"] is UNKNOWN and not news["stays"] else []
+        return Diff(bool(forced), forced, delete_before_replace=False)
+
+
+def entry_of(urn: str, uses: list[str], needs: list[str], *, stays: bool = False) -> ResourceState:
+    return ResourceState(
+        urn,
+        True,
+        TYPE,
+        inputs={"uses": "x", "stays": stays},
+        dependencies=needs,
+        property_dependencies={"uses": uses},
+    )
+
+
+@st.composite
+def states(draw) -> list[ResourceState]:
+    """Entries that depend on earlier ones only, some of them waiting for their deletion."""
+    entries: list[ResourceState] = []
+    for place in range(draw(st.integers(1, 10))):
+        earlier = st.sampled_from([entry.urn for entry in entries]) if entries else st.nothing()
+        uses = draw(st.lists(earlier, max_size=2)) if entries else []
+        needs = draw(st.lists(earlier, max_size=1)) if entries else []
+        entry = entry_of(f"urn:{place}", uses, needs, stays=draw(st.integers(0, 4)) == 0)
+        entry.replace_with = draw(st.lists(earlier, max_size=1)) if entries else []
+        entry.deleted_with = draw(earlier) if entries and draw(st.integers(0, 3)) == 0 else ""
+        entry.external = draw(st.integers(0, 7)) == 0
+        entries.append(entry)
+        if draw(st.integers(0, 3)) == 0:
+            entries.append(replace(entry, delete=True))
+    return entries
+
+
+def defined(
+    entries: list[ResourceState], root: ResourceState, spared: Collection[str], host: Host
+) -> list[tuple[str, list[str]]]:
+    """By looking at every entry once, in their order."""
+    replaced, found = {root.urn}, []
+    for each in entries:
+        if each.urn in {root.urn, *spared} or each.external:
+            continue
+        if each.deleted_with in replaced:
+            keys = ["deleted_with"]
+        elif replaced.isdisjoint(each.property_dependencies["uses"]):
+            keys = []
+        else:
+            host.asked.append(each.urn)
+            keys = [] if each.inputs["stays"] else ["uses"]
+        if keys:
+            replaced.add(each.urn)
+        elif root.urn in each.replace_with and not each.delete:
+            keys = ["replace_with"]
+        if keys:
+            found.append((each.urn, keys))
+    return found
+
+
+@given(states(), st.data())
+def test_those_are_found_that_a_look_at_every_entry_finds(entries, data):
+    spared = data.draw(st.sets(st.sampled_from([entry.urn for entry in entries]), max_size=2))
+    for root in entries:
+        host, plain = Host(), Host()
+        found = DependentReplacements(entries, host).of(root, spared)
+        expected = defined(entries, root, spared, plain)
+        assert [(each.resource.urn, list(each.keys)) for each in found] == expected
+        assert host.asked == plain.asked
+
+
+@given(states())
+def test_comparing_asks_for_all_that_each_root_alone_would_ask_for(entries):
+    host, each_alone = Host(), Host()
+    assert list(DependentReplacements(entries, host).compare(entries, ())) == []
+    for root in entries:
+        defined(entries, root, (), each_alone)
+    assert set(host.asked) == set(each_alone.asked)
+
+
+def test_of_a_chain_each_is_asked_about_once():
+    entries = [entry_of("urn:0", [], [])]
+    entries += [entry_of(f"urn:{n}", [f"urn:{n - 1}"], []) for n in range(1, 300)]
+    host = Host()
+    list(DependentReplacements(entries, host).compare(entries, ()))
+    assert host.asked == [entry.urn for entry in entries[1:]]
+
+
+def test_of_a_chain_that_stays_only_what_needs_a_root_is_looked_at(monkeypatch):
+    entries = [entry_of("urn:0", [], [])]
+    entries += [entry_of(f"urn:{n}", [], [f"urn:{n - 1}"]) for n in range(1, 300)]
+    looked, needs = [], graph.needs
+    monkeypatch.setattr(
+        graph, "needs", lambda entry, **how: looked.append(1) or needs(entry, **how)
+    )
+    list(DependentReplacements(entries, Host()).compare(entries, ()))
+    assert len(looked) < 3 * len(entries)
