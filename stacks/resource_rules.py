@@ -66,7 +66,7 @@ def one_owner_of_nodes(resource: Registration, others: Registered) -> Iterator[P
                 yield Problem("nodes.node_data", _two_owners(node, resource))
     elif resource.type in _RECORD_NODE:
         for cluster in _of(others, _RECORD):
-            if _is_in(resource, cluster) and _declares_nodes(cluster):
+            if _declares_nodes(cluster) and _is_in(resource, cluster):
                 yield Problem("cluster_id", _two_owners(resource, cluster))
         for node in others.alike(resource, "cluster_id", "node_id"):
             yield Problem("node_id", f"is declared by '{node.name}', too: keep one of the two")
