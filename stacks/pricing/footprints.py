@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from gpuform.providers.properties import plain
+from gpuform.providers.properties import PROVIDER_KEY, plain
 from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, PropertyValue, Secret
+from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, Unknown
 from gpuform.stacks.lifecycles import lifecycle_of
 
 
@@ -22,19 +23,33 @@ def footprint_then(entry: ResourceState, seen: ResourceState | None) -> Footprin
 
 def _footprint(entry: ResourceState, values: PropertyMap, seen: PropertyMap) -> Footprint | None:
     lifecycle = lifecycle_of(entry.type)
-    return lifecycle.footprint(told(values), told(seen)) if lifecycle else None
+    if lifecycle is None:
+        return None
+    found = told(seen)
+    return lifecycle.footprint(found if values is seen else told(values), found)
 
 
 def told(properties: PropertyMap) -> dict[str, Any]:
-    """Properties as plain values; a secret is as good as unknown, since plans are shown to many."""
-    return plain(to_provider({name: _open(value) for name, value in properties.items()}))
+    """Properties as plain values; a secret is as good as unknown, since plans are shown to many.
+
+    As providers get them: without nulls, but for those in lists, and with doubles for numbers.
+    """
+    return _told({key: value for key, value in properties.items() if key != PROVIDER_KEY})
 
 
-def _open(value: PropertyValue) -> PropertyValue:
-    if isinstance(value, Secret):
-        return UNKNOWN
-    if isinstance(value, list):
-        return [_open(item) for item in value]
+def _told(properties: PropertyMap) -> dict[str, Any]:
+    return {key: _value(value) for key, value in properties.items() if value is not None}
+
+
+def _value(value: PropertyValue) -> Any:
+    if isinstance(value, str | bool) or value is None:
+        return value
+    if isinstance(value, int | float):
+        return float(value)
     if isinstance(value, dict):
-        return {name: _open(item) for name, item in value.items()}
-    return value
+        return _told(value)
+    if isinstance(value, list):
+        return [_value(item) for item in value]
+    if isinstance(value, Secret | Unknown):
+        return UNKNOWN
+    return plain(to_provider({"": value}))[""]

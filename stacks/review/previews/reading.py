@@ -112,10 +112,14 @@ def _preview(name: str, preview: Preview) -> Plan:
 
 def _is_too_deep(document: Any) -> bool:
     level = [document]
-    for _ in range(_DEEPEST):
-        lists = (value for value in level if isinstance(value, list))
-        dicts = (value.values() for value in level if isinstance(value, dict))
-        level = [inner for values in (*lists, *dicts) for inner in values]
+    # Only what has something inside: what is inside of the last level is too deep.
+    for _ in range(_DEEPEST - 1):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if inner and isinstance(inner, dict | list)
+        ]
         if not level:
             return False
     return True

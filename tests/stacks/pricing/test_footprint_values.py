@@ -1,0 +1,57 @@
+"""Properties as footprints are told them, against what providers get."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuform.providers.properties import plain
+from gpuform.schemas.values import UNKNOWN as PLAIN_UNKNOWN
+from gpuform.stacks.engine.provider_host import to_provider
+from gpuform.stacks.engine.values import UNKNOWN, ResourceReference, Secret
+from gpuform.stacks.pricing.footprints import told
+
+KEYS = st.sampled_from(["a", "b", "__provider"])
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 5),
+    st.floats(allow_nan=False),
+    st.text(max_size=3),
+    st.just(UNKNOWN),
+    st.builds(ResourceReference, st.just("urn:x"), st.sampled_from([None, "id", UNKNOWN])),
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(KEYS, inner, max_size=3),
+        st.builds(Secret, inner),
+    ),
+    max_leaves=8,
+)
+
+
+def opened(value: Any) -> Any:
+    """With what is not known in place of each secret."""
+    if isinstance(value, Secret):
+        return UNKNOWN
+    if isinstance(value, list):
+        return [opened(item) for item in value]
+    if isinstance(value, dict):
+        return {name: opened(item) for name, item in value.items()}
+    return value
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=3))
+def test_they_are_those_that_a_provider_gets_without_secrets(properties):
+    expected = plain(to_provider(opened(properties)))
+    assert told(properties) == expected
+    assert repr(told(properties)) == repr(expected)
+
+
+def test_a_secret_is_not_known():
+    assert told({"a": Secret("x"), "b": [Secret(None)]}) == {
+        "a": PLAIN_UNKNOWN,
+        "b": [PLAIN_UNKNOWN],
+    }
