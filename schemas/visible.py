@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from collections.abc import Iterator
 from typing import Any, Final
 
 MASK: Final = "[secret]"
@@ -62,6 +63,22 @@ def json_text(value: Any, *, indent: int | None = None, compact: bool = False) -
     separators = (",", ":") if compact else None
     text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
     return _SUSPECT.sub(_escaped, text)
+
+
+def json_parts(value: Any, *, indent: int) -> Iterator[str]:
+    """The same text in parts, of whole lines each: of what is large, never all at once."""
+    encoder = json.JSONEncoder(indent=indent, ensure_ascii=False)
+    held: list[str] = []
+    for piece in encoder.iterencode(value):
+        held.append(piece)
+        if len(held) >= _PIECES and "\n" in piece:
+            lines, _, begun = "".join(held).rpartition("\n")
+            yield _SUSPECT.sub(_escaped, lines + "\n")
+            held = [begun]
+    yield _SUSPECT.sub(_escaped, "".join(held))
+
+
+_PIECES: Final = 10_000
 
 
 def _escaped(found: re.Match[str]) -> str:

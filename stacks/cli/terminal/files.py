@@ -1,6 +1,7 @@
 """Files that people name: read with - for stdin, written instead of stdout."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -18,12 +19,17 @@ def content_of(name: str) -> bytes:
         raise click.FileError(name, error.strerror) from None
 
 
-def deliver(text: str, output: Path | None, screen: Screen) -> None:
-    """Writes the text to the file, or to stdout without one. Raises click.FileError."""
+def deliver(parts: Iterable[str], output: Path | None, screen: Screen) -> None:
+    """Writes the parts of a text to the file, or to stdout without one. Raises click.FileError.
+
+    Each part but the last ends with its line.
+    """
     if output is None:
-        screen.write(text)
+        for part in parts:
+            screen.write(part)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        with output.open("w", encoding="utf-8") as file:
+            file.writelines(parts)
     except OSError as error:
         raise click.FileError(str(output), error.strerror) from None

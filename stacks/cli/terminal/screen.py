@@ -7,7 +7,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -61,6 +61,12 @@ class Screen:
     def print(self, text: str = "") -> None:
         """A line of results for people."""
         self.mark(self.harmless(text))
+
+    def print_parts(self, parts: Iterable[str]) -> None:
+        """The same of a text in parts, each of which but the last ends with its line."""
+        for part in parts:
+            self._put(self.harmless(part))
+        self._put("\n")
 
     def mark(self, line: str) -> None:
         """A line of gpuform's own, which may be a command to a CI system."""

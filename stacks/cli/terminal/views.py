@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from gpuform.providers.calls import clock_from
-from gpuform.schemas.visible import json_text
 from gpuform.stacks.cli.terminal.progress import EndedProgress, LineProgress, ProgressView
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.showing import Showing
@@ -74,7 +73,7 @@ class PreviewJson(_OnScreen):
     def end(self, ended: RunEnded, outcome: Outcome) -> None:
         for event in _warnings(ended, outcome):
             self._digest(event)
-        self.screen.print(json_text(self._digest.to_json(), indent=4))
+        self.screen.print_parts(self._digest.parts())
 
 
 class EventLines(_OnScreen):

@@ -6,9 +6,9 @@ is `[secret]`, in events within the object that marks it as one.
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.visible import MASK, json_text
@@ -98,7 +98,7 @@ class EventLog:
 
 @dataclass(slots=True)
 class PreviewDigest:
-    """Collects the events of a preview; `to_json` is the object of `pulumi preview --json`.
+    """Collects the events of a preview; `parts` are the text of `pulumi preview --json`.
 
     A replacement is one step; of the unchanged resources only the stack is listed, and those whose
     `protect` changes. What a refresh alone finds to be changed, or gone, is listed as that.
@@ -106,7 +106,8 @@ class PreviewDigest:
     """
 
     _config: dict[str, str] = field(default_factory=dict)
-    _steps: dict[int, tuple[Step, JsonObject]] = field(default_factory=dict)  # by id()
+    # By id(); as text, for as objects those of a large stack would take several times the room.
+    _steps: dict[int, tuple[Step, str]] = field(default_factory=dict)
     _diagnostics: list[JsonObject] = field(default_factory=list)
     _summary: Summary | None = None
     _operation: str = ""
@@ -117,7 +118,7 @@ class PreviewDigest:
         elif isinstance(event, StepStarted):
             if _is_listed(event.step):
                 # At once: later the step holds outputs as well, which the CLI does not show.
-                self._steps[id(event.step)] = event.step, _preview_step(event.step)
+                self._steps[id(event.step)] = event.step, _compact(_preview_step(event.step))
         elif isinstance(event, StepDone) and self._operation == "refresh":
             self._find(event.step)
         elif isinstance(event, Diagnostic | Unchecked):
@@ -131,14 +132,26 @@ class PreviewDigest:
     def _find(self, step: Step) -> None:
         is_found = step.op is Op.REFRESH and step.result_op in (Op.UPDATE, Op.DELETE)
         if is_found and id(step) in self._steps:
-            self._steps[id(step)] = step, {**_preview_step(step), "op": str(step.result_op)}
+            told = {**_preview_step(step), "op": str(step.result_op)}
+            self._steps[id(step)] = step, _compact(told)
 
-    def to_json(self) -> JsonObject:
-        """The object; without the parts that the run did not come to."""
-        made: JsonObject = {
-            "config": {**self._config},
-            "steps": [told for _, told in self._steps.values()],
-        }
+    def parts(self) -> Iterator[str]:
+        """The text without what the run did not come to, in parts that end with a line each."""
+        before = json_text({"config": {**self._config}}, indent=_INDENT).removesuffix("\n}")
+        margin, deeper = " " * _INDENT, "\n" + " " * 2 * _INDENT
+        yield f'{before},\n{margin}"steps": [' + ("\n" if self._steps else "],\n")
+        for left, (_, told) in zip(
+            range(len(self._steps) - 1, -1, -1), self._steps.values(), strict=True
+        ):
+            text = "\n" + json_text(json.loads(told), indent=_INDENT)
+            yield text.replace("\n", deeper).removeprefix("\n") + (",\n" if left else "\n")
+        if self._steps:
+            yield f"{margin}],\n"
+        yield json_text(self._ending(), indent=_INDENT).removeprefix("{\n")
+
+    def _ending(self) -> JsonObject:
+        """What comes after the steps."""
+        made: JsonObject = {}
         if self._diagnostics:
             made["diagnostics"] = [*self._diagnostics]
         if self._summary is not None:
@@ -146,6 +159,13 @@ class PreviewDigest:
             made["changeSummary"] = {**self._summary.changes}
         made["maybeCorrupt"] = False
         return made
+
+
+_INDENT: Final = 4
+
+
+def _compact(told: JsonObject) -> str:
+    return json.dumps(told, separators=(",", ":"))
 
 
 def mask_secrets(properties: Mapping[str, Json]) -> JsonObject:

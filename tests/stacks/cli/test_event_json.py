@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
+from gpuform.schemas.visible import json_text
 from gpuform.stacks.engine.deployment import EventLog, PreviewDigest
 from gpuform.stacks.engine.planning import (
     Diagnostic,
@@ -149,8 +150,15 @@ def digest(*events: Event) -> dict[str, Any]:
     made = PreviewDigest()
     for event in events:
         made(event)
-    document: dict[str, Any] = json.loads(json.dumps(made.to_json()))
+    parts = [*made.parts()]
+    assert all(part.endswith("\n") for part in parts[:-1])
+    document: dict[str, Any] = json.loads("".join(parts))
+    assert "".join(parts) == json_text(document, indent=4)
     return document
+
+
+def test_a_preview_that_came_to_nothing_is_an_object_too() -> None:
+    assert digest() == {"config": {}, "steps": [], "maybeCorrupt": False}
 
 
 def test_the_object_of_a_preview() -> None:
@@ -205,7 +213,7 @@ def test_what_a_step_gets_later_is_not_in_the_preview() -> None:
     step = Step(Op.CREATE, URN, None, state(inputs={"n": 1.0}))
     made(StepStarted(step, True))
     step.state.outputs = {"n": 1.0, "made": "x"}
-    (listed,) = json.loads(json.dumps(made.to_json()["steps"]))
+    (listed,) = json.loads("".join(made.parts()))["steps"]
     assert "outputs" not in listed["newState"]
 
 
@@ -218,6 +226,6 @@ def test_what_a_refresh_finds_is_in_its_preview() -> None:
         made(StepStarted(step, True))
         step.new, step.result_op = None, Op.DELETE
         made(StepDone(step, True))
-        (listed,) = json.loads(json.dumps(made.to_json()["steps"]))
+        (listed,) = json.loads("".join(made.parts()))["steps"]
         assert listed["op"] == found
         assert ("newState" in listed) is (operation == "update")

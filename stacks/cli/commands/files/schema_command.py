@@ -45,7 +45,7 @@ def schema(output: Path | None, what: str, link: bool) -> None:
                 raise click.UsageError("--link stands for topologies, and names its file itself")
             current.screen.print(f"Editors find the schema by {_linked()}.")
             return
-        deliver(_text(what), output, current.screen)
+        deliver([_text(what)], output, current.screen)
 
 
 def _linked() -> Path:

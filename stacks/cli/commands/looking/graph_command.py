@@ -77,7 +77,7 @@ def graph(form: str, plan_file: str | None, output: Path | None, most: int) -> N
             title = f"{plan.project}/{plan.stack}"
             things = things_of_plan(plan, _known(current, plan))
         drawing = arrange(title, things, most or len(things))
-        deliver(_drawn(drawing, form, current), output, current.screen)
+        deliver([_drawn(drawing, form, current)], output, current.screen)
 
 
 def _state(current: Session) -> tuple[str, list["ResourceState"]]:
