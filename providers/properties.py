@@ -22,6 +22,8 @@ def plain(properties: Mapping[str, Any]) -> Properties:
 
 
 def _value(value: Any) -> Any:
+    if isinstance(value, str | float):  # most are, and what follows takes longer to ask
+        return value
     if isinstance(value, PulumiUnknown):
         return UNKNOWN
     if isinstance(value, Mapping):
