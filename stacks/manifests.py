@@ -21,6 +21,7 @@ from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.topology_runner import run_topology
 
 _CLAIM = ("together", "VolumeClaim")
 
@@ -51,7 +52,7 @@ def claims_of(program: Program, entries: Sequence[ResourceState]) -> list[Claims
         outputs = {**(entry.outputs if entry else {}), **asked.inputs}
         return entry.id if entry else f"id-of-{asked.name}", outputs
 
-    recorded = record(program, answer, program.config)
+    recorded = record(program, answer, program.config, run_topology)
     declared = {asked.urn: asked for asked in recorded.declared}
     found: dict[str, Claims] = {}
     for asked in recorded.declared:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import time
@@ -11,15 +12,18 @@ import pulumi
 from pulumi.runtime import config as pulumi_config
 from pydantic import BaseModel
 
+from gpuform.providers.actions import Settings, looking_up
 from gpuform.providers.catalog import lookup
 from gpuform.providers.emulated import are_emulated
 from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.engine.language_host import Program, TopologyRun
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.offering.seen import misspelt, seen_lately
-from gpuform.stacks.topology.configuration import in_the_clear
+from gpuform.stacks.topology.configuration import StackConfig, in_the_clear
+from gpuform.stacks.topology.declaring import declare, declare_nothing
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.offline import project_folder
-from gpuform.stacks.topology.planning import Surroundings, plan
+from gpuform.stacks.topology.planning import Planned, Surroundings, plan
 from gpuform.stacks.topology.registering import register
 
 
@@ -28,17 +32,52 @@ def run_topology(path: Path) -> None:
 
     Raises TopologyError with everything that is wrong, before anything is registered.
     """
+    register(_planned(path, _Config(), pulumi.get_project(), pulumi.get_stack(), pulumi.log.warn))
+
+
+def declare_topology(run: TopologyRun) -> None:
+    """The same in a run of gpuform's own engine, without the SDK between them."""
+    program = run.program
+    config = _ProgramConfig(program)
+    with looking_up(Settings(config=program.config.get)):
+        try:
+            planned = _planned(run.file, config, program.project, program.stack, run.warn)
+        except TopologyError:
+            declare_nothing(run)
+            raise
+        declare(planned, run)
+
+
+def _planned(
+    path: Path, config: StackConfig, project: str, stack: str, warn: Callable[[str], None]
+) -> Planned:
     problems = Diagnostics()
-    program = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
-    planned = plan(path, Surroundings(_Config(), program, lookups(), are_emulated), problems)
+    program = {"project": project, "stack": stack}
+    planned = plan(path, Surroundings(config, program, lookups(), are_emulated), problems)
     if problems:
         raise TopologyError(problems)
     for each in misspelt(planned, seen_lately(project_folder(path), time())):
-        pulumi.log.warn(f"{each.place}: {each.message}\n{each.hint}")
-    file = f"Pulumi.{pulumi.get_stack()}.yaml or Pulumi.yaml"
-    for text in in_the_clear(planned.topology.config.values(), _Config(), file):
-        pulumi.log.warn(text)
-    register(planned)
+        warn(f"{each.place}: {each.message}\n{each.hint}")
+    file = f"Pulumi.{stack}.yaml or Pulumi.yaml"
+    for text in in_the_clear(planned.topology.config.values(), config, file):
+        warn(text)
+    return planned
+
+
+@dataclass(frozen=True, slots=True)
+class _ProgramConfig:
+    """The configuration that a run gives its program."""
+
+    program: Program
+
+    def get(self, name: str) -> str | None:
+        return self.program.config.get(self._key(name))
+
+    def is_secret(self, name: str) -> bool:
+        return self._key(name) in self.program.secret_keys
+
+    def _key(self, name: str) -> str:
+        return f"{self.program.project}:{name}"
 
 
 class _Config:

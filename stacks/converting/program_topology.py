@@ -29,6 +29,7 @@ from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap, Secret
 from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.review.outputs_text import shown
+from gpuform.stacks.topology_runner import run_topology
 
 
 def topology_of_program(
@@ -76,7 +77,8 @@ class _Run:
                 self.typed[text] = key.partition(":")[2]
             else:
                 self.config[key] = self.marks.text()
-        return record(self.program, self.answer, {**self.program.config, **self.config})
+        config = {**self.program.config, **self.config}
+        return record(self.program, self.answer, config, run_topology)
 
     def answer(self, asked: Asked) -> tuple[str, PropertyMap]:
         """The id and outputs of a resource: each a mark, in the shape that they have."""

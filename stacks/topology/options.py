@@ -12,7 +12,7 @@ LISTS = ("depends_on", "replace_with")
 """Options that name any number of resources."""
 SINGLE = ("parent", "deleted_with")
 """Options that name one."""
-_LATE = ("id", "replacement_trigger")
+LATE = ("id", "replacement_trigger")
 """Options whose values may be known only later."""
 
 
@@ -60,7 +60,7 @@ def _decisive(key: str, entry: Entry) -> Iterator[Node]:
                 yield from (each.node for name, each in alias.entries.items() if name != "parent")
             else:
                 yield alias
-    elif key not in _LATE:
+    elif key not in LATE:
         yield entry.node
 
 

@@ -296,6 +296,7 @@ class Deployment:
                 Engine(self.events),
                 preview=self.options.preview,
                 stopped=lambda: self._executor.stopping,
+                run_topology=self.options.run_topology,
             )
         except ProgramError as error:
             self._executor.fail(monitor.stack.urn if monitor.stack else "", error)

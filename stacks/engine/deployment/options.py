@@ -12,6 +12,7 @@ from gpuform.stacks.engine.executing import (
 )
 from gpuform.stacks.engine.language_host import (
     Program,
+    TopologyRunner,
 )
 from gpuform.stacks.engine.planning import (
     Op,
@@ -42,7 +43,8 @@ class Options:
     is due in a run that expires; its selection is what is read before, and dependents of what ends
     go along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
     `deletes_first` says of a type whether a replacement that nobody orders deletes first. With
-    `run_program` a refresh or destroy takes components and providers from the program.
+    `run_program` a refresh or destroy takes components and providers from the program. A program
+    that is a topology is run by `run_topology`, where there is one.
     """
 
     operation: Operation
@@ -58,6 +60,7 @@ class Options:
     deletion_rules: Sequence[DeletionRule] = ()
     deletes_first: Callable[[str], bool] = lambda _type: False
     run_program: bool = False
+    run_topology: TopologyRunner | None = None
 
 
 @dataclass(frozen=True, slots=True)

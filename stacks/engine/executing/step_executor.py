@@ -36,6 +36,9 @@ from gpuform.stacks.engine.state import ResourceState, SnapshotManager, timestam
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 from gpuform.stacks.engine.values import PropertyMap
 
+_ASKING = frozenset({Op.READ, Op.READ_REPLACEMENT, Op.REFRESH, Op.DELETE, Op.DELETE_REPLACED})
+"""The steps for which a provider may be asked in a preview."""
+
 
 class Stopped(Exception):
     """No step may start any more: an earlier one failed, or the user cancelled."""
@@ -163,6 +166,10 @@ class StepExecutor:
                     self._turns.end([step])
         finally:
             self.drop(steps)
+
+    def may_wait(self, steps: Iterable[Step]) -> bool:
+        """Whether doing the steps may take time: of a provider's, or until the state is kept."""
+        return not self.preview or any(step.op in _ASKING for step in steps)
 
     def _keep_within_bound(self, steps: Sequence[Step]) -> None:
         if self.constraint is None or self.stopping:

@@ -10,19 +10,20 @@ import contextvars
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
 from pulumi import runtime
 from pulumi.runtime import config as pulumi_config
 from pulumi.runtime import settings
 from pulumi.runtime.stack import run_in_stack
 
-from gpuform.providers.actions import Settings
 from gpuform.providers.calls import span
+from gpuform.stacks.engine.language_host.program import Program
 from gpuform.stacks.engine.language_host.program_errors import (
     ProgramError,
     ProgramFiles,
@@ -30,6 +31,15 @@ from gpuform.stacks.engine.language_host.program_errors import (
 )
 from gpuform.stacks.engine.language_host.services import Engine, ResourceMonitor
 from gpuform.stacks.engine.language_host.stray_failures import StrayFailures
+from gpuform.stacks.engine.language_host.topologies import (
+    PROGRAM,
+    Declarations,
+    Ended,
+    Topology,
+    TopologyRun,
+    TopologyRunner,
+    topology_of,
+)
 from gpuform.stacks.engine.language_host.unsupported import Gate, Refusals
 from gpuform.stacks.engine.project import (
     folder_and_entry,
@@ -41,44 +51,36 @@ from gpuform.stacks.engine.sdk_patches import spare_sdk
 _FEWEST_THREADS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What to run, and for which stack.
-
-    `directory` is where the program is: its folder, or its file, as Pulumi.yaml's `main` says;
-    `root` is where Pulumi.yaml is. `config` is in plain text under full keys.
-    """
-
-    project: str
-    stack: str
-    directory: Path
-    root: Path
-    config: Mapping[str, str]
-    secret_keys: Sequence[str]
-    parallel: int
-
-    def secrets(self) -> set[str]:
-        """The secret values of the configuration, and the platforms' keys wherever they are."""
-        configured = {self.config[key] for key in self.secret_keys}
-        return {*configured, *Settings(config=self.config.get).secrets()}
+class Host(ResourceMonitor, Declarations, Protocol):
+    """What programs declare their resources to, with the SDK or as topologies."""
 
 
 def run_program(
     program: Program,
-    monitor: ResourceMonitor,
+    monitor: Host,
     engine: Engine,
     *,
     preview: bool,
     stopped: Callable[[], bool],
+    run_topology: TopologyRunner | None = None,
 ) -> None:
     """Runs the program to its end, within `import_project_modules`.
 
     `stopped` tells whether the run was ended by a failed step: then what the program raises
-    because its monitor is gone says nothing new. Raises ProgramError, with the program's own lines;
-    what it asked for and only the Pulumi CLI can do comes before all else.
+    because its monitor is gone says nothing new. A program that is a topology is run by
+    `run_topology`, where there is one, and else with the SDK. Raises ProgramError, with the
+    program's own lines; what it asked for and only the Pulumi CLI can do comes before all else.
     """
     folder, _ = folder_and_entry(program.directory)
     files = ProgramFiles((program.root, folder))
+    topology = topology_of(program.directory) if run_topology else None
+    if run_topology is not None and topology is not None:
+        failed = _failure_of(
+            run_topology, _topology_run(program, topology, monitor, engine, preview)
+        )
+        if failed is not None and not stopped():
+            raise explain_failure(failed, files)
+        return
     running = _Run(program, Refusals(files), StrayFailures(files))
     failure = running.failure(monitor, engine, preview)
     refused = running.refusals.error()
@@ -88,6 +90,40 @@ def run_program(
     if errors and not stopped():
         problems = [explain_failure(error, files, running.stray.traces) for error in errors]
         raise ProgramError("\n".join(map(str, problems)), problems[0].hint)
+
+
+def _topology_run(
+    program: Program, topology: Topology, monitor: Host, engine: Engine, preview: bool
+) -> TopologyRun:
+    return TopologyRun(
+        program,
+        topology.file,
+        topology.handed_over,
+        monitor,
+        preview,
+        _threads(program, preview),
+        engine.warn,
+    )
+
+
+def _failure_of(run_topology: TopologyRunner, run: TopologyRun) -> Exception | None:
+    """Why the topology did not come to its end; None when it did, or there is nothing to say."""
+    try:
+        with span("program", "program"):
+            run_topology(run)
+    except Ended:
+        return None
+    except Exception as error:  # noqa: BLE001 - whatever a program may raise
+        return error
+    return None
+
+
+def _threads(program: Program, preview: bool) -> int:
+    """Every registration in flight holds a thread; a thread is made only when needed.
+
+    Those of a preview wait for nothing but providers, others for the state as well.
+    """
+    return max(program.parallel * (1 if preview else 2), _FEWEST_THREADS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +177,7 @@ class _Run:
         loop = asyncio.new_event_loop()
         try:
             asyncio.set_event_loop(loop)
-            # Every registration in flight holds a thread; a thread is made only when needed. Those
-            # of a preview wait for nothing but providers, others for the state as well.
-            threads = max(self.program.parallel * (1 if preview else 2), _FEWEST_THREADS)
+            threads = _threads(self.program, preview)
             loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="rpc"))
             self.stray.watch(loop)
             with spare_sdk():
@@ -176,7 +210,7 @@ def _source(file: Path) -> bytes:
             hint="write it there, or a topology.yaml, or name its folder or file as `main` in "
             "Pulumi.yaml",
         )
-    return f"from gpuform.stacks import run\n\nrun({found.name!r})\n".encode()
+    return PROGRAM.format(found.name).encode()
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:

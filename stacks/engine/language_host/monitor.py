@@ -6,9 +6,9 @@ until the resource is done.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf import empty_pb2
@@ -26,6 +26,7 @@ from gpuform.stacks.engine.executing import (
     Stopped,
 )
 from gpuform.stacks.engine.language_host.services import FEATURES, RpcError, unimplemented
+from gpuform.stacks.engine.language_host.topologies import Answer, Ended
 from gpuform.stacks.engine.planning import (
     CheckFailed,
     EventBus,
@@ -54,6 +55,8 @@ from gpuform.stacks.engine.urn import (
     is_provider,
 )
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue
+
+_Made = TypeVar("_Made")
 
 
 def _unavailable() -> NoReturn:
@@ -125,54 +128,100 @@ class Monitor:
     def RegisterResource(  # noqa: N802 - the protocol's name
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
+        answer = self._answered(request, from_request)
+        return resource_pb2.RegisterResourceResponse(
+            urn=answer.urn,
+            id=answer.id,
+            object=None if answer.outputs is None else values.to_struct(answer.outputs),
+            unknown=answer.unknown,
+            result=_result(answer),
+        )
+
+    def _answered(self, request: Any, read: Callable[..., Registration | Read]) -> Answer:
         with self._answer(), self.executor.snapshot.working():
-            return self._register_resource(request)
+            if self.executor.stopping:
+                _unavailable()
+            target = self.target
+            try:
+                asked = read(request, stack=target.stack, project=target.project, root=target.root)
+            except EngineError as error:
+                self._tell(None, error)
+                _unavailable()
+            try:
+                return self._guarded(asked, lambda: self._finish(asked, self._plan(asked)))
+            except Ended:
+                _unavailable()
 
-    def _register_resource(
-        self, request: resource_pb2.RegisterResourceRequest
-    ) -> resource_pb2.RegisterResourceResponse:
+    def working(self) -> AbstractContextManager[None]:
+        return self.executor.snapshot.working()
+
+    def declare(self, asked: Registration | Read) -> Answer | Callable[[], Answer]:
         if self.executor.stopping:
-            _unavailable()
-        registration: Registration | None = None
-        try:
-            registration = from_request(
-                request,
-                stack=self.target.stack,
-                project=self.target.project,
-                root=self.target.root,
-            )
-            return self._register(registration)
-        except Stopped:
-            _unavailable()
-        except StepError:
-            return self._failed(registration)
-        except EngineError as error:
-            self._tell(registration, error)
-            return self._failed(registration)
+            raise Ended
 
-    def _register(self, registration: Registration) -> resource_pb2.RegisterResourceResponse:
-        with span("step", "plan", registration.urn), self._lock:
-            failing = self._needs_a_failure(registration)
+        def begin() -> Answer | Callable[[], Answer]:
+            steps = self._plan(asked)
+            if isinstance(steps, Answer) or not self.executor.may_wait(steps):
+                return self._finish(asked, steps)
+            return lambda: self._guarded(asked, lambda: self._finish_later(asked, steps))
+
+        return self._guarded(asked, begin)
+
+    def _guarded(self, asked: Registration | Read, work: Callable[[], _Made]) -> _Made | Answer:
+        """What `work` makes. What has failed has been told; the program goes on without it, as far
+        as it can."""
+        try:
+            return work()
+        except Stopped:
+            raise Ended from None
+        except StepError:
+            pass  # it has been told
+        except EngineError as error:
+            self._tell(asked, error)
+        if self.executor.stopping:
+            raise Ended
+        return Answer(asked.urn, failed=True)
+
+    def _finish_later(self, asked: Registration | Read, steps: list[Step]) -> Answer:
+        with self.executor.snapshot.working():
+            return self._finish(asked, steps)
+
+    def _plan(self, asked: Registration | Read) -> list[Step] | Answer:
+        """The steps of what is declared; an answer where there is nothing to do."""
+        if isinstance(asked, Read):
+            return self._plan_read(asked)
+        with span("step", "plan", asked.urn), self._lock:
+            failing = self._needs_a_failure(asked)
             if failing and self.preview:
-                return self._skipped(registration)
+                return self._skipped(asked)
             if failing:
                 # Providers are told what is known, as they are by the Pulumi CLI.
-                known = values.without_unknowns(registration.inputs)
-                registration = replace(registration, inputs=known)
+                known = values.without_unknowns(asked.inputs)
+                asked = replace(asked, inputs=known)
             else:
-                self._declare(registration)
-            steps = self._generate(registration)
+                self._declare(asked)
+            steps = self._generate(asked)
             if failing:
                 self.executor.drop(steps)
-                return self._skipped(registration)
-        state, skipped = self._run(registration.urn, steps), steps[-1].skipped
-        told = registration.custom and not skipped
-        return resource_pb2.RegisterResourceResponse(
-            urn=state.urn,
-            id="" if skipped else state.id,
-            object=values.to_struct(state.outputs) if told else None,
-            unknown=skipped,
-        )
+                return self._skipped(asked)
+        return steps
+
+    def _plan_read(self, read: Read) -> list[Step] | Answer:
+        with self._lock:
+            if {read.parent, *read.dependencies} & self.executor.failed:
+                return self._skipped(read)
+            self._declare(read)
+            return self.generator.generate_read(read, self._provider(read))
+
+    def _finish(self, asked: Registration | Read, steps: list[Step] | Answer) -> Answer:
+        if isinstance(steps, Answer):
+            return steps
+        state, skipped = self._run(asked.urn, steps), steps[-1].skipped
+        if isinstance(asked, Read):
+            return Answer(state.urn, state.id, state.outputs, unknown=skipped)
+        told = asked.custom and not skipped
+        outputs = state.outputs if told else None
+        return Answer(state.urn, "" if skipped else state.id, outputs, unknown=skipped)
 
     def _declare(self, asked: Registration | Read) -> None:
         source = source_of(asked, self.target.root)
@@ -214,9 +263,9 @@ class Monitor:
         urns.update(registration.replace_with)
         return bool(urns & self.executor.failed)
 
-    def _skipped(self, registration: Registration) -> resource_pb2.RegisterResourceResponse:
-        self.executor.skip(registration.urn)
-        return resource_pb2.RegisterResourceResponse(urn=registration.urn, result=resource_pb2.FAIL)
+    def _skipped(self, asked: Registration | Read) -> Answer:
+        self.executor.skip(asked.urn)
+        return Answer(asked.urn, failed=True)
 
     def _apply_rules(self, registration: Registration, step: Step) -> None:
         if step.new is None or step.skipped:
@@ -240,68 +289,28 @@ class Monitor:
         for path, message in error.problems:
             self.executor.fail(urn, EngineError(message, error.hint, path=path))
 
-    def _failed(self, registration: Registration | None) -> resource_pb2.RegisterResourceResponse:
-        """What did not stop the run: the program goes on, as far as it can without this one."""
-        if registration is None or self.executor.stopping:
-            _unavailable()
-        return resource_pb2.RegisterResourceResponse(urn=registration.urn, result=resource_pb2.FAIL)
-
     def ReadResource(  # noqa: N802
         self, request: resource_pb2.ReadResourceRequest
     ) -> resource_pb2.ReadResourceResponse:
-        with self._answer(), self.executor.snapshot.working():
-            return self._read_resource(request)
-
-    def _read_resource(
-        self, request: resource_pb2.ReadResourceRequest
-    ) -> resource_pb2.ReadResourceResponse:
-        if self.executor.stopping:
-            _unavailable()
-        read: Read | None = None
-        try:
-            read = read_from_request(
-                request,
-                stack=self.target.stack,
-                project=self.target.project,
-                root=self.target.root,
-            )
-            return self._read(read)
-        except Stopped:
-            _unavailable()
-        except StepError:
-            pass  # it has been told
-        except EngineError as error:
-            self._tell(read, error)
-        if read is None or self.executor.stopping:
-            _unavailable()
-        return resource_pb2.ReadResourceResponse(urn=read.urn, result=resource_pb2.FAIL)
-
-    def _read(self, read: Read) -> resource_pb2.ReadResourceResponse:
-        with self._lock:
-            if {read.parent, *read.dependencies} & self.executor.failed:
-                self.executor.skip(read.urn)
-                return resource_pb2.ReadResourceResponse(urn=read.urn, result=resource_pb2.FAIL)
-            self._declare(read)
-            steps = self.generator.generate_read(read, self._provider(read))
-        state = self._run(read.urn, steps)
+        answer = self._answered(request, read_from_request)
         return resource_pb2.ReadResourceResponse(
-            urn=state.urn,
-            id=state.id,
-            properties=values.to_struct(state.outputs),
-            unknown=steps[-1].skipped,
+            urn=answer.urn,
+            id=answer.id,
+            properties=None if answer.outputs is None else values.to_struct(answer.outputs),
+            unknown=answer.unknown,
+            result=_result(answer),
         )
 
     def RegisterResourceOutputs(  # noqa: N802
         self, request: resource_pb2.RegisterResourceOutputsRequest
     ) -> empty_pb2.Empty:
         with self._answer():
-            self._register_outputs(request)
+            self.export(request.urn, values.from_struct(request.outputs))
         return empty_pb2.Empty()
 
-    def _register_outputs(self, request: resource_pb2.RegisterResourceOutputsRequest) -> None:
-        outputs = values.from_struct(request.outputs)
+    def export(self, urn: str, outputs: PropertyMap) -> None:
         with self._lock:
-            step = self._steps.get(request.urn)
+            step = self._steps.get(urn)
         if step is None or step.skipped:
             return
         if step.state.type == STACK_TYPE:
@@ -378,6 +387,10 @@ class Monitor:
         message = f"{what}, which the embedded engine cannot do"
         self.executor.fail("", EngineError(message, USE_THE_CLI))
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
+
+
+def _result(answer: Answer) -> Any:
+    return resource_pb2.FAIL if answer.failed else resource_pb2.SUCCESS
 
 
 def _invoked(found: PropertyMap) -> resource_pb2.ResourceInvokeResponse:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -11,15 +12,18 @@ from pulumi.runtime.proto import resource_pb2
 
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.language_host.language import Program, run_program
+from gpuform.stacks.engine.language_host import topologies
+from gpuform.stacks.engine.language_host.language import run_program
 from gpuform.stacks.engine.language_host.monitor import ProgramTarget
 from gpuform.stacks.engine.language_host.printing import print_to_events
+from gpuform.stacks.engine.language_host.program import Program
 from gpuform.stacks.engine.language_host.services import (
     FEATURES,
     Engine,
     RpcError,
     unimplemented,
 )
+from gpuform.stacks.engine.language_host.topologies import TopologyRunner
 from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.registration import Read, Registration, from_request, read_from_request
@@ -38,8 +42,13 @@ class Recorded:
     outputs: PropertyMap = field(default_factory=dict)
 
 
-def record(program: Program, answer: Answer, config: Mapping[str, str]) -> Recorded:
-    """Runs the program with another configuration, as a preview.
+def record(
+    program: Program,
+    answer: Answer,
+    config: Mapping[str, str],
+    run_topology: TopologyRunner | None = None,
+) -> Recorded:
+    """Runs the program with another configuration, as a preview; a topology by `run_topology`.
 
     Raises ProgramError for what it raises, and EngineError for what only the Pulumi CLI can do.
     """
@@ -52,6 +61,7 @@ def record(program: Program, answer: Answer, config: Mapping[str, str]) -> Recor
             Engine(events),
             preview=True,
             stopped=lambda: bool(monitor.failures),
+            run_topology=run_topology,
         )
     if monitor.failures:
         raise monitor.failures[0]
@@ -101,6 +111,24 @@ class Recorder:
         if type_of(request.urn) == STACK_TYPE:
             self.recorded.outputs = values.from_struct(request.outputs)
         return empty_pb2.Empty()
+
+    def working(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def declare(self, asked: Registration | Read) -> topologies.Answer:
+        self.recorded.declared.append(asked)
+        if isinstance(asked, Registration) and not asked.custom:
+            return topologies.Answer(asked.urn)
+        try:
+            id_, outputs = self.answer(asked)
+        except EngineError as error:
+            self.failures.append(error)
+            raise topologies.Ended from error
+        return topologies.Answer(asked.urn, asked.id if isinstance(asked, Read) else id_, outputs)
+
+    def export(self, urn: str, outputs: PropertyMap) -> None:
+        if type_of(urn) == STACK_TYPE:
+            self.recorded.outputs = outputs
 
     def SupportsFeature(self, _request: object) -> Any:  # noqa: N802
         return resource_pb2.SupportsFeatureResponse(hasSupport=False)

@@ -81,5 +81,9 @@ class Engine:
         self.events.emit(Diagnostic(severity, request.message, request.urn))
         return empty_pb2.Empty()
 
+    def warn(self, text: str) -> None:
+        """The same for a topology."""
+        self.events.emit(Diagnostic("warning", text))
+
     def RequirePulumiVersion(self, _request: object) -> Any:  # noqa: N802
         return engine_pb2.RequirePulumiVersionResponse()

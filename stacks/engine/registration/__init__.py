@@ -14,8 +14,10 @@ from gpuform.stacks.engine.registration.registration import (
     Registration,
     Source,
     from_request,
+    position,
     read_from_request,
     source_of,
+    timeouts_of,
 )
 from gpuform.stacks.engine.registration.rules import DeletionRule, Registered, Rule
 
@@ -35,7 +37,9 @@ __all__ = [
     "alias_urns",
     "digests",
     "from_request",
+    "position",
     "read_from_request",
     "registration_digests",
     "source_of",
+    "timeouts_of",
 ]

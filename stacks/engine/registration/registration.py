@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from urllib.parse import unquote
 
 from pulumi.runtime.proto import alias_pb2, resource_pb2, source_pb2
@@ -108,6 +109,7 @@ class Read:
 _PROJECT = "project:///"
 _DECLARED = re.compile(r"\.ya?ml#\d+$")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
+_VERBS = ("create", "update", "delete", "read")
 
 
 def source_of(asked: "Registration | Read", root: str) -> Source | None:
@@ -264,16 +266,21 @@ def _refuse_what_needs_the_cli(request: resource_pb2.RegisterResourceRequest) ->
 
 def _timeouts(request: resource_pb2.RegisterResourceRequest) -> dict[str, float]:
     given = request.customTimeouts
+    return timeouts_of(request.name, {verb: getattr(given, verb) for verb in _VERBS})
+
+
+def timeouts_of(name: str, given: Mapping[str, str | None]) -> dict[str, float]:
+    """The seconds that a resource's verbs may take, from Go's durations. Raises EngineError."""
     try:
-        parsed = {
-            "create": durations.seconds(given.create),
-            "update": durations.seconds(given.update),
-            "delete": durations.seconds(given.delete),
-            "read": durations.seconds(given.read),
-        }
+        parsed = {verb: durations.seconds(given.get(verb) or "") for verb in _VERBS}
     except ValueError as error:
-        raise EngineError(f"resource '{request.name}': custom_timeouts: {error}") from None
+        raise EngineError(f"resource '{name}': custom_timeouts: {error}") from None
     return {verb: value for verb, value in parsed.items() if value}
+
+
+def position(file: Path, line: int, root: str) -> str:
+    """A line of a file as registrations have it: below `root`, that of the project, without it."""
+    return _place_of(file.as_uri(), line, root)
 
 
 def _positions(trace: source_pb2.StackTrace, root: str) -> list[str]:

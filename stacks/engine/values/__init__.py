@@ -22,6 +22,7 @@ from gpuform.providers.values import (
     from_value,
     is_unknown_text,
     keep_ciphertexts,
+    make_secret,
     mark_echoed_secrets,
     mark_secret_outputs,
     secret_texts,
@@ -35,7 +36,7 @@ from gpuform.stacks.engine.values import durations, property_paths, value_json
 from gpuform.stacks.engine.values.durations import seconds
 from gpuform.stacks.engine.values.property_paths import Path, PathError, parse
 from gpuform.stacks.engine.values.value_json import Crypter, Json, dump, load
-from gpuform.stacks.engine.values.wire import from_struct
+from gpuform.stacks.engine.values.wire import from_plain, from_struct
 
 __all__ = [
     "SECRET",
@@ -59,11 +60,13 @@ __all__ = [
     "dump",
     "durations",
     "equal",
+    "from_plain",
     "from_struct",
     "from_value",
     "is_unknown_text",
     "keep_ciphertexts",
     "load",
+    "make_secret",
     "mark_echoed_secrets",
     "mark_secret_outputs",
     "parse",

@@ -47,6 +47,7 @@ from gpuform.stacks.operations.runs.settling import (
 )
 from gpuform.stacks.operations.runs.stopwatch import Stopwatch
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
+from gpuform.stacks.topology_runner import run_topology
 
 
 def run(selected: SelectedStack, options: RunOptions, caller: Caller) -> RunResult:
@@ -326,6 +327,7 @@ class PlannedRun:
             deletion_rules=DELETION_RULES,
             deletes_first=deletes_first,
             run_program=asked.run_program,
+            run_topology=run_topology,
             selection=asked.selection,
             continue_on_error=asked.continue_on_error,
             constraint=bound,
