@@ -54,7 +54,7 @@ _NO_NEEDS: Final[frozenset[Handle]] = frozenset()
 class Source:
     """The source of values in a run, and what has been declared so far.
 
-    What fails before anything is registered is kept as `failure`: then nothing is.
+    What fails before anything is registered is kept as `failure`: then nothing but the stack is.
     """
 
     def __init__(self, planned: Planned, run: TopologyRun) -> None:
@@ -188,7 +188,7 @@ class _Declaring:
         except EngineError as error:
             failure, exported = error, {}
         if self.source.failure is not None:
-            # Nothing of it has been sent by then.
+            _Loop(self.run).run([first])
             raise self.source.failure
         outputs = _Task(root, waits_of(exported), exports=exported)
         self.tasks[:0] = [first, outputs]
