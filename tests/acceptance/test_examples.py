@@ -84,6 +84,25 @@ def test_both_forms_are_one_plan_and_one_state(example, tmp_path):
     project.run("preview", "--emulate", "--expect-no-changes")
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.slow
+def test_a_topology_is_the_same_with_the_sdk_and_without(example, tmp_path):
+    plans, states, printed = [], [], []
+    for way in ("without", "with"):
+        project = Project(example, tmp_path / way / "project")
+        if way == "with":
+            main = project.directory / "__main__.py"
+            main.write_text(main.read_text() + "pass\n")  # more than a topology
+        project.run("stack", "init", "dev")
+        printed.append(project.run("preview", "--emulate"))
+        plans.append(json.loads(project.run("preview", "--emulate", "--json")))
+        project.run("up", "--emulate", "--yes")
+        states.append(json.loads(project.run("stack", "export", "--show-secrets")))
+    assert printed[0] == printed[1]
+    assert _planned(plans[0]) == _planned(plans[1])
+    assert kept(states[0]) == kept(states[1])
+
+
 def _planned(plan):
     return {
         step["urn"]: (step["op"], same(step["newState"], ids_of([step["newState"]])))

@@ -1,0 +1,62 @@
+"""Which programs are topologies, and are run without the SDK."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuform.stacks.engine.language_host.topologies import Topology, topology_of
+
+PROGRAM = 'from gpuform.stacks import run\n\nrun("topology.yaml")\n'
+
+
+@pytest.mark.parametrize(
+    ("program", "file", "line"),
+    [
+        (PROGRAM, "topology.yaml", 3),
+        (f'"""What it is."""\n# more\n\n{PROGRAM}# end\n', "topology.yaml", 6),
+        ('from gpuform.stacks import run; run(\n"other.yaml"\n)', "other.yaml", 1),
+    ],
+)
+def test_a_program_that_hands_over_a_topology(
+    tmp_path: Path, program: str, file: str, line: int
+) -> None:
+    main = tmp_path / "__main__.py"
+    main.write_text(program)
+    assert topology_of(tmp_path) == Topology(Path(file), (main, line))
+    main.rename(tmp_path / "program.py")
+    found = topology_of(tmp_path / "program.py")
+    assert found == Topology(Path(file), (tmp_path / "program.py", line))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "",
+        "run('topology.yaml')",
+        f"import pulumi\n{PROGRAM}",
+        f"{PROGRAM}print('done')",
+        f"{PROGRAM}{PROGRAM}",
+        PROGRAM.replace("stacks", "stack"),
+        PROGRAM.replace("import run", "import Module as run"),
+        PROGRAM.replace("import run", "import run, expression"),
+        PROGRAM.replace("import run", "import run as go"),
+        PROGRAM.replace("from ", "from ."),
+        PROGRAM.replace('"topology.yaml"', "name"),
+        PROGRAM.replace('"topology.yaml"', 'path="topology.yaml"'),
+        PROGRAM.replace('"topology.yaml"', '"a.yaml", "b.yaml"'),
+        PROGRAM.replace("run(", "x = run("),
+        PROGRAM.replace("run(", "run(("),
+        f"if True:\n    run('topology.yaml')\n{PROGRAM}",
+        f"\0{PROGRAM}",
+    ],
+)
+def test_any_other_program_is_run_as_it_is(tmp_path: Path, program: str) -> None:
+    (tmp_path / "topology.yaml").touch()
+    (tmp_path / "__main__.py").write_text(program)
+    assert topology_of(tmp_path) is None
+
+
+def test_a_topology_without_a_program(tmp_path: Path) -> None:
+    assert topology_of(tmp_path) is None
+    (tmp_path / "topology.yaml").touch()
+    assert topology_of(tmp_path) == Topology(Path("topology.yaml"), (tmp_path / "__main__.py", 3))
