@@ -118,6 +118,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Refuses under gpuform's engine, outside a refresh, what the observed values show to be
         impossible.
         """
+        return self.compared(_id, _olds, _news)[0]
+
+    def compared(
+        self, _id: str, _olds: Properties, _news: Properties
+    ) -> tuple[DiffResult, list[FieldChange]]:
+        """What `diff` answers, and the changes that it decides on."""
         with self._serving("diff", _olds, _news) as call:
             # Pulumi's hosts do not say whether somebody plans, or shows what a refresh found:
             # update and delete refuse what may not be done.
@@ -133,11 +139,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                     )
                 else:
                     require_for_change(self, old, new)
-            return DiffResult(
+            decided = DiffResult(
                 changes=is_change(found),
                 replaces=replaces,
                 delete_before_replace=bool(replaces),  # GPUs are scarce: free them first
             )
+            return decided, found
 
     def create(self, props: Properties) -> CreateResult:
         """Makes the object and waits until it is ready.

@@ -97,8 +97,9 @@ def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, plannin
     for name, rules in rules_of(instance.lifecycle.inputs).items():
         if rules.refers and name in properties:
             _check_single(properties[name].node, f"{instance.address}.{name}", scope, problems)
-    root = MappingNode(instance.declaration.place, options)
-    tell(check(OptionsInputs, said)[1], root, address, problems)
+    if said:
+        root = MappingNode(instance.declaration.place, options)
+        tell(check(OptionsInputs, said)[1], root, address, problems)
     uses = {name: scope.resources(entry.node) for name, entry in properties.items()}
     after = [used for entry in options.values() for used in _named_in(entry.node, scope)]
     if isinstance(instance.item, ScalarNode | SequenceNode | MappingNode):

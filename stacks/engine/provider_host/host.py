@@ -161,12 +161,16 @@ class ProviderHost:
         plain_olds, plain_news = _comparable(served, olds, news)
         with self._calling("diff", urn, olds, news) as call:
             call.refreshing = refreshing
-            result = served.diff(id_, plain_olds, plain_news)
+            fields: Sequence[FieldChange] | None = None
+            if isinstance(served, Lifecycle):
+                result, fields = served.compared(id_, plain_olds, plain_news)
+            else:
+                result = served.diff(id_, plain_olds, plain_news)
             return Diff(
                 changes=None if result.changes is None else bool(result.changes),
                 replaces=list(map(str, result.replaces or ())),
                 delete_before_replace=bool(result.delete_before_replace),
-                fields=_field_changes(served, plain_olds, plain_news, "" if refreshing else id_),
+                fields=fields,
             )
 
     def field_changes(
@@ -467,6 +471,6 @@ def _comparable(
 
 
 def _field_changes(
-    provider: ResourceProvider, olds: dict[str, Any], news: dict[str, Any], id_: str = ""
+    provider: ResourceProvider, olds: dict[str, Any], news: dict[str, Any]
 ) -> Sequence[FieldChange] | None:
-    return provider.changes(olds, news, id_) if isinstance(provider, Lifecycle) else None
+    return provider.changes(olds, news) if isinstance(provider, Lifecycle) else None
