@@ -17,6 +17,8 @@ from gpuform.stacks.engine.values import PropertyMap
 
 PROGRAM: Final = "from gpuform.stacks import run\n\nrun({!r})\n"
 """The program of a topology that has none beside it."""
+_FILE: Final = "topology.yaml"
+"""What `run()` runs."""
 
 
 class Ended(Exception):
@@ -110,6 +112,11 @@ def topology_of(directory: Path) -> Topology | None:
             ast.Expr(ast.Call(ast.Name("run"), [ast.Constant(str(name))], [])) as call,
         ]:
             return Topology(Path(name), (file, call.lineno))
+        case [
+            ast.ImportFrom("gpuform.stacks", [ast.alias("run", None)], 0),
+            ast.Expr(ast.Call(ast.Name("run"), [], [])) as call,
+        ]:
+            return Topology(Path(_FILE), (file, call.lineno))
     return None
 
 

@@ -13,6 +13,7 @@ PROGRAM = 'from gpuform.stacks import run\n\nrun("topology.yaml")\n'
     ("program", "file", "line"),
     [
         (PROGRAM, "topology.yaml", 3),
+        ("from gpuform.stacks import run\nrun()\n", "topology.yaml", 2),
         (f'"""What it is."""\n# more\n\n{PROGRAM}# end\n', "topology.yaml", 6),
         ('from gpuform.stacks import run; run(\n"other.yaml"\n)', "other.yaml", 1),
     ],
