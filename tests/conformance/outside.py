@@ -63,8 +63,12 @@ def run(
     *,
     preview: bool,
     stopped: Callable[[], bool],
+    run_topology: object,
 ) -> None:
-    """In place of `run_program`: the flags and variables of the Pulumi CLI's language host."""
+    """In place of `run_program`: the flags and variables of the Pulumi CLI's language host.
+
+    A topology goes the SDK's way here, whatever the engine would run it with.
+    """
     with served(monitor, engine) as address:
         done = subprocess.run(
             [
