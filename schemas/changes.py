@@ -17,6 +17,7 @@ from gpuform.schemas.values import UNKNOWN, Unknown, contains_unknown
 from gpuform.schemas.visible import MASK
 
 __all__ = [
+    "RESUME",
     "UNKNOWN",
     "Action",
     "FieldChange",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 KNOWN_AFTER_APPLY: Final = "known after apply"
+RESUME: Final = "resume waiting: "
+"""What begins the reason of a change that goes on waiting for what is not ready."""
 _NO_RULES: Final = FieldRules()
 
 

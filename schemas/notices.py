@@ -36,6 +36,7 @@ class NoticeKind(StrEnum):
     SELECTION = "selection"
     USE = "use"
     RENAMED = "renamed"
+    WORKERS = "workers"
 
 
 class Notice(BaseModel):
@@ -44,7 +45,7 @@ class Notice(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: NoticeKind = Field(
-        description="What it is about: expiry, credit, selection, use or renamed."
+        description="What it is about: expiry, credit, selection, use, renamed or workers."
     )
     text: str = Field(description="What there is to know, and what to do.")
     at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")

@@ -119,6 +119,11 @@ class Call:
             default_timeout if self.timeout is None else self.timeout
         )
 
+    @property
+    def only_looks(self) -> bool:
+        """Whether it makes, changes and deletes nothing: a refresh, an import, a look-up."""
+        return self.deadline is None
+
     @contextmanager
     def searching(self, seconds: float) -> Iterator[None]:
         """A block that may take so long beside what the call takes, unless its timeout is set."""

@@ -3,6 +3,7 @@
 Lifecycles that scale down use it; each scheduler is a room of its own (`slurm`, `kubernetes`).
 """
 
+from gpuform.providers.draining.answering import answered
 from gpuform.providers.draining.draining import Draining, ShrinkingObject, conclude, not_told, undo
 from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.draining.slurm_on_kubernetes import SlurmOnKubernetes
@@ -15,6 +16,7 @@ __all__ = [
     "ShrinkingObject",
     "SlurmOnKubernetes",
     "Worker",
+    "answered",
     "conclude",
     "not_told",
     "problems",

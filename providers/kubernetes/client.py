@@ -56,7 +56,13 @@ class KubernetesClient:
 
     def list(self, path: str, **params: str) -> "tuple[Object, ...]":
         """All objects of a list, in one request."""
-        answer = self._asked("GET", path, params=params)
+        return self._items(path, self._asked("GET", path, params=params))
+
+    def list_once(self, path: str) -> "tuple[Object, ...]":
+        """The same; what is not answered is not sent again."""
+        return self._items(path, self._asked("GET", path, retry=Retry.NEVER))
+
+    def _items(self, path: str, answer: Object) -> "tuple[Object, ...]":
         if not str(answer["kind"]).endswith("List"):
             raise self._api.not_understood("GET", path, "kind")
         items = answer.get("items")  # null where there are none

@@ -20,13 +20,13 @@ from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import Conflict, NotFound, RateLimited, UnknownOutcome
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient, Object, until_no_conflict
+from gpuform.providers.kubernetes.nodes import NODES, state_of
 from gpuform.schemas.scale_down import RunningJob
 
 MARK = "gpuform.dev/cordoned-for"
 """The annotation of nodes that `cordon` writes."""
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "gpu-operator", "nvidia-network-operator"})
-_NODES = "/api/v1/nodes"
 _RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _MIRROR = "kubernetes.io/config.mirror"
@@ -48,7 +48,7 @@ class KubernetesScheduler:
                 jobs.setdefault(_node_of(pod), []).append(_job(pod))
         return [
             _scheduled(node, jobs.get(_name(node), []))
-            for node in self._client.list(_NODES)
+            for node in self._client.list(NODES)
             if _CONTROL_PLANE not in (node["metadata"].get("labels") or {})
         ]
 
@@ -73,13 +73,13 @@ class KubernetesScheduler:
         return self._client.list("/api/v1/pods", fieldSelector=_RUNNING)
 
     def _cordon(self, name: str, mark: str) -> None:
-        node = self._client.get(_NODES + at(name))
-        if not _is_cordoned(node):
+        node = self._client.get(NODES + at(name))
+        if not state_of(node).is_cordoned:
             self._write(node, {MARK: mark}, is_cordoned=True)
 
     def _uncordon(self, name: str, mark: str) -> None:
         try:
-            node = self._client.get(_NODES + at(name))
+            node = self._client.get(NODES + at(name))
             if _mark_of(node) == mark:
                 self._write(node, {MARK: None}, is_cordoned=False)
         except NotFound:
@@ -89,7 +89,7 @@ class KubernetesScheduler:
         """Refused as a conflict when the node was changed since it was read."""
         version = node["metadata"]["resourceVersion"]
         self._client.patch(
-            _NODES + at(_name(node)),
+            NODES + at(_name(node)),
             {
                 "metadata": {"resourceVersion": version, "annotations": annotations},
                 "spec": {"unschedulable": is_cordoned or None},
@@ -128,14 +128,12 @@ def _belongs_to_node(pod: Object) -> bool:
 
 
 def _scheduled(node: Object, jobs: Sequence[RunningJob]) -> ScheduledNode:
-    conditions = (node.get("status") or {}).get("conditions") or ()
+    state = state_of(node)
     created_at = node["metadata"].get("creationTimestamp")
     return ScheduledNode(
         name=_name(node),
-        is_cordoned=_is_cordoned(node),
-        is_failed=not any(
-            each["type"] == "Ready" and each["status"] == "True" for each in conditions
-        ),
+        is_cordoned=state.is_cordoned,
+        is_failed=not state.is_ready,
         mark=_mark_of(node),
         since=datetime.fromisoformat(created_at).timestamp() if created_at else None,
         jobs=tuple(jobs),
@@ -155,10 +153,6 @@ def _name(each: Object) -> str:
 
 def _node_of(pod: Object) -> str:
     return str(pod.get("spec", {}).get("nodeName") or "")
-
-
-def _is_cordoned(node: Object) -> bool:
-    return bool((node.get("spec") or {}).get("unschedulable"))
 
 
 def _mark_of(node: Object) -> str | None:

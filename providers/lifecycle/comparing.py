@@ -8,7 +8,7 @@ from typing import Any
 from gpuform.providers import lifetime
 from gpuform.providers.lifecycle.traits import Traits
 from gpuform.providers.properties import PROVIDER_KEY, Properties, plain
-from gpuform.schemas.changes import Action, FieldChange, is_change
+from gpuform.schemas.changes import RESUME, Action, FieldChange, is_change
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
 from gpuform.schemas.rules import rules_of
@@ -29,7 +29,7 @@ def changes(
         found.append(_recorded(PROVIDER_KEY, Action.ADD, None, None, because))
     is_news = not is_change(found) or kind.is_stuck(old)
     if old.get("ready") is False and is_news and not any(change.replaces for change in found):
-        because = f"resume waiting: {old.get('not_ready_reason') or 'not ready yet'}"
+        because = f"{RESUME}{old.get('not_ready_reason') or 'not ready yet'}"
         found.append(_recorded("ready", Action.UPDATE, False, True, because))
     if is_interrupted and not is_change(found):
         because = "a removal of nodes was interrupted: those that stay are uncordoned"

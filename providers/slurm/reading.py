@@ -52,6 +52,11 @@ class Node:
         return not _UNUSABLE.isdisjoint(self.state)
 
     @property
+    def trouble(self) -> str:
+        """The words of its state by which it cannot be used, such as DOWN+NOT_RESPONDING."""
+        return "+".join(sorted(_UNUSABLE & self.state))
+
+    @property
     def is_busy(self) -> bool:
         """Whether something runs on it, whoever may see what."""
         return not self.state.isdisjoint({"ALLOCATED", "MIXED", "COMPLETING"})

@@ -1,7 +1,7 @@
 """Slurm, as what has to agree before nodes are taken away: asked by its own commands."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, TypeVar
 
 from gpuform.providers.draining import ScheduledNode
@@ -47,6 +47,10 @@ class SlurmScheduler:
         # Asked last, so that no job is missed that started in between.
         jobs = self._read(SHOW_JOBS, read_jobs)
         return [_scheduled(node, jobs.get(node.name, ())) for node in nodes]
+
+    def states(self) -> Mapping[str, Node]:
+        """Every node by its name, without its jobs: one command."""
+        return {node.name: node for node in self._look()}
 
     def cordon(self, names: Collection[str], mark: str) -> None:
         """Drains nodes with `mark` in the reason; those that are drained keep their reason.

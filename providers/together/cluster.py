@@ -1,6 +1,6 @@
 """Together's GPU cluster: what it takes to make, change and delete one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,12 +30,19 @@ from gpuform.providers.together.cluster_view import (
 )
 from gpuform.providers.together.credit import cluster_credit
 from gpuform.providers.together.footprint import cluster_footprint
-from gpuform.providers.together.shrinking import Shrinking, scale_down_of
+from gpuform.providers.together.shrinking import Shrinking, scale_down_of, slurm_of
+from gpuform.providers.together.workers import (
+    has_failing_workers,
+    look_at_workers,
+    waited_for,
+    with_workers,
+    worker_notices,
+)
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
-from gpuform.schemas.notices import Credit
+from gpuform.schemas.notices import Credit, Notice
 from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs
@@ -128,7 +135,8 @@ class ClusterActions:
 
         last: list[wire.Cluster] = []
         what = f"cluster {want.cluster_name}"
-        seen = wait_until(call, probe, what=what, interval=self._rhythm)
+        look = self._with_workers(call, want, probe, last)
+        seen = wait_until(call, look, what=what, interval=self._rhythm)
         try:
             self._shrinking(call, last[0], want.declared()).conclude()
         except GpuformError as error:
@@ -150,7 +158,8 @@ class ClusterActions:
             del inputs["region"], inputs["gpu_type"]
         if changes_itself and explains(known, cluster):
             del inputs["num_gpus"]
-        return Observed(inputs, seen.outputs)
+        seen = Observed(inputs, seen.outputs)
+        return with_workers(call, seen, cluster, slurm_of(known)) if call.only_looks else seen
 
     def update(
         self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
@@ -234,6 +243,28 @@ class ClusterActions:
         wait_until_gone(call, probe, what=what, interval=self._rhythm)
         for volume_id in sorted(volumes):
             self._wait_until_free(call, volume_id, project_id)
+
+    def _with_workers(
+        self,
+        call: Call,
+        want: ClusterInputs,
+        probe: Callable[[], Look[Seen]],
+        last: Sequence[wire.Cluster],
+    ) -> Callable[[], Look[Seen]]:
+        """`probe`, which asks for the workers, too, where one could not be used before."""
+        if not has_failing_workers(call.known):
+            return probe
+        began: list[float] = []
+
+        def look() -> Look[Seen]:
+            seen = probe()
+            if not seen.done:
+                return seen
+            found = look_at_workers(call, last[0], slurm_of(want.declared()))
+            began[:] = began or [call.clock.now()]
+            return waited_for(seen, found, call.clock.now() - began[0])
+
+        return look
 
     @property
     def _rhythm(self) -> Rhythm:
@@ -325,6 +356,13 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:
         """Compute on demand is paused, reserved compute is not."""
         return cluster_credit(values, seen)
+
+    @classmethod
+    def notices(
+        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+    ) -> Iterable[Notice]:
+        """Its end, and the workers that take no new work."""
+        return (*super().notices(values, seen, now), *worker_notices(seen))
 
     @classmethod
     def write_refusal(cls, settings: Settings) -> str:

@@ -33,7 +33,7 @@ Seen = Observed[ClusterOutputs]
 
 def look_at(cluster: wire.Cluster, num_gpus: int, *, may_have_more: bool = False) -> Look[Seen]:
     """A cluster as seen by somebody who waits for `num_gpus` GPUs, or more where it may."""
-    nodes, wanted = _live_nodes(cluster), num_gpus // GPUS_PER_NODE
+    nodes, wanted = len(live_workers(cluster)), num_gpus // GPUS_PER_NODE
     is_ready = cluster.status in CLUSTER_READY
     has_nodes = nodes == wanted and cluster.num_gpus == num_gpus
     done = is_ready and (nodes >= wanted if may_have_more else has_nodes)
@@ -136,10 +136,18 @@ def explains(known: Mapping[str, Any], cluster: wire.Cluster) -> bool:
     return bool(declared <= cluster.num_gpus <= most)
 
 
-def _live_nodes(cluster: wire.Cluster) -> int:
-    return sum(
-        not (node.deleted_at or node.marked_for_deletion) for node in cluster.gpu_worker_nodes
-    )
+def live_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
+    """Those that are not on their way out."""
+    return [
+        node
+        for node in cluster.gpu_worker_nodes
+        if not (node.deleted_at or node.marked_for_deletion)
+    ]
+
+
+def is_preemptible(node: wire.GpuWorkerNode) -> bool:
+    """Whether it may be taken back: its name says so (Together docs, 'Preemptible compute')."""
+    return "preemptible" in node.host_name
 
 
 def _failure(cluster: wire.Cluster) -> str | None:

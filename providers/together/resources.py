@@ -390,6 +390,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     kube_config: pulumi.Output[str | None]
     control_plane_nodes: pulumi.Output[list[dict[str, Any]]]
     gpu_worker_nodes: pulumi.Output[list[dict[str, Any]]]
+    workers_not_asked: pulumi.Output[str | None]
     volumes: pulumi.Output[list[dict[str, Any]]]
     driver_version: pulumi.Output[str | None]
     allocated_preemptible_gpus: pulumi.Output[int]

@@ -31,16 +31,17 @@ from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drain, Drains
 from gpuform.providers.slurm import slurm_scheduler
-from gpuform.providers.together.cluster_view import GPUS_PER_NODE
+from gpuform.providers.together.cluster_view import (
+    GPUS_PER_NODE,
+    is_preemptible,
+    live_workers,
+)
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import ClusterScaleDownInputs
 from gpuform.schemas.together.statuses import FAILED_NODE_PHASES
-
-_PREEMPTIBLE: Final = "preemptible"
-"""What names of preemptible nodes have in them (Together docs, 'Preemptible compute')."""
 
 _UNSENT: Final = (MissingCredentials, Unreachable, Cancelled)
 
@@ -124,7 +125,12 @@ class Shrinking:
         drain = self.earlier
         if drain is None or self.is_under_way:
             return
-        conclude(self.call, drain, self.scheduler, [node.host_name for node in self._live])
+        conclude(
+            self.call,
+            drain,
+            self.scheduler,
+            [node.host_name for node in live_workers(self.cluster)],
+        )
 
     @property
     def scheduler(self) -> Scheduler:
@@ -157,17 +163,9 @@ class Shrinking:
         return Drains.beside(self.call.intents)
 
     @property
-    def _live(self) -> Sequence[wire.GpuWorkerNode]:
-        return [
-            node
-            for node in self.cluster.gpu_worker_nodes
-            if not (node.deleted_at or node.marked_for_deletion)
-        ]
-
-    @property
     def _standard(self) -> Sequence[wire.GpuWorkerNode]:
         """Those that num_gpus counts; preemptible ones come and go by themselves."""
-        return [node for node in self._live if _PREEMPTIBLE not in node.host_name]
+        return [node for node in live_workers(self.cluster) if not is_preemptible(node)]
 
     def _draining(self) -> Draining:
         subject = ShrinkingObject(
@@ -187,7 +185,7 @@ class Shrinking:
 
 def standard_gpus(cluster: wire.Cluster) -> int:
     """The GPUs that the platform is to keep running, without preemptible ones."""
-    live = sum(not (n.deleted_at or n.marked_for_deletion) for n in cluster.gpu_worker_nodes)
+    live = len(live_workers(cluster))
     extra = cluster.allocated_preemptible_gpus
     counts_them = extra and cluster.num_gpus == GPUS_PER_NODE * live
     return cluster.num_gpus - (extra if counts_them else 0)
@@ -196,6 +194,11 @@ def standard_gpus(cluster: wire.Cluster) -> int:
 def scale_down_of(values: Mapping[str, Any]) -> ClusterScaleDownInputs:
     """What canonical inputs declare of it, or nothing."""
     return ClusterScaleDownInputs.model_validate(values.get("scale_down") or {})
+
+
+def slurm_of(values: Mapping[str, Any]) -> SlurmInputs:
+    """How canonical inputs say that Slurm is asked, or as it is right for Together."""
+    return scale_down_of(values).slurm or SlurmInputs()
 
 
 def _worker(node: wire.GpuWorkerNode) -> Worker:

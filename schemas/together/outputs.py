@@ -32,6 +32,14 @@ class GpuWorkerNodeOutputs(_Part):
     instance_id: str | None = Field(default=None, description="Its machine, for remediations.")
     public_ipv4: str | None = Field(default=None, description="Its public address.")
     slurm_worker_hostname: str | None = Field(default=None, description="Its name in Slurm.")
+    kubernetes: str | None = Field(
+        default=None,
+        description="Ready or not, by the cluster's Kubernetes; absent where that was not asked.",
+    )
+    slurm: str | None = Field(
+        default=None,
+        description="Whether Slurm can use it; absent where Slurm was not asked.",
+    )
 
 
 class AttachedVolumeOutputs(_Part):
@@ -61,6 +69,10 @@ class ClusterOutputs(OutputModel):
     )
     gpu_worker_nodes: list[GpuWorkerNodeOutputs] = Field(
         default=[], description="The nodes with GPUs, 8 in each."
+    )
+    workers_not_asked: str | None = Field(
+        default=None,
+        description="Why Kubernetes or Slurm could not be asked for the workers, if so.",
     )
     volumes: list[AttachedVolumeOutputs] = Field(default=[], description="The attached volumes.")
     driver_version: str | None = Field(

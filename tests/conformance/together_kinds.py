@@ -66,7 +66,7 @@ CLUSTER = Described(
         }
     ),
     secret=frozenset({"kube_config"}),
-    unlike=frozenset({"gpu_worker_nodes.num_gpus"}),  # of one node
+    unlike=frozenset({"gpu_worker_nodes.num_gpus", "items.metadata.name"}),  # of one node
 )
 
 _VOLUME = {"volume_name": "data", "size_tib": 2, "region": "us-central-8"}

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from gpuform.providers.properties import PROVIDER_KEY
+from gpuform.schemas.changes import RESUME, Action, FieldChange
 from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
-from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.planning.steps import Op
@@ -81,7 +81,7 @@ def describe_drift(
     fields: list[FieldChange] = []
     if new is not None and diff is not None:
         fields = [
-            FieldChange(f.path, f.action, f.after, f.before, secret=f.secret)
+            FieldChange(f.path, f.action, f.after, f.before, secret=f.secret, because=_found(f))
             for f in (diff.fields or ())
             if f.action is not Action.KEEP
         ]
@@ -100,6 +100,11 @@ def describe_drift(
         gpus_removed=_gpus_added(Op.UPDATE, after, before),
         **place_of(old),
     )
+
+
+def _found(field: FieldChange) -> str:
+    """Why a refresh found that: told of what is no longer ready."""
+    return field.because.removeprefix(RESUME) if field.path == "ready" else ""
 
 
 def place_of(resource: ResourceState) -> dict[str, Any]:

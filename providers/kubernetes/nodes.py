@@ -1,0 +1,50 @@
+"""The nodes of a cluster as Kubernetes has them now: whether they are Ready, and take pods."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuform.providers.kubernetes.client import KubernetesClient, Object
+
+NODES: Final = "/api/v1/nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """`trouble` says why it is not Ready, in Kubernetes' words; empty for one that is."""
+
+    is_ready: bool
+    is_cordoned: bool = False
+    trouble: str = ""
+
+
+def node_states(client: KubernetesClient) -> dict[str, NodeState]:
+    """Every node by its name, in one request that is sent once."""
+    nodes = client.list_once(NODES)
+    return {name: state_of(node) for node in nodes if (name := _name_of(node))}
+
+
+def state_of(node: Object) -> NodeState:
+    """What its condition `Ready` says; one without it is not Ready."""
+    spec, ready = _part(node, "spec"), _ready_condition(node)
+    is_cordoned = bool(spec.get("unschedulable"))
+    if ready.get("status") == "True":
+        return NodeState(is_ready=True, is_cordoned=is_cordoned)
+    told = ready.get("message") or ready.get("reason") or "it has no condition Ready"
+    return NodeState(is_ready=False, is_cordoned=is_cordoned, trouble=" ".join(str(told).split()))
+
+
+def _ready_condition(node: Object) -> Mapping[str, Any]:
+    found = _part(node, "status").get("conditions")
+    conditions = found if isinstance(found, list) else []
+    mappings = (each for each in conditions if isinstance(each, Mapping))
+    return next((each for each in mappings if each.get("type") == "Ready"), {})
+
+
+def _name_of(node: Object) -> str:
+    return str(_part(node, "metadata").get("name") or "")
+
+
+def _part(node: Any, name: str) -> Mapping[str, Any]:
+    found = node.get(name) if isinstance(node, Mapping) else None
+    return found if isinstance(found, Mapping) else {}

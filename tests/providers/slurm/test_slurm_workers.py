@@ -1,0 +1,98 @@
+"""Workers of a SLURM cluster as its Slurm has them, in each refresh."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.calls.clock import EmulatorClock
+from gpuform.providers.emulator.server import Server, environment, serve
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.records import FolderRecords, Intents
+from gpuform.providers.together.client import client_for
+from gpuform.providers.together.cluster import ClusterLifecycle
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serve(seed="slurm-workers") as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    for name, value in environment(server.url).items():
+        monkeypatch.setenv(name, value)
+    made = slurm_cluster(server)
+    with closing(client_by(made.kubeconfig, "train")), closing(client_for(Settings())):
+        yield made
+
+
+@pytest.fixture
+def call(server: Server, tmp_path: Path) -> Iterator[Call]:
+    with closing(EmulatorClock(server.url)) as clock:
+        yield Call(clock=clock, intents=Intents(FolderRecords(tmp_path / "intents")))
+
+
+def read(call: Call, cluster: SlurmCluster) -> dict[str, Any]:
+    with serving(call):
+        return dict(ClusterLifecycle().read(cluster.id, {}).outs)
+
+
+def told(outs: dict[str, Any], name: str) -> list[Any]:
+    return [node.get(name) for node in outs["gpu_worker_nodes"]]
+
+
+def notices(outs: dict[str, Any]) -> list[str]:
+    return [each.text for each in ClusterLifecycle.notices({}, outs, 0.0)]
+
+
+def host(outs: dict[str, Any], slurm_name: str) -> str:
+    names = {n["slurm_worker_hostname"]: n["host_name"] for n in outs["gpu_worker_nodes"]}
+    return str(names[slurm_name])
+
+
+def update(cluster: SlurmCluster, *settings: str) -> None:
+    *_, code = cluster.run("scontrol", "update", f"NodeName={NODES[1]}", *settings)
+    assert code == 0
+
+
+def test_both_schedulers_are_told(call: Call, cluster: SlurmCluster) -> None:
+    cluster.submit(nodes=[NODES[0]])  # at work is no news
+    outs = read(call, cluster)
+    assert told(outs, "kubernetes") == ["Ready"] * 3
+    assert told(outs, "slurm") == ["usable"] * 3
+    assert (outs["ready"], notices(outs)) == (True, [])
+
+
+def test_a_node_that_slurm_has_down_is_not_ready(call: Call, cluster: SlurmCluster) -> None:
+    update(cluster, "State=DOWN", "Reason=bad GPU")
+    outs = read(call, cluster)
+    name = host(outs, NODES[1])
+    assert outs["ready"] is False
+    assert outs["not_ready_reason"] == f"worker {name} cannot be used by Slurm: DOWN (bad GPU)"
+
+
+def test_a_drained_node_is_told(call: Call, cluster: SlurmCluster) -> None:
+    update(cluster, "State=DRAIN", "Reason=new disk")
+    outs = read(call, cluster)
+    name = host(outs, NODES[1])
+    assert outs["ready"] is True
+    text = f"worker {name} takes no new jobs: it is drained (new disk) in Slurm"
+    assert notices(outs) == [text]
+
+
+def test_a_silent_controller_breaks_nothing(call: Call, cluster: SlurmCluster) -> None:
+    unchecked: list[str] = []
+    call.on_unchecked = unchecked.append
+    cluster.slurm("POST", "/controller", {"is_answering": False})
+    outs = read(call, cluster)
+    assert (outs["ready"], told(outs, "slurm")) == (True, [None] * 3)
+    assert told(outs, "kubernetes") == ["Ready"] * 3
+    assert "Slurm could not be asked" in outs["workers_not_asked"]
+    assert unchecked == [f"workers of cluster train: {outs['workers_not_asked']}"]

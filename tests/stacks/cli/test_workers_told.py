@@ -1,0 +1,75 @@
+"""A worker that its own Kubernetes has as NotReady, in what the commands say of a Ready cluster."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from gpuform.providers.emulator.server import environment, serve
+from gpuform.providers.emulator.together import ADMIN_KEY
+
+Run = Any
+SILENT = "is NotReady in Kubernetes: Kubelet stopped posting status"
+
+
+@pytest.fixture
+def emulator(monkeypatch: pytest.MonkeyPatch) -> Any:
+    with serve(seed="workers") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def up(dev: Run, emulator: Any) -> Run:
+    ran = dev("up", "--yes", "--skip-preview")
+    assert ran.code == 0, ran.out + ran.err
+    return dev
+
+
+def posted(emulator: Any, path: str, body: Any) -> Any:
+    answer = httpx.post(f"{emulator.url}/_emulator/{path}", json=body, trust_env=False)
+    answer.raise_for_status()
+    return answer.json()
+
+
+def silence(emulator: Any) -> str:
+    """One worker's kubelet; its name."""
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    url = f"{emulator.url}/together/v1/compute/clusters"
+    (cluster,) = httpx.get(url, headers=headers, trust_env=False).json()["clusters"]
+    name = cluster["gpu_worker_nodes"][0]["host_name"]
+    posted(emulator, f"kubernetes/{cluster['cluster_id']}/nodes/{name}", {"ready": False})
+    return str(name)
+
+
+def test_drift_status_and_plans_tell_it(up: Run, emulator: Any) -> None:
+    name = silence(emulator)
+    drift = up("drift", "--detailed-exitcode")
+    assert (drift.code, f"worker {name} {SILENT}" in drift.out) == (2, True), drift.out
+    status = up("status", "--refresh")
+    assert f"not ready: worker {name} {SILENT}" in status.out
+    plan = up("preview", "--refresh")
+    assert f"worker {name} {SILENT}" in plan.out
+
+
+def test_a_silent_api_server_is_told_and_no_drift(up: Run, emulator: Any) -> None:
+    posted(
+        emulator, "faults", {"method": "GET", "path": "/api/v1/nodes", "status": 503, "count": None}
+    )
+    drift = up("drift", "--detailed-exitcode")
+    assert drift.code == 0, drift.out
+    assert "Kubernetes could not be asked" in drift.out
+    status = up("status", "--refresh")
+    assert status.code == 0
+    assert "its workers could not be looked at: Kubernetes could not be asked" in status.out
+
+
+def test_an_untouched_stack_has_no_drift(up: Run) -> None:
+    drift = up("drift", "--detailed-exitcode")
+    assert drift.code == 0, drift.out
+    assert "worker" not in drift.out
+    refreshed = up("refresh", "--yes")
+    assert "updated" not in refreshed.out
+    preview = up("preview")
+    assert "worker" not in preview.out
