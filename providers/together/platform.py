@@ -12,7 +12,11 @@ PLATFORM = Platform(
         "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
         "VolumeClaim": "gpuform.providers.together.volume_claim:VolumeClaimLifecycle",
     },
-    lookups={"get_regions": "gpuform.providers.together.regions:get_regions"},
+    lookups={
+        "clusters": "gpuform.providers.together.lookups:clusters",
+        "get_regions": "gpuform.providers.together.regions:get_regions",
+        "volumes": "gpuform.providers.together.lookups:volumes",
+    },
     settings=(Setting("together:apiKey", "TOGETHER_API_KEY", "API key of Together.", secret=True),),
     address="TOGETHER_BASE_URL",
     is_priced=True,
