@@ -104,13 +104,13 @@ class SwitchArguments(TypedDict):
 
 
 class SlurmStartupScriptsArguments(TypedDict):
-    """Scripts that Slurm runs at the stages of nodes and jobs."""
+    """Scripts that Slurm runs at the stages of nodes and jobs; each begins with a shebang."""
 
-    # Before a job, controller.
+    # Before a job, controller; it calls no command of Slurm.
     controller_prolog: NotRequired[pulumi.Input[str] | None]
     # After a job, controller.
     controller_epilog: NotRequired[pulumi.Input[str] | None]
-    # Before a job, each worker.
+    # Before a job, each worker; it calls no command of Slurm.
     worker_prolog: NotRequired[pulumi.Input[str] | None]
     # After a job, each worker.
     worker_epilog: NotRequired[pulumi.Input[str] | None]

@@ -10,6 +10,7 @@ from gpuform.schemas.rules import Immutable
 from gpuform.schemas.scale_down import ScaleDownInputs
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together.gpu_types import checked_gpu_type
+from gpuform.schemas.together.startup_scripts import script_problems
 
 GpuType = Annotated[str, AfterValidator(checked_gpu_type)]
 LoadBalancer = Literal["NONE", "TRAEFIK", "NGINX", "ISTIO"]
@@ -56,11 +57,11 @@ class SwitchInputs(InputModel):
 
 
 class SlurmStartupScriptsInputs(InputModel):
-    """Scripts that Slurm runs at the stages of nodes and jobs."""
+    """Scripts that Slurm runs at the stages of nodes and jobs; each begins with a shebang."""
 
     controller_prolog: str | None = Field(
         default=None,
-        description="Before a job, controller.",
+        description="Before a job, controller; it calls no command of Slurm.",
         examples=["#!/bin/sh\nlogger job starts\n"],
     )
     controller_epilog: str | None = Field(
@@ -70,7 +71,7 @@ class SlurmStartupScriptsInputs(InputModel):
     )
     worker_prolog: str | None = Field(
         default=None,
-        description="Before a job, each worker.",
+        description="Before a job, each worker; it calls no command of Slurm.",
         examples=["#!/bin/sh\nnvidia-smi -pm 1\n"],
     )
     worker_epilog: str | None = Field(
@@ -91,6 +92,10 @@ class SlurmStartupScriptsInputs(InputModel):
     extra_slurm_conf: str | None = Field(
         default=None, description="Lines added to slurm.conf.", examples=["MaxJobCount=20000\n"]
     )
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        yield from script_problems(values)
 
 
 class ClusterConfigInputs(InputModel):
