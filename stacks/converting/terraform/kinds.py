@@ -2,7 +2,8 @@
 
 From the documentation of togethercomputer/together 0.x (together_beta_cluster and
 together_beta_cluster_storage) and of SamsungSDSCloud/samsungcloudplatformv2 4.x
-(multinodegpucluster_gpunode). Their names are the platforms' own, as gpuform's are.
+(multinodegpucluster_gpunode). Their names are the platforms' own, as gpuform's are; those of
+together_gpu_cluster (Together reference, 'Terraform') are others.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +14,13 @@ from gpuform.schemas.checking import check
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
+from gpuform.stacks.converting.terraform.together_block import (
+    DRIVERS,
+    NAMES,
+    VALUES,
+    whole_cluster,
+    words,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +30,9 @@ class TerraformKind:
     `inner` are arguments that are objects whose parts are arguments here; `ignored` says nothing of
     the object on the platform; changes of what `spelt` holds cannot be ignored by that name. `id`
     makes the id of an import from what is declared and from the attributes of the state; `more`
-    adds what their names do not tell.
+    adds what their names do not tell. `names` are ours for theirs, where they differ, and `words`
+    makes a plain value of one of ours `worded`; `whole` adds to what is declared what the state
+    tells alone. One of `needed` has to be declared: a person is asked for the last.
     """
 
     section: str
@@ -33,6 +43,17 @@ class TerraformKind:
     ignored: tuple[str, ...] = ()
     spelt: tuple[str, ...] = ()
     more: Callable[[Mapping[str, Any]], Mapping[str, Value]] = field(default=lambda _: {})
+    names: Mapping[str, str] = field(default_factory=dict)
+    worded: frozenset[str] = frozenset()
+    words: Callable[[str, Any], Any] = field(default=lambda _, value: value)
+    whole: Callable[[Mapping[str, Value], Mapping[str, Any]], Mapping[str, Value]] = field(
+        default=lambda declared, _: declared
+    )
+    needed: tuple[str, ...] = ()
+
+    def name(self, theirs: str) -> str:
+        """Ours for an argument of theirs."""
+        return self.names.get(theirs, theirs)
 
 
 def _attribute(*names: str) -> Callable[[Mapping[str, Value], Mapping[str, Any]], str | None]:
@@ -79,6 +100,17 @@ KINDS: Final[Mapping[str, TerraformKind]] = {
         _attribute("cluster_id", "id"),
         spelt=("driver_version",),
     ),
+    "together_gpu_cluster": TerraformKind(
+        "clusters",
+        "together",
+        ("id", "cluster_id"),
+        _attribute("cluster_id", "id"),
+        names=NAMES,
+        worded=VALUES,
+        words=words,
+        whole=whole_cluster,
+        needed=DRIVERS,
+    ),
     "together_beta_cluster_storage": TerraformKind(
         "shared_volumes",
         "together",
@@ -98,10 +130,11 @@ KINDS: Final[Mapping[str, TerraformKind]] = {
 
 
 def flat(attributes: Mapping[str, Any], kind: TerraformKind) -> dict[str, Any]:
-    """The attributes with those of inner objects beside them."""
+    """The attributes with those of inner objects beside them, by our names and in our words."""
     inner = (attributes.get(name) for name in kind.inner)
     parts = {k: v for each in inner if isinstance(each, Mapping) for k, v in each.items()}
-    return {**parts, **attributes}
+    named = {kind.name(name): value for name, value in {**parts, **attributes}.items()}
+    return {name: kind.words(name, value) for name, value in named.items()}
 
 
 def as_raw(value: Any) -> Any:
@@ -122,6 +155,15 @@ def spelt(properties: dict[str, Value], model: type[InputModel]) -> dict[str, Va
     }
     still = {problem.path for problem in check(model, _known({**properties, **louder}))[1]}
     return {**properties, **{name: text for name, text in louder.items() if name not in still}}
+
+
+def is_plain(value: Value) -> bool:
+    """Whether it is all said: nothing in it is of another resource, or of the configuration."""
+    if isinstance(value, Mapping):
+        return all(map(is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    return not isinstance(value, Reference | ConfigValue | Mixed)
 
 
 def _known(properties: Mapping[str, Value]) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """The meta-arguments of Terraform's resources as options of entries."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gpuform.stacks.authoring.declared import Reference, Value
 from gpuform.stacks.converting.terraform.expressions import Resolver, Unsaid
 from gpuform.stacks.converting.terraform.files import Block
+from gpuform.stacks.converting.terraform.kinds import TerraformKind
 from gpuform.stacks.document.diagnostics import SourcePosition
 
 META: Final = (
@@ -19,12 +20,9 @@ Leave = Callable[[SourcePosition, str], None]
 
 
 def options_of(
-    block: Block, resolver: Resolver, leave: Leave, spelt: Sequence[str]
+    block: Block, resolver: Resolver, leave: Leave, kind: TerraformKind
 ) -> dict[str, Value]:
-    """What an entry says beside its properties; what it cannot say is left.
-
-    `spelt` are arguments that the platform knows by other names.
-    """
+    """What an entry says beside its properties; what it cannot say is left."""
     name = ".".join(block.labels)
     found: dict[str, Value] = {}
     for what in _LEFT:
@@ -39,7 +37,7 @@ def options_of(
     if after := [each for each in after if isinstance(each, Reference)]:
         found["depends_on"] = after
     for lifecycle in block.body.get("lifecycle") or ():
-        found |= _lifecycle(lifecycle, (block, name), leave, spelt)
+        found |= _lifecycle(lifecycle, (block, name), leave, kind)
     for spans in block.body.get("timeouts") or ():
         given = {verb: resolver.value(span) for verb, span in spans.items() if verb != "read"}
         found["timeouts"] = given
@@ -50,7 +48,7 @@ def _lifecycle(
     said: Mapping[str, Any],
     about: tuple[Block, str],
     leave: Leave,
-    spelt: Sequence[str],
+    kind: TerraformKind,
 ) -> dict[str, Value]:
     block, name = about
     found: dict[str, Value] = {}
@@ -61,8 +59,9 @@ def _lifecycle(
             found |= {"delete_before_replace": False} if value is True else {}
         elif key == "ignore_changes" and isinstance(value, list):
             names = [_bare(str(each)) for each in value]
-            found["ignore_changes"] = [each for each in names if each not in spelt]
-            for each in (each for each in names if each in spelt):
+            kept = [kind.name(each) for each in names if each not in kind.spelt]
+            found["ignore_changes"] = kept
+            for each in (each for each in names if each in kind.spelt):
                 leave(block.place_of(key), f"{name}: changes of {each} are not ignored here")
         else:
             leave(block.place_of(key), f"{name}: {key} is not taken over")

@@ -19,6 +19,7 @@ from gpuform.stacks.authoring.declared import (
     Mixed,
     Reference,
     Value,
+    Variable,
     references,
     variables_in,
 )
@@ -32,7 +33,14 @@ from gpuform.stacks.converting.terraform.files import (
     TerraformFiles,
     read_terraform,
 )
-from gpuform.stacks.converting.terraform.kinds import KINDS, TerraformKind, as_raw, flat, spelt
+from gpuform.stacks.converting.terraform.kinds import (
+    KINDS,
+    TerraformKind,
+    as_raw,
+    flat,
+    is_plain,
+    spelt,
+)
 from gpuform.stacks.converting.terraform.options import META, Leave, options_of
 from gpuform.stacks.converting.terraform.variables import TerraformVariables
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
@@ -98,15 +106,20 @@ class _Taking:
         resolver = self._resolver(block, instance)
         attributes = flat(instance.attributes, kind)
         properties: dict[str, Value] = {}
-        for name, raw in self._arguments(block, kind, attributes):
+        for theirs, raw in self._arguments(block, kind, attributes):
+            name = kind.name(theirs)
             if name not in rules:
-                self._leave(block.place_of(name), f"{instance.address}: {name} has no like here")
+                self._leave(
+                    block.place_of(theirs), f"{instance.address}: {theirs} has no like here"
+                )
                 continue
             about = (block, instance, resolver, attributes)
-            value = self._value(raw, name, rules[name], about)
+            value = self._value(raw, theirs, rules[name], about)
             if value is not None:
-                properties[name] = value
-        properties |= kind.more(instance.attributes)
+                properties[name] = kind.words(name, value)
+        properties = {**kind.whole(properties, attributes), **kind.more(instance.attributes)}
+        if kind.needed and not any(name in properties for name in kind.needed):
+            properties |= self._asked(block, instance, kind.needed[-1])
         for name, model_field in lifecycle.inputs.model_fields.items():
             if model_field.is_required() and name not in properties:
                 properties[name] = self._missing(name, rules[name], instance, attributes)
@@ -114,7 +127,7 @@ class _Taking:
         if id_ is None:
             raise _Left("the state does not tell its id")
         properties = spelt(properties, lifecycle.inputs)
-        options = {"import": id_, **options_of(block, resolver, self._leave, kind.spelt)}
+        options = {"import": id_, **options_of(block, resolver, self._leave, kind)}
         return Entry(reference.section, reference.name, kind.platform, properties, options)
 
     def _name(self, instance: Instance) -> Reference:
@@ -143,11 +156,12 @@ class _Taking:
         about: tuple[Block, Instance, Resolver, Mapping[str, Any]],
     ) -> Value:
         block, instance, resolver, attributes = about
+        kind = KINDS[instance.type]
         is_secret = rules.holds_secret or name in instance.sensitive
         try:
-            value = resolver.value(raw)
+            value = _said(resolver, raw, is_worded=kind.name(name) in kind.worded)
         except Unsaid as code:
-            known = attributes.get(name)
+            known = attributes.get(kind.name(name))
             if known is None:
                 if rules.secret:
                     return self._secret(name)
@@ -185,6 +199,16 @@ class _Taking:
             return self._secret(name)
         raise _Left(f"neither the files nor the state tell its {name}")
 
+    def _asked(self, block: Block, instance: Instance, name: str) -> Mapping[str, Value]:
+        """What neither the files nor the state tell: configuration that a person has to set."""
+        self.variables.used.setdefault(name, Variable(name, {"type": "string"}))
+        self._leave(
+            block.place,
+            f"{instance.address}: neither the files nor the state tell its {name}: set it with "
+            f"`gpuform config set {name} VALUE`",
+        )
+        return {name: ConfigValue(name)}
+
     def _secret(self, name: str) -> ConfigValue:
         """A secret that a person has to give."""
         self.secrets.use(name)
@@ -217,7 +241,9 @@ class _Taking:
         if not rest or (len(rest) == 1 and rest[0] in kind.ids):
             return found
         known = lifecycle_class(kind.platform, SECTIONS[kind.section]).property_names()
-        return Reference(found.section, found.name, tuple(rest)) if rest[0] in known else None
+        rest[0] = kind.name(str(rest[0]))
+        is_same = rest[0] in known and rest[0] not in kind.worded
+        return Reference(found.section, found.name, tuple(rest)) if is_same else None
 
     def _whole(self, entries: list[Entry]) -> list[Entry]:
         """Without those that refer to what was left out, and so on."""
@@ -267,6 +293,15 @@ class _Taking:
             in lifecycle_class(sections[each.section], SECTIONS[each.section]).secret_names()
             for each in references(value)
         )
+
+
+def _said(resolver: Resolver, raw: Any, *, is_worded: bool) -> Value:
+    """An argument's value; of one that has other words here only a plain one. Raises Unsaid."""
+    value = resolver.value(raw)
+    if is_worded and not is_plain(value):
+        text = str(raw)
+        raise Unsaid(text[2:-1] if text.startswith("${") and text.endswith("}") else text)
+    return value
 
 
 def _paired(files: TerraformFiles, folder: Path, leave: Leave) -> Iterator[tuple[Block, Instance]]:

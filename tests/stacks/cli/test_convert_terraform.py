@@ -149,6 +149,95 @@ def test_together_is_taken_over(platforms: Run, project: Path) -> None:
     taken_over(platforms, folder)
 
 
+BLOCK = """
+resource "together_gpu_cluster" "training" {
+  name              = "training-cluster"
+  num_gpus          = 8
+  instance_type     = "H100-SXM"
+  region            = "us-central-8"
+  billing_type      = "prepaid"
+  reservation_days  = 30
+
+  shared_volume {
+    name     = "training-data"
+    size_tib = 5
+  }
+  lifecycle {
+    ignore_changes = [reservation_days]
+  }
+}
+
+output "name" {
+  value = together_gpu_cluster.training.name
+}
+"""
+
+
+def made_by_the_block(run: Run, project: Path) -> str:
+    (project / "__main__.py").write_text(
+        "from gpuform.providers.together import Cluster\n"
+        "Cluster('p', cluster_name='training-cluster', num_gpus=8, gpu_type='H100_SXM',\n"
+        "    region='us-central-8', billing_type='RESERVED', duration_days=30,\n"
+        "    driver_version='CUDA_12_6_560', shared_volume={'volume_name': 'training-data',\n"
+        "    'size_tib': 5, 'region': 'us-central-8'})\n"
+    )
+    ran = run("up", "--yes", "--skip-preview")
+    assert ran.code == 0, ran.out + ran.err
+    return ids(run)["p"]
+
+
+@pytest.mark.slow
+def test_the_references_block_is_taken_over(platforms: Run, project: Path) -> None:
+    made = made_by_the_block(platforms, project)
+    folder = elsewhere(platforms, project, "other")
+    (folder / "main.tf").write_text(BLOCK)
+    block = {"name": "training-cluster", "billing_type": "prepaid", "instance_type": "H100-SXM"}
+    volume = {"shared_volume": [{"name": "training-data", "size_tib": 5}]}
+    (folder / "terraform.tfstate").write_text(
+        state_of(("together_gpu_cluster", "training", None, {"id": made, **block, **volume}))
+    )
+    ran = platforms("convert", "--from", "terraform", ".", "--cwd", str(folder))
+    assert ran.code == 1  # something is to be looked at
+    assert "gpuform config set driver_version VALUE" in ran.out + ran.err
+    text = (folder / "topology.yaml").read_text()
+    for line in (
+        "cluster_name: training-cluster",
+        "gpu_type: H100_SXM",
+        "billing_type: RESERVED",
+        "duration_days: 30",
+        'driver_version: "{{ config.driver_version }}"',
+        "shared_volume: {volume_name: training-data, size_tib: 5, region: us-central-8}",
+        'name: "{{ clusters.training.cluster_name }}"',
+        f"options: {{import: {made}, ignore_changes: [duration_days]}}",
+    ):
+        assert f"{line}\n" in text, text
+    run = ("config", "set", "driver_version", "CUDA_12_6_560", "--cwd", str(folder))
+    assert platforms(*run).code == 0
+    taken_over(platforms, folder)
+
+
+@pytest.mark.slow
+def test_a_state_tells_what_the_block_does_not(dev: Run, project: Path) -> None:
+    block = BLOCK.replace('"H100-SXM"', "var.type")
+    (project / "main.tf").write_text(block + 'variable "type" { default = "H100-SXM" }\n')
+    attributes = {
+        "id": "c-1",
+        "instance_type": "H100-SXM",
+        "driver_version": "CUDA_12_6_560",
+        "shared_volume": [{"name": "training-data", "size_tib": 5, "volume_id": "v-1"}],
+    }
+    (project / "terraform.tfstate").write_text(
+        state_of(("together_gpu_cluster", "training", None, attributes))
+    )
+    ran = dev("convert", "--from", "terraform", ".")
+    assert ran.code == 1, ran.err
+    text = (project / "topology.yaml").read_text()
+    assert "    gpu_type: H100_SXM\n" in text
+    assert "    driver_version: CUDA_12_6_560\n" in text
+    assert "    volume_id: v-1\n" in text or "    volume: v-1\n" in text
+    assert "instance_type is as it is in the state, not var.type" in ran.out + ran.err
+
+
 @pytest.mark.slow
 def test_scp_is_taken_over(platforms: Run, project: Path) -> None:
     from gpuform.providers.scp import images, products
