@@ -17,6 +17,7 @@ _USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,254}")
 _URL: Final = re.compile(
     r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?([/?#][!#$%&'()*+,./0-9:;=?@A-Z_a-z~-]*)?"
 )
+_PORTS: Final = 65_536
 
 
 def is_host(text: str) -> bool:
@@ -27,6 +28,14 @@ def is_host(text: str) -> bool:
 def is_user(text: str) -> bool:
     """Whether it can stand as a user there."""
     return _USER.fullmatch(text) is not None
+
+
+def is_jump(text: str) -> bool:
+    """Whether it can stand as a jump host there: [USER@]HOST[:PORT]."""
+    user, at, place = text.rpartition("@")
+    host, colon, port = place.partition(":")
+    has_port = port.isascii() and port.isdigit() and 0 < int(port) < _PORTS
+    return (not at or is_user(user)) and is_host(host) and (not colon or has_port)
 
 
 def is_url(text: str) -> bool:
@@ -43,6 +52,13 @@ def _address(text: str) -> str:
 def _login(text: str) -> str:
     if text and not is_user(text):
         raise ValueError("must be a login name")
+    return text
+
+
+def checked_jump(text: str) -> str:
+    """The text, or none. Raises ValueError for what is no jump host."""
+    if text and not is_jump(text):
+        raise ValueError("must be a jump host: [USER@]HOST[:PORT]")
     return text
 
 
@@ -74,14 +90,25 @@ class Host(_Part):
     role: Literal["worker", "login", "machine"] = Field(
         default="worker", description="A worker of a cluster, Slurm's login node, or all there is."
     )
+    jump: Annotated[str, AfterValidator(checked_jump)] = Field(
+        default="", description="The host on the way to it, [USER@]HOST[:PORT]; empty: none."
+    )
     because: Shown = Field(default="", description="Why one cannot log in to it now.")
 
     @classmethod
-    def of(cls, node: str, address: str, *, user: str = "", because: str = "") -> Self:
+    def of(
+        cls, node: str, address: str, *, user: str = "", jump: str = "", because: str = ""
+    ) -> Self:
         """A worker; an address that is none is not used."""
         if not is_host(address):
             address, because = "", because or "the platform tells no address of it"
-        return cls(node=node, address=address, user=user, because=because)
+        return cls(node=node, address=address, user=user, jump=jump, because=because)
+
+    @property
+    def way(self) -> str:
+        """Its jump host with who logs in there: where none is told, the same as on the host."""
+        named = not self.jump or "@" in self.jump or not self.user
+        return self.jump if named else f"{self.user}@{self.jump}"
 
 
 class Port(_Part):

@@ -318,6 +318,9 @@ class ClusterArguments(TypedDict):
     # How long after its creation `gpuform expire` destroys it, instead of expires; a day is 24
     # hours. A replacement counts anew. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
+    # gpuform's own, never sent: the jump host on the way to its machines, as the cluster's page at
+    # Together shows it (ssh -J). (recorded, nothing is sent)
+    ssh_jump: NotRequired[pulumi.Input[str] | None]
     # gpuform's own, never sent: which nodes go when num_gpus shrinks, and what is done about jobs
     # on them. They are cordoned first, and removed when no job runs on them. (nothing)
     scale_down: NotRequired[pulumi.Input[ClusterScaleDownArguments] | None]
@@ -381,6 +384,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     on_no_capacity: pulumi.Output[dict[str, Any] | None]
     expires: pulumi.Output[str | None]
     ttl: pulumi.Output[str | None]
+    ssh_jump: pulumi.Output[str | None]
     scale_down: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuform.schemas.access import checked_jump
 from gpuform.schemas.ids import Line
 from gpuform.schemas.lifetime import Expires, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
@@ -21,6 +22,7 @@ from gpuform.schemas.rules import (
     Immutable,
     KeyedBy,
     Local,
+    Recorded,
     Refers,
     SameIf,
     ShownAs,
@@ -55,6 +57,7 @@ DriverVersion = Annotated[str, AfterValidator(checked_driver_version)]
 CudaVersion = Annotated[str, AfterValidator(checked_cuda_version)]
 NvidiaDriverVersion = Annotated[str, AfterValidator(checked_nvidia_driver_version)]
 Timestamp = Annotated[str, AfterValidator(checked_timestamp)]
+SshJump = Annotated[str, AfterValidator(checked_jump)]
 NodeGpus = Annotated[int, Field(ge=0, multiple_of=8)]
 """GPUs in whole nodes of 8."""
 
@@ -269,6 +272,12 @@ class ClusterInputs(InputModel):
     expires: Expires = None
     ttl: Ttl = None
 
+    ssh_jump: Annotated[SshJump | None, Local, Recorded] = Field(
+        default=None,
+        description="gpuform's own, never sent: the jump host on the way to its machines, as the "
+        "cluster's page at Together shows it (ssh -J).",
+        examples=["ada@ssh.t-0f11e35c.s1.us-central-8a.cloud.together.ai"],
+    )
     scale_down: Annotated[ClusterScaleDownInputs | None, Local] = Field(
         default=None,
         description="gpuform's own, never sent: which nodes go when num_gpus shrinks, and what is "

@@ -21,6 +21,7 @@ class Wish:
     via: Via | None = None
     node: str = ""
     user: str = ""
+    jump: str = ""
     command: Sequence[str] = ()
 
 
@@ -71,9 +72,11 @@ def _kubectl(cluster: Cluster, wish: Wish, contexts: Mapping[str, Mark]) -> list
 
 def _ssh(host: Host, wish: Wish) -> list[str]:
     user = wish.user or host.user
+    told = host.model_copy(update={"user": user, "jump": wish.jump or host.jump})
+    jump = ["-J", told.way] if told.jump else []
     port = ["-p", str(host.port)] if host.port != 22 else []
     place = f"{user}@{host.address}" if user else host.address
-    return ["ssh", *port, place, *(["--", *wish.command] if wish.command else [])]
+    return ["ssh", *jump, *port, place, *(["--", *wish.command] if wish.command else [])]
 
 
 def _host(cluster: Cluster, via: Via, node: str) -> Host:

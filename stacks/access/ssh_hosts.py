@@ -29,9 +29,12 @@ class SshHost:
 
 
 def ssh_hosts(
-    clusters: Iterable[Cluster], project: str, stack: str, user: str = ""
+    clusters: Iterable[Cluster], project: str, stack: str, user: str = "", jump: str = ""
 ) -> list[SshHost]:
-    """Every host of these clusters, as NODE.STACK.PROJECT; `user` logs in where none is told."""
+    """Every host of these clusters, as NODE.STACK.PROJECT.
+
+    `user` logs in where none is told, and `jump` is on the way where none is told.
+    """
     found: list[SshHost] = []
     taken: set[str] = set()
     for cluster in clusters:
@@ -40,7 +43,7 @@ def ssh_hosts(
             named = (name if number == 1 else f"{number}.{name}" for number in count(1))
             alias = next(each for each in named if each.lower() not in taken)
             taken.add(alias.lower())
-            known = host if host.user else host.model_copy(update={"user": user})
+            known = host.model_copy(update={"user": host.user or user, "jump": host.jump or jump})
             found.append(SshHost(alias, cluster.name, cluster.mark.id, known))
     return found
 
@@ -62,6 +65,7 @@ def config_text(hosts: Sequence[SshHost], project: str, stack: str) -> str:
         lines += [f"Host {each.alias}", f"    HostName {host.address}"]
         lines += [f"    Port {host.port}"] if host.port != 22 else []
         lines += [f"    User {host.user}"] if host.user else []
+        lines += [f"    ProxyJump {host.way}"] if host.jump else []
     return "\n".join(lines) + "\n"
 
 

@@ -50,6 +50,16 @@ def test_a_slurm_cluster_has_a_login_node_as_well() -> None:
     assert len(found.hosts) == 1 + len(WORKERS)
 
 
+def test_a_declared_jump_host_is_on_the_way_to_all() -> None:
+    jump = "ada@ssh.t-0f11e35c.s1.us-central-8a.cloud.together.ai"
+    declared = {**TOGETHER, "cluster_type": "SLURM", "ssh_jump": jump}
+    found = access("together", "Cluster", declared)
+    assert {host.jump for host in found.hosts} == {jump}
+    assert {host.jump for host in access("together", "Cluster", TOGETHER).hosts} == {""}
+    evil = access("together", "Cluster", {**declared, "ssh_jump": "-oProxyCommand=x"})
+    assert {host.jump for host in evil.hosts} == {""}
+
+
 def test_a_cluster_that_is_not_ready_says_why() -> None:
     waiting = {"cluster_name": "train", "not_ready_reason": "WaitingForDataPlaneNodes"}
     found = access("together", "Cluster", waiting)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.schemas.access import Access, Host
+from gpuform.schemas.access import Access, Host, is_jump
 from gpuform.stacks.access.marks import Mark
 from gpuform.stacks.access.reading import Cluster
 from gpuform.stacks.access.ssh_files import SshFiles
@@ -164,6 +164,42 @@ def test_the_hosts_of_a_deleted_cluster_go() -> None:
 @pytest.mark.parametrize("address", ["-oProxyCommand=x", "a b", "a\nHost *", "", "a;b", "$(x)"])
 def test_what_is_no_address_is_no_host(address: str) -> None:
     assert Host.of("n", address).because == "the platform tells no address of it"
+
+
+JUMP = "ssh.t-0f11e35c.s1.us-central-8a.cloud.together.ai"
+
+
+@ssh
+def test_the_way_through_a_jump_host(home: Path) -> None:
+    told = Host(node="slurm-login", address="slurm-login", role="login", jump=f"eve@{JUMP}:2222")
+    hosts = ssh_hosts([cluster("a", told, Host.of("a-0", "x"))], "demo", "dev", "ada", JUMP)
+    file = home / "hosts"
+    file.write_text(config_text(hosts, "demo", "dev"))
+    assert asked(file, "a-login.dev.demo")["proxyjump"] == f"eve@{JUMP}:2222"
+    found = asked(file, "a-0.dev.demo")
+    assert (found["user"], found["proxyjump"]) == ("ada", f"ada@{JUMP}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-oProxyCommand=x",
+        "a b",
+        "a@-b",
+        "@b",
+        "a@",
+        "a:",
+        "a:0",
+        "a:70000",
+        "a,b",
+        "a\nHost *",
+        "a:x",
+    ],
+)
+def test_what_is_no_jump_host(text: str) -> None:
+    assert not is_jump(text)
+    with pytest.raises(ValueError, match="jump host"):
+        Host.of("n", "x", jump=text)
 
 
 @ssh

@@ -173,10 +173,25 @@ def test_hosts_as_json_and_print(made: Run, home: Path) -> None:
         "cluster": "train",
         "node": "training-worker-0",
         "role": "worker",
+        "jump": "",
         "problem": "",
     }
     printed = made("ssh-config", "--print", "--user", "ada").out
     assert "    User ada\n" in printed
+    jumped = made("ssh-config", "--print", "--user", "ada", "--jump", "ssh.example.com").out
+    assert "    ProxyJump ada@ssh.example.com\n" in jumped
+    ran = made(
+        "connect",
+        "train",
+        "--via",
+        "ssh",
+        "--user",
+        "ada",
+        "--jump",
+        "eve@ssh.example.com",
+        "--print",
+    )
+    assert ran.out.startswith("ssh -J eve@ssh.example.com ada@training-worker-")
     ran = made("ssh-config")
     assert found["include"] in ran.out
     assert "User" not in Path(found["file"]).read_text()
@@ -197,6 +212,7 @@ def test_what_is_refused(made: Run, home: Path, project: Path) -> None:
         (("connect", "train", "--via", "slurm"), "has no Slurm login node"),
         (("connect", "train", "--port", "80"), "port 80 of train is not reached"),
         (("connect", "train", "--user", "-oX"), "'-oX' is no login name"),
+        (("connect", "train", "--jump", "-oX"), "'-oX' is no jump host"),
     ]:
         ran = made(*args)
         assert ran.code in (1, 2), args

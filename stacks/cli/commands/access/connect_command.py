@@ -4,7 +4,7 @@ from typing import Literal
 
 import click
 
-from gpuform.stacks.cli.commands.access.ssh_config_command import user_flag
+from gpuform.stacks.cli.commands.access.ssh_config_command import jump_flag, user_flag
 from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.session import session, stack_flags
 
@@ -21,6 +21,7 @@ from gpuform.stacks.cli.session import session, stack_flags
 @click.option("--port", type=int, help="Print where this mapped port is reached; run nothing.")
 @click.option("--print", "to_stdout", is_flag=True, help="Print the command; do not run it.")
 @user_flag
+@jump_flag
 @offline_flag
 @emulate_flag
 @stack_flags
@@ -33,6 +34,7 @@ def connect(  # noqa: PLR0913 - a flag each
     port: int | None,
     to_stdout: bool,
     user: str,
+    jump: str,
     offline: bool,
     emulate: bool,
 ) -> int:
@@ -47,6 +49,7 @@ def connect(  # noqa: PLR0913 - a flag each
       gpuform connect train -- get pods --all-namespaces
       gpuform connect train --node training-worker-0
       gpuform connect train --via slurm -- sinfo
+      gpuform connect train --via slurm --user ada --jump ssh.example.com
       gpuform connect workbench --port 8888
     """
     from gpuform.stacks.access.connecting import (  # noqa: PLC0415 - the engine, not for help
@@ -65,7 +68,7 @@ def connect(  # noqa: PLR0913 - a flag each
             current.screen.print(port_url(found, port))
             return 0
         contexts = KubeconfigFiles.of(None, current.environ).contexts()
-        words = command_for(found, Wish(via, node, user, command), contexts)
+        words = command_for(found, Wish(via, node, user, jump, command), contexts)
         if to_stdout:
             current.screen.write(f"{quoted(words)}\n")
             return 0

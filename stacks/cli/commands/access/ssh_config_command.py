@@ -24,6 +24,24 @@ def login_name(context: click.Context, parameter: click.Parameter, value: str) -
     return value
 
 
+def jump_host(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """A callback of click for a jump host, which is no option of ssh."""
+    from gpuform.schemas.access import is_jump  # noqa: PLC0415 - not for help
+
+    if value and not is_jump(value):
+        text = f"{value!r} is no jump host: [USER@]HOST[:PORT]"
+        raise click.BadParameter(text, context, parameter)
+    return value
+
+
+jump_flag = click.option(
+    "--jump",
+    default="",
+    metavar="[USER@]HOST",
+    callback=jump_host,
+    help="Log in through this host (ssh -J); the declared ssh_jump of a cluster when not given.",
+)
+
 user_flag = click.option(
     "--user",
     default="",
@@ -48,6 +66,7 @@ user_flag = click.option(
 )
 @click.option("--json", "-j", "as_json", is_flag=True, help="Say in JSON which hosts there are.")
 @user_flag
+@jump_flag
 @offline_flag
 @emulate_flag
 @stack_flags
@@ -59,6 +78,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
     remove: bool,
     as_json: bool,
     user: str,
+    jump: str,
     offline: bool,
     emulate: bool,
 ) -> None:
@@ -72,6 +92,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
     Examples:
       gpuform ssh-config --install
       gpuform ssh-config --user ubuntu
+      gpuform ssh-config --user ada --jump ssh.example.com
       gpuform ssh-config --print
     """
     from gpuform.stacks.access.ssh_files import SshFiles  # noqa: PLC0415 - the engine
@@ -87,7 +108,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
             _remove(files, current.screen, install=install)
             return
         clusters = place.clusters((), offline=offline, emulate=emulate)
-        hosts = ssh_hosts(clusters, place.project, place.stack, user)
+        hosts = ssh_hosts(clusters, place.project, place.stack, user, jump)
         text = config_text(hosts, place.project, place.stack)
         if to_stdout:
             current.screen.write(text)
@@ -119,6 +140,7 @@ def _document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, object]:
                 "cluster": each.cluster,
                 "node": each.host.node,
                 "role": each.host.role,
+                "jump": each.host.way,
                 "problem": each.host.because,
             }
             for each in hosts
