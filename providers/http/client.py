@@ -3,12 +3,14 @@
 import json
 import logging
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
@@ -37,9 +39,24 @@ CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 60.0
 POOL_TIMEOUT = 120.0
 _ONLY_LOOK = frozenset({"GET", "HEAD"})
-CONNECTIONS = 64  # httpcore looks at all of them, again for each that is idle, at every request
+CONNECTIONS = 64
+_POOLS = 8
+"""Pools of connections. At every request httpcore looks at all connections of a pool, and for each
+that is idle at all of them again."""
 
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class _Pool(threading.local):
+    """The pool of the current thread: threads take them in turn."""
+
+    _next = count()
+
+    def __init__(self) -> None:
+        self.number = next(self._next) % _POOLS
+
+
+_POOL: Final = _Pool()
 
 
 class Retry(Enum):
@@ -101,7 +118,9 @@ class ApiClient:
         self._transport = transport
         self._jitter = jitter
         self._lock = threading.Lock()
-        self._http: httpx.Client | None = None
+        self._http: dict[int, httpx.Client] = {}
+        """By the number of the pool that they have."""
+        self._trusted: ssl.SSLContext | bool | None = None
         self.clock_ahead: float | None = None
         """How far this machine's clock was ahead of the last answer's Date, in seconds."""
 
@@ -192,8 +211,8 @@ class ApiClient:
     def close(self) -> None:
         """Closes its connections; it may be used again."""
         with self._lock:
-            client, self._http = self._http, None
-        if client is not None:
+            clients, self._http = self._http, {}
+        for client in clients.values():
             client.close()
 
     def _send(
@@ -248,19 +267,23 @@ class ApiClient:
         import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
         with self._lock:
-            if self._http is None:
-                self._http = httpx.Client(
+            if _POOL.number not in self._http:
+                connections = CONNECTIONS // _POOLS
+                if self._trusted is None:
+                    is_needed = needs_authorities(self.base_url)
+                    self._trusted = httpx.create_ssl_context() if is_needed else False
+                self._http[_POOL.number] = httpx.Client(
                     auth=self._sign,
                     transport=self._transport or mounted(self.base_url),
-                    verify=needs_authorities(self.base_url),
+                    verify=self._trusted,
                     timeout=httpx.Timeout(
                         ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT
                     ),
                     limits=httpx.Limits(
-                        max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS
+                        max_connections=connections, max_keepalive_connections=connections
                     ),
                 )
-            return self._http
+            return self._http[_POOL.number]
 
     def _pause(self, state: "tenacity.RetryCallState") -> float:
         error = state.outcome.exception() if state.outcome else None
