@@ -94,16 +94,18 @@ class PropertyChange(_ValueChange):
     def of(cls, change: FieldChange, *, secret: bool = False) -> Self:
         """A field's change as the plan shows it; ``secret`` where the program says it is one."""
         secret = secret or change.secret
-        shown = cls(
-            path=change.path,
-            action=change.action,
-            before=_shown(change.before, secret=secret),
-            after=_shown(change.after, secret=secret),
-            unknown=contains_unknown(change.after),
-            secret=secret,
-            forces_replacement=change.replaces,
-            because=change.because,
-        )
+        said = {
+            "before": _shown(change.before, secret=secret),
+            "after": _shown(change.after, secret=secret),
+            "unknown": contains_unknown(change.after),
+            "secret": secret,
+            "forces_replacement": change.replaces,
+            "because": change.because,
+        }
+        # Pydantic notes what is given: a plan has thousands of these, and most say little.
+        fields = cls.model_fields
+        given = {k: value for k, value in said.items() if value is not fields[k].default}
+        shown = cls(path=change.path, action=change.action, **given)
         shown._is_sent = change.is_sent
         return shown
 

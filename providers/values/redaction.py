@@ -40,6 +40,10 @@ _NESTED: Final = 4
 _LAYERS: Final = 32
 """Escapes of escapes that are undone: so many nobody reads."""
 
+_LONGEST_KEPT: Final = 200
+_MOST_KEPT: Final = 4096
+"""Of the texts that hold nothing so many are remembered, and only those of so few characters."""
+
 _COMMON: Final = (
     *("apiVersion: v1", "kind: Config", "preferences: {}", "current-context:"),
     *("clusters:", "contexts:", "users:", "- cluster:", "- context:", "- name:", "- user:"),
@@ -112,6 +116,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str], within: Iterable[str] | None = None) -> None:
         wanted = None if within is None else _parts_within(within)
         self._parts: set[str] = set()
+        self._clean: set[str] = set()  # the same values come in thousands of resources
         patterns: set[str] = set()
         for secret in set(secrets):
             sought = _remembered(secret) if wanted is None else _sought(secret)
@@ -123,18 +128,30 @@ class Redactor:
     def __repr__(self) -> str:
         return "Redactor()"
 
+    @property
+    def seeks_anything(self) -> bool:
+        """Whether there is any text that it would hide."""
+        return bool(self._parts) or self._pattern is not None
+
     def redact(self, text: str) -> str:
         """The text, with `[secret]` in place of every secret or part of one."""
-        if not self._parts and self._pattern is None:
+        if not self.holds(text):
             return text
         return MASK.join(_without(each, self._places(each), MASK) for each in text.split(MASK))
 
     def holds(self, text: str) -> bool:
         """Whether there is anything to be hidden in the text."""
-        return any(True for each in text.split(MASK) for _ in self._places(each))
+        if text in self._clean:
+            return False
+        found = any(True for each in text.split(MASK) for _ in self._places(each))
+        if not found and len(text) <= _LONGEST_KEPT and len(self._clean) < _MOST_KEPT:
+            self._clean.add(text)
+        return found
 
     def _places(self, text: str) -> Iterator[tuple[int, int]]:
         parts, pattern = self._parts, self._pattern
+        if len(text) < SHORTEST or not self.seeks_anything:
+            return
         for step in _undone(_Text.of(text)):
             shown, at = _compared(step)
             for start in range(len(shown) - PART + 1) if parts else ():

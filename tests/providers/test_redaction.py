@@ -257,3 +257,12 @@ class TestAQuotedRequest:
 )
 def test_escapes_of_escapes_come_to_an_end(text: str) -> None:
     assert Redactor(["not in there at all"]).redact(text) == text
+
+
+def test_a_text_that_is_remembered_is_clean_for_its_redactor_alone() -> None:
+    text = "the key is topsecret-1"
+    assert not Redactor(["another-key"]).holds(text)
+    redactor = Redactor(["topsecret-1"])
+    assert [redactor.holds(text) for _ in range(2)] == [True, True]
+    assert [redactor.holds("the key") for _ in range(2)] == [False, False]
+    assert redactor.redact(text) == "the key is [secret]"

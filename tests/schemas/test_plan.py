@@ -133,3 +133,10 @@ def test_a_secret_does_not_get_in_whoever_makes_the_change(
     assert model.model_validate(plain).before == "hunter2"
     added = model.model_validate({**plain, "before": None, "secret": True})
     assert added.before is None
+
+
+@pytest.mark.parametrize("value", [0, False, "", [], {}, 0.0])
+def test_a_value_that_is_empty_is_a_value(value: object) -> None:
+    change = PropertyChange.of(FieldChange("size", Action.UPDATE, value, value))
+    assert (change.before, change.after) == (value, value)
+    assert type(change.after) is type(value)

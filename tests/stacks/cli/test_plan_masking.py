@@ -48,3 +48,13 @@ def test_every_place_of_a_secret(value):
 @pytest.mark.parametrize("value", ["ab", None, "hunter", 1234, {"x": [True]}])
 def test_what_is_none_stays(value):
     assert mask_plan(plan(value), ["ab", "xyz"]).changes == plan(value).changes
+
+
+def test_what_holds_no_secret_is_not_copied() -> None:
+    told = plan("hunter2", "because of hunter2")
+    clean = plan("plain", "because")
+    both = told.model_copy(update={"changes": (*told.changes, *clean.changes)})
+    masked = mask_plan(both, ["hunter2"])
+    assert masked.changes[0].changes[0].after == "[secret]"
+    assert masked.changes[-1] is clean.changes[-1]
+    assert mask_plan(both, []) is both
