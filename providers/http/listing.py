@@ -28,6 +28,7 @@ GATHERING = 0.005
 class _Round(Generic[T]):
     """The readers that one request serves; closed when it is sent."""
 
+    news: threading.Condition
     readers: int = 0
     asked: set[str] = field(default_factory=set)
     wants_all: bool = False
@@ -78,10 +79,10 @@ class Listing(Generic[T]):
         self._fetch_one = fetch_one
         self._id_of = id_of
         self._fetch_some = fetch_some
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._is_busy = False
         self._is_crowded = False
-        self._next: _Round[T] = _Round()
+        self._next: _Round[T] = self._round()
         self._kept: _Answer[T] | None = None  # the last whole list, for those whom it will do
         self._last_as_of: float | None = None
 
@@ -166,7 +167,7 @@ class Listing(Generic[T]):
     def _shared(self, id_: str | None) -> _Answer[T] | None:
         """The answer of a round; None when who led it was interrupted: others ask again."""
         as_of = current_call().as_of
-        with self._changed:
+        with self._lock:
             if as_of is not None and self._kept and self._kept.sent_at >= as_of:
                 return self._kept
             round_ = self._next
@@ -176,7 +177,11 @@ class Listing(Generic[T]):
                 round_.wants_all = True
             else:
                 round_.asked.add(id_)
-            self._changed.wait_for(lambda: round_.is_over or self._leads(round_))
+            try:
+                round_.news.wait_for(lambda: round_.is_over or self._leads(round_))
+            except BaseException:
+                round_.news.notify()  # another one has to lead
+                raise
             leads = self._leads(round_)
             self._is_busy = self._is_busy or leads
         if leads:
@@ -184,6 +189,9 @@ class Listing(Generic[T]):
         if round_.error is not None:
             raise round_.error.with_traceback(None)
         return round_.answer
+
+    def _round(self) -> _Round[T]:
+        return _Round(threading.Condition(self._lock))
 
     def _leads(self, round_: _Round[T]) -> bool:
         return round_ is self._next and not self._is_busy
@@ -193,8 +201,8 @@ class Listing(Generic[T]):
         try:
             if self._is_crowded:
                 time.sleep(GATHERING)
-            with self._changed:
-                self._next = _Round()
+            with self._lock:
+                self._next = self._round()
                 round_.sent_at = time.monotonic()
             round_.answer = self._ask(round_)
         except Cancelled:
@@ -202,12 +210,13 @@ class Listing(Generic[T]):
         except GpuformError as error:
             round_.error = error
         finally:
-            with self._changed:
+            with self._lock:
                 if self._next is round_:
-                    self._next = _Round()
+                    self._next = self._round()
                 self._is_busy, self._is_crowded = False, round_.readers > 1
                 round_.is_over = True
-                self._changed.notify_all()
+                round_.news.notify_all()
+                self._next.news.notify()
 
     def _ask(self, round_: _Round[T]) -> _Answer[T]:
         first = round_.as_of is None or round_.as_of != self._last_as_of

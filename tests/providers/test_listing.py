@@ -87,7 +87,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def _queued(listing: Listing[Any], count: int) -> None:
     """Waits until the next request has that many readers."""
     for _ in range(100_000):
-        with listing._changed:
+        with listing._lock:
             if len(listing._next.asked) + listing._next.wants_all >= count:
                 return
         threading.Event().wait(0.0001)

@@ -99,19 +99,24 @@ class GroupCommit:
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
-        self._changed = threading.Condition()
-        self._waiting: _Round = _Round()
+        self._lock = threading.Lock()
+        self._waiting = _Round(threading.Condition(self._lock))
         self._is_writing = False
 
     def write(self, change: Change) -> None:
         """Returns when it is kept. Raises what the write of its batch has raised."""
-        with self._changed:
+        with self._lock:
             round_ = self._waiting
             round_.change.update(change)
-            self._changed.wait_for(lambda: round_.is_over or not self._is_writing)
+            try:
+                round_.news.wait_for(lambda: round_.is_over or not self._is_writing)
+            except BaseException:
+                round_.news.notify()  # another one has to lead
+                raise
             leads = not round_.is_over
             if leads:
-                self._is_writing, self._waiting = True, _Round()
+                self._is_writing = True
+                self._waiting = _Round(threading.Condition(self._lock))
         if leads:
             self._lead(round_)
         if round_.error is not None:
@@ -123,15 +128,17 @@ class GroupCommit:
         except BaseException as error:  # noqa: BLE001 - raised by all who share the batch
             round_.error = error
         finally:
-            with self._changed:
+            with self._lock:
                 self._is_writing, round_.is_over = False, True
-                self._changed.notify_all()
+                round_.news.notify_all()
+                self._waiting.news.notify()
 
 
 @dataclass(eq=False, slots=True)
 class _Round:
-    """What is written together."""
+    """What is written together; `news` tells its threads that it is over, or one to lead."""
 
+    news: threading.Condition
     change: dict[str, Fields | None] = field(default_factory=dict)
     is_over: bool = False
     error: BaseException | None = None

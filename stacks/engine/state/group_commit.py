@@ -126,7 +126,8 @@ class Writer:
         finally:
             with self._lock:
                 self._working -= 1
-                self._news.notify()
+                if self._all_wait():
+                    self._news.notify()
 
     def close(self) -> None:
         """Writes what is not written yet; raises EngineError when it cannot be."""
@@ -166,7 +167,7 @@ class Writer:
 
     def _pause(self) -> float:
         """Seconds until the next checkpoint is due."""
-        if 0 < self._working <= len(self._for_checkpoint):
+        if self._all_wait():
             return 0
         spacing = self._took * self.pace.share
         if not self._for_checkpoint:
@@ -174,6 +175,10 @@ class Writer:
         elif not self._took:
             return 0
         return self._began + spacing - time.monotonic()
+
+    def _all_wait(self) -> bool:
+        """Whether nobody works who is not waiting for a checkpoint."""
+        return 0 < self._working <= len(self._for_checkpoint)
 
     def _try(self, action: _Action, change: int) -> None:
         began = time.monotonic()
