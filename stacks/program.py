@@ -20,7 +20,7 @@ from gpuform.stacks.engine.language_host import Program, TopologyRun
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.offering.seen import misspelt, seen_lately
 from gpuform.stacks.topology.configuration import StackConfig, in_the_clear
-from gpuform.stacks.topology.declaring import declare, declare_nothing
+from gpuform.stacks.topology.declaring import declare_nothing, prepare
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.offline import project_folder
 from gpuform.stacks.topology.planning import Planned, Surroundings, plan
@@ -41,11 +41,13 @@ def declare_topology(run: TopologyRun) -> None:
     config = _ProgramConfig(program)
     with looking_up(Settings(config=program.config.get)):
         try:
-            planned = _planned(run.file, config, program.project, program.stack, run.warn)
+            prepared = prepare(
+                _planned(run.file, config, program.project, program.stack, run.warn), run
+            )
         except TopologyError:
             declare_nothing(run)
             raise
-        declare(planned, run)
+        prepared.declare()
 
 
 def _planned(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from gpuform.stacks.document.diagnostics import Diagnostic
+from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.language_host import TopologyRun
 from gpuform.stacks.engine.values import UNKNOWN
 from gpuform.stacks.topology.declaring.deferred import (
@@ -57,6 +57,7 @@ class Source:
         """A deferred value; it fails when the other stack has none of that name."""
         handle, preview = self.stacks[reference], self._run.preview
         outputs, names = (property_of(handle, each, preview=preview) for each in _STACK_NAMES)
+        place = self._planned.topology.stack_references[reference].place
 
         def made() -> Settled:
             every, secrets = outputs.settled(), names.settled()
@@ -66,16 +67,10 @@ class Source:
             if every.value is UNKNOWN:
                 return Settled(UNKNOWN, is_secret, every.urns)
             if name not in every.value:
-                raise TopologyError([self._no_output(reference, name, every.value)])
+                raise TopologyError([_no_output(place, reference, name, every.value)])
             return Settled(every.value[name], is_secret, every.urns)
 
         return Deferred(made, outputs.waits)
-
-    def _no_output(self, reference: str, name: str, known: Mapping[str, Any]) -> Diagnostic:
-        message = f"the stack of stack_references.{reference} has no output {name}"
-        hint = f"there is {', '.join(sorted(known))}" if known else "it has none at all"
-        place = self._planned.topology.stack_references[reference].place
-        return Diagnostic(place, "reference", message, hint)
 
     def lookup(self, platform: str, name: str) -> Any:
         """A Function."""
@@ -101,3 +96,11 @@ class Source:
             except Exception as error:  # noqa: BLE001 - whatever it is, it ends the run
                 self.failure = self.failure or error
         return found
+
+
+def _no_output(
+    place: SourcePosition, reference: str, name: str, known: Mapping[str, Any]
+) -> Diagnostic:
+    message = f"the stack of stack_references.{reference} has no output {name}"
+    hint = f"there is {', '.join(sorted(known))}" if known else "it has none at all"
+    return Diagnostic(place, "reference", message, hint)

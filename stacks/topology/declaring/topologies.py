@@ -5,7 +5,7 @@ that it needs has been registered.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,30 @@ from gpuform.stacks.topology.planning import Planned
 from gpuform.stacks.topology.scope import Scope
 
 
-def declare(planned: Planned, run: TopologyRun) -> None:
-    """Declares stack references, modules and resources, each after what it needs, and outputs."""
-    _Declaring(planned, run).go()
+@dataclass(slots=True)
+class Prepared:
+    """What a topology declares, without the files that it was read from.
+
+    `failure` is what is wrong with it and can be told only when the rest has been declared.
+    """
+
+    run: TopologyRun
+    tasks: list[Task]
+    failure: Exception | None
+
+    def declare(self) -> None:
+        """Declares stack references, modules and resources, each after what it needs, and outputs.
+
+        To be called once. Raises the failure, and Ended.
+        """
+        Loop(self.run).run(self.tasks)
+        if self.failure is not None:
+            raise self.failure
+
+
+def prepare(planned: Planned, run: TopologyRun) -> Prepared:
+    """What there is to declare. Nobody needs the planned topology afterwards, which is large."""
+    return _Preparing(planned, run).go()
 
 
 def declare_nothing(run: TopologyRun) -> None:
@@ -57,7 +78,7 @@ def _stack(run: TopologyRun) -> Registration:
     )
 
 
-class _Declaring:
+class _Preparing:
     def __init__(self, planned: Planned, run: TopologyRun) -> None:
         self.planned, self.run = planned, run
         self.source = Source(planned, run)
@@ -70,24 +91,20 @@ class _Declaring:
         self.files: dict[str, Path] = {}
         self.tasks: list[Task] = []
 
-    def go(self) -> None:
-        """Declares all of it."""
-        root = Handle(self.stack.urn, untyped)
-        first = Task(root, NO_NEEDS, lambda: self.stack)
+    def go(self) -> Prepared:
+        """All of it."""
+        root, stack = Handle(self.stack.urn, untyped), self.stack
+        first = Task(root, NO_NEEDS, lambda: stack)
         exported: dict[str, Any] = {}
-        failure: EngineError | None = None
+        failure: Exception | None = None
         try:
             self._prepare(exported)
         except EngineError as error:
             failure, exported = error, {}
         if self.source.failure is not None:
-            Loop(self.run).run([first])
-            raise self.source.failure
+            return Prepared(self.run, [first], self.source.failure)
         outputs = Task(root, waits_of(exported), exports=exported)
-        self.tasks[:0] = [first, outputs]
-        Loop(self.run).run(self.tasks)
-        if failure is not None:
-            raise failure
+        return Prepared(self.run, [first, outputs, *self.tasks], failure)
 
     def _prepare(self, exported: dict[str, Any]) -> None:
         """Every task, in the order in which a program would come to it."""
