@@ -37,6 +37,7 @@ class NoticeKind(StrEnum):
     USE = "use"
     RENAMED = "renamed"
     WORKERS = "workers"
+    CHANGED = "changed"
 
 
 class Notice(BaseModel):
@@ -45,7 +46,7 @@ class Notice(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: NoticeKind = Field(
-        description="What it is about: expiry, credit, selection, use, renamed or workers."
+        description="What it is about: expiry, credit, selection, use, renamed, workers or changed."
     )
     text: str = Field(description="What there is to know, and what to do.")
     at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")

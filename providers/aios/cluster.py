@@ -5,10 +5,12 @@ is ready when its status is live, or what is declared.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.aios.client import client_for
+from gpuform.providers.aios.network import network_news, totals_of, without_totals
 from gpuform.providers.aios.records import (
     HARDWARE_STAYS,
     SENT,
@@ -31,9 +33,10 @@ from gpuform.schemas.aios.documents import cluster_document, declared_cluster
 from gpuform.schemas.aios.inputs import LIVE, ClusterInputs
 from gpuform.schemas.aios.outputs import ClusterOutputs, UrlMapOutputs
 from gpuform.schemas.aios.totals import value_at
-from gpuform.schemas.aios.updates import Request, changed_fields, cluster_requests
+from gpuform.schemas.aios.updates import Request, changed_fields, cluster_requests, with_sums
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.models import Problem
+from gpuform.schemas.notices import Notice
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.values import UNKNOWN
 
@@ -96,7 +99,7 @@ class ClusterActions:
 
         return wait_until(call, probe, what=f"cluster {id_}", interval=INTERVAL)
 
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
+    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
         """What Mongo and the system add is no part of it.
 
         A status that was as declared when it was last seen still is.
@@ -104,7 +107,9 @@ class ClusterActions:
         found = find(self._client, id_)
         if found is None or is_another(call, found.object_id):
             return None
-        return look_at(found, call.known.get("status") if call.known.get("ready") else None).value
+        wanted = call.known.get("status") if call.known.get("ready") else None
+        seen = look_at(found, wanted).value
+        return replace(seen, inputs=without_totals(seen.inputs, known)) if known else seen
 
     def update(
         self,
@@ -122,7 +127,7 @@ class ClusterActions:
         def left(found: wire.Cluster) -> list[Request]:
             if is_another(call, found.object_id):
                 raise gone(f"cluster {id_}")
-            return cluster_requests(fields, found, *entries)
+            return cluster_requests(with_sums(fields, found, *entries), found, *entries)
 
         change(call, self._client, id_, left)
 
@@ -167,6 +172,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return Access(name=name, no_kubeconfig=keeps, no_hosts=keeps)
 
     @classmethod
+    def news(cls, before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterable[Notice]:
+        """What the network has written."""
+        return network_news(before, seen)
+
+    @classmethod
     def planned_changes(
         cls, old: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
@@ -183,11 +193,15 @@ def look_at(found: wire.Cluster, wanted: str | None) -> Look[Seen]:
     status = found.status
     done = status in (None, wanted or LIVE)
     urls = found.config.url_map if found.config else None
+    totals, agree = totals_of(found)
     outputs = ClusterOutputs(
         object_id=wire.own_id(found.object_id),
         ready=done,
         not_ready_reason=None if done else f"its status is {status}",
         status=status,
         url_map=None if urls is None else UrlMapOutputs(**urls.model_dump()),
+        network_reputation=found.reputation,
+        totals=totals,
+        totals_agree=agree,
     )
     return Look(Observed(declared_cluster(found), outputs), status or "no status", done=done)

@@ -252,6 +252,9 @@ class Cluster(PlatformResource, module="gpuform.aios", name="Cluster"):
     not_ready_reason: pulumi.Output[str | None]
     object_id: pulumi.Output[str | None]
     url_map: pulumi.Output[dict[str, Any] | None]
+    network_reputation: pulumi.Output[float | None]
+    totals: pulumi.Output[dict[str, Any] | None]
+    totals_agree: pulumi.Output[bool | None]
 
     def __init__(
         self,

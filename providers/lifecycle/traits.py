@@ -144,6 +144,15 @@ class Traits:
         return lifetime.ending(values, cls.created_at(seen), now)
 
     @classmethod
+    def news(cls, before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterable[Notice]:  # noqa: ARG003 - a hook
+        """What somebody should know that changed by itself, and is no change of the declaration.
+
+        `before` are the outputs that the state has, `seen` those of a look at the object now.
+        States of older versions have fewer of them.
+        """
+        return ()
+
+    @classmethod
     def credit(
         cls,
         values: Mapping[str, Any],  # noqa: ARG003 - a hook

@@ -10,9 +10,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuform.schemas.aios import wire
-from gpuform.schemas.aios.documents import declared_node, entry_of, to_wire, total_of, wire_name
+from gpuform.schemas.aios.documents import (
+    declared_cluster,
+    declared_node,
+    entry_of,
+    to_wire,
+    total_of,
+    wire_name,
+)
 from gpuform.schemas.aios.parts import NodeInputs
-from gpuform.schemas.aios.totals import NODE_COUNT, PATHS
+from gpuform.schemas.aios.totals import NODE_COUNT, PATHS, totals, value_at
 from gpuform.schemas.rules import FieldRules, rules_of
 from gpuform.schemas.values import same
 
@@ -85,6 +92,20 @@ def cluster_requests(
         return [Request(fields)] if fields else []
     last = requests[-1]
     return [*requests[:-1], Request(_merged(last.body, fields), last.placed)]
+
+
+def with_sums(
+    fields: Body, found: wire.Cluster, before: Sequence[Values], after: Sequence[Values]
+) -> Body:
+    """The changed fields and, where entries change, each sum that the record has otherwise."""
+    if same(list(before), list(after)):
+        return fields
+    now, sums = declared_cluster(found), totals(after)
+    stale = {path: value for path, value in sums.items() if not same(value_at(now, path), value)}
+    wired = {".".join(map(wire_name, path.split("."))): value for path, value in stale.items()}
+    if not wired:
+        return fields
+    return {**fields, "$set": {**to_wire(_NO_RULES, wired), **fields.get("$set", {})}}
 
 
 def entry_change(found: wire.Cluster, node: Values) -> Iterator[tuple[Placed, Body]]:

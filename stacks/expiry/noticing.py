@@ -1,7 +1,8 @@
 """What there is to know of the resources of a run or a state, beside what changes."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from gpuform.schemas.notices import Credit, CreditState, Notice, NoticeKind
 from gpuform.stacks.engine.planning import Op, Step
@@ -20,9 +21,17 @@ def notices_of_steps(steps: Iterable[Step], now: float) -> tuple[Notice, ...]:
     return _notices([seen for step in steps if (seen := _of_step(step)) is not None], now)
 
 
-def notices_of_entries(entries: Iterable[ResourceState], now: float) -> tuple[Notice, ...]:
-    """Of the resources of a state, as they were last seen."""
-    return _notices([(entry, entry.outputs) for entry in entries], now)
+def notices_of_entries(
+    entries: Iterable[ResourceState],
+    now: float,
+    before: Mapping[str, PropertyMap] = MappingProxyType({}),
+) -> tuple[Notice, ...]:
+    """Of the resources of a state, as they were last seen.
+
+    `before` are, by URN, the outputs that the state has of those that were looked at now.
+    """
+    found = [(entry, entry.outputs, before.get(entry.urn)) for entry in entries]
+    return _notices(found, now)
 
 
 def is_out_of_credit(notices: Iterable[Notice]) -> bool:
@@ -30,28 +39,33 @@ def is_out_of_credit(notices: Iterable[Notice]) -> bool:
     return any(notice.kind is NoticeKind.CREDIT for notice in notices)
 
 
-def _of_step(step: Step) -> tuple[ResourceState, PropertyMap] | None:
+_Seen = tuple[ResourceState, PropertyMap, PropertyMap | None]
+"""An entry, what was last seen of its object, and what the state had, if that was seen just now."""
+
+
+def _of_step(step: Step) -> _Seen | None:
     """The entry that a step leaves, and what was last seen of its object."""
     new = step.new
     if new is None or step.skipped:
         return None
     if step.op in _OBSERVED:
-        return new, new.outputs
+        return new, new.outputs, step.old.outputs if step.old is not None else None
     is_other = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
-    return new, {} if is_other or step.old is None else step.old.outputs
+    return new, {} if is_other or step.old is None else step.old.outputs, None
 
 
-def _notices(found: Iterable[tuple[ResourceState, PropertyMap]], now: float) -> tuple[Notice, ...]:
+def _notices(found: Iterable[_Seen], now: float) -> tuple[Notice, ...]:
     """Of each resource by itself, then of what lack of credit does to all."""
     notices: list[Notice] = []
     credited: list[_Credited] = []
-    for entry, outputs in found:
+    for entry, outputs, before in found:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.external or entry.delete:
             continue
         values, seen, name = told(entry.inputs), told(outputs), name_of(entry.urn)
         named = {"urn": entry.urn, "name": name}
-        own = lifecycle.notices(values, seen, now)
+        own = [*lifecycle.notices(values, seen, now)]
+        own += lifecycle.news(told(before), seen) if before is not None else ()
         notices += [notice.model_copy(update=named) for notice in own]
         credit = lifecycle.credit(values, seen)
         if credit is not None:

@@ -64,7 +64,8 @@ def status_of(
     seen = _read(stack, config, entries) if refresh else [_Seen(entry) for entry in entries]
     found = [_status(each, book) for each in seen]
     there = [each.entry for each in seen if each.entry.outputs]
-    notices = notices_of_entries(there, synchronised(clock_from(environ)).now())
+    before = {entry.urn: entry.outputs for entry in entries} if refresh else {}
+    notices = notices_of_entries(there, synchronised(clock_from(environ)).now(), before)
     cost = cost_of((each.name, each.footprint) for each in found)
     settings = Settings(config=config.get, environ=environ)
     monitoring = _monitoring(settings) if is_configured(settings) else None

@@ -1,0 +1,142 @@
+"""What the network writes into a record is told, and is no change; what people write stays."""
+
+import copy
+from typing import Any
+
+import pytest
+from aios_document import CLUSTER, DECLARED
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuform.providers.aios.cluster import ClusterLifecycle
+
+ID = "cluster-west-vision-001"
+PATH = f"/clusters/{ID}"
+ALONE = {name: value for name, value in DECLARED.items() if name != "nodes"}
+
+
+def news(before: Any, seen: Any) -> list[str]:
+    return [each.text for each in ClusterLifecycle.news(before, seen)]
+
+
+def told(cluster: Any) -> list[str]:
+    before = cluster.state
+    cluster.refresh()
+    return news(before, cluster.state)
+
+
+def test_a_new_reputation_is_told_once_and_no_change(cluster: Any, registry: Any) -> None:
+    cluster.up(DECLARED)
+    assert told(cluster) == []
+    registry.ask("PUT", PATH, {"$set": {"reputation": 97}})
+    assert told(cluster) == ["its reputation in the registry has become 97; it was 94"]
+    assert cluster.planned(DECLARED) == []
+    assert cluster.state["reputation"] == 94
+    assert cluster.state["network_reputation"] == 97
+    assert told(cluster) == []
+
+
+def test_new_totals_are_told_and_no_change(cluster: Any, registry: Any) -> None:
+    cluster.up(DECLARED)
+    registry.ask("PUT", PATH, {"$set": {"storage.size": 1572865, "gpus.count": 7}})
+    assert told(cluster) == [
+        "its gpus.count in the registry has become 7; it was 3",
+        "its storage.size in the registry has become 1,572,865; it was 1,572,864",
+    ]
+    assert cluster.planned(DECLARED) == []
+    assert cluster.state["totals"]["gpus"] == 7
+    assert cluster.state["totals_agree"] is False
+
+
+def test_totals_are_put_right_with_the_next_change_of_nodes(cluster: Any, registry: Any) -> None:
+    cluster.up(DECLARED)
+    registry.ask("PUT", PATH, {"$set": {"gpus.count": 7, "nodes.count": 9}})
+    cluster.refresh()
+    first = DECLARED["nodes"]["node_data"][0]
+    cluster.up({**DECLARED, "nodes": {"node_data": [first]}})
+    record = registry.record(ID)
+    assert (record["nodes"]["count"], record["gpus"]["count"]) == (1, 2)
+    assert cluster.state["totals_agree"] is True
+
+
+def test_what_other_resources_add_is_no_news(cluster: Any, registry: Any) -> None:
+    cluster.up(ALONE)
+    entry = copy.deepcopy(CLUSTER["nodes"]["nodeData"][1])
+    sums = {
+        "nodes.count": 1,
+        "gpus": {"count": 1, "memory": 16384},
+        "vcpus.count": 16,
+        "memory": 65536,
+        "swap": 4096,
+        "storage": {"disks": 1, "size": 524288},
+        "network": {"interfaces": 1, "txBandwidth": 5000, "rxBandwidth": 5000},
+    }
+    registry.ask("PUT", PATH, {"$push": {"nodes.nodeData": entry}, "$set": sums})
+    assert told(cluster) == []
+    assert cluster.state["totals"]["gpus"] == 1
+    registry.ask("PUT", PATH, {"$set": {"gpus.count": 5}})
+    assert told(cluster) == ["its gpus.count in the registry has become 5; it was 1"]
+
+
+def test_old_states_have_no_news(cluster: Any) -> None:
+    cluster.up(DECLARED)
+    new = ("network_reputation", "totals", "totals_agree")
+    cluster.state = {name: value for name, value in cluster.state.items() if name not in new}
+    assert cluster.planned(DECLARED) == []
+    assert told(cluster) == []
+    assert cluster.planned(DECLARED) == []
+
+
+@pytest.mark.parametrize("value", [None, 12])
+def test_a_record_with_less_or_other_is_read(cluster: Any, registry: Any, value: Any) -> None:
+    cluster.up(DECLARED)
+    change = {"$unset": {"reputation": "", "gpus": ""}} if value is None else None
+    registry.ask("PUT", PATH, change or {"$set": {"reputation": value}})
+    assert cluster.refresh()
+    assert cluster.planned(DECLARED) == []
+
+
+NAMES = st.sampled_from(
+    [
+        "onScaleUp",
+        "on_failure",
+        "On-Failure",
+        "ID",
+        "id",
+        "x.y",
+        "0",
+        "a b",
+        "nodeData",
+        "node_data",
+        "ä",
+    ]
+)
+LEAVES = st.booleans() | st.integers(-(2**31), 2**31) | st.text("aZ_-. é", max_size=4)
+POLICIES = st.dictionaries(
+    NAMES,
+    st.recursive(
+        LEAVES,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+        max_leaves=6,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.tuples(POLICIES, POLICIES), min_size=1, max_size=3))
+def test_policies_keep_their_shape_there_and_back(cluster: Any, registry: Any, given: Any) -> None:
+    """Keys are the user's: nothing becomes snake_case or camelCase, and no value another one."""
+    for policies, system in given:
+        own = {"actions_policy_map": policies, "custom_policy_system": system}
+        declared = {**DECLARED, "config": {**DECLARED["config"], **own}}
+        cluster.up(declared)
+        config = registry.record(ID)["config"]
+        assert (config["actionsPolicyMap"], config["customPolicySystem"]) == (policies, system)
+        cluster.refresh()
+        kept = cluster.state["config"]
+        assert (kept["actions_policy_map"], kept["custom_policy_system"]) == (policies, system)
+        assert cluster.planned(declared) == []
