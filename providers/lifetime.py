@@ -73,11 +73,12 @@ def ending(values: Values, created: float | None, now: float) -> Iterator[Notice
     if at <= now:
         text = f"expired at {written(at)} ({how}): the next `gpuform expire` destroys it"
     else:
-        text = f"expires in {_left(at - now)}, at {written(at)} ({how})"
+        text = f"expires in {left(at - now)}, at {written(at)} ({how})"
     yield Notice(kind=NoticeKind.EXPIRY, text=text, at=written(at))
 
 
-def _left(seconds: float) -> str:
+def left(seconds: float) -> str:
+    """Such as `2d 3h`, rounded down."""
     days, hours, minutes = seconds // 86400, seconds % 86400 // 3600, seconds % 3600 // 60
     parts = [(days, "d"), (hours, "h"), (minutes, "m")]
     told = [f"{count:.0f}{unit}" for count, unit in parts if count]

@@ -38,6 +38,7 @@ class NoticeKind(StrEnum):
     RENAMED = "renamed"
     WORKERS = "workers"
     CHANGED = "changed"
+    TEMPLATE = "template"
 
 
 class Notice(BaseModel):
@@ -46,7 +47,8 @@ class Notice(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: NoticeKind = Field(
-        description="What it is about: expiry, credit, selection, use, renamed, workers or changed."
+        description="What it is about: expiry, credit, selection, use, renamed, workers, changed "
+        "or template."
     )
     text: str = Field(description="What there is to know, and what to do.")
     at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")

@@ -121,10 +121,12 @@ class TensorOneClient:
             page, pages = page + 1, answer.data.pagination.total_pages
         return list(found.values()), oldest
 
-    def cluster(self, cluster_id: str) -> Sighting:
-        """One cluster; NotFound when it is gone."""
+    def cluster(self, cluster_id: str, metrics_window: str = "") -> Sighting:
+        """One cluster; NotFound when it is gone. A window is such as 24h; the platform's own when
+        none is given."""
         sent_at = current_call().clock.now()
-        answer = self._ask(wire.ClusterAnswer, "GET", _CLUSTERS + at(cluster_id))
+        params = {"metrics_window": metrics_window} if metrics_window else {}
+        answer = self._ask(wire.ClusterAnswer, "GET", _CLUSTERS + at(cluster_id), params=params)
         return Sighting(answer.data, read_at(answer.meta, sent_at))
 
     def update(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:

@@ -26,13 +26,14 @@ from gpuform.providers.tensorone.client import client_for
 from gpuform.providers.tensorone.course import Course, out_of_stock
 from gpuform.providers.tensorone.footprint import cluster_footprint
 from gpuform.providers.tensorone.freshness import Sighting
+from gpuform.providers.tensorone.noticing import cluster_notices
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
-from gpuform.schemas.notices import Credit
+from gpuform.schemas.notices import Credit, Notice
 from gpuform.schemas.tensorone import requests
 from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
 from gpuform.schemas.tensorone.moments import unix_time
@@ -108,7 +109,8 @@ class ClusterActions:
                 done = step is None and failed is None
             reason = None if done else failed or phase
             by = course.left_stopped_by(cluster) if done else None
-            outputs = outputs_of(cluster, reason, by, course.restored)
+            made_from = call.known.get("made_from_version")
+            outputs = outputs_of(cluster, reason, by, course.restored, made_from=made_from)
             return Look(Observed({}, outputs), phase, done=done, failed=failed)
 
         return wait_until(call, probe, what=f"cluster {want.name}", interval=self._client.rhythm)
@@ -126,8 +128,9 @@ class ClusterActions:
             del inputs["state"]
         at_rest = cluster.status in AT_REST
         reason = None if at_rest else failure(cluster) or f"it is {cluster.status or 'unknown'}"
-        restored = call.known.get("restored_snapshot")
-        return Observed(inputs, outputs_of(cluster, reason, by, restored))
+        restored, made_from = map(call.known.get, ("restored_snapshot", "made_from_version"))
+        outputs = outputs_of(cluster, reason, by, restored, made_from=made_from)
+        return Observed(inputs, outputs)
 
     def update(
         self,
@@ -268,6 +271,13 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
         """What the text of its status says."""
         return credit_of(seen)
+
+    @classmethod
+    def notices(
+        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+    ) -> Iterable[Notice]:
+        """Its end, the end that its own limits set, and a template that has moved on."""
+        return (*super().notices(values, seen, now), *cluster_notices(seen, now))
 
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:

@@ -8,6 +8,12 @@ PLATFORM = Platform(
     title="TensorOne",
     package="gpuform.providers.tensorone",
     lifecycles={"Cluster": "gpuform.providers.tensorone.cluster:ClusterLifecycle"},
+    lookups={
+        "clusters": "gpuform.providers.tensorone.lookups:clusters",
+        "metrics": "gpuform.providers.tensorone.lookups:metrics",
+        "projects": "gpuform.providers.tensorone.lookups:projects",
+        "templates": "gpuform.providers.tensorone.lookups:templates",
+    },
     settings=(
         Setting("tensorone:apiKey", "TENSORONE_API_KEY", "API key of TensorOne.", secret=True),
     ),

@@ -8,8 +8,11 @@ from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
 from gpuform.schemas.tensorone.outputs import (
     AlertOutputs,
     ClusterOutputs,
+    CostBreakdownOutputs,
+    FirewallRuleOutputs,
     SnapshotOutputs,
     SshConnectionOutputs,
+    VolumeOutputs,
 )
 from gpuform.schemas.tensorone.statuses import AT_REST, FAILED
 
@@ -56,9 +59,17 @@ def differences(cluster: wire.Cluster, want: ClusterInputs) -> dict[str, Any]:
 
 
 def outputs_of(
-    cluster: wire.Cluster, reason: str | None, stopped_by: str | None, restored: str | None
+    cluster: wire.Cluster,
+    reason: str | None,
+    stopped_by: str | None,
+    restored: str | None,
+    *,
+    made_from: str | None = None,
 ) -> ClusterOutputs:
-    """The outputs, with `reason` why it is not ready."""
+    """The outputs, with `reason` why it is not ready.
+
+    `made_from` is the version of its template that was seen first, if one was.
+    """
     configuration = cluster.configuration or wire.Configuration()
     environment = cluster.environment or wire.Environment()
     runtime = environment.runtime_info
@@ -68,9 +79,19 @@ def outputs_of(
         not_ready_reason=reason,
         status=cluster.status,
         status_message=cluster.status_details.message,
+        last_status_change=cluster.status_details.last_status_change,
         stopped_by=stopped_by,
         restored_snapshot=restored,
         **_addresses(cluster.network or wire.Network()),
+        project_name=cluster.project_info.project_name,
+        owner_id=cluster.project_info.owner_id,
+        owner_email=cluster.project_info.owner_email,
+        template_name=cluster.template_info.template_name,
+        template_version=cluster.template_info.template_version,
+        made_from_version=made_from or cluster.template_info.template_version,
+        volumes=[_volume(each) for each in cluster.storage.volumes],
+        estimated_termination=cluster.auto_terminate
+        and cluster.auto_terminate.estimated_termination,
         availability_zone=configuration.availability_zone,
         storage_type=configuration.storage_type,
         **cluster.status_details.health_checks.model_dump(),
@@ -82,6 +103,11 @@ def outputs_of(
         created_at=cluster.created_at,
         updated_at=cluster.updated_at,
     )
+
+
+def _volume(volume: wire.StorageVolume) -> VolumeOutputs:
+    """Without how much of it is used, which changes all the time."""
+    return VolumeOutputs(**volume.model_dump(exclude={"used_gb"}))
 
 
 def failure(cluster: wire.Cluster) -> str | None:
@@ -138,6 +164,9 @@ def _addresses(network: wire.Network) -> dict[str, Any]:
         "port_urls": {
             str(each.internal_port): each.url for each in network.port_mappings if each.url
         },
+        "firewall_rules": [
+            FirewallRuleOutputs(**each.model_dump()) for each in network.firewall_rules
+        ],
         "ssh_command": command.get_secret_value() if command else None,
         "ssh_connection": SshConnectionOutputs(
             host=ssh.host, port=ssh.port or 22, username=ssh.username
@@ -148,7 +177,10 @@ def _addresses(network: wire.Network) -> dict[str, Any]:
 
 
 def _costs(cost: wire.Cost) -> dict[str, Any]:
+    parts = cost.cost_breakdown.model_dump()
+    is_told = any(each is not None for each in parts.values())
     return {
+        "cost_breakdown": CostBreakdownOutputs(**parts) if is_told else None,
         "current_hourly_rate": cost.current_hourly_rate,
         "currency": cost.currency,
         **cost.cost_projections.model_dump(),

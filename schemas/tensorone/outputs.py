@@ -30,6 +30,30 @@ class SnapshotOutputs(_Part):
     created_at: str | None = Field(default=None, description="When it was made.")
 
 
+class FirewallRuleOutputs(_Part):
+    direction: str | None = Field(default=None, description="inbound or outbound.")
+    protocol: str | None = Field(default=None, description="Protocol, such as tcp.")
+    port_range: str | None = Field(default=None, description="A port, or two with a hyphen.")
+    source: str | None = Field(default=None, description="The network that it lets in.")
+    description: str | None = Field(default=None, description="What it is for.")
+
+
+class VolumeOutputs(_Part):
+    name: str | None = Field(default=None, description="Its name.")
+    mount_path: str | None = Field(default=None, description="Where it is mounted.")
+    size_gb: float | None = Field(default=None, description="Its size.")
+    type: str | None = Field(default=None, description="Kind of storage, such as nvme.")
+    encrypted: bool | None = Field(default=None, description="Whether it is encrypted.")
+
+
+class CostBreakdownOutputs(_Part):
+    gpu_cost: float | None = Field(default=None, description="Of the GPUs.")
+    cpu_cost: float | None = Field(default=None, description="Of the processor cores.")
+    memory_cost: float | None = Field(default=None, description="Of the memory.")
+    storage_cost: float | None = Field(default=None, description="Of the storage.")
+    network_cost: float | None = Field(default=None, description="Of the network.")
+
+
 class SshConnectionOutputs(_Part):
     host: str = Field(description="Host to log in to.")
     port: int = Field(default=22, description="Port of its SSH server.")
@@ -45,6 +69,9 @@ class ClusterOutputs(OutputModel):
 
     status: str = Field(description="Status, in the platform's words.")
     status_message: str | None = Field(default=None, description="What the platform says of it.")
+    last_status_change: str | None = Field(
+        default=None, description="Since when it has the status."
+    )
     stopped_by: str | None = Field(
         default=None, description="The limit of auto_terminate that has stopped it, if one has."
     )
@@ -63,6 +90,21 @@ class ClusterOutputs(OutputModel):
     ssh_connection: Annotated[SshConnectionOutputs | None, Secret] = Field(
         default=None, repr=False, description="The same in parts."
     )
+    firewall_rules: list[FirewallRuleOutputs] = Field(
+        default=[],
+        description="What the platform's firewall lets through, in its order; a change of it is "
+        "drift.",
+    )
+    project_name: str | None = Field(default=None, description="Name of its project.")
+    owner_id: str | None = Field(default=None, description="Id of who owns it.")
+    owner_email: str | None = Field(default=None, description="Address of who owns it.")
+    template_name: str | None = Field(default=None, description="Name of its template.")
+    template_version: str | None = Field(
+        default=None, description="Version of its template, as the platform shows it."
+    )
+    made_from_version: str | None = Field(
+        default=None, description="The version of its template when gpuform first saw it."
+    )
     availability_zone: str | None = Field(default=None, description="Where in the region it is.")
     storage_type: str | None = Field(default=None, description="Kind of storage, such as nvme.")
     gpu_health: str | None = Field(default=None, description="Health of the GPUs.")
@@ -77,6 +119,15 @@ class ClusterOutputs(OutputModel):
     daily_estimate: float | None = Field(default=None, description="Projected cost of a day.")
     weekly_estimate: float | None = Field(default=None, description="Projected cost of a week.")
     monthly_estimate: float | None = Field(default=None, description="Projected cost of a month.")
+    cost_breakdown: CostBreakdownOutputs | None = Field(
+        default=None, description="What an hour of it costs, by what it is for."
+    )
+    volumes: list[VolumeOutputs] = Field(
+        default=[], description="Its volumes, of which storage_gb is the sum."
+    )
+    estimated_termination: str | None = Field(
+        default=None, description="When the platform reckons that its auto_terminate stops it."
+    )
     snapshots: list[SnapshotOutputs] = Field(default=[], description="Its snapshots.")
     hidden_variables: list[str] = Field(
         default=[], description="Variables whose values the platform does not show."

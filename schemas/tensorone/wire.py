@@ -5,12 +5,28 @@ server may send others; the known ones are in ``statuses.py``. A measured number
 broken, as it came. The values of the environment are kept out of every message: they may be tokens.
 """
 
-from pydantic import Field, SecretStr
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field, SecretStr, ValidationError, WrapValidator
 
 from gpuform.schemas.ids import Id, Line
 from gpuform.schemas.models import WireList, WireModel
 
+
+def _or_none(value: Any, read: Callable[[Any], Any]) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
 Number = int | float
+Told = Annotated[Number | None, WrapValidator(_or_none)]
+"""A number that is only shown: what is none is nothing, and spoils no answer."""
+
+Words = Annotated[str | None, WrapValidator(_or_none)]
+"""A text that is only shown, likewise."""
 
 
 class HealthChecks(WireModel):
@@ -22,7 +38,7 @@ class HealthChecks(WireModel):
 
 class StatusDetails(WireModel):
     message: str | None = None
-    last_status_change: str | None = None
+    last_status_change: Words = None
     health_checks: HealthChecks = HealthChecks()
 
 
@@ -39,15 +55,15 @@ class Configuration(WireModel):
 
 class ProjectInfo(WireModel):
     project_id: Line | None = None
-    project_name: str | None = None
-    owner_id: str | None = None
-    owner_email: str | None = None
+    project_name: Words = None
+    owner_id: Words = None
+    owner_email: Words = None
 
 
 class TemplateInfo(WireModel):
     template_id: Line | None = None
-    template_name: str | None = None
-    template_version: str | None = None
+    template_name: Words = None
+    template_version: Words = None
     docker_image: str | None = None
 
 
@@ -74,11 +90,11 @@ class PortMapping(WireModel):
 class FirewallRule(WireModel):
     """``port_range`` is text: one port, or two with a hyphen; ``source`` is a network."""
 
-    direction: str | None = None
-    protocol: str | None = None
-    port_range: str | None = None
-    source: str | None = None
-    description: str | None = None
+    direction: Words = None
+    protocol: Words = None
+    port_range: Words = None
+    source: Words = None
+    description: Words = None
 
 
 class Network(WireModel):
@@ -94,34 +110,34 @@ class Network(WireModel):
 class CurrentMetrics(WireModel):
     """Utilization is in percent."""
 
-    timestamp: str | None = None
-    gpu_utilization: Number | None = None
-    gpu_memory_utilization: Number | None = None
-    cpu_utilization: Number | None = None
-    memory_utilization: Number | None = None
-    storage_utilization: Number | None = None
-    network_rx_mbps: Number | None = None
-    network_tx_mbps: Number | None = None
-    temperature_celsius: Number | None = None
-    power_usage_watts: Number | None = None
+    timestamp: Words = None
+    gpu_utilization: Told = None
+    gpu_memory_utilization: Told = None
+    cpu_utilization: Told = None
+    memory_utilization: Told = None
+    storage_utilization: Told = None
+    network_rx_mbps: Told = None
+    network_tx_mbps: Told = None
+    temperature_celsius: Told = None
+    power_usage_watts: Told = None
 
 
 class Course(WireModel):
     """A measured value over the window."""
 
-    avg: Number | None = None
-    min: Number | None = None
-    max: Number | None = None
-    trend: str | None = None
+    avg: Told = None
+    min: Told = None
+    max: Told = None
+    trend: Words = None
 
 
 class CostEfficiency(WireModel):
-    utilization_score: Number | None = None
-    cost_per_compute_hour: Number | None = None
+    utilization_score: Told = None
+    cost_per_compute_hour: Told = None
 
 
 class HistoricalMetrics(WireModel):
-    window: str | None = None
+    window: Words = None
     gpu_utilization: Course = Course()
     memory_utilization: Course = Course()
     cost_efficiency: CostEfficiency = CostEfficiency()
@@ -141,11 +157,11 @@ class Metrics(WireModel):
 
 
 class CostBreakdown(WireModel):
-    gpu_cost: Number | None = None
-    cpu_cost: Number | None = None
-    memory_cost: Number | None = None
-    storage_cost: Number | None = None
-    network_cost: Number | None = None
+    gpu_cost: Told = None
+    cpu_cost: Told = None
+    memory_cost: Told = None
+    storage_cost: Told = None
+    network_cost: Told = None
 
 
 class BillingPeriod(WireModel):
@@ -164,19 +180,19 @@ class Cost(WireModel):
     current_hourly_rate: Number | None = None
     currency: str | None = None
     session_cost: Number | None = None
-    total_lifetime_cost: Number | None = None
+    total_lifetime_cost: Told = None
     cost_breakdown: CostBreakdown = CostBreakdown()
     billing_period: BillingPeriod = BillingPeriod()
     cost_projections: CostProjections = CostProjections()
 
 
 class StorageVolume(WireModel):
-    name: str | None = None
-    size_gb: Number | None = None
-    used_gb: Number | None = None
-    mount_path: str | None = None
-    type: str | None = None
-    encrypted: bool | None = None
+    name: Words = None
+    size_gb: Told = None
+    used_gb: Told = None
+    mount_path: Words = None
+    type: Words = None
+    encrypted: Annotated[bool | None, WrapValidator(_or_none)] = None
 
 
 class Snapshot(WireModel):
@@ -211,7 +227,7 @@ class AutoTerminate(WireModel):
     idle_minutes: int | None = None
     max_runtime_hours: Number | None = None
     cost_limit_usd: Number | None = None
-    estimated_termination: str | None = None
+    estimated_termination: Words = None
     current_idle_minutes: Number | None = None
 
 
@@ -232,10 +248,10 @@ class Cluster(WireModel):
     storage: Storage = Storage()
     environment: Environment | None = None
     auto_terminate: AutoTerminate | None = None
-    uptime_seconds: Number | None = None
+    uptime_seconds: Told = None
     created_at: str | None = None
     updated_at: str | None = None
-    last_accessed: str | None = None
+    last_accessed: Words = None
     tags: dict[str, str] | None = None
 
     @property

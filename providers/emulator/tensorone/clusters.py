@@ -106,6 +106,8 @@ class Cluster(BaseModel, frozen=True):
     message: str = ""
     """What the platform says when it was not asked: a failure, an auto-termination."""
     idle_since: float | None = None
+    shown: dict[str, Any] = {}
+    """What its answers have instead of what is so, part by part."""
     gone_at: float | None = None
 
     def status(self, now: float) -> str:

@@ -39,7 +39,7 @@ from gpuform.providers.emulator.tensorone.requests import (
     parse,
 )
 from gpuform.providers.emulator.tensorone.settings import Settings
-from gpuform.providers.emulator.tensorone.views import View, timestamp
+from gpuform.providers.emulator.tensorone.views import View, merged, timestamp
 
 Json = dict[str, Any]
 
@@ -205,9 +205,10 @@ class TensorOne(Api):
         if window not in _WINDOWS:
             raise invalid("metrics_window", f"must be one of {', '.join(_WINDOWS)}")
         view = View(cluster, at.estate.snapshots(cluster.cluster_id), at.now)
-        return view.shown(
+        found = view.shown(
             window, metrics=_flag("include_metrics"), costs=_flag("include_cost_breakdown")
         )
+        return merged(found, cluster.shown)
 
     def _cached(self, at: Situation, look: Callable[[], Json]) -> Cached:
         return cached(self._store, request.full_path, at.now, at.settings.cache_seconds, look)
@@ -229,25 +230,30 @@ def _flag(name: str) -> bool:
     return text == "true"
 
 
-class _Idle(BaseModel):
+class _Change(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    idle: bool
+    idle: bool | None = None
+    shown: Json | None = None
 
 
 class TensorOneControls(Controls):
     settings = Settings
 
     def _routes(self) -> Table:
-        return (("POST", "/clusters/<cluster_id>", self._set_idle),)
+        return (("POST", "/clusters/<cluster_id>", self._change),)
 
-    def _set_idle(self, cluster_id: str) -> Response:
-        """From now on it has no work, or has some again."""
-        body = _Idle.model_validate_json(request.get_data())
+    def _change(self, cluster_id: str) -> Response:
+        """From now on it has no work, or has some again; or its answers show something else."""
+        body = _Change.model_validate_json(request.get_data())
         estate = Estate(self._store, self._clock.now())
-        since = estate.now if body.idle else None
+        changed: Json = {}
+        if body.idle is not None:
+            changed["idle_since"] = estate.now if body.idle else None
+        if body.shown is not None:
+            changed["shown"] = body.shown
         cluster = estate.cluster(cluster_id)
-        estate.keep(cluster.model_copy(update={"idle_since": since}))
-        return answer({"id": cluster_id, "idle": body.idle})
+        estate.keep(cluster.model_copy(update=changed))
+        return answer({"id": cluster_id, **body.model_dump(exclude_unset=True)})
 
 
 def parts(store: Store, clock: Clock, faults: Faults) -> Parts:

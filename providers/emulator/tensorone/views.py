@@ -37,6 +37,17 @@ def timestamp(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def merged(found: Json, instead: Json) -> Json:
+    """An answer with some of its parts replaced."""
+    parts = {
+        name: merged(found[name], value)
+        if isinstance(value, dict) and isinstance(found.get(name), dict)
+        else value
+        for name, value in instead.items()
+    }
+    return {**found, **parts}
+
+
 class View:
     """A cluster with its snapshots at one moment."""
 
