@@ -25,7 +25,11 @@ HERE = Path(__file__).parent
         ("starting.py", ["--times", "1"], ("gpuform --help", "beyond import and derivation")),
         ("sdk_patches.py", ["--size", "8", "--times", "1"], ("all patches", "no patch", "ratio")),
         ("real_resources.py", ["--volumes", "12"], ("lifecycles", "of them lists", "fsyncs")),
-        ("topology.py", ["--nodes", "8"], ("growth", "refresh: requests", "peak MiB")),
+        (
+            "topology.py",
+            ["--nodes", "8", "--sdk"],
+            ("growth", "by the SDK", "ratio", "refresh: requests", "peak MiB"),
+        ),
         (
             "large_stacks.py",
             ["--resources", "16"],
