@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from datetime import UTC, datetime
 from functools import reduce
 
@@ -334,8 +335,7 @@ def test_a_wrong_magic_is_kept_for_the_integrity_check(crypter) -> None:
 
 
 def test_timestamps_are_rfc_3339_in_utc() -> None:
-    assert len(timestamp()) == len("2026-11-21T03:22:20.882632Z")
-    assert timestamp().endswith("Z")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", timestamp())
 
 
 @pytest.mark.parametrize(
