@@ -48,12 +48,23 @@ class NotBusyInputs(InputModel):
     )
 
 
+class NoOpenPortsInputs(InputModel):
+    """Which ports may be open all the same."""
+
+    allowed: list[Annotated[int, Field(ge=0, le=65535)]] | None = Field(
+        default=None,
+        description="Ports that may be open to the whole world; none when not given.",
+        examples=[[443]],
+    )
+
+
 class GateInputs(InputModel):
     """One gate: exactly one rule, and how it is meant."""
 
     rules: ClassVar[tuple[str, ...]] = (
         *("max_destroyed_gpus", "not_replaced", "allowed_regions", "allowed_gpu_types"),
-        *("max_hourly_cost", "required_tags", "protected", "expiry_required", "not_busy", "python"),
+        *("max_hourly_cost", "required_tags", "protected", "expiry_required"),
+        *("not_busy", "no_open_ports", "python"),
     )
 
     max_destroyed_gpus: int | None = Field(
@@ -107,6 +118,13 @@ class GateInputs(InputModel):
         description="Nothing is taken away or replaced that is in use, by TensorOne's own word or "
         "by Lens's; and nothing of which that cannot be told.",
         examples=[{"above": 0.05}],
+    )
+    no_open_ports: NoOpenPortsInputs | None = Field(
+        default=None,
+        description="Nothing stays or is made whose ports the whole world reaches, by the firewall "
+        "rules that TensorOne shows; and nothing of which that cannot be told. Of a new cluster it "
+        "can be told only with ssh_enabled: false, and without port_mappings and security_groups.",
+        examples=[{"allowed": [443]}],
     )
     python: _Function | None = Field(
         default=None,

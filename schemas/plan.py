@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.scale_down import Leaving
@@ -273,6 +274,11 @@ class Plan(_PlanModel):
 
     notices: tuple[Notice, ...] = Field(
         default=(), description="What to know of resources though nothing of them changes."
+    )
+    exposures: tuple[Exposure, ...] | None = Field(
+        default=None,
+        description="Of the resources that stay or are made, those with ports that the whole world "
+        "reaches, or of which nobody can tell; null where nobody has looked.",
     )
     cost: PlanCost | None = Field(
         default=None, description="What all of the stack costs; null where nobody reckoned it."

@@ -9,6 +9,7 @@ from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.notices import Credit, Notice
@@ -37,6 +38,8 @@ class Traits:
     """The output that lists the ids of what the resource is made of, if of several objects."""
     parts_kind: ClassVar[str] = ""
     """The kind of those objects, each of which could be a resource of its own."""
+    watched: ClassVar[frozenset[str]] = frozenset()
+    """The outputs whose change is drift, too, though nothing that is declared has changed."""
     is_bound: ClassVar[bool] = False
     """Nothing is made or deleted: any number of resources may stand for one id."""
     remains: ClassVar[str] = ""
@@ -151,6 +154,18 @@ class Traits:
         States of older versions have fewer of them.
         """
         return ()
+
+    @classmethod
+    def exposure(
+        cls,
+        values: Mapping[str, Any],  # noqa: ARG003 - a hook
+        seen: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Exposure | None:
+        """Which ports of a resource the whole world reaches; None where it has none to open.
+
+        As for `notices`, of its inputs and of the outputs last seen.
+        """
+        return None
 
     @classmethod
     def credit(

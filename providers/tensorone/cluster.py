@@ -24,6 +24,7 @@ from gpuform.providers.records import Target
 from gpuform.providers.tensorone.access import cluster_access
 from gpuform.providers.tensorone.client import client_for
 from gpuform.providers.tensorone.course import Course, out_of_stock
+from gpuform.providers.tensorone.exposure import cluster_exposure
 from gpuform.providers.tensorone.footprint import cluster_footprint
 from gpuform.providers.tensorone.freshness import Sighting
 from gpuform.providers.tensorone.noticing import cluster_notices
@@ -31,6 +32,7 @@ from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Credit, Notice
@@ -237,6 +239,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     gpus_field = "gpu_count"
     planned = frozenset({"state", *BY_START})
     power = Power("state", "running", "stopped")
+    watched = frozenset({"firewall_rules"})
 
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
@@ -278,6 +281,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     ) -> Iterable[Notice]:
         """Its end, the end that its own limits set, and a template that has moved on."""
         return (*super().notices(values, seen, now), *cluster_notices(seen, now))
+
+    @classmethod
+    def exposure(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Exposure | None:
+        """By its firewall rules."""
+        return cluster_exposure(values, seen)
 
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.notices import Credit, CreditState, Notice, NoticeKind
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
@@ -32,6 +33,24 @@ def notices_of_entries(
     """
     found = [(entry, entry.outputs, before.get(entry.urn)) for entry in entries]
     return _notices(found, now)
+
+
+def exposures_of_steps(steps: Iterable[Step]) -> tuple[Exposure, ...]:
+    """The ports open to the whole world of all resources that a run leaves."""
+    found: list[Exposure] = []
+    for step in steps:
+        seen = _of_step(step)
+        if seen is None:
+            continue
+        entry, outputs, _ = seen
+        lifecycle = lifecycle_of(entry.type)
+        if lifecycle is None or not entry.custom or entry.external or entry.delete:
+            continue
+        exposure = lifecycle.exposure(told(entry.inputs), told(outputs))
+        if exposure is not None:
+            named = {"urn": entry.urn, "name": name_of(entry.urn)}
+            found.append(exposure.model_copy(update=named))
+    return tuple(found)
 
 
 def is_out_of_credit(notices: Iterable[Notice]) -> bool:

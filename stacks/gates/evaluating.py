@@ -14,6 +14,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.gates.busy import Monitoring
 from gpuform.stacks.gates.cost import unpriced_growth
+from gpuform.stacks.gates.exposed import open_ports
 from gpuform.stacks.gates.file import Gate
 from gpuform.stacks.gates.rules import OVER_PLANS, is_named
 
@@ -75,6 +76,8 @@ class Keeper:
             changes = tuple(each for each in changes if is_named(each, gate.resources))
         if gate.rule == "python":
             return _python_findings(plan, gate.value, self.program)
+        if gate.rule == "no_open_ports":
+            return open_ports(plan.exposures, gate.value, gate.resources)
         if gate.rule == "not_busy":
             if self.monitoring is None:
                 return _told_before(gate, plan)

@@ -23,7 +23,11 @@ Rule = Callable[[Plan, Sequence[ResourceChange], Any], Iterator[str]]
 
 def is_named(change: ResourceChange, patterns: Sequence[str]) -> bool:
     """Whether one of the patterns is the name or the URN of the resource."""
-    texts = (change.name, change.urn)
+    return matches((change.name, change.urn), patterns)
+
+
+def matches(texts: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Whether one of the texts is of one of the patterns."""
     return any(fnmatchcase(text, pattern) for pattern in patterns for text in texts)
 
 

@@ -26,6 +26,8 @@ gates:
     allowed_regions: [us-central-8, us-central-4]
   in-use:
     not_busy: {above: 0.05}
+  closed:
+    no_open_ports: {allowed: [443]}
   keep:
     protected: ["prod-*"]
   ends:

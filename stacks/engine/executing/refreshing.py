@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from gpuform.schemas.changes import Action, FieldChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import DeletedOutside
@@ -155,7 +156,19 @@ class Refresh:
         if diff.changes is None:
             inputs, _ = property_paths.ignore_changes(new.inputs, old.inputs, old.ignore_changes)
             diff = replace(diff, changes=bool(changed_keys(new.inputs, inputs)))
-        return diff
+        found = self._watched(old, new)
+        return replace(diff, changes=True, fields=[*(diff.fields or ()), *found]) if found else diff
+
+    def _watched(self, old: ResourceState, new: ResourceState) -> list[FieldChange]:
+        """The watched outputs that are not what they were; an old state may not have them yet."""
+        names = sorted(self._executor.host.watched(old) - {*old.ignore_changes})
+        return [
+            # As a diff of a refresh: from what was found to what was known.
+            FieldChange(name, Action.UPDATE, new.outputs[name], old.outputs[name])
+            for name in names
+            if name in old.outputs and name in new.outputs
+            if not values.equal(old.outputs[name], new.outputs[name])
+        ]
 
     def _keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
         if diff.fields is not None:

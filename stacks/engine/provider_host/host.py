@@ -323,6 +323,14 @@ class ProviderHost:
             return 0
         return lifecycle.gpus(plain(to_provider(resource.inputs))) if lifecycle else 0
 
+    def watched(self, resource: ResourceState) -> frozenset[str]:
+        """The outputs whose change is drift; none of what is not gpuform's own."""
+        try:
+            lifecycle = self._lifecycle(resource)
+        except EngineError:
+            return frozenset()
+        return lifecycle.watched if lifecycle else frozenset()
+
     def _lifecycle(self, resource: ResourceState) -> Lifecycle[Any, Any] | None:
         """That of one of gpuform's resources; None for any other."""
         if not resource.custom:

@@ -10,7 +10,7 @@ from gpuform.providers.calls import Clock, clock_from, synchronised
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.expiry.noticing import notices_of_steps
+from gpuform.stacks.expiry.noticing import exposures_of_steps, notices_of_steps
 from gpuform.stacks.gates.busy import Monitoring, with_usage
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import project_gates
@@ -57,7 +57,9 @@ class Appraiser:
         steps = list(steps)
         noticed = notices_of_steps(steps, self.clock.now())
         notices = (*plan.notices, *noticed, *renamed(steps))
-        plan = with_costs(plan, steps, self.book).model_copy(update={"notices": notices})
+        plan = with_costs(plan, steps, self.book).model_copy(
+            update={"notices": notices, "exposures": exposures_of_steps(steps)}
+        )
         plan = self.keeper.judged(plan)
         monitoring = self.keeper.monitoring
         if monitoring is None:

@@ -116,6 +116,11 @@ OPEN = {"after": Footprint(tags=(), unknown=("region", "gpu_types", "tags", "exp
             [change("delete", gpus_removed=8)],
             ["what is in use is asked when the plan is made: make it with `gpuform preview`"],
         ),
+        (
+            "{no_open_ports: {}}",
+            [change("update")],
+            ["open ports are looked for when the plan is made: make it with `gpuform preview`"],
+        ),
     ],
 )
 def test_a_rule(tmp_path: Path, gate: str, changes: Any, expected: list[str]) -> None:

@@ -1,0 +1,46 @@
+"""Which ports of a cluster the whole world reaches, by whatever the platform says of its rules."""
+
+from typing import Any
+
+import pytest
+
+from gpuform.providers.tensorone.exposure import cluster_exposure
+from gpuform.schemas.values import UNKNOWN
+
+CLOSED = {"firewall_rules": [{"source": "10.0.0.0/8", "port_range": "22", "protocol": "tcp"}]}
+
+
+@pytest.mark.parametrize(
+    ("rule", "ports"),
+    [
+        ({"source": "0.0.0.0/0", "port_range": "22", "protocol": "tcp"}, ("22/tcp",)),
+        ({"source": "::/0", "port_range": "80-90", "direction": "inbound"}, ("80-90",)),
+        ({"source": " ANY "}, ("all ports",)),
+        ({"port_range": "22", "direction": "sideways"}, ("22",)),
+        ({"source": "10.0.0.0/8", "port_range": "22"}, ()),
+        ({"source": "0.0.0.0/0", "port_range": "22", "direction": "outbound"}, ()),
+        ({"source": "sg_team", "port_range": "22"}, ()),
+    ],
+)
+def test_a_rule(rule: Any, ports: Any) -> None:
+    found = cluster_exposure({}, {"firewall_rules": [rule, "nonsense"]})
+    assert (found.ports if found else ()) == ports
+
+
+@pytest.mark.parametrize(
+    ("values", "seen", "unknown"),
+    [
+        ({}, {}, "once it is there"),
+        ({"ssh_enabled": UNKNOWN}, {}, "once it is there"),
+        ({"ssh_enabled": False, "security_groups": ["sg"]}, {}, "once it is there"),
+        ({"ssh_enabled": False}, {}, ""),
+        ({}, {"status": "running"}, "run `gpuform refresh`"),
+        ({"security_groups": ["a"]}, {**CLOSED, "security_groups": ["b"]}, "security_groups may"),
+        ({"security_groups": UNKNOWN}, {**CLOSED, "security_groups": ["b"]}, "may open some"),
+        ({"security_groups": ["b"]}, {**CLOSED, "security_groups": ["b"]}, ""),
+        ({}, CLOSED, ""),
+    ],
+)
+def test_what_cannot_be_told(values: Any, seen: Any, unknown: str) -> None:
+    found = cluster_exposure(values, seen)
+    assert (found is None) if not unknown else (found is not None and unknown in found.unknown)
