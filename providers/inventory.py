@@ -16,10 +16,12 @@ from gpuform.providers.catalog import platform_of
 class Held:
     """One object. What the platform does not tell is None, or empty.
 
-    `created_at` is Unix time in seconds; `hourly_cost` is in `currency`; `tags` are labels, or
-    names with values, None where the platform shows none. `told` has inputs that its list tells,
-    and reading the object does not. What is `made_of` others, by their ids, is not an object of its
-    own: nobody pays for it, and it goes with its parts; it may be one way of several to group them.
+    `owner` is whom the platform names as its owner or maker, in its own words: an address, a team
+    or an id. `created_at` is Unix time in seconds; `hourly_cost` is in `currency`; `tags` are
+    labels, or names with values, None where the platform shows none. `told` has inputs that its
+    list tells, and reading the object does not. What is `made_of` others, by their ids, is not an
+    object of its own: nobody pays for it, and it goes with its parts; it may be one way of several
+    to group them.
     """
 
     platform: str
@@ -29,6 +31,7 @@ class Held:
     region: str = ""
     tags: Mapping[str, str | None] | None = None
     status: str = ""
+    owner: str = ""
     created_at: float | None = None
     hourly_cost: float | None = None
     currency: str = ""

@@ -31,6 +31,7 @@ def _node(node: wire.GpuNode) -> Held:
         node.gpu_node_name,
         region=node.region_id,
         status=node.state,
+        owner=node.created_by,
         created_at=unix_time(node.created_at),
         told=_server(node),
     )
@@ -45,6 +46,7 @@ def _fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[Held]:
             each.cluster_name,
             region=each.region_id,
             status=each.state,
+            owner=each.created_by,
             created_at=unix_time(each.created_at),
             told={"region_id": each.region_id} if each.region_id else {},
             made_of=tuple(node.gpu_node_id for node in each.gpu_node_details),

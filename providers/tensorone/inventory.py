@@ -16,6 +16,7 @@ def held(settings: Settings) -> list[Held]:
 
 def _held(each: wire.Cluster) -> Held:
     cost = each.cost or wire.Cost()
+    project = each.project_info
     return Held(
         "tensorone",
         "Cluster",
@@ -24,6 +25,7 @@ def _held(each: wire.Cluster) -> Held:
         region=(each.configuration and each.configuration.region) or "",
         tags=each.tags,
         status=each.status,
+        owner=project.owner_email or project.owner_id or "",
         created_at=unix_time(each.created_at),
         hourly_cost=cost.current_hourly_rate,
         currency=cost.currency or "",

@@ -11,6 +11,8 @@ from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.paint import PLAIN, Paint
 
 _COLUMNS = ("TYPE", "NAME", "ID", "REGION", "STATE", "AGE", "COST")
+_OWNER = "OWNER"
+"""The last column, where a platform names an owner."""
 _UNKNOWN = "unknown"
 
 
@@ -19,8 +21,10 @@ def orphans_lines(
 ) -> Iterator[str]:
     """A table, what was never settled, and what was not asked; not the failures."""
     if found.objects:
-        rows = [_COLUMNS, *(tuple(map(redact, _row(each))) for each in found.objects)]
-        widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
+        rows = [(*_COLUMNS, _OWNER), *(tuple(map(redact, _row(each))) for each in found.objects)]
+        if not any(each.held.owner for each in found.objects):
+            rows = [row[: len(_COLUMNS)] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         yield paint("bold", lines[0])
         yield from lines[1:]
@@ -58,7 +62,15 @@ def _row(orphan: Orphan) -> tuple[str, ...]:
     if held.hourly_cost is not None:
         cost = f"{held.hourly_cost:.2f} {held.currency}".rstrip() + "/h"
     age = _UNKNOWN if orphan.age is None else _span(orphan.age)
-    told = (held.name, held.id, held.region or _UNKNOWN, held.status or "-", age, cost)
+    told = (
+        held.name,
+        held.id,
+        held.region or _UNKNOWN,
+        held.status or "-",
+        age,
+        cost,
+        held.owner or "-",
+    )
     return f"{held.platform}:{held.kind}", *map(visible, told)
 
 
@@ -101,6 +113,7 @@ def _object(orphan: Orphan) -> dict[str, Any]:
         "region": held.region or None,
         "tags": None if held.tags is None else dict(held.tags),
         "status": held.status or None,
+        "owner": held.owner or None,
         "created_at": None if held.created_at is None else _moment(held.created_at),
         "age_seconds": orphan.age,
         "hourly_cost": held.hourly_cost,

@@ -77,7 +77,8 @@ def test_what_stacks_own_is_no_orphan_and_what_they_lose_is_one(
     assert ran.code == 3
     lines = [" ".join(line.split()) for line in ran.out.splitlines()]
     assert any(line.startswith("tensorone:Cluster bench cluster_") for line in lines)
-    assert any(line.endswith("unknown available unknown unknown") for line in lines)  # the volume
+    assert any(line.endswith("unknown available unknown unknown -") for line in lines)  # the volume
+    assert any(line.endswith("/h researcher@company.com") for line in lines)
     assert re.search(r"\n2 orphans, [1-9][.0-9]* USD/h, 1 cost unknown: on together, scp", ran.out)
 
 
@@ -88,6 +89,7 @@ def test_json_has_null_for_what_is_unknown(account: Run, project: Path) -> None:
     volume, cluster = sorted(ran.json["objects"], key=lambda each: str(each["platform"]))[::-1]
     assert (volume["age_seconds"], volume["hourly_cost"], volume["region"]) == (None, None, None)
     assert cluster["hourly_cost"] > 0
+    assert (volume["owner"], cluster["owner"]) == (None, "researcher@company.com")
     assert cluster["age_seconds"] > 0
     assert ran.json["asked"] == ["together", "tensorone"]
     younger = account("orphans", "--platform", "tensorone", "--older-than", "1000h")
