@@ -1,4 +1,4 @@
-"""A gate that what depends on it passes once Lens's overview satisfies a condition.
+"""A gate that what depends on it passes once what Lens tells satisfies a condition.
 
 Nothing is made: creating it waits, deleting it forgets it. It stays as it was when it was passed;
 other triggers, or another condition, make it wait anew.
@@ -9,12 +9,13 @@ from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.calls import Call, Look, wait_until
-from gpuform.providers.lens.client import client_for
+from gpuform.providers.lens.client import LensClient, client_for
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.schemas.changes import FieldChange
-from gpuform.schemas.lens.inputs import WAIT_MINUTES, HealthGateInputs, amiss, numbers_of
+from gpuform.schemas.lens.conditions import amiss, asks_heatmap, numbers_of
+from gpuform.schemas.lens.inputs import WAIT_MINUTES, ConditionInputs, HealthGateInputs
 from gpuform.schemas.lens.outputs import HealthGateOutputs, SeenOutputs
-from gpuform.schemas.lens.wire import Overview
+from gpuform.schemas.lens.wire import GpuHeatmap, Overview
 from gpuform.schemas.models import Problem
 
 ID = "overview"
@@ -45,9 +46,9 @@ class HealthGateActions:
         """Waits until the condition holds. Says what was seen when it does not in time."""
 
         def probe() -> Look[Seen]:
-            overview = self._client.overview()
-            reason = amiss(want.condition, overview)
-            outputs = _outputs(overview, reason)
+            overview, heatmap = _look(self._client, want.condition)
+            reason = amiss(want.condition, overview, heatmap)
+            outputs = _outputs(overview, heatmap, reason)
             return Look(Observed({}, outputs), reason or "passed", done=not reason)
 
         limit = 60.0 * (want.wait_minutes or WAIT_MINUTES)
@@ -58,7 +59,7 @@ class HealthGateActions:
         if id_ != ID:
             return None
         if not known:
-            return Observed({}, _outputs(self._client.overview(), ""))
+            return Observed({}, _outputs(self._client.overview(), None, ""))
         names = HealthGateOutputs.model_fields
         stored = {name: value for name, value in call.known.items() if name in names}
         return Observed({}, HealthGateOutputs.model_validate({"ready": False, **stored}))
@@ -86,9 +87,14 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     asked = "condition"
 
 
-def _outputs(overview: Overview, reason: str) -> HealthGateOutputs:
+def _look(client: LensClient, condition: ConditionInputs) -> tuple[Overview, GpuHeatmap | None]:
+    """What a condition is about; the heatmap is asked for where it is about single GPUs."""
+    return client.overview(), client.heatmap() if asks_heatmap(condition) else None
+
+
+def _outputs(overview: Overview, heatmap: GpuHeatmap | None, reason: str) -> HealthGateOutputs:
     return HealthGateOutputs(
         ready=not reason,
         not_ready_reason=reason or None,
-        overview=SeenOutputs.model_validate(numbers_of(overview)),
+        overview=SeenOutputs.model_validate(numbers_of(overview, heatmap)),
     )

@@ -33,7 +33,7 @@ class RateBoundsArguments(TypedDict):
 
 
 class ConditionArguments(TypedDict):
-    """What has to hold, all of it. The rates of nodes and ports are computed from the overview."""
+    """What has to hold, all of it. Storage is in TB, a thousand GB each."""
 
     # GPU nodes.
     total_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
@@ -61,12 +61,24 @@ class ConditionArguments(TypedDict):
     utilization: NotRequired[pulumi.Input[RateBoundsArguments] | None]
     # Used part of the storage.
     storage_utilization_rate: NotRequired[pulumi.Input[RateBoundsArguments] | None]
+    # Storage, in TB.
+    storage_total_tb: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Used storage, in TB.
+    storage_used_tb: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Free storage, in TB.
+    storage_available_tb: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Bandwidth of RDMA, in Gbps.
+    rdma_bandwidth_gbps: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Temperature of the hottest GPU, in °C.
+    max_temperature: NotRequired[pulumi.Input[BoundsArguments] | None]
+    # Power of the GPU that takes most, in watts.
+    max_power: NotRequired[pulumi.Input[BoundsArguments] | None]
 
 
 class HealthGateArguments(TypedDict):
-    """A gate that opens once Lens's overview satisfies a condition; what depends on it waits."""
+    """A gate that opens once what Lens tells satisfies a condition; what depends on it waits."""
 
-    # Bounds by names of the overview: what has to hold, all of it.
+    # Bounds by names of what Lens tells: what has to hold, all of it.
     condition: pulumi.Input[ConditionArguments]
     # How long to wait for it, in minutes. (nothing)
     wait_minutes: NotRequired[pulumi.Input[int] | None]
@@ -75,7 +87,7 @@ class HealthGateArguments(TypedDict):
 
 
 class HealthGate(PlatformResource, module="gpuform.lens", name="HealthGate"):
-    """A gate that opens once Lens's overview satisfies a condition; what depends on it waits."""
+    """A gate that opens once what Lens tells satisfies a condition; what depends on it waits."""
 
     _lifecycle = HealthGateLifecycle
 

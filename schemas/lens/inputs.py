@@ -1,15 +1,14 @@
-"""What a person declares of a health gate: bounds of what Lens's overview tells.
+"""What a person declares of a health gate: bounds of what Lens's overview and heatmap tell.
 
-Names are the overview's own in snake_case (Lens reference, 'Get Cluster Overview').
+Names are the overview's own in snake_case (Lens reference, 'Get Cluster Overview'), but for rates,
+sizes and the hottest GPUs, which are computed.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
-from pydantic.alias_generators import to_camel
 
-from gpuform.schemas.lens.wire import Overview
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import Default, Local
 
@@ -53,7 +52,11 @@ class RateBoundsInputs(BoundsInputs):
 
 
 class ConditionInputs(InputModel):
-    """What has to hold, all of it. The rates of nodes and ports are computed from the overview."""
+    """What has to hold, all of it. Storage is in TB, a thousand GB each.
+
+    The rates of nodes and ports are computed from the overview. The heatmap shows the five GPUs
+    with the highest values: a bound on them is one on all GPUs. It tells no memory.
+    """
 
     total_nodes: BoundsInputs | None = Field(
         default=None, description="GPU nodes.", examples=[{"at_least": 10}]
@@ -94,13 +97,35 @@ class ConditionInputs(InputModel):
     storage_utilization_rate: RateBoundsInputs | None = Field(
         default=None, description="Used part of the storage.", examples=[{"at_most": 0.8}]
     )
+    storage_total_tb: BoundsInputs | None = Field(
+        default=None, description="Storage, in TB.", examples=[{"at_least": 1000}]
+    )
+    storage_used_tb: BoundsInputs | None = Field(
+        default=None, description="Used storage, in TB.", examples=[{"at_most": 900}]
+    )
+    storage_available_tb: BoundsInputs | None = Field(
+        default=None, description="Free storage, in TB.", examples=[{"at_least": 50}]
+    )
+    rdma_bandwidth_gbps: BoundsInputs | None = Field(
+        default=None, description="Bandwidth of RDMA, in Gbps.", examples=[{"at_least": 400}]
+    )
+    max_temperature: BoundsInputs | None = Field(
+        default=None,
+        description="Temperature of the hottest GPU, in °C.",
+        examples=[{"at_most": 85}],
+    )
+    max_power: BoundsInputs | None = Field(
+        default=None,
+        description="Power of the GPU that takes most, in watts.",
+        examples=[{"at_most": 750}],
+    )
 
 
 class HealthGateInputs(InputModel):
-    """A gate that opens once Lens's overview satisfies a condition; what depends on it waits."""
+    """A gate that opens once what Lens tells satisfies a condition; what depends on it waits."""
 
     condition: ConditionInputs = Field(
-        description="Bounds by names of the overview: what has to hold, all of it.",
+        description="Bounds by names of what Lens tells: what has to hold, all of it.",
         examples=[{"healthy_nodes": {"at_least": 9}, "faulty_nodes": {"at_most": 0}}],
     )
     wait_minutes: Annotated[int | None, Local, Default(WAIT_MINUTES)] = Field(
@@ -117,45 +142,3 @@ class HealthGateInputs(InputModel):
         if values.get("condition") == {}:
             names = ", ".join(ConditionInputs.model_fields)
             yield Problem("condition", f"is empty: declare bounds of at least one of {names}")
-
-
-Numbers = Mapping[str, float | None]
-
-
-def numbers_of(overview: Overview) -> dict[str, float | None]:
-    """The numbers that conditions are about, by their names; None is not told."""
-    ports, nodes = overview.rdma_cluster_stat, overview.model_dump()
-    plain = {name: nodes[name] for name in ConditionInputs.model_fields if name in nodes}
-    return {
-        **plain,
-        "active_ports": ports.active_ports,
-        "total_ports": ports.total_ports,
-        "healthy_node_rate": _rate(overview.healthy_nodes, overview.total_nodes),
-        "active_port_rate": _rate(ports.active_ports, ports.total_ports),
-        "storage_utilization_rate": overview.storage_stat.utilization_rate,
-    }
-
-
-def amiss(condition: ConditionInputs, overview: Overview) -> str:
-    """Each number that is out of its bounds, with the bounds; empty when the condition holds.
-
-    What is not told does not hold.
-    """
-    return ", ".join(_amiss(condition.declared(), numbers_of(overview)))
-
-
-def _amiss(condition: Mapping[str, Any], numbers: Numbers) -> Iterator[str]:
-    for name, bounds in condition.items():
-        value = numbers[name]
-        least, most = bounds.get("at_least"), bounds.get("at_most")
-        wanted = f"at least {least:g}" if least is not None else ""
-        if most is not None:
-            wanted += (" and " if wanted else "") + f"at most {most:g}"
-        if value is None:
-            yield f"{to_camel(name)} is not told (wanted: {wanted})"
-        elif (least is not None and value < least) or (most is not None and value > most):
-            yield f"{to_camel(name)}={value:g} (wanted: {wanted})"
-
-
-def _rate(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None

@@ -6,7 +6,7 @@ from gpuform.schemas.models import OutputModel
 
 
 class SeenOutputs(BaseModel):
-    """The overview's numbers; rates are from 0 to 1."""
+    """The numbers of the overview and the heatmap; rates are from 0 to 1."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -23,6 +23,16 @@ class SeenOutputs(BaseModel):
     allocation_rate: float | None = Field(default=None, description="GPUs allotted.")
     utilization: float | None = Field(default=None, description="Use of allotted GPUs.")
     storage_utilization_rate: float | None = Field(default=None, description="Used storage.")
+    storage_total_tb: float | None = Field(default=None, description="Storage, in TB.")
+    storage_used_tb: float | None = Field(default=None, description="Used storage, in TB.")
+    storage_available_tb: float | None = Field(default=None, description="Free storage, in TB.")
+    rdma_bandwidth_gbps: float | None = Field(default=None, description="Bandwidth, in Gbps.")
+    max_temperature: float | None = Field(
+        default=None, description="Of the hottest GPU, in °C, where the condition asks for it."
+    )
+    max_power: float | None = Field(
+        default=None, description="The most of a GPU, in watts, where the condition asks for it."
+    )
 
 
 class HealthGateOutputs(OutputModel):

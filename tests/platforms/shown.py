@@ -23,13 +23,17 @@ SHOWN: Final[Mapping[tuple[str, str], Callable[[Any], Sequence[object]]]] = {
         tensorone.outputs_of(it.data, None, None, None),
     ],
     ("aios", "Cluster"): lambda it: [look_at_record(it, None).value],
-    ("lens", "Overview"): lambda it: [gate_outputs(it, "")],
+    ("lens", "Overview"): lambda it: [gate_outputs(it, None, "")],
 }
 """The views of those answers that are shown by a function of their own."""
 
 _PORT: Final = {"internal_port": 48, "external_port": 1, "protocol": _BEFORE, "description": "x"}
 _SPECIAL: Final[Mapping[str, Sequence[object]]] = {
     "billing_type": ("RESERVED", "ON_DEMAND"),
+    "storage_stat.total_capacity": ("48TB", "96TB"),
+    "storage_stat.used_capacity": ("48TB", "96TB"),
+    "storage_stat.available_capacity": ("48TB", "96TB"),
+    "rdma_cluster_stat.bandwidth": ("48Gbps", "96Gbps"),
     "data.status": ("running", "stopped"),
     "data.network.port_mappings.internal_port": (48, 96),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from lens_document import OVERVIEW
+from lens_document import HEATMAP, OVERVIEW
 
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.calls.clock import EmulatorClock
@@ -103,6 +103,31 @@ def test_a_gate_waits_until_it_opens(world: World) -> None:
     assert world.create()["ready"] is True
     assert world.now() - began == 60
     assert world.progress == ["faultyNodes=3 (wanted: at most 1) (0s)"]
+
+
+def test_a_gate_on_a_hot_gpu_asks_for_the_heatmap(world: World) -> None:
+    condition = {"max_temperature": {"at_most": 80.0}, "storage_available_tb": {"at_least": 500.0}}
+    assert "max_temperature" not in world.create()["overview"]
+    world.admin("POST", "lens/settings", {"heatmap": HEATMAP["data"], "overview": OVERVIEW["data"]})
+    outs = world.create(condition=condition, wait_minutes=1.0)
+    assert outs["ready"] is False
+    said = "last seen: maxTemperature=82.5 on gpu-node-1 0 (wanted: at most 80)"
+    assert said in outs["not_ready_reason"]
+    cooler = {"max_temperature": {"at_most": 85.0}, "storage_available_tb": {"at_least": 500.0}}
+    outs = world.create(condition=cooler)
+    assert outs["ready"] is True
+    assert outs["overview"]["max_temperature"] == 82.5
+    assert outs["overview"]["storage_available_tb"] == 550
+
+
+@pytest.mark.parametrize("value", ["hot", {}, [1]])
+def test_a_text_for_a_temperature_passes_nothing(world: World, value: Any) -> None:
+    points = [{"nodeName": "n", "deviceId": 0, "value": value, "gpuModel": "m"}]
+    shown = {**HEATMAP["data"], "temperature": {**HEATMAP["data"]["temperature"], "data": points}}
+    world.admin("POST", "lens/settings", {"heatmap": shown, "overview": OVERVIEW["data"]})
+    condition = {"max_temperature": {"at_most": 1000.0}}
+    outs = world.create(condition=condition, wait_minutes=1.0)
+    assert outs["ready"] is False
 
 
 def test_errors_of_lens_are_waited_out(world: World) -> None:

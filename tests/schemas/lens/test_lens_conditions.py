@@ -5,21 +5,23 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lens_document import OVERVIEW
+from lens_document import HEATMAP, OVERVIEW
 
 from gpuform.schemas.checking import check
-from gpuform.schemas.lens.inputs import ConditionInputs, HealthGateInputs, amiss, numbers_of
-from gpuform.schemas.lens.wire import Overview
+from gpuform.schemas.lens.conditions import amiss, numbers_of, terabytes
+from gpuform.schemas.lens.inputs import ConditionInputs, HealthGateInputs
+from gpuform.schemas.lens.wire import GpuHeatmap, Overview
 
 SEEN = Overview.model_validate(OVERVIEW["data"])
+HEAT = GpuHeatmap.model_validate(HEATMAP["data"])
 
 
 def said(**condition: Any) -> str:
-    return amiss(ConditionInputs.model_validate(condition), SEEN)
+    return amiss(ConditionInputs.model_validate(condition), SEEN, HEAT)
 
 
 def test_the_numbers_are_those_of_the_overview() -> None:
-    assert numbers_of(SEEN) == {
+    assert numbers_of(SEEN, HEAT) == {
         "total_nodes": 10,
         "healthy_nodes": 9,
         "faulty_nodes": 1,
@@ -33,6 +35,12 @@ def test_the_numbers_are_those_of_the_overview() -> None:
         "allocation_rate": 0.75,
         "utilization": 0.62,
         "storage_utilization_rate": 0.45,
+        "storage_total_tb": 1000,
+        "storage_used_tb": 450,
+        "storage_available_tb": 550,
+        "rdma_bandwidth_gbps": 400,
+        "max_temperature": 82.5,
+        "max_power": 750.5,
     }
     assert set(numbers_of(SEEN)) == set(ConditionInputs.model_fields)
 
@@ -44,6 +52,18 @@ def test_the_numbers_are_those_of_the_overview() -> None:
         ({"healthy_nodes": {"at_least": 10}}, "healthyNodes=9 (wanted: at least 10)"),
         ({"faulty_nodes": {"at_most": 0}}, "faultyNodes=1 (wanted: at most 0)"),
         ({"active_port_rate": {"at_least": 0.95}}, ""),
+        ({"storage_available_tb": {"at_least": 550}, "max_temperature": {"at_most": 82.5}}, ""),
+        (
+            {"storage_available_tb": {"at_least": 600}},
+            "storageAvailableTb=550 (wanted: at least 600)",
+        ),
+        (
+            {"max_temperature": {"at_most": 80}, "max_power": {"at_most": 750}},
+            (
+                "maxTemperature=82.5 on gpu-node-1 0 (wanted: at most 80), "
+                "maxPower=750.5 on gpu-node-1 0 (wanted: at most 750)"
+            ),
+        ),
         ({"utilization": {"at_most": 0.5}}, "utilization=0.62 (wanted: at most 0.5)"),
         (
             {"fully_idle_nodes": {"at_least": 4, "at_most": 6}, "busy_nodes": {"at_most": 1}},
@@ -59,6 +79,56 @@ def test_what_is_amiss_is_said_in_the_overview_s_words(condition: Any, expected:
 def test_what_is_not_told_does_not_hold(name: str) -> None:
     condition = ConditionInputs.model_validate({name: {"at_most": 1}})
     assert "is not told" in amiss(condition, Overview())
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("450TB", 450),
+        (" 1.5 PB ", 1500),
+        ("500 GB", 0.5),
+        ("1TiB", 1.099511627776),
+        ("0tb", 0),
+        ("", None),
+        ("450", None),
+        ("TB", None),
+        ("-1TB", None),
+        ("1,000TB", None),
+        ("450 bananas", None),
+        ("1TB of 2TB", None),
+    ],
+)
+def test_sizes_are_texts_with_units(text: str, size: float | None) -> None:
+    assert terabytes(text) == size
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.01, 45, float("nan"), float("inf")])
+def test_what_is_no_rate_does_not_hold(value: float) -> None:
+    overview = Overview.model_validate({"storageStat": {"utilizationRate": value}})
+    for bounds in ({"at_most": 1}, {"at_least": 0}):
+        condition = ConditionInputs.model_validate({"storage_utilization_rate": bounds})
+        said = amiss(condition, overview)
+        assert "is not told (wanted" in said or f"={value:g} cannot be (wanted" in said
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"unit": "℃", "data": []},
+        {"unit": "℃"},
+        {"unit": "℉", "data": [{"nodeName": "n", "value": 60}]},
+        {"unit": "", "data": [{"nodeName": "n", "value": 60}]},
+        {"unit": "℃", "data": [{"nodeName": "n", "value": 60}, {"nodeName": "m"}]},
+        {"unit": "℃", "data": [{"nodeName": "n", "value": None}]},
+        {"unit": "℃", "data": [{"nodeName": "n", "value": float("nan")}]},
+    ],
+)
+def test_odd_temperatures_do_not_hold(shown: Any) -> None:
+    condition = ConditionInputs.model_validate({"max_temperature": {"at_most": 90}})
+    heatmap = GpuHeatmap.model_validate({"temperature": shown})
+    expected = "maxTemperature is not told (wanted: at most 90)"
+    assert amiss(condition, SEEN, heatmap) == expected
+    assert amiss(condition, SEEN) == expected
 
 
 @settings(deadline=None)

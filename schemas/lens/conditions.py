@@ -1,0 +1,124 @@
+"""Whether what Lens tells satisfies the condition of a health gate.
+
+What is not told, or is told in words or units that gpuform does not read, satisfies nothing; nor
+does a number that cannot be: one below 0, or a rate of more than 1.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import Any, Final
+
+from pydantic.alias_generators import to_camel
+
+from gpuform.schemas.lens.inputs import ConditionInputs, RateBoundsInputs
+from gpuform.schemas.lens.wire import GpuHeatmap, Heatmap, Overview
+
+HEATMAP: Final = frozenset({"max_temperature", "max_power"})
+"""Bounds of what the heatmap tells; all others are of the overview."""
+
+_TERABYTES: Final[Mapping[str, float]] = {
+    "B": 1e-12,
+    "KB": 1e-9,
+    "MB": 1e-6,
+    "GB": 1e-3,
+    "TB": 1.0,
+    "PB": 1e3,
+    "EB": 1e6,
+    "KIB": 2**10 / 1e12,
+    "MIB": 2**20 / 1e12,
+    "GIB": 2**30 / 1e12,
+    "TIB": 2**40 / 1e12,
+    "PIB": 2**50 / 1e12,
+}
+_GIGABITS: Final[Mapping[str, float]] = {"MBPS": 1e-3, "GBPS": 1.0, "TBPS": 1e3}
+_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)", re.ASCII)
+_RATES: Final = frozenset(
+    name
+    for name, field in ConditionInputs.model_fields.items()
+    if field.annotation == RateBoundsInputs | None
+)
+
+Numbers = Mapping[str, float | None]
+
+
+def asks_heatmap(condition: ConditionInputs) -> bool:
+    """Whether a condition is about single GPUs."""
+    return bool(HEATMAP & set(condition.declared()))
+
+
+def terabytes(text: str) -> float | None:
+    """A size such as `450TB` in TB; None for what is no size."""
+    return _measured(text, _TERABYTES)
+
+
+def numbers_of(overview: Overview, heatmap: GpuHeatmap | None = None) -> dict[str, float | None]:
+    """The numbers that conditions are about, by their names; None is not told."""
+    ports, nodes, storage = overview.rdma_cluster_stat, overview.model_dump(), overview.storage_stat
+    seen = heatmap or GpuHeatmap()
+    plain = {name: nodes[name] for name in ConditionInputs.model_fields if name in nodes}
+    found = {
+        **plain,
+        "active_ports": ports.active_ports,
+        "total_ports": ports.total_ports,
+        "healthy_node_rate": _rate(overview.healthy_nodes, overview.total_nodes),
+        "active_port_rate": _rate(ports.active_ports, ports.total_ports),
+        "storage_utilization_rate": storage.utilization_rate,
+        "storage_total_tb": terabytes(storage.total_capacity),
+        "storage_used_tb": terabytes(storage.used_capacity),
+        "storage_available_tb": terabytes(storage.available_capacity),
+        "rdma_bandwidth_gbps": _measured(ports.bandwidth, _GIGABITS),
+        "max_temperature": _highest(seen.temperature, "℃", "°C", "C"),
+        "max_power": _highest(seen.power, "W"),
+    }
+    return {
+        name: None if value is None or not isfinite(value) else value
+        for name, value in found.items()
+    }
+
+
+def amiss(condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None = None) -> str:
+    """Each number that is out of its bounds, with the bounds; empty when the condition holds."""
+    numbers = numbers_of(overview, heatmap)
+    return ", ".join(_amiss(condition.declared(), numbers, heatmap or GpuHeatmap()))
+
+
+def _amiss(condition: Mapping[str, Any], numbers: Numbers, heatmap: GpuHeatmap) -> Iterator[str]:
+    for name, bounds in condition.items():
+        value = numbers[name]
+        least, most = bounds.get("at_least"), bounds.get("at_most")
+        wanted = f"at least {least:g}" if least is not None else ""
+        if most is not None:
+            wanted += (" and " if wanted else "") + f"at most {most:g}"
+        if value is None:
+            yield f"{to_camel(name)} is not told (wanted: {wanted})"
+        elif value < 0 or (value > 1 and name in _RATES):
+            yield f"{to_camel(name)}={value:g} cannot be (wanted: {wanted})"
+        elif (least is not None and value < least) or (most is not None and value > most):
+            yield f"{to_camel(name)}={value:g}{_where(name, value, heatmap)} (wanted: {wanted})"
+
+
+def _where(name: str, value: float, heatmap: GpuHeatmap) -> str:
+    """The GPU with the value."""
+    if name not in HEATMAP:
+        return ""
+    points = heatmap.power.data if name == "max_power" else heatmap.temperature.data
+    point = next(each for each in points if each.value == value)
+    return f" on {point.node_name} {point.device_id}"
+
+
+def _highest(heatmap: Heatmap, *units: str) -> float | None:
+    """The highest value; None without any, with one that is not told, and in another unit."""
+    told = [each.value for each in heatmap.data if "value" in each.model_fields_set]
+    is_whole = len(told) == len(heatmap.data) and all(isfinite(each) for each in told)
+    return max(told, default=None) if is_whole and heatmap.unit.strip() in units else None
+
+
+def _measured(text: str, units: Mapping[str, float]) -> float | None:
+    match = _SIZE.fullmatch(text.strip())
+    factor = units.get(match[2].upper()) if match else None
+    return float(match[1]) * factor if match and factor is not None else None
+
+
+def _rate(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
