@@ -149,6 +149,7 @@ PLAN: Final = """\
   },
   "unchecked": [],
   "notices": [],
+  "exposures": null,
   "cost": {
     "before": {
       "amounts": [

@@ -15,6 +15,8 @@ from gpuform.stacks.cli.app import cli
 NOT_RUN: Final = {
     "gpuform connect train --node training-worker-0": "the emulator has no machines for SSH",
     "gpuform connect train --via slurm -- sinfo": "the emulator has no machines for SSH",
+    "gpuform connect train --via slurm --user ada --jump ssh.example.com": "the emulator has no "
+    "machines for SSH",
     "gpuform connect train -- get pods --all-namespaces": "kubectl is not everywhere",
     "gpuform manifests train | kubectl apply -f -": "kubectl is not everywhere",
     "gpuform graph | dot -Tsvg > stack.svg": "Graphviz is not everywhere",
@@ -138,6 +140,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform kubeconfig --remove",
         "gpuform ssh-config --install",
         "gpuform ssh-config --user ubuntu",
+        "gpuform ssh-config --user ada --jump ssh.example.com",
         "gpuform ssh-config --print",
     ],
     "state": [
