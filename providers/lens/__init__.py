@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from gpuform.providers.lens.platform import PLATFORM
 
 if TYPE_CHECKING:
-    from gpuform.providers.lens.lookups import get_consumers, get_heatmap, get_overview
+    from gpuform.providers.lens.lookups import capacity, get_consumers, get_heatmap, get_overview
     from gpuform.providers.lens.resources import HealthGate
 
-__all__ = ["HealthGate", "get_consumers", "get_heatmap", "get_overview"]
+__all__ = ["HealthGate", "capacity", "get_consumers", "get_heatmap", "get_overview"]
 
 __getattr__ = PLATFORM.exported

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 
 from gpuform.providers.actions import lookup_settings
 from gpuform.providers.lens.client import PAGE_SIZE, LensClient, client_for
+from gpuform.schemas.lens.capacity import Capacity
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
+
+
+def capacity() -> Capacity:
+    """Free and idle nodes, GPUs that workloads request, allocation, use and storage, as of now.
+
+    Lens tells no history, so there is no trend.
+    """
+    client = _client()
+    return Capacity.of(client.overview(), client.consumers())
 
 
 def get_overview() -> Overview:

@@ -8,6 +8,7 @@ PLATFORM = Platform(
     package="gpuform.providers.lens",
     lifecycles={"HealthGate": "gpuform.providers.lens.health_gate:HealthGateLifecycle"},
     lookups={
+        "capacity": "gpuform.providers.lens.lookups:capacity",
         "get_consumers": "gpuform.providers.lens.lookups:get_consumers",
         "get_heatmap": "gpuform.providers.lens.lookups:get_heatmap",
         "get_overview": "gpuform.providers.lens.lookups:get_overview",

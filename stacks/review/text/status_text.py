@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuform.providers.summary import Summary
 from gpuform.schemas.footprint import Billing, Footprint
+from gpuform.schemas.lens.capacity import Capacity
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.plan import Amount, StackCost
@@ -47,6 +48,11 @@ class Monitoring:
     heatmap: GpuHeatmap | None = None
     consumers: Sequence[Consumer] = ()
     problem: str = ""
+
+    @property
+    def capacity(self) -> Capacity | None:
+        """What is free, and who has asked for the rest."""
+        return None if self.overview is None else Capacity.of(self.overview, self.consumers)
 
     @property
     def top_consumers(self) -> list[Consumer]:
@@ -199,6 +205,8 @@ def _monitoring_lines(seen: Monitoring, paint: Paint) -> Iterator[str]:
             yield paint("warning", f"    {visible(line)}")
     if seen.overview is not None:
         yield from _overview_lines(seen.overview)
+    if seen.capacity is not None:
+        yield _capacity_line(seen.capacity)
     if seen.heatmap is not None and seen.heatmap.temperature.data:
         heat = seen.heatmap.temperature
         yield "    hottest GPUs:"
@@ -232,6 +240,13 @@ def _overview_lines(overview: Overview) -> Iterator[str]:
     )
 
 
+def _capacity_line(capacity: Capacity) -> str:
+    asked = counted(capacity.requested_gpus, "GPU")
+    line = f"    {counted(capacity.workloads, 'workload')} with {asked}, {capacity.idle_gpus} idle"
+    total, free = capacity.storage_total_tb, capacity.storage_available_tb
+    return line if total is None or free is None else f"{line}; {free:g} of {total:g} TB free"
+
+
 def _resource_document(resource: ResourceStatus) -> dict[str, Any]:
     summary = asdict(resource.summary)
     summary["alerts"] = list(summary["alerts"])
@@ -253,6 +268,7 @@ def _monitoring_document(seen: Monitoring) -> dict[str, Any]:
     return {
         "overview": plain(seen.overview),
         "heatmap": plain(seen.heatmap),
+        "capacity": None if seen.capacity is None else seen.capacity.model_dump(mode="json"),
         "consumers": [plain(each) for each in seen.consumers],
         "problem": seen.problem,
     }

@@ -12,7 +12,7 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.calls.transport import mount
 from gpuform.providers.errors import InvalidRequest, MissingCredentials, ServerError
-from gpuform.providers.lens import get_consumers, get_heatmap, get_overview
+from gpuform.providers.lens import capacity, get_consumers, get_heatmap, get_overview
 from gpuform.providers.lens.client import LensClient, client_for, is_configured
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -148,3 +148,7 @@ def test_programs_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         assert get_overview().rdma_cluster_stat.active_ports == 76
         assert [each.stat.gpu_request for each in get_consumers()] == [8, 4]
         assert get_heatmap().utilization.data[0].value == 98.5
+        free = capacity()
+        assert (free.nodes, free.free_nodes, free.partly_free_nodes) == (10, 3, 4)
+        assert (free.workloads, free.requested_gpus, free.idle_gpus) == (2, 12, 0)
+        assert (free.storage_available_tb, free.allocation_rate) == (550, 0.75)

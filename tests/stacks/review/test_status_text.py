@@ -63,6 +63,7 @@ mine   dynamic:Thing      -      -      -     -
 Lens:
     nodes: 10, 9 healthy, 1 faulty; 3 idle, 4 partially idle, 2 busy
     GPUs: 75% allotted, 62% used; RDMA ports: 76 of 80 active
+    2 workloads with 12 GPUs, 0 idle; 550 of 1000 TB free
     hottest GPUs:
         gpu-node-1 0  AMD MI300X  82.5 ℃
         gpu-node-3 2  AMD MI300X  79.8 ℃
@@ -111,6 +112,8 @@ def test_as_json_lens_keeps_its_own_names() -> None:
         "unknown": [],
     }
     assert document["lens"]["overview"] == OVERVIEW["data"]
+    assert document["lens"]["capacity"]["requested_gpus"] == 12
+    assert document["lens"]["capacity"]["free_nodes"] == 3
     assert document["lens"]["consumers"] == CONSUMERS["data"]["data"]
     assert document["lens"]["heatmap"]["temperature"]["unit"] == "℃"
     assert status_document(Status("dev", ()))["lens"] is None

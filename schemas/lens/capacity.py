@@ -1,0 +1,59 @@
+"""What is free, and who has asked for the rest, as far as Lens's three calls tell it."""
+
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import Field
+
+from gpuform.schemas.lens.conditions import numbers_of
+from gpuform.schemas.lens.wire import Consumer, Overview
+from gpuform.schemas.models import WireModel
+
+IDLE_USE = 0.05
+"""A workload that uses no more of its GPUs than this leaves them idle."""
+
+
+class Capacity(WireModel):
+    """Lens tells no number of GPUs but those that workloads request: free ones are told by nodes.
+
+    What Lens does not tell is None.
+    """
+
+    nodes: int | None = Field(default=None, description="GPU nodes.")
+    free_nodes: int | None = Field(default=None, description="Nodes without any GPU in use.")
+    partly_free_nodes: int | None = Field(default=None, description="Nodes with some in use.")
+    busy_nodes: int | None = Field(default=None, description="Nodes with all in use.")
+    faulty_nodes: int | None = Field(default=None, description="Nodes with faults.")
+    workloads: int = Field(default=0, description="Workloads that request GPUs.")
+    requested_gpus: int = Field(default=0, description="GPUs that workloads request.")
+    idle_gpus: int = Field(
+        default=0, description="Of these, GPUs of workloads that use 5% of them or less."
+    )
+    allocation_rate: float | None = Field(default=None, description="GPUs allotted, from 0 to 1.")
+    utilization: float | None = Field(default=None, description="Use of them, from 0 to 1.")
+    storage_total_tb: float | None = Field(default=None, description="Storage, in TB.")
+    storage_available_tb: float | None = Field(default=None, description="Free storage, in TB.")
+
+    @classmethod
+    def of(cls, overview: Overview, consumers: Sequence[Consumer]) -> Self:
+        """A workload whose use is not told is not idle."""
+        numbers = numbers_of(overview)
+        asking = [each for each in consumers if each.stat.gpu_request > 0]
+        names = ("busy_nodes", "faulty_nodes", "allocation_rate", "utilization")
+        sizes = ("storage_total_tb", "storage_available_tb")
+        return cls.model_validate(
+            {
+                **{name: numbers[name] for name in (*names, *sizes)},
+                "nodes": overview.total_nodes,
+                "free_nodes": overview.fully_idle_nodes,
+                "partly_free_nodes": overview.partially_idle_nodes,
+                "workloads": len(asking),
+                "requested_gpus": sum(each.stat.gpu_request for each in asking),
+                "idle_gpus": sum(each.stat.gpu_request for each in asking if _is_idle(each)),
+            }
+        )
+
+
+def _is_idle(consumer: Consumer) -> bool:
+    stat = consumer.stat
+    return "gpu_utilization" in stat.model_fields_set and stat.gpu_utilization <= IDLE_USE
