@@ -127,6 +127,15 @@ def look_at(name: str, fabric: wire.ClusterFabric | None) -> Look[Seen]:
         state=fabric.state,
         gpu_node_details=members,
         server_type=fabric.server_type or None,
+        used_server_count=fabric.used_server_count,
+        description=fabric.description or None,
+        product_id=fabric.product_id or None,
+        pirp_id=fabric.pirp_id or None,
+        account_id=fabric.account_id or None,
+        created_at=fabric.created_at,
+        created_by=fabric.created_by or None,
+        modified_at=fabric.modified_at,
+        modified_by=fabric.modified_by or None,
     )
     return Look(Observed({}, outputs), phase, done=done, failed=failed)
 

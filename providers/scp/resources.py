@@ -314,7 +314,13 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     pfs_ip: pulumi.Output[list[str]]
     server_type: pulumi.Output[str | None]
     image_version: pulumi.Output[str | None]
+    os_type: pulumi.Output[str | None]
+    time_zone: pulumi.Output[str | None]
+    account_id: pulumi.Output[str | None]
     created_at: pulumi.Output[str | None]
+    created_by: pulumi.Output[str | None]
+    modified_at: pulumi.Output[str | None]
+    modified_by: pulumi.Output[str | None]
 
     def __init__(
         self,
@@ -339,6 +345,15 @@ class Fabric(PlatformResource, module="gpuform.scp", name="Fabric"):
     state: pulumi.Output[str | None]
     gpu_node_details: pulumi.Output[list[dict[str, Any]]]
     server_type: pulumi.Output[str | None]
+    used_server_count: pulumi.Output[int | None]
+    description: pulumi.Output[str | None]
+    product_id: pulumi.Output[str | None]
+    pirp_id: pulumi.Output[str | None]
+    account_id: pulumi.Output[str | None]
+    created_at: pulumi.Output[str | None]
+    created_by: pulumi.Output[str | None]
+    modified_at: pulumi.Output[str | None]
+    modified_by: pulumi.Output[str | None]
 
     def __init__(
         self,

@@ -30,7 +30,13 @@ class NodeOutputs(BaseModel):
     pfs_ip: list[str] = Field(default=[], description="Its addresses in the storage network.")
     server_type: str | None = Field(default=None, description="Name of its type of server.")
     image_version: str | None = Field(default=None, description="Its operating system.")
+    os_type: str | None = Field(default=None, description="Kind of that system, such as LINUX.")
+    time_zone: str | None = Field(default=None, description="Time zone, such as Asia/Seoul.")
+    account_id: str | None = Field(default=None, description="Id of the account that has it.")
     created_at: str | None = Field(default=None, description="When it was made.")
+    created_by: str | None = Field(default=None, description="Id of who made it.")
+    modified_at: str | None = Field(default=None, description="When it was last changed.")
+    modified_by: str | None = Field(default=None, description="Id of who changed it last.")
 
 
 class NodePoolOutputs(OutputModel):
@@ -62,7 +68,13 @@ class GpuNodeOutputs(OutputModel):
     pfs_ip: list[str] = Field(default=[], description="Addresses in the storage network.")
     server_type: str | None = Field(default=None, description="Name of the type of server.")
     image_version: str | None = Field(default=None, description="The operating system.")
+    os_type: str | None = Field(default=None, description="Kind of that system, such as LINUX.")
+    time_zone: str | None = Field(default=None, description="Time zone, such as Asia/Seoul.")
+    account_id: str | None = Field(default=None, description="Id of the account that has it.")
     created_at: str | None = Field(default=None, description="When it was made.")
+    created_by: str | None = Field(default=None, description="Id of who made it.")
+    modified_at: str | None = Field(default=None, description="When it was last changed.")
+    modified_by: str | None = Field(default=None, description="Id of who changed it last.")
 
 
 class MemberOutputs(BaseModel):
@@ -86,3 +98,16 @@ class FabricOutputs(OutputModel):
     )
     gpu_node_details: list[MemberOutputs] = Field(default=[], description="The nodes in it.")
     server_type: str | None = Field(default=None, description="Type of its servers.")
+    used_server_count: int | None = Field(
+        default=None, description="How many servers the platform counts in it."
+    )
+    description: str | None = Field(default=None, description="What the platform says of it.")
+    product_id: str | None = Field(default=None, description="Id of the product of its servers.")
+    pirp_id: str | None = Field(
+        default=None, description="The platform's `pirp_id`, which its reference does not explain."
+    )
+    account_id: str | None = Field(default=None, description="Id of the account that has it.")
+    created_at: str | None = Field(default=None, description="When it was made.")
+    created_by: str | None = Field(default=None, description="Id of who made it.")
+    modified_at: str | None = Field(default=None, description="When it was last changed.")
+    modified_by: str | None = Field(default=None, description="Id of who changed it last.")

@@ -4,12 +4,42 @@ Only ids are required: the document's tables of schemas are lost, its examples r
 times are text as sent; `statuses.py` and `moments.py` say what they mean.
 """
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    WrapValidator,
+)
 
 from gpuform.schemas.ids import Id, Line, checked_id
 from gpuform.schemas.models import WireList, WireModel
+
+
+def _or_none(value: Any, read: Callable[[Any], Any]) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
+def _or_empty(value: Any, read: Callable[[Any], Any]) -> Any:
+    return _or_none(value, read) or ""
+
+
+Words = Annotated[str, WrapValidator(_or_empty)]
+"""A text that is only shown: what is none is empty, and spoils no answer."""
+
+Moment = Annotated[str | None, WrapValidator(_or_none)]
+"""A time that is only shown, likewise."""
+
+Number = Annotated[int | None, WrapValidator(_or_none)]
+"""A number that is only shown, likewise."""
 
 
 class ScpModel(WireModel):
@@ -28,7 +58,7 @@ class GpuNode(ScpModel):
     """
 
     id: Id
-    account_id: str = ""
+    account_id: Words = ""
     gpu_node_name: Line = ""
     state: str = ""
     cluster_fabric_id: Id | None = None
@@ -36,7 +66,7 @@ class GpuNode(ScpModel):
     node_pool_id: Line = ""
     image_id: str = ""
     image_version: str = ""
-    os_type: str = ""
+    os_type: Words = ""
     init_script: SecretStr = SecretStr("")
     lock_enabled: bool = False
     root_account: str = ""
@@ -49,11 +79,11 @@ class GpuNode(ScpModel):
     policy_use_nat: bool = False
     policy_nat: str | None = None
     pfs_ip: tuple[str, ...] = ()
-    time_zone: str = ""
-    created_at: str | None = None
-    created_by: str = ""
-    modified_at: str | None = None
-    modified_by: str = ""
+    time_zone: Words = ""
+    created_at: Moment = None
+    created_by: Words = ""
+    modified_at: Moment = None
+    modified_by: Words = ""
 
 
 class GpuNodeList(WireList, ScpModel):
@@ -78,21 +108,21 @@ class ClusterFabric(ScpModel):
     """SCP reference, 'Show Cluster Fabric'. `cluster_name` is its cluster_fabric_name."""
 
     id: Id
-    account_id: str = ""
+    account_id: Words = ""
     cluster_name: Line = ""
-    description: str = ""
+    description: Words = ""
     state: str = ""
     node_pool_id: Line = ""
     region_id: str = ""
     server_type: str = ""
-    product_id: str = ""
-    pirp_id: str = ""
-    used_server_count: int = 0
+    product_id: Words = ""
+    pirp_id: Words = ""
+    used_server_count: Number = None
     gpu_node_details: tuple[FabricMember, ...] = ()
-    created_at: str | None = None
-    created_by: str = ""
-    modified_at: str | None = None
-    modified_by: str = ""
+    created_at: Moment = None
+    created_by: Words = ""
+    modified_at: Moment = None
+    modified_by: Words = ""
 
 
 class ClusterFabricList(WireList, ScpModel):

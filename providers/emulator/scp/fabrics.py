@@ -51,7 +51,7 @@ class Fabric(BaseModel, frozen=True):
             "cluster_name": self.name,
             "created_at": timestamp(self.appears_at),
             "created_by": USER_ID,
-            "description": "",
+            "description": f"fabric of {self.node_pool_id}",
             "gpu_node_details": [node.fabric_view(now) for node in members],
             "id": self.fabric_id,
             "modified_at": timestamp(until(self.states, now)[-1][0]),

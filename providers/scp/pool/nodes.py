@@ -30,7 +30,13 @@ def shown(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
         pfs_ip=list(node.pfs_ip),
         server_type=node.server_type or None,
         image_version=node.image_version or None,
+        os_type=node.os_type or None,
+        time_zone=node.time_zone or None,
+        account_id=node.account_id or None,
         created_at=node.created_at,
+        created_by=node.created_by or None,
+        modified_at=node.modified_at,
+        modified_by=node.modified_by or None,
     )
 
 

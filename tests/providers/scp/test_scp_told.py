@@ -1,0 +1,61 @@
+"""What nodes and fabrics tell beside their inputs: no noise, and nothing that spoils a refresh."""
+
+from typing import Any
+
+import pytest
+
+from gpuform.providers.scp.fabric import look_at
+from gpuform.providers.scp.pool import shown
+from gpuform.schemas.scp import wire
+
+Properties = dict[str, Any]
+
+FABRIC = {"node_pool_id": "POOL001-krw1a", "cluster_fabric_name": "fabric1"}
+OF_NODE = ("os_type", "time_zone", "account_id", "created_by", "modified_at", "modified_by")
+OF_FABRIC = (
+    *("used_server_count", "description", "product_id", "pirp_id", "account_id"),
+    *("created_at", "created_by", "modified_at", "modified_by"),
+)
+
+
+def test_nodes_tell_more_and_an_old_state_plans_nothing(
+    world: Any, pool_inputs: Properties, node_inputs: Properties
+) -> None:
+    pool = world.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
+    inputs = {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
+    solo = world.create("GpuNode", inputs)
+    for shown_node in (pool.nodes["train-001"], solo.outs):
+        assert (shown_node["os_type"], shown_node["time_zone"]) == ("LINUX", "Asia/Seoul")
+        assert all(shown_node[name] for name in OF_NODE)
+        for name in OF_NODE:
+            del shown_node[name]
+    for thing in (pool, solo):
+        assert world.changes(thing) == {}
+        seen = world.refresh(thing)
+        assert world.changes(seen) == {}
+        assert world.refresh(seen).outs == seen.outs
+    assert world.refresh(solo).outs["modified_by"]
+
+
+def test_a_fabric_tells_more_and_an_old_state_plans_nothing(
+    world: Any, pool_inputs: Properties
+) -> None:
+    world.create("NodePool", pool_inputs)
+    fabric = world.create("Fabric", FABRIC, name="fabric")
+    assert fabric.outs["used_server_count"] == 3
+    assert fabric.outs["pirp_id"] == "20"
+    assert all(fabric.outs[name] for name in OF_FABRIC)
+    for name in OF_FABRIC:
+        del fabric.outs[name]
+    assert world.changes(fabric) == {}
+    seen = world.refresh(fabric)
+    assert world.changes(seen) == {}
+    assert world.refresh(seen).outs == seen.outs
+
+
+@pytest.mark.parametrize("bad", [None, "many", {"a": 1}, [1], True])
+def test_what_is_only_shown_spoils_no_answer(bad: Any) -> None:
+    node = wire.GpuNode.model_validate({"id": "a" * 32, **dict.fromkeys(OF_NODE, bad)})
+    assert shown(node, None).id == node.id
+    fabric = wire.ClusterFabric.model_validate({"id": "a" * 32, **dict.fromkeys(OF_FABRIC, bad)})
+    assert look_at("fabric1", fabric).value.outputs.cluster_fabric_id == fabric.id
