@@ -68,9 +68,9 @@ class LensClient:
                 page="start/lens",
             )
 
-    def overview(self) -> wire.Overview:
+    def overview(self, retry: Retry = Retry.SAFE) -> wire.Overview:
         """Nodes, GPUs, storage and RDMA ports in numbers."""
-        return self._ask(wire.Overview, _OVERVIEW)
+        return self._ask(wire.Overview, _OVERVIEW, retry=retry)
 
     def consumers(
         self, page_size: int = PAGE_SIZE, retry: Retry = Retry.SAFE
@@ -87,9 +87,9 @@ class LensClient:
             if not page.data or seen >= page.total:
                 return list(found.values())
 
-    def heatmap(self) -> wire.GpuHeatmap:
+    def heatmap(self, retry: Retry = Retry.SAFE) -> wire.GpuHeatmap:
         """The GPUs with most power, heat and use."""
-        return self._ask(wire.GpuHeatmap, _HEATMAP)
+        return self._ask(wire.GpuHeatmap, _HEATMAP, retry=retry)
 
     def probe(self) -> Answered:
         """The cheapest look. Raises what is wrong with the address, the token or the way."""

@@ -1,14 +1,17 @@
 """A gate that what depends on it passes once what Lens tells satisfies a condition.
 
 Nothing is made: creating it waits, deleting it forgets it. It stays as it was when it was passed;
-other triggers, or another condition, make it wait anew.
+other triggers, or another condition, make it wait anew. A refresh tells whether it would be passed
+now, and closes nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.calls import Call, Look, wait_until
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient, client_for
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.schemas.changes import FieldChange
@@ -17,6 +20,7 @@ from gpuform.schemas.lens.inputs import WAIT_MINUTES, ConditionInputs, HealthGat
 from gpuform.schemas.lens.outputs import HealthGateOutputs, SeenOutputs
 from gpuform.schemas.lens.wire import GpuHeatmap, Overview
 from gpuform.schemas.models import Problem
+from gpuform.schemas.notices import Notice, NoticeKind
 
 ID = "overview"
 """There is one overview, so this is the id of every gate."""
@@ -55,14 +59,28 @@ class HealthGateActions:
         return wait_until(call, probe, what="health gate", interval=INTERVAL, limit=limit)
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
-        """The gate as it was when it was last passed; an import sees the overview of now."""
+        """The gate as it was when it was last passed, and what would keep it closed now.
+
+        An import sees the overview of now.
+        """
         if id_ != ID:
             return None
         if not known:
             return Observed({}, _outputs(self._client.overview(), None, ""))
         names = HealthGateOutputs.model_fields
         stored = {name: value for name, value in call.known.items() if name in names}
+        stored["amiss_now"] = self._amiss_now(known) if stored.get("ready") else None
         return Observed({}, HealthGateOutputs.model_validate({"ready": False, **stored}))
+
+    def _amiss_now(self, known: Mapping[str, Any]) -> str | None:
+        """A Lens that is silent keeps nobody from a refresh: it is asked once, and that is told."""
+        condition = ConditionInputs.model_validate(known["condition"])
+        try:
+            reason = amiss(condition, *_look(self._client, condition, Retry.NEVER))
+        except GpuformError as error:
+            said = str(error).partition("\n")[0]
+            return f"whether the gate would be passed now is not known: {said}"
+        return f"the gate would not be passed now: {reason}" if reason else None
 
     def update(
         self, call: Call, id_: str, want: HealthGateInputs, changes: Sequence[FieldChange]
@@ -86,10 +104,18 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     is_bound = True
     asked = "condition"
 
+    @classmethod
+    def news(cls, before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterable[Notice]:  # noqa: ARG003 - the shape of Traits
+        """What would keep a passed gate closed, at each look: it stays so until somebody acts."""
+        if text := seen.get("amiss_now"):
+            yield Notice(kind=NoticeKind.CHANGED, text=str(text))
 
-def _look(client: LensClient, condition: ConditionInputs) -> tuple[Overview, GpuHeatmap | None]:
+
+def _look(
+    client: LensClient, condition: ConditionInputs, retry: Retry = Retry.SAFE
+) -> tuple[Overview, GpuHeatmap | None]:
     """What a condition is about; the heatmap is asked for where it is about single GPUs."""
-    return client.overview(), client.heatmap() if asks_heatmap(condition) else None
+    return client.overview(retry), client.heatmap(retry) if asks_heatmap(condition) else None
 
 
 def _outputs(overview: Overview, heatmap: GpuHeatmap | None, reason: str) -> HealthGateOutputs:

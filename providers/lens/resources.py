@@ -97,6 +97,7 @@ class HealthGate(PlatformResource, module="gpuform.lens", name="HealthGate"):
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     overview: pulumi.Output[dict[str, Any] | None]
+    amiss_now: pulumi.Output[str | None]
 
     def __init__(
         self,

@@ -36,8 +36,13 @@ class SeenOutputs(BaseModel):
 
 
 class HealthGateOutputs(OutputModel):
-    """The gate as it was when it was last passed, or waited at."""
+    """The gate as it was when it was last passed, or waited at, and what a look at it says now."""
 
     overview: SeenOutputs | None = Field(
         default=None, description="What the overview told last; absent when it told nothing."
+    )
+    amiss_now: str | None = Field(
+        default=None,
+        description="What the last refresh found that would keep a passed gate closed now; absent "
+        "when nothing would. It closes no gate.",
     )

@@ -155,14 +155,52 @@ def test_pulumi_s_timeout_ends_it_sooner(world: World) -> None:
     assert "not done after 2m00s" in world.create(timeout=120)["not_ready_reason"]
 
 
-def test_unchanged_it_stays_as_it_was(world: World) -> None:
-    made = world.create()
-    world.show(healthyNodes=2, faultyNodes=8)
-    asked = world.requests()
-    assert world.planned() == []
+def refreshed(world: World) -> dict[str, Any]:
+    """The outputs after a look, and nothing is planned with them."""
     with world.serving():
-        seen = world.lifecycle.read("overview", world.state)
-    assert seen.outs == {key: value for key, value in made.items() if key != "__provider"}
+        seen = world.lifecycle.read("overview", world.state).outs
+    world.state = {**seen, "__provider": "p"}
+    assert world.planned() == []
+    return seen
+
+
+def told(seen: dict[str, Any]) -> list[str]:
+    return [each.text for each in HealthGateLifecycle.news({}, seen)]
+
+
+def test_unchanged_it_stays_as_it_was_and_a_look_tells_what_is_amiss(world: World) -> None:
+    made = {key: value for key, value in world.create().items() if key != "__provider"}
+    assert refreshed(world) == made
+    assert told(made) == []
+    world.show(healthyNodes=2, faultyNodes=1)
+    seen = refreshed(world)
+    text = "the gate would not be passed now: healthyNodes=2 (wanted: at least 9)"
+    assert seen == {**made, "amiss_now": text}
+    assert told(seen) == [text]
+    world.show()
+    assert refreshed(world) == made
+
+
+def test_a_silent_lens_keeps_nobody_from_a_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create()
+    world.admin("POST", "faults", {"method": "GET", "path": "overview", "count": 1, "status": 500})
+    seen = refreshed(world)
+    assert "now is not known: lens: GET /clusters/overview answered 500" in seen["amiss_now"]
+    assert seen["ready"] is True
+    monkeypatch.delenv("LENS_URL")
+    (text,) = told(refreshed(world))
+    assert "is not known: there is no address of Lens: set LENS_URL" in text
+
+
+def test_a_gate_that_was_not_passed_is_not_looked_at_again(world: World) -> None:
+    world.show(healthyNodes=2)
+    world.create(wait_minutes=1.0)
+    asked = world.requests()
+    with world.serving():
+        seen = world.lifecycle.read("overview", world.state).outs
+    assert "amiss_now" not in seen
     assert world.requests() == asked
 
 

@@ -1,0 +1,55 @@
+"""A passed health gate that would fail now, in what the commands say: told, and no change."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from lens_document import OVERVIEW
+
+from gpuform.providers.emulator.server import environment, serve
+
+Run = Any
+PROGRAM = """
+from gpuform.providers.lens import HealthGate
+
+HealthGate("healthy", condition={"healthy_nodes": {"at_least": 9}})
+"""
+TOLD = "healthy: the gate would not be passed now: healthyNodes=2 (wanted: at least 9)"
+
+
+@pytest.fixture
+def up(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    with serve(seed="gate-told") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+
+        def show(**overview: object) -> None:
+            body = {"overview": {**OVERVIEW["data"], **overview}}
+            url = f"{server.url}/_emulator/lens/settings"
+            httpx.post(url, json=body, trust_env=False).raise_for_status()
+
+        show()
+        (project / "__main__.py").write_text(PROGRAM)
+        ran = dev("up", "--yes", "--skip-preview")
+        assert ran.code == 0, ran.out + ran.err
+        yield dev, show
+
+
+def test_drift_and_status_tell_it_and_nothing_is_planned(up: Any) -> None:
+    run, show = up
+    quiet = run("drift", "--detailed-exitcode")
+    assert (quiet.code, "To know" in quiet.out) == (0, False), quiet.out
+    show(healthyNodes=2)
+    drift = run("drift", "--detailed-exitcode")
+    assert (drift.code, TOLD in drift.out) == (0, True), drift.out
+    assert TOLD in run("status", "--refresh").out
+    assert TOLD not in run("status").out
+    assert run("preview", "--refresh", "--expect-no-changes").code == 0
+    refreshed = run("refresh", "--yes")
+    assert TOLD in refreshed.out, refreshed.out
+    assert "updated" not in refreshed.out
+    assert TOLD in run("drift").out
+    show()
+    assert TOLD not in run("drift").out
+    assert run("preview", "--refresh", "--expect-no-changes").code == 0
