@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
-from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, ValidationError
@@ -47,16 +47,12 @@ that is idle at all of them again."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class _Pool(threading.local):
-    """The pool of the current thread: threads take them in turn."""
+@dataclass(slots=True)
+class _Pool:
+    """The connections of one HTTP client, and how many requests are on the wire by them."""
 
-    _next = count()
-
-    def __init__(self) -> None:
-        self.number = next(self._next) % _POOLS
-
-
-_POOL: Final = _Pool()
+    http: "httpx.Client"
+    requests: int = 0
 
 
 class Retry(Enum):
@@ -118,8 +114,7 @@ class ApiClient:
         self._transport = transport
         self._jitter = jitter
         self._lock = threading.Lock()
-        self._http: dict[int, httpx.Client] = {}
-        """By the number of the pool that they have."""
+        self._pools: list[_Pool] = []
         self._trusted: ssl.SSLContext | bool | None = None
         self.clock_ahead: float | None = None
         """How far this machine's clock was ahead of the last answer's Date, in seconds."""
@@ -211,9 +206,9 @@ class ApiClient:
     def close(self) -> None:
         """Closes its connections; it may be used again."""
         with self._lock:
-            clients, self._http = self._http, {}
-        for client in clients.values():
-            client.close()
+            pools, self._pools = self._pools, []
+        for pool in pools:
+            pool.http.close()
 
     def _send(
         self,
@@ -231,8 +226,12 @@ class ApiClient:
         what = f"{self.platform}: {method} {shown}"
         if method not in _ONLY_LOOK:
             current_call().changing()
-        with span("request", what), httpx_errors(what, self.base_url):
-            response = self._client().request(
+        with (
+            span("request", what),
+            httpx_errors(what, self.base_url),
+            self._connected() as http,
+        ):
+            response = http.request(
                 method,
                 _url(self.base_url + path, params),
                 content=content,
@@ -263,27 +262,35 @@ class ApiClient:
         except ValueError:
             raise foreign(self.platform, response, method, path) from None
 
-    def _client(self) -> "httpx.Client":
+    @contextmanager
+    def _connected(self) -> "Iterator[httpx.Client]":
+        """The client with the fewest requests on the wire, so that none waits without need."""
+        with self._lock:
+            pool = min(self._pools, key=lambda each: each.requests, default=None)
+            if pool is None or (pool.requests and len(self._pools) < _POOLS):
+                pool = _Pool(self._new_client())
+                self._pools.append(pool)
+            pool.requests += 1
+        try:
+            yield pool.http
+        finally:
+            with self._lock:
+                pool.requests -= 1
+
+    def _new_client(self) -> "httpx.Client":
         import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
-        with self._lock:
-            if _POOL.number not in self._http:
-                connections = CONNECTIONS // _POOLS
-                if self._trusted is None:
-                    is_needed = needs_authorities(self.base_url)
-                    self._trusted = httpx.create_ssl_context() if is_needed else False
-                self._http[_POOL.number] = httpx.Client(
-                    auth=self._sign,
-                    transport=self._transport or mounted(self.base_url),
-                    verify=self._trusted,
-                    timeout=httpx.Timeout(
-                        ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT
-                    ),
-                    limits=httpx.Limits(
-                        max_connections=connections, max_keepalive_connections=connections
-                    ),
-                )
-            return self._http[_POOL.number]
+        if self._trusted is None:
+            is_needed = needs_authorities(self.base_url)
+            self._trusted = httpx.create_ssl_context() if is_needed else False
+        connections = CONNECTIONS // _POOLS
+        return httpx.Client(
+            auth=self._sign,
+            transport=self._transport or mounted(self.base_url),
+            verify=self._trusted,
+            timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, pool=POOL_TIMEOUT),
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        )
 
     def _pause(self, state: "tenacity.RetryCallState") -> float:
         error = state.outcome.exception() if state.outcome else None

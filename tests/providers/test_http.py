@@ -1,13 +1,17 @@
 """The retry table, row by row, with the exact pauses."""
 
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes.limits import LAST_RESORT
 
 from gpuform.providers import errors
 from gpuform.providers.calls import Call, serving
@@ -371,3 +375,43 @@ def test_a_client_can_be_closed_and_used_again() -> None:
     client.close()
     assert client.request("GET", "/x") == {}
     client.close()
+
+
+def test_no_request_waits_for_another_whichever_threads_send_them() -> None:
+    """72 threads make themselves known, and 64 of them ask at once."""
+    everyone, asking = 72, 64
+    known, meeting = threading.Barrier(everyone), threading.Barrier(asking)
+
+    class Answer(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if self.path == "/meeting":
+                meeting.wait(LAST_RESORT)
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        request_queue_size = everyone
+
+    with Server(("127.0.0.1", 0), Answer) as server, ThreadPoolExecutor(everyone) as threads:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = ApiClient(
+            f"http://127.0.0.1:{server.server_address[1]}", errors=ErrorAnswers("acme")
+        )
+        turn = threading.Lock()
+
+        def ask(number: int) -> Any:
+            with turn:
+                client.request("GET", "/known")
+            known.wait(LAST_RESORT)
+            return client.request("GET", "/meeting") if number % 9 else {}
+
+        assert list(threads.map(ask, range(everyone))) == [{}] * everyone
+        client.close()
+        server.shutdown()
