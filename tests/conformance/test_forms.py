@@ -65,6 +65,7 @@ def test_a_stack_moves_to_the_other_form_and_back_with_an_empty_plan(
     declared = thing(described)
     write(embedded, begin)
     assert embedded.up(declared).ok
+    assert embedded.refresh().operations == []  # only a refresh asks a cluster's own schedulers
     id_, before = embedded.id, embedded.outputs
     for form in (begin.other, begin):
         write(embedded, form)
