@@ -1,14 +1,16 @@
 """Which platform has which kind of resource, by the platforms' descriptors."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.errors import BrokenPlatform, UnsupportedKind
-from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.platform import KINDS, Platform, load
 from gpuform.providers.platforms import platforms, unusable_platforms
-from gpuform.providers.resource import PlatformResource
 from gpuform.schemas.reasons import nearest
+
+if TYPE_CHECKING:
+    from gpuform.providers.lifecycle import Lifecycle
+    from gpuform.providers.resource import PlatformResource
 
 
 def platform_of(name: str) -> Platform:
@@ -35,7 +37,7 @@ def all_kinds() -> list[tuple[str, str]]:
     return [(name, kind) for name, each in platforms().items() for kind in each.lifecycles]
 
 
-def lifecycle_class(platform: str, kind: str) -> type[Lifecycle[Any, Any]]:
+def lifecycle_class(platform: str, kind: str) -> "type[Lifecycle[Any, Any]]":
     """The lifecycle of a kind on a platform, imported now.
 
     Raises UnsupportedKind, and BrokenPlatform for a platform that cannot be used.
@@ -47,7 +49,7 @@ def lifecycle_class(platform: str, kind: str) -> type[Lifecycle[Any, Any]]:
     return found
 
 
-def resource_class(platform: str, kind: str) -> type[PlatformResource]:
+def resource_class(platform: str, kind: str) -> "type[PlatformResource]":
     """The Pulumi resource class of a kind on a platform. Raises as `lifecycle_class`."""
     lifecycle_class(platform, kind)
     found: type[PlatformResource] = platform_of(platform).exported(kind)

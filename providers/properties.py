@@ -8,9 +8,8 @@ from typing import Any
 
 from pulumi.output import Unknown as PulumiUnknown
 
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.schemas.values import UNKNOWN
-
-PROVIDER_KEY = "__provider"
 
 Properties = dict[str, Any]
 """A property map: plain values by name."""

@@ -4,8 +4,9 @@ from typing import Any, TypedDict, Unpack
 
 import pulumi
 
+from gpuform.providers.chosen_form import chosen_form
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form, chosen_form
+from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
 from gpuform.providers.platform import Setting
 from gpuform.providers.platforms import all_settings
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Self
 import pulumi
 from pulumi.dynamic import dynamic
 
-from gpuform.providers.forms import Form, chosen_form
+from gpuform.providers.chosen_form import chosen_form
+from gpuform.providers.forms import PROVIDER_KEY, Form
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.plugin.presence import warn_if_missing
-from gpuform.providers.properties import PROVIDER_KEY
 
 
 class PlatformResource(pulumi.CustomResource):

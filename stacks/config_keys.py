@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+from gpuform.providers.forms import Form
 from gpuform.providers.platform import Setting, plugin_key
 from gpuform.providers.platforms import all_settings
 from gpuform.schemas.reasons import nearest
@@ -195,8 +196,6 @@ def _check_default(name: str, default: ConfigDefault, text: str) -> None:
 
 
 def _check_form(text: str) -> None:
-    from gpuform.providers.forms import Form  # noqa: PLC0415 - loads Pulumi
-
     if text not in tuple(Form):
         raise EngineError(f"{_FORM} is {' or '.join(Form)}, not {text!r}")
 

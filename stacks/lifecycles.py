@@ -1,12 +1,14 @@
 """The lifecycles of gpuform's own resources, by the types that states and plans have for them."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import has_kind, lifecycle_class
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.lifecycle import Lifecycle
 from gpuform.stacks.engine.urn import own_type
+
+if TYPE_CHECKING:
+    from gpuform.providers.lifecycle import Lifecycle
 
 
 def kind_of(type_: str) -> tuple[str, str] | None:
@@ -21,13 +23,13 @@ def is_secret_property(type_: str, name: str) -> bool:
     return kind is not None and name in lifecycle_class(*kind).secret_names()
 
 
-def lifecycle_of(type_: str) -> type[Lifecycle[Any, Any]] | None:
+def lifecycle_of(type_: str) -> "type[Lifecycle[Any, Any]] | None":
     """The lifecycle of a gpuform resource's type, imported now; None for any other type."""
     kind = kind_of(type_)
     return lifecycle_class(*kind) if kind else None
 
 
-def write_refusal(lifecycle: type[Lifecycle[Any, Any]], settings: Settings) -> str | None:
+def write_refusal(lifecycle: "type[Lifecycle[Any, Any]]", settings: Settings) -> str | None:
     """Why the key may not change objects of this kind; empty when it may.
 
     None when nobody can tell beforehand, or the platform does not answer: then it refuses the

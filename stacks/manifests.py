@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from gpuform.providers.properties import PROVIDER_KEY
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.schemas.checking import check
 from gpuform.schemas.together.volume_claims import VolumeClaimInputs, manifest
 from gpuform.schemas.values import contains_unknown

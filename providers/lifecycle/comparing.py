@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from gpuform.providers import lifetime
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.traits import Traits
-from gpuform.providers.properties import PROVIDER_KEY, Properties, plain
+from gpuform.providers.properties import Properties, plain
 from gpuform.schemas.changes import RESUME, Action, FieldChange, is_change
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check

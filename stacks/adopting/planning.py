@@ -6,7 +6,8 @@ from itertools import islice
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.providers.forms import FORM_CONFIG, form_of
+from gpuform.providers.chosen_form import form_of
+from gpuform.providers.forms import FORM_CONFIG
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.adopting.chosen import ImportChoice, Key
 from gpuform.stacks.adopting.declaring import Choices, Declaration, Names, declaration

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from gpuform.providers.properties import PROVIDER_KEY, plain
+from gpuform.providers.forms import PROVIDER_KEY
+from gpuform.providers.properties import plain
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider

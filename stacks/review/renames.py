@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from gpuform.providers.properties import PROVIDER_KEY
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.schemas.notices import Notice, NoticeKind
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gpuform.providers.catalog import lifecycle_class
-from gpuform.providers.lifecycle import Lifecycle
 from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable
+
+if TYPE_CHECKING:
+    from gpuform.providers.lifecycle import Lifecycle
 
 ALONE = ""
 """The key of the only instance of a declaration without `for_each`."""
@@ -51,7 +53,7 @@ class Instance(Repetition[Declaration]):
     """One resource to be."""
 
     @property
-    def lifecycle(self) -> type[Lifecycle[Any, Any]]:
+    def lifecycle(self) -> "type[Lifecycle[Any, Any]]":
         return lifecycle_class(self.declaration.platform, self.declaration.kind)
 
     def property_names(self) -> tuple[str, ...]:

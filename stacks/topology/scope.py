@@ -18,7 +18,6 @@ from gpuform.stacks.expressions.needs import Need
 from gpuform.stacks.expressions.template import Template, has_expression, of_step, parse
 from gpuform.stacks.topology.configuration import why_not
 from gpuform.stacks.topology.declarations import MODULES
-from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.instances import (
     Group,
     Groups,
@@ -156,7 +155,7 @@ class Scope:
             except ExpressionError as error:
                 shown = _FAILS if error.tells_values else str(error)
                 late = Diagnostic(place, "expression", shown, error.hint)
-                raise TopologyError([late]) from None
+                raise _wrong(late) from None
 
         return self.names.source.join([leaves[path] for path in pending], make)
 
@@ -254,7 +253,7 @@ class Scope:
             why = why_not(variable, values[0])
             if why:
                 about = f"{module.address}.with.{name}: {why}"
-                raise TopologyError([Diagnostic(entry.node.place, "input", about)])
+                raise _wrong(Diagnostic(entry.node.place, "input", about))
             return values[0]
 
         if source.is_pending(value):
@@ -343,3 +342,9 @@ def _place_in(value: SourcePosition, part: str) -> SourcePosition:
         if match:
             return value._replace(line=at + 1, column=match.start() + 1)
     return value
+
+
+def _wrong(what: Diagnostic) -> Exception:
+    from gpuform.stacks.topology.errors import TopologyError  # noqa: PLC0415 - loads Pulumi
+
+    return TopologyError([what])

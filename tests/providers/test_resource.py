@@ -8,7 +8,7 @@ import pytest
 from pulumi.runtime import mocks, rpc, settings
 
 from gpuform.providers import Provider
-from gpuform.providers.forms import UnknownForm
+from gpuform.providers.chosen_form import UnknownForm
 from gpuform.providers.platforms import all_settings
 from gpuform.providers.provider import NoExplicitProvider, ProviderArguments
 from gpuform.providers.scp import GpuNode

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from gpuform.providers.properties import PROVIDER_KEY
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.deleted_outside import DeletedOutside, DeletionsOutside

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.importing import given_with, object_id
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.properties import PROVIDER_KEY
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import resource_diff

@@ -7,7 +7,7 @@ engine compares inputs. Nothing here decides anything, and no secret gets throug
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from gpuform.providers.properties import PROVIDER_KEY
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.schemas.changes import RESUME, Action, FieldChange
 from gpuform.schemas.changes import UNKNOWN as PLAN_UNKNOWN
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange

@@ -23,8 +23,9 @@ from pulumi.runtime import _serialization
 
 from gpuform.providers.calls import Call, serving, span
 from gpuform.providers.errors import GpuformError, NoCredit
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.properties import PROVIDER_KEY, plain
+from gpuform.providers.properties import plain
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.plan import PlanReason
 from gpuform.schemas.scale_down import Leaving

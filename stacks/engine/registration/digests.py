@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from gpuform.providers.properties import PROVIDER_KEY
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.registration.aliases import Alias
 from gpuform.stacks.engine.registration.pickled import contents

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
-
-from pulumi.runtime.proto import alias_pb2, resource_pb2, source_pb2
 
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
@@ -23,6 +22,9 @@ from gpuform.stacks.engine.urn import (
     type_of,
 )
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, durations
+
+if TYPE_CHECKING:
+    from pulumi.runtime.proto import alias_pb2, resource_pb2, source_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def _place(stack_trace: Sequence[str], source_position: str) -> str:
 
 
 def from_request(
-    request: resource_pb2.RegisterResourceRequest, *, stack: str, project: str, root: str
+    request: "resource_pb2.RegisterResourceRequest", *, stack: str, project: str, root: str
 ) -> Registration:
     """The registration of a request.
 
@@ -195,7 +197,7 @@ def from_request(
 
 
 def read_from_request(
-    request: resource_pb2.ReadResourceRequest, *, stack: str, project: str, root: str
+    request: "resource_pb2.ReadResourceRequest", *, stack: str, project: str, root: str
 ) -> Read:
     """The read of a request. Raises EngineError for what only the Pulumi CLI can do."""
     package = request.type.split(":", 1)[0]
@@ -222,7 +224,7 @@ def read_from_request(
     )
 
 
-def _alias(alias: alias_pb2.Alias) -> Alias:
+def _alias(alias: "alias_pb2.Alias") -> Alias:
     if alias.WhichOneof("alias") == "urn":
         return Alias(urn=alias.urn)
     spec = alias.spec
@@ -236,7 +238,7 @@ def _alias(alias: alias_pb2.Alias) -> Alias:
     )
 
 
-def _refuse_what_needs_the_cli(request: resource_pb2.RegisterResourceRequest) -> None:
+def _refuse_what_needs_the_cli(request: "resource_pb2.RegisterResourceRequest") -> None:
     refused = {
         "a remote component": request.remote,
         "an explicit provider of another package": bool(request.provider)
@@ -264,7 +266,7 @@ def _refuse_what_needs_the_cli(request: resource_pb2.RegisterResourceRequest) ->
         )
 
 
-def _timeouts(request: resource_pb2.RegisterResourceRequest) -> dict[str, float]:
+def _timeouts(request: "resource_pb2.RegisterResourceRequest") -> dict[str, float]:
     given = request.customTimeouts
     return timeouts_of(request.name, {verb: getattr(given, verb) for verb in _VERBS})
 
@@ -283,11 +285,11 @@ def position(file: Path, line: int, root: str) -> str:
     return _place_of(file.as_uri(), line, root)
 
 
-def _positions(trace: source_pb2.StackTrace, root: str) -> list[str]:
+def _positions(trace: "source_pb2.StackTrace", root: str) -> list[str]:
     return [_position(frame.pc, root) for frame in trace.frames]
 
 
-def _position(position: source_pb2.SourcePosition, root: str) -> str:
+def _position(position: "source_pb2.SourcePosition", root: str) -> str:
     return _place_of(position.uri, position.line, root)
 
 

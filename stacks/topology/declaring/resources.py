@@ -10,9 +10,8 @@ from pulumi.dynamic import dynamic
 from pulumi.runtime import rpc
 
 from gpuform.providers.catalog import lifecycle_class, resource_class
-from gpuform.providers.forms import Form
+from gpuform.providers.forms import PROVIDER_KEY, Form
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.properties import PROVIDER_KEY
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.registration import Alias, Read, Registration, timeouts_of
 from gpuform.stacks.engine.values import UNKNOWN, UNKNOWN_TEXT, PropertyMap

@@ -1,5 +1,7 @@
 """`gpuform fmt`: one form, the same meaning, every comment, whatever it is given."""
 
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -312,3 +314,16 @@ def test_without_a_topology_it_says_what_to_do(run: Any) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/topology.y*ml")), ids=str)
 def test_the_examples_have_this_form(path: Path) -> None:
     assert formatted(path.read_bytes(), str(path)) == path.read_bytes()
+
+
+def test_formatting_costs_no_sdk(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: train\nruntime: python\n")
+    (tmp_path / "topology.yaml").write_text("topology: train\n")
+    code = (
+        "import atexit, sys; from gpuform.stacks.cli import main; "
+        "atexit.register(lambda: print({'pulumi', 'grpc'} & set(sys.modules))); main()"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, "fmt"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (found.returncode, found.stdout.splitlines()[-1:]) == (0, ["set()"]), found.stderr
