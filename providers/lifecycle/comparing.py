@@ -8,7 +8,7 @@ from typing import Any
 from gpuform.providers import lifetime
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.traits import Traits
-from gpuform.providers.properties import Properties, plain
+from gpuform.providers.properties import Properties
 from gpuform.schemas.changes import RESUME, Action, FieldChange, is_change
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
@@ -17,15 +17,15 @@ from gpuform.schemas.values import same
 
 
 def changes(
-    kind: Traits, olds: Properties, news: Properties, *, is_interrupted: bool
+    kind: Traits, old: Properties, declared: Properties, *, is_interrupted: bool, is_unclaimed: bool
 ) -> list[FieldChange]:
     """What a plan of this resource shows, and what decides about an update.
 
-    `is_interrupted` says that a removal of nodes has begun and not ended.
+    `declared` is typed. `is_interrupted` says that a removal of nodes has begun and not ended,
+    `is_unclaimed` that the state, unlike the program, has no provider for the resource.
     """
-    old = plain(olds)
-    found = compare(kind, old, plain(news))
-    if PROVIDER_KEY in news and PROVIDER_KEY not in olds:
+    found = compare(kind, old, declared)
+    if is_unclaimed:
         because = "the state does not say which program manages the resource"
         found.append(_recorded(PROVIDER_KEY, Action.ADD, None, None, because))
     is_news = not is_change(found) or kind.is_stuck(old)
@@ -43,7 +43,7 @@ def _recorded(path: str, action: Action, before: Any, after: Any, because: str) 
 
 
 def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldChange]:
-    """The changes of the inputs. A change that sends nothing replaces nothing.
+    """The changes of the inputs, `declared` typed. A change that sends nothing replaces nothing.
 
     Nothing is sent for three kinds of fields: for gpuform's own; for a required one that the
     platform never returns and that an import has left out, whose declaration is believed; and for
@@ -68,12 +68,13 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
             return only_recorded(replaces=False, because="recorded: it is there already")
         return change
 
-    canonical = typed(kind, declared)
-    now = at_this_hour(kind, old, canonical)
-    before, after = (_by_rules(kind, each) for each in (typed(kind, echoed), now))
+    now = at_this_hour(kind, old, declared)
+    # What was declared before is most often what is declared now, and was checked with it.
+    recorded = declared if echoed == declared else typed(kind, echoed)
+    before, after = (_by_rules(kind, each) for each in (recorded, now))
     found = field_changes(kind.inputs, before, after)
-    is_resting = kind.power is not None and now is not canonical
-    resting = [lifetime.resting(kind.power, canonical)] if kind.power and is_resting else []
+    is_resting = kind.power is not None and now is not declared
+    resting = [lifetime.resting(kind.power, declared)] if kind.power and is_resting else []
     return [*map(judged, found), *kind.planned_changes(old, now), *resting]
 
 

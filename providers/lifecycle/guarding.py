@@ -10,7 +10,7 @@ from gpuform.providers import permissions
 from gpuform.providers.actions import Actions
 from gpuform.providers.calls import Call
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.lifecycle.comparing import at_this_hour, echo, typed
+from gpuform.providers.lifecycle.comparing import at_this_hour, echo
 from gpuform.providers.lifecycle.showing import shown
 from gpuform.providers.lifecycle.traits import Traits
 from gpuform.providers.properties import Properties
@@ -35,8 +35,8 @@ def require_for_destruction(kind: Traits, old: Properties, what: str) -> None:
 
 
 def require_for_change(kind: Traits, old: Properties, declared: Properties) -> None:
-    """Requires the permission that this change in place needs."""
-    guard = kind.guarded_change(old, at_this_hour(kind, old, typed(kind, declared)))
+    """Requires the permission that this change in place needs; `declared` is typed."""
+    guard = kind.guarded_change(old, at_this_hour(kind, old, declared))
     if guard is not None:
         permissions.require(guard.permission, guard.because)
 

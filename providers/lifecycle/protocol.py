@@ -22,6 +22,7 @@ from gpuform.providers import lifetime
 from gpuform.providers.actions import Actions, Settings
 from gpuform.providers.calls import Call, Edge, adapt_to_stock_host, current_call
 from gpuform.providers.errors import GpuformError, NotFound, NothingMade
+from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.comparing import (
     at_this_hour,
     changes,
@@ -109,8 +110,15 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
         Pure, but for the record of a removal of nodes from the object of this id that did not end.
         """
+        return self._changes(id_, plain(olds), typed(self, plain(news)), _is_unclaimed(olds, news))
+
+    def _changes(
+        self, id_: str, old: Properties, declared: Properties, is_unclaimed: bool
+    ) -> list[FieldChange]:
         is_interrupted = _was_interrupted(current_call(), id_)
-        return changes(self, olds, news, is_interrupted=is_interrupted)
+        return changes(
+            self, old, declared, is_interrupted=is_interrupted, is_unclaimed=is_unclaimed
+        )
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Whether to update or replace, from what is given alone: no client is built.
@@ -128,17 +136,18 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             # Pulumi's hosts do not say whether somebody plans, or shows what a refresh found:
             # update and delete refuse what may not be done.
             is_planning = call.urn is not None and not call.refreshing and not call.stores_answers
-            found = self.changes(_olds, _news, "" if call.refreshing else _id)
+            old, declared = plain(_olds), typed(self, plain(_news))
+            recorded_for = "" if call.refreshing else _id
+            found = self._changes(recorded_for, old, declared, _is_unclaimed(_olds, _news))
             replaces = [change.path for change in found if change.replaces]
             if is_planning:
-                old, new = plain(_olds), plain(_news)
-                refuse_impossible(self, old, new)
+                refuse_impossible(self, old, declared)
                 if replaces:
                     require_for_destruction(
                         self, old, f"this change replaces it ({', '.join(replaces)})"
                     )
                 else:
-                    require_for_change(self, old, new)
+                    require_for_change(self, old, declared)
             decided = DiffResult(
                 changes=is_change(found),
                 replaces=replaces,
@@ -314,6 +323,11 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         names = self.secret_names()
         values = (each.get(name) for each in given for name in names)
         return Edge(verb, f"a {self.platform} {self.kind}", (*secrets, *values))
+
+
+def _is_unclaimed(olds: Properties, news: Properties) -> bool:
+    """Whether the program says which provider manages the resource, and the state does not."""
+    return PROVIDER_KEY in news and PROVIDER_KEY not in olds
 
 
 def _was_interrupted(call: Call, id_: str) -> bool:
