@@ -31,7 +31,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "providers/slurm": "Taking nodes away",
     "providers/http": "Requests to platforms",
     "providers/plugin": "The provider plugin",
-    "providers/forms": "The provider plugin",
+    "providers/chosen_form": "The provider plugin",
     "providers/provider.py": "The provider plugin",
     "stacks/doctor/plugin": "The provider plugin",
     "providers/importing": "Import",
