@@ -12,7 +12,7 @@ from gpuform.providers.catalog import has_kind, lifecycle_class
 class Summary:
     """`state` is the platform's own word, empty where it has none; `hourly_cost` is in `currency`.
 
-    `ready` is None for what is not gpuform's own.
+    `ready` is None for what is not gpuform's own. `owner` is whom the platform names.
     """
 
     state: str = ""
@@ -22,6 +22,7 @@ class Summary:
     hourly_cost: float | None = None
     currency: str = ""
     alerts: tuple[str, ...] = ()
+    owner: str = ""
 
 
 def summary_of(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
@@ -31,7 +32,8 @@ def summary_of(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
     """
     if not has_kind(platform, kind):
         return Summary()
-    gpus = lifecycle_class(platform, kind).gpus(outputs)
+    lifecycle = lifecycle_class(platform, kind)
+    gpus = lifecycle.gpus(outputs)
     cost = outputs.get("current_hourly_rate")
     return Summary(
         state=_state(outputs),
@@ -41,6 +43,7 @@ def summary_of(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
         hourly_cost=float(cost) if isinstance(cost, int | float) else None,
         currency=str(outputs.get("currency") or ""),
         alerts=tuple(_alerts(outputs)),
+        owner=lifecycle.owner(outputs),
     )
 
 

@@ -172,6 +172,12 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return Access(name=name, no_kubeconfig=keeps, no_hosts=keeps)
 
     @classmethod
+    def owner(cls, seen: Mapping[str, Any]) -> str:
+        """Whom the record's own words name."""
+        words = seen.get("cluster_metadata")
+        return str((isinstance(words, Mapping) and words.get("owner")) or "")
+
+    @classmethod
     def news(cls, before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterable[Notice]:
         """What the network has written."""
         return network_news(before, seen)

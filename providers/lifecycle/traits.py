@@ -1,11 +1,13 @@
 """What one kind of resource is, beside its verbs: what plans, commands and reviews ask of it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from gpuform.providers import lifetime
 from gpuform.providers.actions import Guard, Settings, Timeouts
 from gpuform.providers.lifetime import Power
+from gpuform.providers.live import Live
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
@@ -20,7 +22,8 @@ from gpuform.schemas.values import count_of
 class Traits:
     """A kind's names, models and answers. A kind overrides those that it has something to say to.
 
-    None of them changes an object, and only `in_use` and `write_refusal` ask a platform.
+    None of them changes an object, and only `in_use`, `live` and `write_refusal`
+    ask a platform.
     """
 
     platform: ClassVar[str]
@@ -125,6 +128,23 @@ class Traits:
         Raises GpuformError when the platform cannot be asked, or does not say.
         """
         return None
+
+    @classmethod
+    def live(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:  # noqa: ARG003 - a hook
+        """What is measured now of the objects with these ids, by id; nothing where nobody measures.
+
+        One that the platform does not tell of is left out. Sends one request for many objects where
+        the platform can list them. Raises GpuformError when the platform does not answer.
+        """
+        return MappingProxyType({})
+
+    @classmethod
+    def owner(cls, seen: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
+        """Whom the platform names as owner or maker of an object of these outputs, in its words.
+
+        Empty where it names nobody.
+        """
+        return ""
 
     @classmethod
     def is_off(cls, seen: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook

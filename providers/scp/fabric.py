@@ -103,6 +103,11 @@ class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
     id_example = "POOL001-krw1a/train-a"
     is_bound = True
 
+    @classmethod
+    def owner(cls, seen: Mapping[str, Any]) -> str:
+        """Who made it."""
+        return str(seen.get("created_by") or "")
+
 
 _ID = re.compile(r"([^/]+)/([^/]+)")
 

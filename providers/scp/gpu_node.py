@@ -233,6 +233,11 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         return node_footprint(values, seen)
 
     @classmethod
+    def owner(cls, seen: Mapping[str, Any]) -> str:
+        """Who made it."""
+        return str(seen.get("created_by") or "")
+
+    @classmethod
     def access(cls, seen: Mapping[str, Any]) -> Access | None:
         """By SSH, if it has a public address."""
         return node_access(seen)

@@ -247,6 +247,14 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         return pool_footprint(values, seen)
 
     @classmethod
+    def owner(cls, seen: Mapping[str, Any]) -> str:
+        """Those who made its nodes."""
+        nodes = seen.get("gpu_nodes")
+        each = nodes.values() if isinstance(nodes, Mapping) else ()
+        makers = {str(node.get("created_by") or "") for node in each}
+        return ", ".join(sorted(makers - {""}))
+
+    @classmethod
     def access(cls, seen: Mapping[str, Any]) -> Access | None:
         """Its nodes with a public address, by SSH."""
         return pool_access(seen)

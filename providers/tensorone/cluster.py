@@ -19,6 +19,7 @@ from gpuform.providers.errors import ApiError, Conflict, GpuformError, NotFound,
 from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
+from gpuform.providers.live import Live
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
 from gpuform.providers.tensorone.access import cluster_access
@@ -27,6 +28,7 @@ from gpuform.providers.tensorone.course import Course, out_of_stock
 from gpuform.providers.tensorone.exposure import cluster_exposure
 from gpuform.providers.tensorone.footprint import cluster_footprint
 from gpuform.providers.tensorone.freshness import Sighting
+from gpuform.providers.tensorone.live import clusters_live
 from gpuform.providers.tensorone.noticing import cluster_notices
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
 from gpuform.schemas.access import Access
@@ -264,6 +266,16 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         if used is None:
             raise GpuformError(f"tensorone: the answer about {id_} tells no use of its GPUs")
         return used / 100
+
+    @classmethod
+    def live(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:
+        """What the platform measures, and what it has cost so far."""
+        return clusters_live(client_for(settings), ids)
+
+    @classmethod
+    def owner(cls, seen: Mapping[str, Any]) -> str:
+        """Its project's."""
+        return str(seen.get("owner_email") or seen.get("owner_id") or "")
 
     @classmethod
     def is_off(cls, seen: Mapping[str, Any]) -> bool:

@@ -2,20 +2,23 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import CLOCK_VARIABLE, clock_from, synchronised
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
+from gpuform.providers.live import Live
 from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.footprint import Footprint
 from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.expiry.noticing import notices_of_entries
+from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.operations.opening.reading import at_work_on
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.worlds import config_of, lives_emulated, world_for
@@ -25,6 +28,9 @@ from gpuform.stacks.pricing.footprints import footprint_now
 from gpuform.stacks.review.names import short_type
 from gpuform.stacks.review.outputs_text import shown
 from gpuform.stacks.review.text.status_text import Monitoring, ResourceStatus, Status
+
+if TYPE_CHECKING:
+    from gpuform.providers.lifecycle import Lifecycle
 
 
 def read_status(selected: SelectedStack, *, refresh: bool = False, emulate: bool = False) -> Status:
@@ -62,12 +68,13 @@ def status_of(
     ]
     book = PriceBook.read(stack.project.directory)
     seen = _read(stack, config, entries) if refresh else [_Seen(entry) for entry in entries]
-    found = [_status(each, book) for each in seen]
+    settings = Settings(config=config.get, environ=environ)
+    measured = _measured(seen, settings) if refresh else {}
+    found = [_status(each, book, measured.get(each.entry.urn)) for each in seen]
     there = [each.entry for each in seen if each.entry.outputs]
     before = {entry.urn: entry.outputs for entry in entries} if refresh else {}
     notices = notices_of_entries(there, synchronised(clock_from(environ)).now(), before)
     cost = cost_of((each.name, each.footprint) for each in found)
-    settings = Settings(config=config.get, environ=environ)
     monitoring = _monitoring(settings) if is_configured(settings) else None
     is_told = book.prices is not None or cost.amounts
     age = max(0.0, now() - _moment(stack.snapshot.manifest.time))
@@ -123,7 +130,36 @@ def _read(stack: Stack, config: Mapping[str, str], entries: list[ResourceState])
     return found
 
 
-def _status(seen: _Seen, book: PriceBook) -> ResourceStatus:
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What a platform measures of a resource now, or why it does not say."""
+
+    live: Live | None
+    problem: str = ""
+
+
+def _measured(found: Iterable[_Seen], settings: Settings) -> Mapping[str, _Measured]:
+    """By URN, kind by kind: a platform is asked for all of its objects at once.
+
+    A platform that does not answer keeps nothing else from being told.
+    """
+    kinds: dict[type[Lifecycle[Any, Any]], dict[str, str]] = {}
+    for each in found:
+        lifecycle = lifecycle_of(each.entry.type)
+        if lifecycle is not None and each.entry.custom and not (each.problem or each.is_gone):
+            kinds.setdefault(lifecycle, {})[each.entry.urn] = each.entry.id
+    measured: dict[str, _Measured] = {}
+    for lifecycle, ids in kinds.items():
+        try:
+            live = lifecycle.live(settings, sorted(set(ids.values())))
+        except GpuformError as error:
+            measured |= dict.fromkeys(ids, _Measured(None, str(error)))
+        else:
+            measured |= {urn: _Measured(live.get(id_)) for urn, id_ in ids.items()}
+    return measured
+
+
+def _status(seen: _Seen, book: PriceBook, measured: _Measured | None) -> ResourceStatus:
     entry, outputs = seen.entry, seen.entry.outputs
     type_ = short_type(entry.type)
     platform, _, kind = type_.partition(":")
@@ -132,7 +168,15 @@ def _status(seen: _Seen, book: PriceBook) -> ResourceStatus:
     footprint = footprint_now(entry) if outputs and is_own else Footprint()
     name, priced_ = name_of(entry.urn), priced(footprint, book)
     return ResourceStatus(
-        name, type_, entry.id, summary, seen.problem, priced_, is_gone=seen.is_gone
+        name,
+        type_,
+        entry.id,
+        summary,
+        seen.problem,
+        priced_,
+        is_gone=seen.is_gone,
+        live=measured.live if measured else None,
+        live_problem=measured.problem if measured else "",
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gpuform.providers.live import Live
 from gpuform.providers.summary import Summary
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.lens.capacity import Capacity
@@ -21,6 +22,8 @@ SHOWN = 5
 """How many GPUs and consumers are shown."""
 
 _COLUMNS = ("NAME", "TYPE", "STATE", "READY", "GPUS", "COST")
+_OWNER = "OWNER"
+"""The last column, where a platform names an owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,9 @@ class ResourceStatus:
     """One resource. `problem` says why it could not be read, if it was asked for, or that it
     `is_gone`.
 
-    `footprint` is what it takes up, priced; None where nothing is told of it.
+    `footprint` is what it takes up, priced; None where nothing is told of it. `live` is what its
+    platform measures now; None where nobody was asked or nothing is measured, and `live_problem`
+    says why it could not be had.
     """
 
     name: str
@@ -38,6 +43,8 @@ class ResourceStatus:
     problem: str = ""
     footprint: Footprint | None = None
     is_gone: bool = False
+    live: Live | None = None
+    live_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +155,10 @@ def _ago(seconds: float) -> str:
 
 
 def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
-    rows = [_COLUMNS, *map(_row, resources)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
+    rows = [(*_COLUMNS, _OWNER), *map(_row, resources)]
+    if not any(each.summary.owner for each in resources):
+        rows = [row[: len(_COLUMNS)] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     yield paint("bold", lines[0])
     for line, resource in zip(lines[1:], resources, strict=True):
@@ -161,6 +170,11 @@ def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
         notes += [f"{because}{resource.problem}"] if resource.problem else []
         for note in notes:
             yield from (paint("warning", f"    {visible(line)}") for line in note.split("\n"))
+        for told in resource.live.lines if resource.live else ():
+            yield f"    now: {visible(told)}"
+        if resource.live_problem:
+            told = resource.live_problem.splitlines()[0]
+            yield paint("warning", f"    its figures could not be had: {visible(told)}")
 
 
 def _row(resource: ResourceStatus) -> tuple[str, ...]:
@@ -168,7 +182,8 @@ def _row(resource: ResourceStatus) -> tuple[str, ...]:
     ready = {True: "yes", False: "no", None: "-"}[summary.ready]
     gpus = str(summary.gpus) if summary.gpus else "-"
     name, state = visible(resource.name), visible(summary.state or "-")
-    return name, visible(resource.type), state, ready, gpus, _cost(resource)
+    owner = visible(summary.owner or "-")
+    return name, visible(resource.type), state, ready, gpus, _cost(resource), owner
 
 
 def _cost(resource: ResourceStatus) -> str:
@@ -258,6 +273,8 @@ def _resource_document(resource: ResourceStatus) -> dict[str, Any]:
         "problem": resource.problem,
         **summary,
         "footprint": None if footprint is None else footprint.model_dump(mode="json"),
+        "live": None if resource.live is None else dict(resource.live.figures),
+        "live_problem": resource.live_problem,
     }
 
 

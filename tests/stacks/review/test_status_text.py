@@ -105,7 +105,10 @@ def test_as_json_lens_keeps_its_own_names() -> None:
         "hourly_cost": 8.5,
         "currency": "USD",
         "alerts": ["high_gpu_utilization (info)"],
+        "owner": "",
         "footprint": Footprint(expenses=(RATE,)).model_dump(mode="json"),
+        "live": None,
+        "live_problem": "",
     }
     assert document["cost"] == {
         "amounts": [{"billing": "on_demand", "currency": "USD", "hourly": 8.5}],

@@ -21,10 +21,10 @@ from gpuform.stacks.cli.session import session, stack_flags
 def status(as_json: bool, refresh: bool, emulate: bool) -> int:
     """Show the stack's resources: state, readiness, GPUs, cost, alerts.
 
-    It shows what the state says, or with --refresh what the platforms say now. Where Lens is
-    configured (LENS_URL or lens:url), idle and busy nodes, the hottest GPUs and the top consumers
-    are shown, too. Nothing is locked and nothing is changed. Exits with 1 when --refresh could not
-    look at something, and with 9 when something has stopped because no credit is left.
+    It shows what the state says, or with --refresh what the platforms say and measure now. Where
+    Lens is configured (LENS_URL or lens:url), idle and busy nodes, the hottest GPUs and the top
+    consumers are shown, too. Nothing is locked and nothing is changed. Exits with 1 when --refresh
+    could not look at something, and with 9 when something has stopped because no credit is left.
 
     \b
     Examples:
