@@ -1,0 +1,25 @@
+"""What nobody has touched: time alone plans nothing."""
+
+from conformance.described import Described
+from conformance.emulated import Platform
+from conformance.kinds import for_all
+from conformance.stacks import EmbeddedStack, thing
+
+LATER = (60.0, 3 * 3600.0, 9 * 86400.0)
+"""Seconds in which the platforms' own figures move."""
+
+
+@for_all
+def test_time_alone_plans_nothing(
+    described: Described, embedded: EmbeddedStack, platform: Platform
+) -> None:
+    declared = thing(described)
+    assert embedded.up(declared).ok
+    for seconds in LATER:
+        platform.advance(seconds)
+        platform.forget_requests()
+        assert embedded.plan(declared).operations == []
+        result = embedded.refresh()
+        assert (result.operations, result.errors) == ([], [])
+        assert embedded.plan(declared).operations == []
+        assert platform.writes() == []
