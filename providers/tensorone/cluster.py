@@ -30,7 +30,7 @@ from gpuform.providers.tensorone.footprint import cluster_footprint
 from gpuform.providers.tensorone.freshness import Sighting
 from gpuform.providers.tensorone.live import clusters_live
 from gpuform.providers.tensorone.noticing import cluster_notices
-from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of
+from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of, unhealthy
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
@@ -110,7 +110,9 @@ class ClusterActions:
                 step = course.go_on(cluster)
                 phase = f"{phase}; asked to {step}" if step else phase
                 failed = None if step else course.unmet(cluster)
-                done = step is None and failed is None
+                ill = None if step or failed else unhealthy(cluster, want.require_healthy or ())
+                phase = f"{phase}; {ill}" if ill else phase
+                done = not (step or failed or ill)
             reason = None if done else failed or phase
             by = course.left_stopped_by(cluster) if done else None
             made_from = call.known.get("made_from_version")
@@ -131,7 +133,8 @@ class ClusterActions:
         if by is not None:
             del inputs["state"]
         at_rest = cluster.status in AT_REST
-        reason = None if at_rest else failure(cluster) or f"it is {cluster.status or 'unknown'}"
+        ill = unhealthy(cluster, known.get("require_healthy") or ())
+        reason = ill if at_rest else failure(cluster) or f"it is {cluster.status or 'unknown'}"
         restored, made_from = map(call.known.get, ("restored_snapshot", "made_from_version"))
         outputs = outputs_of(cluster, reason, by, restored, made_from=made_from)
         return Observed(inputs, outputs)

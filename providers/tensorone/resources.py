@@ -49,6 +49,13 @@ State = Literal[
     "stopped",
 ]
 
+RequireHealthy = Literal[
+    "gpu",
+    "storage",
+    "network",
+    "docker",
+]
+
 
 class PortMappingArguments(TypedDict):
     """A port of the cluster that is reached from outside."""
@@ -135,6 +142,9 @@ class ClusterArguments(TypedDict):
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
     # running or stopped.
     state: NotRequired[pulumi.Input[State] | None]
+    # Checks of its health that have to be healthy while it runs: until then it is not ready, and a
+    # create or an update waits for them. (recorded, nothing is sent)
+    require_healthy: NotRequired[pulumi.Input[Sequence[pulumi.Input[RequireHealthy]]] | None]
     # Id of a snapshot to start from, once; declaring another one stops and starts the cluster. (in
     # place, write-only)
     restore_snapshot: NotRequired[pulumi.Input[str] | None]
@@ -178,6 +188,7 @@ class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
     auto_terminate: pulumi.Output[dict[str, Any] | None]
     tags: pulumi.Output[dict[str, str] | None]
     state: pulumi.Output[str | None]
+    require_healthy: pulumi.Output[list[str] | None]
     restore_snapshot: pulumi.Output[str | None]
     final_snapshot: pulumi.Output[bool | None]
     final_snapshot_name: pulumi.Output[str | None]

@@ -14,7 +14,7 @@ from gpuform.schemas.tensorone.outputs import (
     SshConnectionOutputs,
     VolumeOutputs,
 )
-from gpuform.schemas.tensorone.statuses import AT_REST, FAILED
+from gpuform.schemas.tensorone.statuses import AT_REST, FAILED, ClusterStatus
 
 _LIMITS: Final = ("enabled", "idle_minutes", "max_runtime_hours", "cost_limit_usd")
 _PORT: Final = ("internal_port", "protocol", "description")
@@ -116,6 +116,19 @@ def failure(cluster: wire.Cluster) -> str | None:
         return None
     message = " ".join((cluster.status_details.message or "").split())
     return f"its status is {cluster.status}" + (f": {message[:200]}" if message else "")
+
+
+def unhealthy(cluster: wire.Cluster, required: Sequence[str]) -> str | None:
+    """Which of the required checks of a running cluster are not healthy, if any.
+
+    The platform's document ('Get Cluster Details') has no other word for a good one.
+    """
+    if cluster.status != ClusterStatus.RUNNING:
+        return None
+    words = cluster.status_details.health_checks.model_dump()
+    found = {f"{name}_health": words.get(f"{name}_health") for name in required}
+    bad = [f"{name} is {word or 'not told'}" for name, word in found.items() if word != "healthy"]
+    return f"{', '.join(bad)} (require_healthy)" if bad else None
 
 
 def _variables(cluster: wire.Cluster) -> dict[str, str] | None:

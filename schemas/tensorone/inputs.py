@@ -18,6 +18,8 @@ from gpuform.schemas.rules import (
     Default,
     GrowOnly,
     Immutable,
+    Local,
+    Recorded,
     Secret,
     Unordered,
     WriteOnly,
@@ -73,6 +75,8 @@ class AutoTerminateInputs(InputModel):
 GpuType = Literal["A100", "H100", "RTX4090", "V100", "T4", "RTX3090"]
 Region = Literal["us-east-1", "us-west-2", "eu-west-1", "ap-southeast-1"]
 State = Literal["running", "stopped"]
+HealthCheck = Literal["gpu", "storage", "network", "docker"]
+"""The checks of 'Get Cluster Details' (`status_details.health_checks`), without `_health`."""
 
 CONFIGURED: Final = ("gpu_count", "cpu_cores", "memory_gb", "storage_gb", "docker_image")
 """What changes at a start alone ('Start Cluster', `update_configuration`)."""
@@ -196,6 +200,12 @@ class ClusterInputs(InputModel):
     )
     state: Annotated[State | None, Default("running")] = Field(
         default=None, description="running or stopped.", examples=["stopped"]
+    )
+    require_healthy: Annotated[list[HealthCheck] | None, Local, Recorded, Unordered] = Field(
+        default=None,
+        description="Checks of its health that have to be healthy while it runs: until then it is "
+        "not ready, and a create or an update waits for them.",
+        examples=[["gpu", "network"]],
     )
     restore_snapshot: Annotated[str | None, WriteOnly] = Field(
         default=None,

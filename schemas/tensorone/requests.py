@@ -13,7 +13,14 @@ from gpuform.schemas.tensorone.inputs import UPDATED, ClusterInputs
 Body = dict[str, Any]
 
 OWN: Final = frozenset(
-    {"state", "restore_snapshot", "final_snapshot", "final_snapshot_name", *LIFETIME}
+    {
+        "state",
+        "require_healthy",
+        "restore_snapshot",
+        "final_snapshot",
+        "final_snapshot_name",
+        *LIFETIME,
+    }
 )
 """Inputs that are no parts of a create: of other requests, or gpuform's own."""
 

@@ -30,10 +30,10 @@ Words = Annotated[str | None, WrapValidator(_or_none)]
 
 
 class HealthChecks(WireModel):
-    gpu_health: str | None = None
-    storage_health: str | None = None
-    network_health: str | None = None
-    docker_health: str | None = None
+    gpu_health: Words = None
+    storage_health: Words = None
+    network_health: Words = None
+    docker_health: Words = None
 
 
 class StatusDetails(WireModel):
