@@ -32,7 +32,8 @@ def test_a_create_waits_until_they_are_healthy(world: Any, wanted: Json) -> None
     def on_progress(text: str) -> None:
         told.append(text)
         (cluster,) = world.objects()
-        checks(world, cluster["id"], gpu="healthy" if "gpu_health is degraded" in text else "degraded")
+        is_seen = "gpu_health is degraded" in text
+        checks(world, cluster["id"], gpu="healthy" if is_seen else "degraded")
 
     made = world.create(wanted, on_progress=on_progress)
     assert made.outs["ready"] is True, made.outs["not_ready_reason"]
