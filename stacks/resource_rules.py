@@ -4,7 +4,7 @@ A rule looks at one registration with those before it, while planning; the value
 yet are the platform's to check.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from gpuform.providers.forms import Form
@@ -61,33 +61,37 @@ def volume_in_use(volume: ResourceState, staying: Sequence[ResourceState]) -> It
 def one_owner_of_nodes(resource: Registration, others: Registered) -> Iterator[Problem]:
     """A node of an AIOS record is its cluster's or an aios.GpuNode's, and of one of these only."""
     if resource.type in _RECORD and _declares_nodes(resource):
-        for node in _of(others, _RECORD_NODE):
-            if _is_in(node, resource):
-                yield Problem("nodes.node_data", _two_owners(node, resource))
+        # One that names it as the resource comes after it.
+        for node in _with_texts(others, _RECORD_NODE, resource, "cluster_id"):
+            yield Problem("nodes.node_data", _two_owners(node, resource))
     elif resource.type in _RECORD_NODE:
-        for cluster in _of(others, _RECORD):
-            if _declares_nodes(cluster) and _is_in(resource, cluster):
-                yield Problem("cluster_id", _two_owners(resource, cluster))
-        for node in others.alike(resource, "cluster_id", "node_id"):
-            yield Problem("node_id", f"is declared by '{node.name}', too: keep one of the two")
+        for cluster in filter(_declares_nodes, _clusters_of(resource, others)):
+            yield Problem("cluster_id", _two_owners(resource, cluster))
+        for node in _with_texts(others, (resource.type,), resource, "cluster_id", "node_id"):
+            if node.urn != resource.urn:
+                yield Problem("node_id", f"is declared by '{node.name}', too: keep one of the two")
 
 
-def _of(others: Registered, types: tuple[str, ...]) -> Iterator[Registration]:
-    return chain.from_iterable(map(others.of_type, types))
+def _with_texts(
+    others: Registered, types: Iterable[str], like: Registration, *names: str
+) -> Iterator[Registration]:
+    """The registrations of these types with the same known texts as another one."""
+    texts = {name: like.inputs.get(name) for name in names}
+    return chain.from_iterable(others.with_texts(each, texts) for each in types)
+
+
+def _clusters_of(node: Registration, others: Registered) -> Iterable[Registration]:
+    """The records that a node names, by their id or as the resource."""
+    urns = (node.property_dependencies or {}).get("cluster_id", ())
+    named = (each for each in map(others.get, urns) if each and each.type in _RECORD)
+    found = (*named, *_with_texts(others, _RECORD, node, "cluster_id"))
+    return {each.urn: each for each in found}.values()
 
 
 def _declares_nodes(cluster: Registration) -> bool:
     """Also with an empty list: then it has none."""
     nodes = unwrap_secrets(cluster.inputs.get("nodes"))
     return isinstance(nodes, dict) and nodes.get("node_data") is not None
-
-
-def _is_in(node: Registration, cluster: Registration) -> bool:
-    """Whether a node names a cluster, by its id or as the resource."""
-    if cluster.urn in (node.property_dependencies or {}).get("cluster_id", ()):
-        return True
-    theirs = cluster.inputs.get("cluster_id")
-    return isinstance(theirs, str) and node.inputs.get("cluster_id") == theirs
 
 
 def _two_owners(node: Registration, cluster: Registration) -> str:

@@ -35,7 +35,7 @@ class Composer:
     def __init__(self, text: str, start: SourcePosition, problems: Diagnostics) -> None:
         self.start, self.problems = start, problems
         self.lines = LINE_BREAK.split(text)
-        self.events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
+        self.events: Iterator[Any] = iter(_LOADER(text).get_event, None)
         self.anchors: dict[str, tuple[Node, int, int] | None] = {}
         """By name: the node, how many values it counts for, and its depth; None inside itself."""
         self.count = self.deepest = 0
@@ -121,7 +121,7 @@ class Composer:
                 message = f"the key {name!r} is there twice: first in line {first.line}"
                 self.problem(event, "duplicate", message, "keep one of the two")
             else:
-                entries[key.text] = Entry(self.place(event), value)
+                entries[key.text] = Entry(key.place, value)
         for merge, value in merged:
             for source in self.sources(merge, value):
                 for inherited, entry in source.entries.items():

@@ -1,7 +1,7 @@
 """Rules over several resources, as the engine applies them; `stacks/resource_rules.py` has them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine.errors import EngineError
@@ -35,16 +35,15 @@ class Registered:
         """Those of a type."""
         return self._by_type.get(type_, ())
 
-    def alike(self, registration: Registration, *names: str) -> Sequence[Registration]:
-        """The others of its type that have the same texts as these inputs, all of them known."""
-        key = (registration.type, names)
+    def with_texts(self, type_: str, texts: Mapping[str, object]) -> Sequence[Registration]:
+        """Those of a type that have these inputs; none where one of them is no known text."""
+        key = (type_, tuple(texts))
         if key not in self._alike:
             self._alike[key] = {}
-            for each in self.of_type(registration.type):
-                _file(self._alike[key], each, names)
-        values = _texts(registration, names)
-        found = self._alike[key].get(values, ()) if values else ()
-        return [each for each in found if each.urn != registration.urn]
+            for each in self.of_type(type_):
+                _file(self._alike[key], each, key[1])
+        values = _texts(texts, key[1])
+        return self._alike[key].get(values, ()) if values else ()
 
 
 Rule = Callable[[Registration, Registered], Iterable[Problem]]
@@ -62,13 +61,13 @@ DeletionRule = Callable[[ResourceState, Sequence[ResourceState]], Iterable[Engin
 def _file(
     index: dict[_Values, list[Registration]], registration: Registration, names: _Values
 ) -> None:
-    values = _texts(registration, names)
+    values = _texts(registration.inputs, names)
     if values:
         index.setdefault(values, []).append(registration)
 
 
-def _texts(registration: Registration, names: _Values) -> _Values:
-    """The inputs' values; none unless all of them are known texts."""
-    values = [registration.inputs.get(name) for name in names]
+def _texts(inputs: Mapping[str, object], names: _Values) -> _Values:
+    """The values of these names; none unless all of them are known texts."""
+    values = [inputs.get(name) for name in names]
     texts = tuple(value for value in values if isinstance(value, str))
     return texts if len(texts) == len(names) else ()
