@@ -162,6 +162,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     actions = ClusterActions
     id_example = "west-vision-001"
     planned = frozenset({"status"})
+    moving = frozenset({"network_reputation", "totals"})
     remains = HARDWARE_STAYS
 
     @classmethod

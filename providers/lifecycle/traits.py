@@ -43,6 +43,9 @@ class Traits:
     """The kind of those objects, each of which could be a resource of its own."""
     watched: ClassVar[frozenset[str]] = frozenset()
     """The outputs whose change is drift, too, though nothing that is declared has changed."""
+    moving: ClassVar[frozenset[str]] = frozenset()
+    """The outputs that go on changing by themselves: no drift, also of what is only read (`.get`),
+    all of whose other outputs are compared."""
     is_bound: ClassVar[bool] = False
     """Nothing is made or deleted: any number of resources may stand for one id."""
     remains: ClassVar[str] = ""

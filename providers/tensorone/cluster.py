@@ -245,6 +245,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     planned = frozenset({"state", *BY_START})
     power = Power("state", "running", "stopped")
     watched = frozenset({"firewall_rules"})
+    moving = frozenset({"alerts", "estimated_termination", "updated_at"})
 
     @classmethod
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:

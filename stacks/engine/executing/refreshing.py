@@ -133,10 +133,11 @@ class Refresh:
     def _keep(self, step: Step, old: ResourceState, new: ResourceState) -> None:
         if (new.inputs, new.outputs) != (old.inputs, old.outputs):
             new.modified = timestamp()
-        diff = self._drift(old, new)
-        step.new, step.diffs = new, self._keys(diff, old, new)
+        known = self._still(old, new) if old.external else old
+        diff = self._drift(known, new)
+        step.new, step.diffs = new, self._keys(diff, known, new)
         step.result_op = Op.UPDATE if diff.changes else Op.SAME
-        step.change = describe_drift(self._executor.host, old, new, diff)
+        step.change = describe_drift(self._executor.host, known, new, diff)
         self._keep_within_bound(step)
         self._keep_entry(old, new)
 
@@ -145,6 +146,22 @@ class Refresh:
         constraint = self._executor.constraint
         if constraint is not None and self._counted:
             constraint.check_step(step)
+
+    def _still(self, old: ResourceState, new: ResourceState) -> ResourceState:
+        """The entry of what is only read, with all that is no drift as it was found just now.
+
+        That are the outputs that move by themselves, and those that an old state has not got yet.
+        """
+        moving = self._executor.host.moving(old)
+        if moving is None:
+            return old
+        stays = {name: value for name, value in old.outputs.items() if name not in moving}
+        found = {
+            name: value
+            for name, value in new.outputs.items()
+            if name in moving or name not in old.outputs
+        }
+        return replace(old, outputs={**stays, **found})
 
     def _drift(self, old: ResourceState, new: ResourceState) -> Diff:
         if old.external:

@@ -332,6 +332,14 @@ class ProviderHost:
             return frozenset()
         return lifecycle.watched if lifecycle else frozenset()
 
+    def moving(self, resource: ResourceState) -> frozenset[str] | None:
+        """The outputs that change by themselves; None of what is not gpuform's own."""
+        try:
+            lifecycle = self._lifecycle(resource)
+        except EngineError:
+            return None
+        return lifecycle.moving if lifecycle else None
+
     def _lifecycle(self, resource: ResourceState) -> Lifecycle[Any, Any] | None:
         """That of one of gpuform's resources; None for any other."""
         if not resource.custom:
