@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.exposure import Exposure
@@ -84,15 +84,14 @@ class PropertyChange(_ValueChange):
     secret: bool = Field(default=False, description="The values are masked.")
     forces_replacement: bool = Field(default=False, description="It replaces the resource.")
     because: str = Field(default="", description="Why, for people.")
-    _is_sent: bool = PrivateAttr(default=True)
 
     @property
     def is_sent(self) -> bool:
         """Whether the platform is asked for it. A plan that was read from JSON does not know."""
-        return self._is_sent
+        return True
 
     @classmethod
-    def of(cls, change: FieldChange, *, secret: bool = False) -> Self:
+    def of(cls, change: FieldChange, *, secret: bool = False) -> "PropertyChange":
         """A field's change as the plan shows it; ``secret`` where the program says it is one."""
         secret = secret or change.secret
         said = {
@@ -106,9 +105,16 @@ class PropertyChange(_ValueChange):
         # Pydantic notes what is given: a plan has thousands of these, and most say little.
         fields = cls.model_fields
         given = {k: value for k, value in said.items() if value is not fields[k].default}
-        shown = cls(path=change.path, action=change.action, **given)
-        shown._is_sent = change.is_sent
-        return shown
+        kind = cls if change.is_sent else _RecordedChange
+        return kind(path=change.path, action=change.action, **given)
+
+
+class _RecordedChange(PropertyChange):
+    """One that only the state gets: a class of its own, for thousands have no room for a flag."""
+
+    @property
+    def is_sent(self) -> bool:
+        return False
 
 
 class ResourceChange(_PlanModel):

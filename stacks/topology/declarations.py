@@ -39,7 +39,7 @@ class Declaration(Repeatable):
     """One entry of a section, with the defaults of its section and platform."""
 
     platform: str
-    properties: Mapping[str, Entry]
+    properties: dict[str, Entry]
     options: Mapping[str, Entry]
 
     @property

@@ -7,7 +7,7 @@ rules over the whole snapshot `integrity`'s.
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -207,13 +207,24 @@ def join_checkpoint(
     features = _features(snapshot)
     version = value_json.dump({"version": 4, "features": features} if features else {"version": 3})
     stack = value_json.dump({"stack": snapshot.stack})
-    latest = [value_json.dump(_head(snapshot))[:-1]]
-    if joined := b",".join(resources):
-        latest.append(b'"resources":[%s]' % joined)
-    if joined := b",".join(pending_operations):
-        latest.append(b'"pending_operations":[%s]' % joined)
-    latest.append(value_json.dump({"metadata": snapshot.metadata, **snapshot.extra})[1:])
-    return b'%s,"checkpoint":%s,"latest":%s}}' % (version[:-1], stack[:-1], b",".join(latest))
+    parts = [version[:-1], b',"checkpoint":', stack[:-1], b',"latest":']
+    parts.append(value_json.dump(_head(snapshot))[:-1])
+    parts.extend(_list(b"resources", resources))
+    parts.extend(_list(b"pending_operations", pending_operations))
+    rest = value_json.dump({"metadata": snapshot.metadata, **snapshot.extra})
+    # Once, and of all parts: the text of a large stack is the largest thing in memory.
+    return b"".join([*parts, b",", rest[1:], b"}}"])
+
+
+def _list(name: bytes, texts: Iterable[bytes]) -> Iterator[bytes]:
+    """A member that is a list of these texts; nothing for an empty one."""
+    before = b',"%s":[' % name
+    for text in texts:
+        yield before
+        yield text
+        before = b","
+    if before == b",":
+        yield b"]"
 
 
 def _head(snapshot: Snapshot) -> dict[str, Json]:

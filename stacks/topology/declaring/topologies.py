@@ -104,6 +104,7 @@ class _Preparing:
             failure, exported = error, {}
         if self.source.failure is not None:
             return Prepared(self.run, [first], self.source.failure)
+        self._let_go()
         outputs = Task(root, waits_of(exported), exports=exported)
         return Prepared(self.run, [first, outputs, *self.tasks], failure)
 
@@ -123,6 +124,12 @@ class _Preparing:
             self.tasks.append(Task(handle, waits_of(given) | {handle}, exports=given))
         for name, entry in planned.topology.outputs.items():
             exported[name] = _value(self.scope, entry.node)
+
+    def _let_go(self) -> None:
+        """Of what has been declared: a value that is to come holds its own part of the files."""
+        for resource in self.planned.resources:
+            resource.instance.declaration.properties.clear()
+        self.planned.resources.clear()
 
     def _urn(self, type_: str, name: str, parent: str) -> str:
         return make_urn(self.run.program.stack, self.run.program.project, parent, type_, name)
