@@ -51,7 +51,8 @@ def test_figures_are_read_anew_and_owners_are_shown(up: Any) -> None:
     assert next(line for line in lines if line[:1] == ["bench"])[-1] == "researcher@company.com"
     assert next(line for line in lines if line[:1] == ["data"])[-1] == "-"
     assert "    now: GPUs 87.3%, GPU memory 94.2%, 72.5 °C, 625 W; " in ran.out
-    bench, data = run("status", "--refresh", "--json").json["resources"]
+    told = {each["name"]: each for each in run("status", "--refresh", "--json").json["resources"]}
+    bench, data = told["bench"], told["data"]
     assert bench["live"]["metrics"]["current"]["temperature_celsius"] == 72.5
     assert (bench["owner"], bench["live_problem"]) == ("researcher@company.com", "")
     assert (data["owner"], data["live"]) == ("", None)
@@ -63,7 +64,7 @@ def test_the_state_has_the_owner_and_no_figure(up: Any) -> None:
     ran = run("status")
     assert "researcher@company.com" in ran.out
     assert "now:" not in ran.out
-    assert run("status", "--json").json["resources"][0]["live"] is None
+    assert {each["live"] for each in run("status", "--json").json["resources"]} == {None}
     assert run("preview", "--refresh", "--expect-no-changes").code == 0
 
 
