@@ -4,9 +4,9 @@ from gpuform.stacks.engine.provider_host.host import (
     Created,
     Diff,
     Failure,
-    OutOfCredit,
     ProviderHost,
 )
+from gpuform.stacks.engine.provider_host.provider_errors import OutOfCredit
 from gpuform.stacks.engine.provider_host.provider_values import to_provider
 
 __all__ = [

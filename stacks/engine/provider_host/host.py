@@ -9,20 +9,14 @@ host drops (the URN, the timeout, cancellation, progress, partial success) reach
 lifecycles through `Call`.
 """
 
-import base64
-import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
-import dill
-from pulumi.dynamic import Config, ConfigureRequest, ResourceProvider
-from pulumi.runtime import _serialization
+from pulumi.dynamic import ResourceProvider
 
 from gpuform.providers.calls import Call, serving, span
-from gpuform.providers.errors import GpuformError, NoCredit
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.properties import plain
@@ -31,39 +25,16 @@ from gpuform.schemas.plan import PlanReason
 from gpuform.schemas.scale_down import Leaving
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.provider_host.dynamic_providers import DynamicProviders
 from gpuform.stacks.engine.provider_host.plugin_providers import PluginProviders
+from gpuform.stacks.engine.provider_host.provider_errors import (
+    ProviderError,
+    user_errors,
+)
 from gpuform.stacks.engine.provider_host.provider_values import from_provider, to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_plugin, is_provider, type_of
 from gpuform.stacks.engine.values import PropertyMap, changed_keys
-
-
-class ProviderError(EngineError):
-    """A provider refused or failed; the message is for the user.
-
-    `cause` is what one of gpuform's lifecycles raised, redacted: of an `ApiError` it has the
-    status, the platform's own code and the request id.
-    """
-
-    cause: GpuformError | None = None
-
-    @classmethod
-    def of(cls, cause: GpuformError, redacted: Callable[[str], str]) -> Self:
-        """The error of a lifecycle. Its message is all of the cause's, with the hint."""
-        cause.redact(redacted)
-        cause.__traceback__ = cause.__context__ = None  # frames hold what is secret
-        made = cls(redacted(str(cause)))
-        made.cause = cause
-        return made
-
-    @property
-    def more(self) -> str | None:
-        """The cause's page."""
-        return super().more if self.cause is None else self.cause.more
-
-
-class OutOfCredit(ProviderError):
-    """The account has no credit left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +92,11 @@ class ProviderHost:
     config: Mapping[str, str]
     new_call: CallFactory
     plugins: PluginProviders = field(init=False)
-    _providers: dict[str, ResourceProvider] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _dynamic: DynamicProviders = field(init=False)
 
     def __post_init__(self) -> None:
         self.plugins = PluginProviders(self.config)
+        self._dynamic = DynamicProviders(self.project, self.config)
 
     def check(
         self, urn: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
@@ -393,7 +364,7 @@ class ProviderHost:
 
     def _provider(self, urn: str, reference: str, *holders: PropertyMap) -> ResourceProvider:
         if is_plugin(type_of(urn)):
-            with _user_errors():
+            with user_errors():
                 return self.plugins.lifecycle(type_of(urn), reference)
         pickled = next(
             (
@@ -405,22 +376,7 @@ class ProviderHost:
         )
         if pickled is None:
             raise ProviderError("the resource has no provider in its state (`__provider`)")
-        with self._lock:
-            if pickled not in self._providers:
-                self._providers[pickled] = self._load(pickled)
-            return self._providers[pickled]
-
-    def _load(self, pickled: str) -> ResourceProvider:
-        try:
-            provider = _unpickle(pickled)
-        except Exception as error:  # noqa: BLE001 - loading it runs the project's modules
-            raise ProviderError(
-                f"the provider of this resource cannot be loaded: {error}",
-                hint="the module that defines it must be importable from the project",
-            ) from None
-        with _user_errors():
-            provider.configure(ConfigureRequest(Config(dict(self.config), self.project)))
-        return provider
+        return self._dynamic.provider(pickled)
 
     @contextmanager
     def _calling(
@@ -430,47 +386,13 @@ class ProviderHost:
         call = self.new_call(urn, timeout)
         for properties in given:
             call.hide(values.secret_texts(properties))
-        with span("provider", verb, urn), serving(call), _user_errors(call.redacted):
+        with span("provider", verb, urn), serving(call), user_errors(call.redacted):
             yield call
-
-
-def _unpickle(pickled: str) -> ResourceProvider:
-    """As Pulumi's host does it; the SDK has outputs and secrets in a provider unpickled by it."""
-
-    def load() -> ResourceProvider:
-        provider: ResourceProvider = dill.loads(base64.b64decode(pickled))  # noqa: S301 - its format
-        return provider
-
-    # The SDK's own name: without it a provider without outputs is still read.
-    run = getattr(_serialization, "_deserialize", None)
-    return load() if run is None else run(load)
 
 
 def _reasons(call: Call) -> tuple[str, ...]:
     """Why an object is not ready, as a state may hold it."""
     return tuple(map(call.redacted, call.init_errors))
-
-
-@contextmanager
-def _user_errors(redacted: Callable[[str], str] = str) -> Iterator[None]:
-    """Turns what a provider raises into a ProviderError, `redacted`.
-
-    gpuform's lifecycles raise messages; of a program's own provider the traceback is what helps.
-    """
-    try:
-        yield
-    except (ProviderError, GeneratorExit):
-        raise
-    except GpuformError as error:
-        kind = OutOfCredit if isinstance(error, NoCredit) else ProviderError
-        raise kind.of(error, redacted) from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a provider may raise anything
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if frame.filename != __file__]
-        told = traceback.format_list(own) + traceback.format_exception_only(error)
-        raise ProviderError(
-            redacted("Traceback (most recent call last):\n" + "".join(told).rstrip())
-        ) from None
 
 
 def _comparable(
