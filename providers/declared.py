@@ -41,3 +41,9 @@ def names_in(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def not_known(values: Mapping[str, Any], **fields: str) -> tuple[str, ...]:
     """The names, as given, of those fields that are UNKNOWN: `region="region_id"`."""
     return tuple(told for told, name in fields.items() if values.get(name) is UNKNOWN)
+
+
+def placed(seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a search for capacity has put an object, by the inputs' names; old states tell none."""
+    found = {name: seen.get(f"placed_{name}") for name in ("region", "gpu_type")}
+    return {name: value for name, value in found.items() if isinstance(value, str)}

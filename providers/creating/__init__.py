@@ -3,7 +3,12 @@
 The lifecycles of kinds that a platform creates use it.
 """
 
-from gpuform.providers.creating.capacity import first_with_capacity
+from gpuform.providers.creating.capacity import (
+    ROUND,
+    first_with_capacity,
+    none_free,
+    patience_of,
+)
 from gpuform.providers.creating.creating import (
     AGAIN,
     Attempt,
@@ -24,6 +29,7 @@ from gpuform.providers.creating.evidence import (
 
 __all__ = [
     "AGAIN",
+    "ROUND",
     "SETTLE",
     "Attempt",
     "Candidate",
@@ -36,5 +42,7 @@ __all__ = [
     "judge",
     "kept_properties",
     "name_taken",
+    "none_free",
+    "patience_of",
     "question",
 ]

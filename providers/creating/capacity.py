@@ -1,10 +1,10 @@
 """What to do while a platform is out of capacity: other attempts, in rounds, for a while."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from gpuform.providers.calls import Call, duration
-from gpuform.providers.errors import OutOfCapacity
+from gpuform.providers.errors import ApiError, OutOfCapacity
 
 T = TypeVar("T")
 
@@ -13,24 +13,71 @@ ROUND = 60.0
 
 
 def first_with_capacity(
-    call: Call, attempts: Sequence[Callable[[], T]], patience: float = 0.0
+    call: Call,
+    attempts: Sequence[Callable[[], T]],
+    patience: float = 0.0,
+    names: Sequence[str] = (),
 ) -> T:
     """The result of the first attempt that is not out of capacity.
 
     All are tried in turn, again every `ROUND` for `patience` seconds, but not past the call's
-    deadline. Raises the last OutOfCapacity then, Cancelled when the run is interrupted, and at once
-    whatever else an attempt raises.
+    deadline. `names` say what each one tries, where there are several: a log may show any one line
+    of a round, so that each line names all. Raises the last OutOfCapacity then, Cancelled when the
+    run is interrupted, and at once whatever else an attempt raises.
     """
-    until = call.clock.now() + patience
+    until, begin = call.clock.now() + patience, "trying"
     while True:
-        for attempt in attempts:
+        for at, attempt in enumerate(attempts):
+            if names:
+                call.on_progress(_trying(begin, names, at))
             try:
-                return attempt()
+                found = attempt()
             except OutOfCapacity as error:
                 last = error
+            else:
+                if names and at > 0:
+                    call.on_progress(f"took {names[at]}{_without(names[:at])}")
+                return found
             call.raise_if_cancelled()
         left = min(until - call.clock.now(), call.remaining() or 0.0)
         if left <= 0:
             raise last
-        call.on_progress(f"out of stock; trying again for {duration(left)}")
+        which = f": {', '.join(names)}" if names else ""
+        call.on_progress(f"out of stock{which}; trying again for {duration(left)}")
         call.sleep(min(ROUND, left))
+        begin = "trying again"
+
+
+def patience_of(search: Mapping[str, Any] | None) -> float:
+    """How long an `on_no_capacity` waits, in seconds."""
+    return 60.0 * ((search or {}).get("wait_minutes") or 0)
+
+
+def none_free(
+    error: ApiError, title: str, wanted: Sequence[str], done: str, hint: str, *, is_searched: bool
+) -> OutOfCapacity:
+    """What a platform has not got, and what to do.
+
+    `wanted` has a text such as `16 H100_SXM GPUs free in us-central-8` for all that was tried.
+    `is_searched` says that on_no_capacity is declared.
+    """
+    more = "" if is_searched else "; on_no_capacity makes gpuform wait, or try alternatives"
+    return OutOfCapacity(
+        f"{title} has no {' and no '.join(wanted)} now; nothing was {done}",
+        method=error.method,
+        path=error.path,
+        status=error.status,
+        code=error.code,
+        request_id=error.request_id,
+        hint=f"{hint}{more}",
+    )
+
+
+def _trying(begin: str, names: Sequence[str], at: int) -> str:
+    if at == 0:
+        return f"{begin} {names[0]}, then {', '.join(names[1:])}"
+    return f"{begin} {names[at]}{_without(names[:at])}"
+
+
+def _without(names: Sequence[str]) -> str:
+    return f"; out of stock: {', '.join(names)}"

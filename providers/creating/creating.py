@@ -53,6 +53,11 @@ class Attempt:
     gpu_type: str = ""
     sent: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def what(self) -> str:
+        """Which one it is, for people."""
+        return f"{self.gpu_type} in {self.region}"
+
 
 @dataclass(frozen=True)
 class Creation:
@@ -123,7 +128,8 @@ def create_once(call: Call, creation: Creation) -> str:
         return _make(call, creation, attempt, objects)
 
     makers = [partial(make, attempt) for attempt in creation.attempts]
-    return first_with_capacity(call, makers, creation.patience)
+    names = [each.what for each in creation.attempts] if len(makers) > 1 else []
+    return first_with_capacity(call, makers, creation.patience, names)
 
 
 def _not_ours(target: Target, earlier: Intent | None, taken: Sequence[Candidate]) -> GpuformError:
@@ -144,8 +150,6 @@ def _not_in_the_way(earlier: Intent | None, present: Iterable[Candidate]) -> set
 def _make(call: Call, creation: Creation, attempt: Attempt, present: Sequence[Candidate]) -> str:
     """Makes the object by one attempt, while `present` is all that has its name."""
     target = creation.target
-    if len(creation.attempts) > 1:
-        call.on_progress(f"trying {attempt.gpu_type} in {attempt.region}")
     intent = Intent(
         urn=call.urn,
         platform=target.platform,

@@ -15,7 +15,14 @@ from gpuform.providers import permissions
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
-from gpuform.providers.errors import ApiError, Conflict, GpuformError, NotFound, NotReady
+from gpuform.providers.errors import (
+    ApiError,
+    Conflict,
+    GpuformError,
+    NotFound,
+    NotReady,
+    OutOfCapacity,
+)
 from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
@@ -24,7 +31,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
 from gpuform.providers.tensorone.access import cluster_access
 from gpuform.providers.tensorone.client import client_for
-from gpuform.providers.tensorone.course import Course, out_of_stock
+from gpuform.providers.tensorone.course import Course, out_of_stock, patience, shortage
 from gpuform.providers.tensorone.exposure import cluster_exposure
 from gpuform.providers.tensorone.footprint import cluster_footprint
 from gpuform.providers.tensorone.freshness import Sighting
@@ -37,8 +44,9 @@ from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
+from gpuform.schemas.no_capacity import alternatives_of
 from gpuform.schemas.notices import Credit, Notice
-from gpuform.schemas.tensorone import requests
+from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.inputs import CONFIGURED, ClusterInputs
 from gpuform.schemas.tensorone.moments import unix_time
 from gpuform.schemas.tensorone.outputs import ClusterOutputs
@@ -68,7 +76,7 @@ class ClusterActions:
         return ()
 
     def create(self, call: Call, want: ClusterInputs) -> str:
-        """OutOfCapacity names what there is not."""
+        """OutOfCapacity names all that was tried."""
         target = Target("tensorone", "Cluster", call.kept(want.name), want.region)
 
         def candidates() -> list[Candidate]:
@@ -84,14 +92,22 @@ class ClusterActions:
             exists=lambda id_: self._find(id_) is not None,
             attempts=[
                 Attempt(
-                    partial(self._send, want),
-                    want.region,
-                    sent={name: getattr(want, name) for name in SHOWN},
+                    partial(self._send, placed),
+                    placed.region,
+                    placed.gpu_type,
+                    {name: getattr(placed, name) for name in SHOWN},
                 )
+                for placed in want.placements()
             ],
+            patience=patience(want),
             clock_ahead=lambda: self._client.clock_ahead,
         )
-        return create_once(call, creation)
+        try:
+            with call.searching(creation.patience):
+                return create_once(call, creation)
+        except OutOfCapacity as error:
+            places = [(each.gpu_type, each.region) for each in want.placements()]
+            raise out_of_stock(error, want, places, "created") from None
 
     def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
         """Running or stopped, as declared, with everything that changes at a start alone."""
@@ -119,16 +135,21 @@ class ClusterActions:
             outputs = outputs_of(cluster, reason, by, course.restored, made_from=made_from)
             return Look(Observed({}, outputs), phase, done=done, failed=failed)
 
-        return wait_until(call, probe, what=f"cluster {want.name}", interval=self._client.rhythm)
+        with call.searching(patience(want)):
+            return wait_until(
+                call, probe, what=f"cluster {want.name}", interval=self._client.rhythm
+            )
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
-        """Auto-termination is no drift. An answer that may be older than what is known is not
-        believed: it is asked for again."""
+        """Auto-termination is no drift, nor is where a search for capacity has placed it. An answer
+        that may be older than what is known is not believed: it is asked for again."""
         seen = self._fresh(call, id_)
         if seen is None:
             return None
         cluster = seen.cluster
         inputs = inputs_of(cluster, known)
+        if known:
+            inputs = _without_placement(inputs, known, call.known)
         by = stopped_by(cluster) if known and known.get("state") != "stopped" else None
         if by is not None:
             del inputs["state"]
@@ -186,7 +207,7 @@ class ClusterActions:
         try:
             return self._client.create(requests.cluster_create(want)).id
         except ApiError as error:
-            raise out_of_stock(error, want, "created") from None
+            raise shortage(error) from None
 
     def _begin_deletion(self, id_: str, body: Mapping[str, Any]) -> Conflict | None:
         """Why the cluster has to be stopped first, if so."""
@@ -365,13 +386,29 @@ def _how(path: str, old: Mapping[str, Any], declared: Mapping[str, Any]) -> str:
     return "starts the cluster" if is_stopped else "stops and starts the cluster"
 
 
+def _without_placement(
+    inputs: Mapping[str, Any], known: Mapping[str, Any], stored: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Where it is may be an alternative to what is declared: outputs say so, no change."""
+    alternatives = [each for _, each in alternatives_of(known)]
+    own = {
+        name
+        for name in ("region", "gpu_type")
+        if inputs.get(name) == stored.get(f"placed_{name}")
+        or any(each.get(name) == inputs.get(name) for each in alternatives)
+    }
+    return {name: value for name, value in inputs.items() if name not in own}
+
+
 def _candidate(seen: Sighting) -> Candidate:
     cluster = seen.cluster
+    place = cluster.configuration or wire.Configuration()
     return Candidate(
         cluster.id,
         unix_time(cluster.created_at),
         leaving=cluster.status == ClusterStatus.DELETING,
-        region=(cluster.configuration and cluster.configuration.region) or "",
+        region=place.region or "",
+        gpu_type=place.gpu_type or "",
         shown={name: getattr(cluster.configuration, name, None) for name in SHOWN},
     )
 

@@ -4,10 +4,11 @@ Cores, memory, GPUs, storage and image change at a start alone, and a snapshot i
 (documentation, 'Start Cluster').
 """
 
-from typing import Any
+from collections.abc import Iterable
 
 from gpuform.providers import permissions
-from gpuform.providers.calls import Call
+from gpuform.providers.calls import Call, duration
+from gpuform.providers.creating import ROUND, none_free, patience_of
 from gpuform.providers.errors import ApiError, Conflict, OutOfCapacity
 from gpuform.providers.permissions import Permission
 from gpuform.providers.tensorone.client import NO_CAPACITY, TensorOneClient
@@ -34,6 +35,8 @@ class Course:
         self._asked: tuple[str, str | None] | None = None
         self._asked_at = 0.0
         self._is_configured = False
+        self._short_since: float | None = None
+        """When there were first no GPUs for its start."""
         known = call.known.get("restored_snapshot")
         self.restored: str | None = known if want.restore_snapshot else None
         """The declared snapshot, once the cluster was started from it."""
@@ -46,7 +49,8 @@ class Course:
         step = self._next(cluster)
         asked = (step or "", cluster.status_details.last_status_change)
         now = self._call.clock.now()
-        if step is None or (asked == self._asked and now - self._asked_at < PATIENCE):
+        pause = ROUND if self._short_since is not None else PATIENCE
+        if step is None or (asked == self._asked and now - self._asked_at < pause):
             return step
         self._asked, self._asked_at = asked, now
         try:
@@ -54,8 +58,8 @@ class Course:
                 self._client.stop(self._id)
             else:
                 self._start(cluster)
-        except OutOfCapacity:
-            raise
+        except OutOfCapacity as error:
+            self._wait_for_capacity(error, cluster)
         except Conflict:
             pass  # it is on its way already: the next look shows where to
         return step
@@ -99,31 +103,54 @@ class Course:
         wanted = self._want.restore_snapshot
         return None if wanted == self.restored else wanted
 
+    def _wait_for_capacity(self, error: OutOfCapacity, cluster: wire.Cluster) -> None:
+        """Raises the error when it is not to be waited for, or no longer."""
+        now = self._call.clock.now()
+        if self._short_since is None:
+            self._short_since = now
+        left = self._short_since + patience(self._want) - now
+        if left <= 0:
+            place = cluster.configuration or wire.Configuration()
+            where = (place.gpu_type or self._want.gpu_type, place.region or self._want.region)
+            raise out_of_stock(error, self._want, [where], "started") from None
+        self._call.on_progress(f"out of stock; trying again for {duration(left)}")
+
     def _start(self, cluster: wire.Cluster) -> None:
         changed, snapshot = differences(cluster, self._want), self._snapshot
         try:
             self._client.start(self._id, requests.cluster_start(changed, snapshot))
         except ApiError as error:
-            raise out_of_stock(error, self._want, "started") from None
+            raise shortage(error) from None
         self._is_configured = True
         if snapshot is not None:
             self.restored = snapshot
 
 
-def out_of_stock(error: ApiError, want: ClusterInputs, done: str) -> ApiError:
-    """What TensorOne has not got, and what to do; another error as it is."""
+def patience(want: ClusterInputs) -> float:
+    """How long it is waited for capacity, in seconds."""
+    return patience_of(want.declared().get("on_no_capacity"))
+
+
+def shortage(error: ApiError) -> ApiError:
+    """OutOfCapacity for the answer that says so ('Error Handling'); another error as it is."""
     if error.status != 422 or error.code != NO_CAPACITY:
         return error
-    facts: dict[str, Any] = {
-        "method": error.method,
-        "path": error.path,
-        "status": error.status,
-        "code": error.code,
-        "request_id": error.request_id,
-    }
-    gpus = f"{want.gpu_count} {want.gpu_type} GPU{'s' * (want.gpu_count != 1)}"
     return OutOfCapacity(
-        f"TensorOne has no {gpus} free in {want.region} now; nothing was {done}",
-        **facts,
-        hint="try again later, or declare another region, another gpu_type or a smaller gpu_count",
+        error.message,
+        method=error.method,
+        path=error.path,
+        status=error.status,
+        code=error.code,
+        request_id=error.request_id,
     )
+
+
+def out_of_stock(
+    error: OutOfCapacity, want: ClusterInputs, places: Iterable[tuple[str, str]], done: str
+) -> OutOfCapacity:
+    """What TensorOne has not got: types of GPU, each in a region."""
+    many = "s" * (want.gpu_count != 1)
+    wanted = [f"{want.gpu_count} {type_} GPU{many} free in {region}" for type_, region in places]
+    hint = "try again later, or declare another region, another gpu_type or a smaller gpu_count"
+    is_searched = want.on_no_capacity is not None
+    return none_free(error, "TensorOne", wanted, done, hint, is_searched=is_searched)

@@ -5,7 +5,7 @@ Cluster Details'), which holds as long as neither the configuration nor the stat
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpuform.providers.declared import EXPIRES, names_in, not_known, number_of, text_of
+from gpuform.providers.declared import EXPIRES, names_in, not_known, number_of, placed, text_of
 from gpuform.schemas.footprint import Billing, Expense, Footprint
 from gpuform.schemas.lifetime import has_end
 from gpuform.schemas.values import UNKNOWN, same
@@ -19,6 +19,8 @@ _LIMITS: Final = ("idle_minutes", "max_runtime_hours", "cost_limit_usd")
 
 
 def cluster_footprint(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
+    """Where a search for capacity may place it elsewhere, what was seen is true."""
+    values, seen = {**values, **placed(seen)}, {**seen, **placed(seen)}
     region, gpu_type = text_of(values, "region"), text_of(values, "gpu_type")
     tags = names_in(values, "tags")
     runs = text_of(seen, "status") == "running"

@@ -18,14 +18,11 @@ Protocol = Literal[
     "udp",
 ]
 
-Days = Literal[
-    "mon",
-    "tue",
-    "wed",
-    "thu",
-    "fri",
-    "sat",
-    "sun",
+Region = Literal[
+    "us-east-1",
+    "us-west-2",
+    "eu-west-1",
+    "ap-southeast-1",
 ]
 
 GpuType = Literal[
@@ -37,11 +34,14 @@ GpuType = Literal[
     "RTX3090",
 ]
 
-Region = Literal[
-    "us-east-1",
-    "us-west-2",
-    "eu-west-1",
-    "ap-southeast-1",
+Days = Literal[
+    "mon",
+    "tue",
+    "wed",
+    "thu",
+    "fri",
+    "sat",
+    "sun",
 ]
 
 State = Literal[
@@ -81,6 +81,24 @@ class AutoTerminateArguments(TypedDict):
     max_runtime_hours: NotRequired[pulumi.Input[int] | None]
     # At this cost, in USD.
     cost_limit_usd: NotRequired[pulumi.Input[float] | None]
+
+
+class AlternativeArguments(TypedDict):
+    """Another region, another type of GPU, or both; what is left out is as declared."""
+
+    # The region to try.
+    region: NotRequired[pulumi.Input[Region] | None]
+    # The type of GPU to try.
+    gpu_type: NotRequired[pulumi.Input[GpuType] | None]
+
+
+class OnNoCapacityArguments(TypedDict):
+    """What to do while the platform has no free GPUs, instead of giving up at once."""
+
+    # What else to try for a new cluster, in this order.
+    alternatives: NotRequired[pulumi.Input[Sequence[pulumi.Input[AlternativeArguments]]] | None]
+    # How long to go on asking, in minutes.
+    wait_minutes: NotRequired[pulumi.Input[int] | None]
 
 
 class ScheduleArguments(TypedDict):
@@ -152,6 +170,10 @@ class ClusterArguments(TypedDict):
     final_snapshot: NotRequired[pulumi.Input[bool] | None]
     # Name of that snapshot. (in place, write-only)
     final_snapshot_name: NotRequired[pulumi.Input[str] | None]
+    # gpuform's own, never sent: what to do while TensorOne has no GPUs free. The alternatives are
+    # tried in their order, then all again every minute for wait_minutes; the start of a cluster
+    # waits, too. (nothing)
+    on_no_capacity: NotRequired[pulumi.Input[OnNoCapacityArguments] | None]
     # When `gpuform expire` destroys it: a date, whose end in UTC is meant, or a moment with its
     # offset. Told by every plan from a week before. (recorded, nothing is sent)
     expires: NotRequired[pulumi.Input[str] | None]
@@ -192,12 +214,15 @@ class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
     restore_snapshot: pulumi.Output[str | None]
     final_snapshot: pulumi.Output[bool | None]
     final_snapshot_name: pulumi.Output[str | None]
+    on_no_capacity: pulumi.Output[dict[str, Any] | None]
     expires: pulumi.Output[str | None]
     ttl: pulumi.Output[str | None]
     schedule: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]
+    placed_region: pulumi.Output[str | None]
+    placed_gpu_type: pulumi.Output[str | None]
     status_message: pulumi.Output[str | None]
     last_status_change: pulumi.Output[str | None]
     stopped_by: pulumi.Output[str | None]

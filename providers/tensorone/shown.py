@@ -78,6 +78,8 @@ def outputs_of(
         ready=reason is None,
         not_ready_reason=reason,
         status=cluster.status,
+        placed_region=configuration.region,
+        placed_gpu_type=configuration.gpu_type,
         status_message=cluster.status_details.message,
         last_status_change=cluster.status_details.last_status_change,
         stopped_by=stopped_by,

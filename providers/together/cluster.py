@@ -12,6 +12,8 @@ from gpuform.providers.creating import (
     Creation,
     create_once,
     first_with_capacity,
+    none_free,
+    patience_of,
 )
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
 from gpuform.providers.http import contradicted
@@ -42,6 +44,7 @@ from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
+from gpuform.schemas.no_capacity import alternatives_of
 from gpuform.schemas.notices import Credit, Notice
 from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.together import requests, wire
@@ -75,16 +78,10 @@ class ClusterActions:
         """The region, its GPU types and its drivers; then those of the alternatives."""
         found = list(regions.problems(self._client, call, values))
         yield from found
-        search = values.get("on_no_capacity")
-        alternatives = search.get("alternatives") if isinstance(search, Mapping) else None
-        if found or not isinstance(alternatives, list):
-            return
-        for at, alternative in enumerate(alternatives):
-            if isinstance(alternative, Mapping):
-                for problem in regions.problems(self._client, call, {**values, **alternative}):
-                    name = problem.path if problem.path in alternative else next(iter(alternative))
-                    path = f"on_no_capacity.alternatives[{at}].{name}"
-                    yield Problem(path, problem.reason)
+        for place, alternative in () if found else alternatives_of(values):
+            for problem in regions.problems(self._client, call, {**values, **alternative}):
+                name = problem.path if problem.path in alternative else next(iter(alternative))
+                yield Problem(f"{place}.{name}", problem.reason)
 
     def create(self, call: Call, want: ClusterInputs) -> str:
         """Its shared volume has to be usable; OutOfCapacity names all that was tried."""
@@ -408,8 +405,7 @@ def _sent(want: ClusterInputs) -> dict[str, Any]:
 
 
 def _patience(want: ClusterInputs) -> float:
-    minutes = want.on_no_capacity.wait_minutes if want.on_no_capacity else None
-    return 60.0 * (minutes or 0)
+    return patience_of(want.declared().get("on_no_capacity"))
 
 
 def _capacity(want: ClusterInputs, gpu_type: str, region: str) -> str:
@@ -419,16 +415,6 @@ def _capacity(want: ClusterInputs, gpu_type: str, region: str) -> str:
 def _out_of_stock(
     error: OutOfCapacity, want: ClusterInputs, wanted: Sequence[str], done: str
 ) -> OutOfCapacity:
-    """What Together has not got, and what to do."""
-    advice = "try again later, or declare another region, another gpu_type or fewer num_gpus"
-    if want.on_no_capacity is None:
-        advice += "; on_no_capacity makes gpuform wait, or try alternatives"
-    return OutOfCapacity(
-        f"Together has no {' and no '.join(wanted)} now; nothing was {done}",
-        method=error.method,
-        path=error.path,
-        status=error.status,
-        code=error.code,
-        request_id=error.request_id,
-        hint=advice,
-    )
+    hint = "try again later, or declare another region, another gpu_type or fewer num_gpus"
+    is_searched = want.on_no_capacity is not None
+    return none_free(error, "Together", wanted, done, hint, is_searched=is_searched)

@@ -7,7 +7,7 @@ preemptible GPUs beside those that num_gpus counts.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuform.providers.declared import not_known, number_of, text_of
+from gpuform.providers.declared import not_known, number_of, placed, text_of
 from gpuform.schemas.footprint import Billing, Expense, Footprint
 from gpuform.schemas.lifetime import has_end
 from gpuform.schemas.together.statuses import ClusterStatus
@@ -22,7 +22,7 @@ _RUNNING: Final = (ClusterStatus.READY, ClusterStatus.DEGRADED)
 
 def cluster_footprint(values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
     """Where a search for capacity may place it elsewhere, what was seen is true."""
-    place = {**values, **_placed(seen)}
+    place = {**values, **placed(seen)}
     region, gpu_type = text_of(place, "region"), text_of(place, "gpu_type")
     billing_type = text_of(values, "billing_type")
     reserved = any(values.get(name) for name in ("duration_days", "reservation_end_time"))
@@ -100,14 +100,6 @@ def _counts(
     there = number_of(seen, "allocated_preemptible_gpus")
     # What is wanted is paid for once it is there, which may be at any time.
     yield Billing.PREEMPTIBLE, None if wanted is None else max(wanted, there or 0)
-
-
-def _placed(seen: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: seen[f"placed_{name}"]
-        for name in ("region", "gpu_type")
-        if isinstance(seen.get(f"placed_{name}"), str)
-    }
 
 
 def _storage(values: Mapping[str, Any], region: str) -> Expense:

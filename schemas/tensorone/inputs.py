@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 
 from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.no_capacity import WaitMinutes, no_capacity_problems
 from gpuform.schemas.rules import (
     Default,
     GrowOnly,
@@ -21,6 +22,7 @@ from gpuform.schemas.rules import (
     Local,
     Recorded,
     Secret,
+    ShownAs,
     Unordered,
     WriteOnly,
 )
@@ -78,6 +80,29 @@ State = Literal["running", "stopped"]
 HealthCheck = Literal["gpu", "storage", "network", "docker"]
 """The checks of 'Get Cluster Details' (`status_details.health_checks`), without `_health`."""
 
+
+class AlternativeInputs(InputModel):
+    """Another region, another type of GPU, or both; what is left out is as declared."""
+
+    region: Region | None = Field(
+        default=None, description="The region to try.", examples=["us-east-1"]
+    )
+    gpu_type: GpuType | None = Field(
+        default=None, description="The type of GPU to try.", examples=["H100"]
+    )
+
+
+class OnNoCapacityInputs(InputModel):
+    """What to do while the platform has no free GPUs, instead of giving up at once."""
+
+    alternatives: list[AlternativeInputs] | None = Field(
+        default=None,
+        description="What else to try for a new cluster, in this order.",
+        examples=[[{"region": "us-east-1"}, {"gpu_type": "H100"}]],
+    )
+    wait_minutes: WaitMinutes = None
+
+
 CONFIGURED: Final = ("gpu_count", "cpu_cores", "memory_gb", "storage_gb", "docker_image")
 """What changes at a start alone ('Start Cluster', `update_configuration`)."""
 
@@ -118,7 +143,7 @@ class ClusterInputs(InputModel):
         description="What the cluster is for.",
         examples=["Notebooks and short experiments"],
     )
-    gpu_type: Annotated[GpuType, Immutable] = Field(
+    gpu_type: Annotated[GpuType, Immutable, ShownAs("placed_gpu_type")] = Field(
         description="Type of GPU, such as A100.", examples=["A100"]
     )
     gpu_count: int = Field(
@@ -133,7 +158,7 @@ class ClusterInputs(InputModel):
         "cluster.",
         examples=[500],
     )
-    region: Annotated[Region, Immutable] = Field(
+    region: Annotated[Region, Immutable, ShownAs("placed_region")] = Field(
         description="Region, such as us-west-2.", examples=["us-west-2"]
     )
     project_id: Annotated[str, Immutable] = Field(
@@ -225,6 +250,18 @@ class ClusterInputs(InputModel):
         description="Name of that snapshot.",
         examples=["before-the-end"],
     )
+    on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = Field(
+        default=None,
+        description="gpuform's own, never sent: what to do while TensorOne has no GPUs free. The "
+        "alternatives are tried in their order, then all again every minute for wait_minutes; "
+        "the start of a cluster waits, too.",
+        examples=[
+            {
+                "alternatives": [{"region": "us-east-1"}, {"gpu_type": "H100"}],
+                "wait_minutes": 30,
+            }
+        ],
+    )
     expires: Expires = None
     ttl: Ttl = None
     schedule: Schedule = None
@@ -233,12 +270,24 @@ class ClusterInputs(InputModel):
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         return chain(cluster_problems(values), lifetime_problems(values))
 
+    def placements(self) -> "Iterator[ClusterInputs]":
+        """The declaration as it is tried: as declared, then for each alternative."""
+        yield self
+        search = self.on_no_capacity
+        for alternative in (search and search.alternatives) or ():
+            yield self.model_copy(update=alternative.declared())
+
 
 Values = Mapping[str, Any]
 
 
 def cluster_problems(values: Values) -> Iterator[Problem]:
-    return chain(_image(values), _ports(values), _snapshots(values))
+    return chain(
+        _image(values),
+        _ports(values),
+        _snapshots(values),
+        no_capacity_problems(values, "another region, another gpu_type, or both"),
+    )
 
 
 def _image(values: Values) -> Iterator[Problem]:

@@ -68,6 +68,12 @@ class ClusterOutputs(OutputModel):
     """
 
     status: str = Field(description="Status, in the platform's words.")
+    placed_region: str | None = Field(
+        default=None, description="Region where it is: the declared one, or an alternative."
+    )
+    placed_gpu_type: str | None = Field(
+        default=None, description="Type of its GPUs: the declared one, or an alternative."
+    )
     status_message: str | None = Field(default=None, description="What the platform says of it.")
     last_status_change: str | None = Field(
         default=None, description="Since when it has the status."

@@ -19,6 +19,7 @@ OWN: Final = frozenset(
         "restore_snapshot",
         "final_snapshot",
         "final_snapshot_name",
+        "on_no_capacity",
         *LIFETIME,
     }
 )

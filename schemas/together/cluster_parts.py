@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.no_capacity import WaitMinutes
 from gpuform.schemas.rules import Immutable
 from gpuform.schemas.scale_down import ScaleDownInputs
 from gpuform.schemas.slurm import SlurmInputs
@@ -207,9 +208,7 @@ class OnNoCapacityInputs(InputModel):
         description="What else to try for a new cluster, in this order.",
         examples=[[{"region": "us-central-4"}, {"gpu_type": "H200_SXM"}]],
     )
-    wait_minutes: int | None = Field(
-        default=None, ge=1, description="How long to go on asking, in minutes.", examples=[30]
-    )
+    wait_minutes: WaitMinutes = None
 
 
 class ClusterScaleDownInputs(ScaleDownInputs):

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, TypeGuard
 
 from gpuform.schemas.models import Problem
+from gpuform.schemas.no_capacity import alternatives_of, no_capacity_problems
 from gpuform.schemas.together.drivers import driver_pair, is_same_version
 from gpuform.schemas.together.timestamps import is_before
 from gpuform.schemas.values import UNKNOWN
@@ -197,24 +198,12 @@ def _add_ons(values: Values) -> Iterator[Problem]:
 
 
 def _no_capacity(values: Values) -> Iterator[Problem]:
-    search = values.get("on_no_capacity")
-    if not isinstance(search, Mapping):
-        return
-    alternatives = search.get("alternatives")
-    if not alternatives and search.get("wait_minutes") is None:
-        yield Problem("on_no_capacity", "says nothing: declare alternatives, wait_minutes, or both")
-    if isinstance(alternatives, Sequence):
-        for at, alternative in enumerate(alternatives):
-            if isinstance(alternative, Mapping):
-                place = f"on_no_capacity.alternatives[{at}]"
-                yield from _alternative(place, alternative, values)
+    yield from no_capacity_problems(values, "another region, another gpu_type, or both")
+    for place, alternative in alternatives_of(values):
+        yield from _elsewhere(place, alternative, values)
 
 
-def _alternative(place: str, alternative: Values, values: Values) -> Iterator[Problem]:
-    if all(_given(value) and value == values.get(name) for name, value in alternative.items()):
-        yield Problem(
-            place, "is what is declared anyway: declare another region, another gpu_type, or both"
-        )
+def _elsewhere(place: str, alternative: Values, values: Values) -> Iterator[Problem]:
     region = alternative.get("region")
     if not _given(region) or region == values.get("region"):
         return

@@ -65,10 +65,12 @@ class TestAlternatives:
         assert (outs["region"], outs["gpu_type"]) == (HERE, "H100_SXM")
         assert (outs["placed_region"], outs["placed_gpu_type"]) == (THERE, "H100_SXM")
         assert outs["ready"] is True
-        assert emulator.told.progress[:3] == [
-            "trying H100_SXM in us-central-8",
-            "trying H200_SXM in us-central-8",
-            "trying H100_SXM in us-central-4",
+        here, other, there = (f"{gpu_type} in {region}" for gpu_type, region in ALL)
+        assert emulator.told.progress[:4] == [
+            f"trying {here}, then {other}, {there}",
+            f"trying {other}; out of stock: {here}",
+            f"trying {there}; out of stock: {here}, {other}",
+            f"took {there}; out of stock: {here}, {other}",
         ]
         assert len(emulator.objects("clusters")) == 1
 
@@ -188,6 +190,21 @@ class TestWaiting:
         assert times == [0, 60, 120, 180, 240, 300]
         assert emulator.told.progress[0] == "out of stock; trying again for 30m00s"
         assert len(emulator.objects("clusters")) == 1
+
+    def test_each_round_names_all_that_is_tried(
+        self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
+    ) -> None:
+        emulator.fault("POST", CREATE, capacity=True, count=6)
+        search = {"alternatives": SEARCH["alternatives"][:1], "wait_minutes": 30.0}
+        with emulator.serving():
+            lifecycle.create({**declared, "on_no_capacity": search})
+        here, other = (f"{gpu_type} in {region}" for gpu_type, region in ALL[:2])
+        assert emulator.told.progress[:4] == [
+            f"trying {here}, then {other}",
+            f"trying {other}; out of stock: {here}",
+            f"out of stock: {here}, {other}; trying again for 30m00s",
+            f"trying again {here}, then {other}",
+        ]
 
     def test_it_ends_at_its_limit_with_nothing_left_behind(
         self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
