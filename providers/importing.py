@@ -76,7 +76,8 @@ def imported(kind: Kind, text: str, settings: Settings) -> ReadResult:
         return found
     inputs, rules = dict(found.inputs or {}), rules_of(kind.inputs)
     fields = kind.inputs.model_fields.items()
-    lacking = [name for name, field in fields if field.is_required() and name not in inputs]
+    needed = {name for name, field in fields if field.is_required()} | {kind.asked} - {""}
+    lacking = [name for name, _ in fields if name in needed and name not in inputs]
     secrets = {n: settings.environ.get(variable(n)) for n in lacking if rules[n].secret}
     plain = [name for name in lacking if not rules[name].secret]
     held = held_by(kind.platform, settings) if plain else ()

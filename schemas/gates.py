@@ -85,7 +85,8 @@ class GateInputs(InputModel):
     allowed_gpu_types: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="The types of GPU (for scp: server_type_id) that may be made.",
+        description="The types of GPU that may be made (for scp: what is declared, gpu_type or "
+        "server_type_id).",
         examples=[["H100_SXM", "H200_SXM"]],
     )
     max_hourly_cost: MaxCostInputs | None = Field(

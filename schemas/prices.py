@@ -37,7 +37,8 @@ class GpuPriceInputs(InputModel):
     platform: str = _PLATFORM
     gpu_type: str = Field(
         min_length=1,
-        description="The platform's own name of the type; for scp the server_type_id.",
+        description="The platform's own name of the type; for scp what is declared, gpu_type or "
+        "server_type_id.",
         examples=["H100_SXM"],
     )
     billing: BillingName | None = Field(

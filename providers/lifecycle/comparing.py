@@ -45,15 +45,18 @@ def _recorded(path: str, action: Action, before: Any, after: Any, because: str) 
 def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldChange]:
     """The changes of the inputs, `declared` typed. A change that sends nothing replaces nothing.
 
-    Nothing is sent for three kinds of fields: for gpuform's own; for a required one that the
-    platform never returns and that an import has left out, whose declaration is believed; and for
+    Nothing is sent for three kinds of fields: for gpuform's own; for a required one (or
+    the kind's `asked`) that the platform never returns and that an import has left out, whose
+    declaration is believed; and for
     one whose declared value an output already shows.
     """
     echoed, rules = echo(kind, old), rules_of(kind.inputs)
     unread = {
         name
         for name, field in kind.inputs.model_fields.items()
-        if field.is_required() and rules[name].write_only and name not in echoed
+        if (field.is_required() or name == kind.asked)
+        and rules[name].write_only
+        and name not in echoed
     }
 
     def judged(change: FieldChange) -> FieldChange:

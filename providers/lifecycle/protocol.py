@@ -46,7 +46,7 @@ from gpuform.providers.records import Drains
 from gpuform.providers.world import enter
 from gpuform.schemas.changes import FieldChange, is_change, project, refusals
 from gpuform.schemas.checking import check
-from gpuform.schemas.models import InputModel, OutputModel
+from gpuform.schemas.models import InputModel, OutputModel, Problem
 from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
@@ -99,7 +99,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             problems = problems or list(
                 lifetime.problems(self.power, values, is_new=not call.known)
             )
-            problems = problems or list(self._actions().planning_problems(call, values))
+            if not problems:
+                actions = self._actions()
+                values, problems = self._completed(call, values)
+                problems = problems or list(actions.planning_problems(call, values))
             failures = [
                 CheckFailure(problem.path, call.redacted(problem.reason)) for problem in problems
             ]
@@ -294,6 +297,17 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             require_for_destruction(self, plain(props), "this deletes it")
             if self.remains:
                 call.on_warning(self.remains)
+
+    def _completed(
+        self,
+        call: Call,  # noqa: ARG002 - a hook
+        values: Properties,
+    ) -> tuple[Properties, list[Problem]]:
+        """Right inputs with what the platform adds to them, and what is wrong with that.
+
+        `call.known` has the inputs that the state has. Called again with what it gave before.
+        """
+        return values, []
 
     def _nodes_leaving(self, call: Call, id_: str, want: Any) -> Leaving | None:  # noqa: ARG002 - a hook
         """As `leaving`, of inputs that are known."""

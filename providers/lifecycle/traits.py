@@ -34,7 +34,7 @@ class Traits:
     gpus_field: ClassVar[str] = ""
     """The input that says how many GPUs the resource holds, if there is one (see `gpus`)."""
     asked: ClassVar[str] = ""
-    """The required input that no read brings and an import is told with the id, `ID@VALUE`."""
+    """The input that no read brings and an import is told with the id, `ID@VALUE`."""
     planned: ClassVar[frozenset[str]] = frozenset()
     """The inputs that `planned_changes` compares, instead of their rules."""
     parts: ClassVar[str] = ""

@@ -1,4 +1,7 @@
-"""What SCP's GPU nodes take up. Samsung prices a server by its product, the server_type_id."""
+"""What SCP's GPU nodes take up. Samsung prices a server by its product.
+
+Its GPU names a type where it is declared (`gpu_type`), else the id of the product does.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -34,7 +37,8 @@ def _footprint(
     values: Mapping[str, Any], seen: Mapping[str, Any], states: Mapping[str, int] | None
 ) -> Footprint:
     """`states` has the number of servers by state; None while it is not known."""
-    tags, gpu_type = names_in(values, "tags"), text_of(values, "server_type_id")
+    named = "server_type_id" if values.get("gpu_type") is None else "gpu_type"
+    tags, gpu_type = names_in(values, "tags"), text_of(values, named)
     region = text_of(values, "region_id")
     counts: Mapping[Billing, int | None] = {Billing.ON_DEMAND: None}
     if states is not None:
@@ -48,9 +52,7 @@ def _footprint(
         tags=tags,
         expires=has_end(values) or EXPIRES in tags,
         running=any(state == "RUNNING" for state in _seen_states(seen)),
-        unknown=not_known(
-            values, region="region_id", gpu_types="server_type_id", tags="tags", expires="tags"
-        ),
+        unknown=not_known(values, region="region_id", gpu_types=named, tags="tags", expires="tags"),
         expenses=tuple(
             Expense(
                 what="gpus",

@@ -13,7 +13,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
-from gpuform.providers.scp import offers
+from gpuform.providers.scp import offers, server_types
 from gpuform.providers.scp.access import node_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import node_footprint
@@ -92,7 +92,7 @@ class GpuNodeActions:
                     interval=client.rhythm(INTERVAL),
                 )
 
-        body = _request(want, fabric)
+        body = _request(want, fabric, server_types.id_of(client, want))
         creation = Creation(
             Target("scp", "GpuNode", call.kept(want.gpu_node_name), fabric.node_pool_id),
             candidates,
@@ -219,7 +219,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     id_example = "20c507a036c447cdb3b19468d8ea62ac"
     guarded_by = (Permission.UNLOCK,)
     asked = "server_type_id"
-    planned = frozenset(PLANNED)
+    planned = frozenset({*PLANNED, "gpu_type"})  # another GPU is another server_type_id
     power = Power("state", "RUNNING", "STOPPED")
 
     @classmethod
@@ -294,6 +294,11 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         because = f"{locked([node.gpu_node_name])}, and this change stops it"
         return Guard(Permission.UNLOCK, because)
 
+    def _completed(
+        self, call: Call, values: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], list[Problem]]:
+        return server_types.completed(self._settings or Settings(), call, values)
+
 
 class _OneNode:
     """The node during one call; `last` is how the platform showed it."""
@@ -338,7 +343,9 @@ def _existing(client: ScpClient, fabric_id: str) -> wire.ClusterFabric:
     return fabric
 
 
-def _request(want: GpuNodeInputs, fabric: wire.ClusterFabric) -> requests.CreateGpuNodes:
+def _request(
+    want: GpuNodeInputs, fabric: wire.ClusterFabric, server_type_id: str
+) -> requests.CreateGpuNodes:
     wanted = _wanted(want.declared())
     return requests.CreateGpuNodes(
         cluster_fabric_details=requests.ClusterFabricDetails(
@@ -350,7 +357,7 @@ def _request(want: GpuNodeInputs, fabric: wire.ClusterFabric) -> requests.Create
         os_user_id=want.os_user_id or "root",
         os_user_password=want.os_user_password,
         region_id=want.region_id,
-        server_details=(server_of(wanted, want.server_type_id),),
+        server_details=(server_of(wanted, server_type_id),),
         subnet_id=want.subnet_id,
         vpc_id=want.vpc_id,
         init_script=want.init_script,

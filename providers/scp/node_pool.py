@@ -16,7 +16,7 @@ from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
-from gpuform.providers.scp import offers
+from gpuform.providers.scp import offers, server_types
 from gpuform.providers.scp.access import pool_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import pool_footprint
@@ -227,7 +227,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     id_example = "POOL001-krw1a/train-a/train"
     guarded_by = (Permission.UNLOCK,)
     asked = "server_type_id"
-    planned = PLANNED
+    planned = PLANNED | {"gpu_type"}  # another GPU is another server_type_id
     parts = "node_ids"
     parts_kind = "GpuNode"
     power = Power("state", "RUNNING", "STOPPED")
@@ -286,6 +286,11 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def guarded_change(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
         """A locked node is deleted or stopped only with permission."""
         return change_guard(old, declared)
+
+    def _completed(
+        self, call: Call, values: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], list[Problem]]:
+        return server_types.completed(self._settings or Settings(), call, values)
 
     def _nodes_leaving(self, call: Call, id_: str, want: NodePoolInputs) -> Leaving | None:
         return NodePoolActions(self._settings or Settings()).leaving(call, id_, want)

@@ -6,6 +6,7 @@ is, not what is free.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -37,7 +38,7 @@ def checked(client: ScpClient, call: Call, found: Iterable[Problem]) -> Iterator
     try:
         yield from found
     except GpuformError as error:
-        _tell_unchecked(client, call, error.message)
+        tell_unchecked(client, call, error.message)
 
 
 def problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -49,7 +50,9 @@ def problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
     wrong = list(_image(client, image, region)) if image and region else []
     yield from wrong
     if product:
-        yield from _product(client, product, None if wrong else image)
+        declared = "server_type_id" if values.get("gpu_type") is None else "gpu_type"
+        for each in _product(client, product, None if wrong else image):
+            yield replace(each, path=declared)
     if pool:
         yield from _pool(client, pool, subnet)
 
@@ -62,9 +65,13 @@ def _image(client: ScpClient, image: str, region: str) -> Iterator[Problem]:
         yield Problem("image_id", f"{region} has no image {image}: {_advice(image, known)}")
 
 
+def products(client: ScpClient) -> Sequence[wire.Product]:
+    """All types of servers, asked for once in a process."""
+    return _once(client, "products", partial(client.products, retry=Retry.NEVER))
+
+
 def _product(client: ScpClient, product: str, image: str | None) -> Iterator[Problem]:
-    send = partial(client.products, retry=Retry.NEVER)
-    offered: Sequence[wire.Product] = _once(client, "products", send)
+    offered = products(client)
     found = next((each for each in offered if each.id == product), None)
     named = next((each for each in offered if each.name == product), None)
     if found is None:
@@ -130,7 +137,8 @@ def _once(client: ScpClient, what: str, send: Callable[[], Sequence[T]]) -> Sequ
     return found
 
 
-def _tell_unchecked(client: ScpClient, call: Call, reason: str) -> None:
+def tell_unchecked(client: ScpClient, call: Call, reason: str) -> None:
+    """Says that the lists could not be asked, and why."""
     # An engine collects these; Pulumi's hosts would show one per resource.
     if call.urn is None or call.stores_answers:
         with _lock:

@@ -152,8 +152,12 @@ class NodePoolArguments(TypedDict):
     state: NotRequired[pulumi.Input[State] | None]
     # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
     image_id: pulumi.Input[str]
-    # Id of the product (the type of server). (replaces, write-only)
-    server_type_id: pulumi.Input[str]
+    # Id of the product (the type of server); or declare its gpu_type. (replaces, write-only)
+    server_type_id: NotRequired[pulumi.Input[str] | None]
+    # GPU of the servers, as the platform's `gpu_model` names it, instead of server_type_id: finds
+    # the id of the one type of server that has it. The id found is kept until another GPU is
+    # declared. (replaces, write-only)
+    gpu_type: NotRequired[pulumi.Input[str] | None]
     # Region, such as kr-west1. (replaces)
     region_id: pulumi.Input[str]
     # VPC of the nodes. (replaces)
@@ -200,8 +204,12 @@ class GpuNodeArguments(TypedDict):
     state: NotRequired[pulumi.Input[State] | None]
     # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
     image_id: pulumi.Input[str]
-    # Id of the product (the type of server). (replaces, write-only)
-    server_type_id: pulumi.Input[str]
+    # Id of the product (the type of server); or declare its gpu_type. (replaces, write-only)
+    server_type_id: NotRequired[pulumi.Input[str] | None]
+    # GPU of the servers, as the platform's `gpu_model` names it, instead of server_type_id: finds
+    # the id of the one type of server that has it. The id found is kept until another GPU is
+    # declared. (replaces, write-only)
+    gpu_type: NotRequired[pulumi.Input[str] | None]
     # Region, such as kr-west1. (replaces)
     region_id: pulumi.Input[str]
     # VPC of the nodes. (replaces)
@@ -255,7 +263,8 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     lock_enabled: pulumi.Output[bool | None]
     state: pulumi.Output[str | None]
     image_id: pulumi.Output[str]
-    server_type_id: pulumi.Output[str]
+    server_type_id: pulumi.Output[str | None]
+    gpu_type: pulumi.Output[str | None]
     region_id: pulumi.Output[str]
     vpc_id: pulumi.Output[str]
     subnet_id: pulumi.Output[str]
@@ -293,7 +302,8 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     lock_enabled: pulumi.Output[bool]
     state: pulumi.Output[str]
     image_id: pulumi.Output[str]
-    server_type_id: pulumi.Output[str]
+    server_type_id: pulumi.Output[str | None]
+    gpu_type: pulumi.Output[str | None]
     region_id: pulumi.Output[str]
     vpc_id: pulumi.Output[str]
     subnet_id: pulumi.Output[str]

@@ -121,10 +121,19 @@ class _MadeInputs(InputModel):
         description="Image of the operating system, such as IMAGE-7XFMaJ....",
         examples=["IMAGE-7XFMaJpLsapKvskFMjCtmm"],
     )
-    server_type_id: Annotated[str, Immutable, WriteOnly] = Field(
+    server_type_id: Annotated[str | None, Immutable, WriteOnly] = Field(
+        default=None,
         min_length=1,
-        description="Id of the product (the type of server).",
+        description="Id of the product (the type of server); or declare its gpu_type.",
         examples=["f90e8ef54cc2451b825608e9f95f7bcb"],
+    )
+    gpu_type: Annotated[str | None, Immutable, WriteOnly] = Field(
+        default=None,
+        min_length=1,
+        description="GPU of the servers, as the platform's `gpu_model` names it, instead of "
+        "server_type_id: finds the id of the one type of server that has it. The id found is kept "
+        "until another GPU is declared.",
+        examples=["H100"],
     )
     region_id: Annotated[RegionId, Immutable] = Field(
         min_length=1, description="Region, such as kr-west1.", examples=["kr-west1"]

@@ -19,6 +19,15 @@ ALONE: Final = (
 )
 
 
+def server_problems(values: Values) -> Iterator[Problem]:
+    """A type of server is declared. (One that was found for a gpu_type stands beside that.)"""
+    if values.get("server_type_id") is None and values.get("gpu_type") is None:
+        yield Problem(
+            "server_type_id",
+            "is required: declare the id of a product, or a gpu_type such as H100",
+        )
+
+
 def node_problems(values: Values) -> Iterator[Problem]:
     """NAT and its public IP go together."""
     nat, public_ip = values.get("nat_enabled"), values.get("public_ip_address_id")
@@ -34,12 +43,14 @@ def node_problems(values: Values) -> Iterator[Problem]:
 
 
 def gpu_node_problems(values: Values) -> Iterator[Problem]:
+    yield from server_problems(values)
     yield from node_problems(values)
     if values.get("cluster_fabric_id") == "":
         yield Problem("cluster_fabric_id", f"is empty, the fabric has no members yet: {ALONE}")
 
 
 def node_pool_problems(values: Values) -> Iterator[Problem]:
+    yield from server_problems(values)
     count, nodes = values.get("count"), values.get("nodes")
     if count is None and nodes is None:
         yield Problem("count", "is required: declare how many nodes, or each of them in nodes")

@@ -98,12 +98,13 @@ class _Work:
 
     def entry(self, found: Found, name: str) -> Entry:
         wanted = found.wanted
-        model = lifecycle_class(wanted.platform, wanted.kind).inputs
+        kind = lifecycle_class(wanted.platform, wanted.kind)
+        model = kind.inputs
         inputs = {
             **{k: v for k, v in wanted.told.items() if k in model.model_fields},
             **found.inputs,
         }
-        values = {**inputs, **self._missing(wanted, model, inputs)}
+        values = {**inputs, **self._missing(wanted, model, inputs, kind.asked)}
         plain = {k: v for k, v in values.items() if not isinstance(v, ConfigValue)}
         unknown = dict.fromkeys(values.keys() - plain.keys(), UNKNOWN)
         for problem in check(model, {**plain, **unknown})[1]:
@@ -118,7 +119,7 @@ class _Work:
         return Entry(wanted.section, name, wanted.platform, properties, options)
 
     def _missing(
-        self, wanted: ImportChoice, model: type[InputModel], inputs: Mapping[str, Any]
+        self, wanted: ImportChoice, model: type[InputModel], inputs: Mapping[str, Any], asked: str
     ) -> dict[str, Value]:
         """What was given, and required secrets, of that which nobody tells."""
         found: dict[str, Value] = {}
@@ -130,7 +131,7 @@ class _Work:
             elif field_.is_required() and rules_of(model)[name].secret:
                 found[name] = ConfigValue(name)
                 self._require(name)
-            elif field_.is_required():
+            elif field_.is_required() or name == asked:
                 self.problems.append(f"{wanted}: the platform does not tell its {name}")
                 self.hints.append(f"give it: --set {name}=VALUE")
         for value in found.values():

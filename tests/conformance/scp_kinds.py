@@ -157,6 +157,7 @@ NODE_POOL = Described(
         ({**_NODE_POOL, "os_user_password": "short"}, "os_user_password"),
         ({**_NODE_POOL, "image_id": "IMAGE-of-nobody"}, "image_id"),
         ({**_NODE_POOL, "server_type_id": "g2v192m1920_metal"}, "server_type_id"),
+        ({**_NODE_POOL, "gpu_type": "H100"}, "gpu_type"),
         ({**_NODE_POOL, "node_pool_id": "POOL001-krw1b"}, "node_pool_id"),
         ({**_NODE_POOL, "nodes": {"a": {}}}, "count"),
         ({**_NODE_POOL, "counts": 3}, "counts"),

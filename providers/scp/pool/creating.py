@@ -19,6 +19,7 @@ from gpuform.providers.errors import (
     Unreachable,
 )
 from gpuform.providers.records import Target
+from gpuform.providers.scp import server_types
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import (
     LEAST,
@@ -182,6 +183,7 @@ class PoolCreating:
         self, fabric_id: str | None, batch: Sequence[DeclaredNode]
     ) -> requests.CreateGpuNodes:
         want = self._want
+        server_type_id = server_types.id_of(self._client, want)
         return requests.CreateGpuNodes(
             cluster_fabric_details=requests.ClusterFabricDetails(
                 cluster_fabric_name=want.cluster_fabric_name,
@@ -192,7 +194,7 @@ class PoolCreating:
             os_user_id=want.os_user_id or "root",
             os_user_password=want.os_user_password,
             region_id=want.region_id,
-            server_details=tuple(server_of(each, want.server_type_id) for each in batch),
+            server_details=tuple(server_of(each, server_type_id) for each in batch),
             subnet_id=want.subnet_id,
             vpc_id=want.vpc_id,
             init_script=want.init_script,

@@ -1,0 +1,250 @@
+"""`gpu_type: H100` instead of the id of a type of server: found once, and kept."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pytest
+
+from gpuform.providers.emulator.scp.catalogue import PRODUCTS
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.lifecycle import Lifecycle
+from gpuform.providers.properties import plain, to_pulumi
+from gpuform.providers.scp import offers
+from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
+from gpuform.schemas.values import UNKNOWN
+
+Properties = dict[str, Any]
+KINDS: dict[str, type[Lifecycle[Any, Any]]] = {
+    "NodePool": NodePoolLifecycle,
+    "GpuNode": GpuNodeLifecycle,
+}
+H100, A100 = "f90e8ef54cc2451b825608e9f95f7bcb", "1b6d4f0c83a94e57b2c90a7d5e16f348"
+SECOND = "0" * 31 + "2"
+RUNS_ALL = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
+
+
+@pytest.fixture(autouse=True)
+def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is a process that has not asked yet."""
+    monkeypatch.setattr(offers, "_listed", WeakKeyDictionary())
+
+
+@pytest.fixture
+def by_gpu(pool_inputs: Properties) -> Properties:
+    """A pool of two H100 servers, which both know an image of all types."""
+    made = {k: v for k, v in pool_inputs.items() if k != "server_type_id"}
+    return {**made, "count": 2, "image_id": RUNS_ALL, "gpu_type": "H100"}
+
+
+@pytest.fixture
+def second_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The platform has got another type of server with H100."""
+    other = replace(PRODUCTS[H100], product_id=SECOND, name="g4v256_metal")
+    monkeypatch.setitem(PRODUCTS, SECOND, other)
+
+
+def checked(
+    world: Any, inputs: Properties, old: Properties | None = None, kind: str = "NodePool"
+) -> tuple[Properties, dict[str, str]]:
+    """What a check makes of inputs, and what is wrong with them."""
+    with world.serving("thing"):
+        found = KINDS[kind]().check(old or {}, inputs)
+    return dict(found.inputs), {each.property: each.reason for each in found.failures}
+
+
+@dataclass
+class Made:
+    """A resource as the state has it: its checked inputs, and its outputs."""
+
+    kind: str
+    id: str
+    inputs: Properties
+    outs: Properties
+    name: str = "thing"
+
+    @property
+    def servers(self) -> set[str]:
+        return {each["server_type"] for each in self.outs["gpu_nodes"].values()}
+
+
+def made(world: Any, inputs: Properties, kind: str = "NodePool") -> Made:
+    inputs, wrong = checked(world, inputs, kind=kind)
+    assert wrong == {}
+    with world.serving("thing"):
+        created = KINDS[kind]().create(inputs)
+    return Made(kind, created.id, inputs, created.outs)
+
+
+def test_the_gpu_finds_the_type_and_a_later_plan_plans_nothing(
+    world: Any, by_gpu: Properties
+) -> None:
+    inputs, wrong = checked(world, by_gpu)
+    assert (inputs["server_type_id"], inputs["gpu_type"], wrong) == (H100, "H100", {})
+    pool = made(world, by_gpu)
+    assert pool.outs["server_type_id"] == H100
+    assert pool.servers == {"g2v192m1920_metal"}
+    again, wrong = checked(world, by_gpu, pool.inputs)
+    assert (again, wrong) == (pool.inputs, {})
+    assert world.changes(pool, again) == {}
+    seen = world.refresh(pool)
+    assert (seen.outs["server_type_id"], seen.outs["gpu_type"]) == (H100, "H100")
+    assert world.changes(seen, again) == {}
+
+
+def test_one_list_is_asked_for_all_and_none_for_an_id_that_is_kept(
+    world: Any, by_gpu: Properties
+) -> None:
+    world.sent()
+    for _ in range(3):
+        checked(world, by_gpu)
+    asked = [each for each in world.control("GET", "requests") if "products" in each["path"]]
+    # One list of all types, and one of those that run the image.
+    assert len(asked) == 2
+
+
+def test_a_second_type_replaces_nothing_and_is_a_question_for_what_is_new(
+    world: Any, by_gpu: Properties, request: pytest.FixtureRequest
+) -> None:
+    pool = made(world, by_gpu)
+    request.getfixturevalue("second_type")
+    offers._listed.clear()
+    again, wrong = checked(world, by_gpu, pool.inputs)
+    assert (again["server_type_id"], wrong) == (H100, {})
+    assert world.changes(pool, again) == {}
+    more = {**by_gpu, "count": 3}
+    grown = world.update(pool, checked(world, more, pool.inputs)[0])
+    assert [each["server_type"] for each in grown.nodes.values()] == ["g2v192m1920_metal"] * 3
+    _, wrong = checked(world, by_gpu)
+    assert list(wrong) == ["gpu_type"]
+    for part in (f"{H100} (g2v192m1920_metal)", f"{SECOND} (g4v256_metal)", "server_type_id"):
+        assert part in wrong["gpu_type"]
+
+
+def test_one_that_is_out_of_stock_is_no_question(
+    world: Any, by_gpu: Properties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = replace(PRODUCTS[H100], product_id=SECOND, state="UNAVAILABLE")
+    monkeypatch.setitem(PRODUCTS, SECOND, empty)
+    assert checked(world, by_gpu)[0]["server_type_id"] == H100
+    monkeypatch.setitem(PRODUCTS, H100, replace(PRODUCTS[H100], gpu_model="H200"))
+    offers._listed.clear()
+    _, wrong = checked(world, by_gpu)
+    assert "is UNAVAILABLE" in wrong["gpu_type"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        ("H10O", "did you mean H100? There are A100, B200, H100"),
+        ("Voodoo2", "use one of A100, B200, H100"),
+        ("B200", "is UNAVAILABLE"),
+    ],
+)
+def test_a_gpu_that_cannot_be_had_is_refused(
+    world: Any, by_gpu: Properties, gpu: str, said: str
+) -> None:
+    _, wrong = checked(world, {**by_gpu, "gpu_type": gpu})
+    assert list(wrong) == ["gpu_type"]
+    assert said in wrong["gpu_type"]
+
+
+def test_exactly_one_of_the_two_is_declared(world: Any, by_gpu: Properties) -> None:
+    _, wrong = checked(world, {**by_gpu, "server_type_id": H100})
+    assert wrong == {"gpu_type": "does not go with server_type_id: keep one of the two"}
+    _, wrong = checked(world, {k: v for k, v in by_gpu.items() if k != "gpu_type"})
+    assert list(wrong) == ["server_type_id"]
+    assert "or a gpu_type" in wrong["server_type_id"]
+    _, wrong = checked(world, {**by_gpu, "gpu_type": ""})
+    assert list(wrong) == ["gpu_type"]
+
+
+def test_the_same_server_in_other_words_plans_nothing(
+    world: Any, by_gpu: Properties, pool_inputs: Properties
+) -> None:
+    pool = made(world, by_gpu)
+    by_id = {k: v for k, v in by_gpu.items() if k != "gpu_type"} | {"server_type_id": H100}
+    assert world.changes(pool, checked(world, by_id, pool.inputs)[0]) == {}
+    own = {"gpu_node_name_prefix": "old", "cluster_fabric_name": "old-one"}
+    old = made(world, {**pool_inputs, **own})
+    named = {k: v for k, v in old.inputs.items() if k != "server_type_id"} | {"gpu_type": "H100"}
+    again, wrong = checked(world, named, old.inputs)
+    assert wrong == {}
+    assert world.changes(old, again) == {}
+
+
+def test_the_id_of_the_state_stays_where_several_types_have_the_gpu(
+    world: Any, by_gpu: Properties, second_type: None
+) -> None:
+    old = {k: v for k, v in by_gpu.items() if k != "gpu_type"} | {"server_type_id": SECOND}
+    assert checked(world, by_gpu, old)[0]["server_type_id"] == SECOND
+
+
+def test_another_gpu_replaces(world: Any, by_gpu: Properties) -> None:
+    pool = made(world, by_gpu)
+    other, wrong = checked(world, {**by_gpu, "gpu_type": "A100"}, pool.inputs)
+    assert (other["server_type_id"], wrong) == (A100, {})
+    assert world.diff(pool, other) == ["server_type_id"]
+
+
+def test_what_is_not_known_yet_is_not_checked(world: Any, by_gpu: Properties) -> None:
+    inputs, wrong = checked(world, to_pulumi({**by_gpu, "gpu_type": UNKNOWN}))
+    assert wrong == {}
+    assert plain(inputs)["server_type_id"] is UNKNOWN
+    assert world.sent()["GET"] <= 3  # the image and the pool alone
+
+
+def test_a_platform_that_does_not_answer_is_asked_again_by_the_create(
+    world: Any, by_gpu: Properties
+) -> None:
+    world.fault("GET", "/v1/gpu-nodes/products", status=503, count=None)
+    inputs, wrong = checked(world, by_gpu)
+    assert (wrong, "server_type_id" in inputs) == ({}, False)
+    assert "were not checked with SCP" in world.unchecked[0]
+    world.heal()
+    with world.serving("thing"):
+        created = NodePoolLifecycle().create(inputs)
+    assert Made("NodePool", created.id, inputs, created.outs).servers == {"g2v192m1920_metal"}
+    offers._listed.clear()
+    later, _ = checked(world, by_gpu, inputs)
+    assert later["server_type_id"] == H100
+    found = NodePoolLifecycle().changes(created.outs, later)
+    assert [(each.path, each.replaces, each.is_sent) for each in found] == [
+        ("server_type_id", False, False)
+    ]
+
+
+def test_without_an_answer_a_change_of_words_is_not_guessed(world: Any, by_gpu: Properties) -> None:
+    world.fault("GET", "/v1/gpu-nodes/products", status=503, count=None)
+    kept = {**by_gpu, "server_type_id": H100}
+    assert checked(world, by_gpu, kept) == (kept, {})
+    for old in ({**kept, "gpu_type": "A100"}, {k: v for k, v in kept.items() if k != "gpu_type"}):
+        _, wrong = checked(world, by_gpu, old)
+        assert list(wrong) == ["gpu_type"]
+        assert "plan again" in wrong["gpu_type"]
+
+
+def test_a_single_node_is_found_by_its_gpu(
+    world: Any, by_gpu: Properties, node_inputs: Properties, second_type: None
+) -> None:
+    pool = made(world, {**by_gpu, "gpu_type": "A100"})
+    inputs = {k: v for k, v in node_inputs.items() if k != "server_type_id"}
+    inputs |= {"cluster_fabric_id": pool.outs["cluster_fabric_id"], "image_id": RUNS_ALL}
+    _, wrong = checked(world, {**inputs, "gpu_type": "H100"}, kind="GpuNode")
+    assert "2 types of servers have H100" in wrong["gpu_type"]
+    node = made(world, {**inputs, "gpu_type": "A100"}, "GpuNode")
+    assert node.outs["server_type"] == "g1v128m1024_metal"
+    with world.serving("other"), pytest.raises(GpuformError, match="gpu_type: 2 types of servers"):
+        GpuNodeLifecycle().create({**inputs, "gpu_node_name": "other", "gpu_type": "H100"})
+
+
+def test_prices_and_gates_have_the_name_that_is_declared(by_gpu: Properties) -> None:
+    both = {**by_gpu, "server_type_id": H100}
+    footprint = NodePoolLifecycle.footprint(both, {})
+    assert footprint.gpu_types == ("H100",)
+    assert footprint.expenses[0].gpu_type == "H100"
+    unknown = NodePoolLifecycle.footprint({**both, "gpu_type": UNKNOWN}, {})
+    assert "gpu_types" in unknown.unknown
+    by_id = {k: v for k, v in both.items() if k != "gpu_type"}
+    assert NodePoolLifecycle.footprint(by_id, {}).gpu_types == (H100,)
