@@ -39,6 +39,7 @@ class NoticeKind(StrEnum):
     WORKERS = "workers"
     CHANGED = "changed"
     TEMPLATE = "template"
+    IMAGE = "image"
 
 
 class Notice(BaseModel):
@@ -47,8 +48,8 @@ class Notice(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: NoticeKind = Field(
-        description="What it is about: expiry, credit, selection, use, renamed, workers, changed "
-        "or template."
+        description="What it is about: expiry, credit, selection, use, renamed, workers, changed, "
+        "template or image."
     )
     text: str = Field(description="What there is to know, and what to do.")
     at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")

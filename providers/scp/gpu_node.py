@@ -17,6 +17,7 @@ from gpuform.providers.scp import offers, server_types
 from gpuform.providers.scp.access import node_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import node_footprint
+from gpuform.providers.scp.images import image_notices, with_newer_image
 from gpuform.providers.scp.nodes import (
     DeclaredNode,
     Fabric,
@@ -39,6 +40,7 @@ from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, cont
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
+from gpuform.schemas.notices import Notice
 from gpuform.schemas.scp import requests, wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.moments import unix_time
@@ -123,14 +125,16 @@ class GpuNodeActions:
             return Look(observed, seen.state, done=done, failed=None if is_told else failed)
 
         what = f"GPU node {want.gpu_node_name}"
-        return wait_until(call, probe, what=what, interval=client.rhythm(INTERVAL))
+        seen = wait_until(call, probe, what=what, interval=client.rhythm(INTERVAL))
+        return with_newer_image(client, call, want.declared(), seen)
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
         """Which public IP it has is not told: that is as known.
 
         An import therefore leaves its address out, and says what is not as usual.
         """
-        node = _OneNode(self._client(known), id_, call.known.get("public_ip_address_id"))
+        client = self._client(known)
+        node = _OneNode(client, id_, call.known.get("public_ip_address_id"))
         seen = node.look()
         if seen is None:
             return None
@@ -139,7 +143,8 @@ class GpuNodeActions:
         if not known:
             power = power_of(seen.state)
             inputs |= {"nat_enabled": None, "lock_enabled": seen.lock_enabled, "state": power}
-        return Observed(inputs, _outputs(node.last, seen, reason))
+        found = Observed(inputs, _outputs(node.last, seen, reason))
+        return with_newer_image(client, call, known or inputs, found)
 
     def update(
         self,
@@ -220,6 +225,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     guarded_by = (Permission.UNLOCK,)
     asked = "server_type_id"
     planned = frozenset({*PLANNED, "gpu_type"})  # another GPU is another server_type_id
+    moving = frozenset({"newer_image"})
     power = Power("state", "RUNNING", "STOPPED")
 
     @classmethod
@@ -231,6 +237,13 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """One server."""
         return node_footprint(values, seen)
+
+    @classmethod
+    def notices(
+        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+    ) -> Iterable[Notice]:
+        """Its end, and a newer image."""
+        return (*super().notices(values, seen, now), *image_notices(seen))
 
     @classmethod
     def owner(cls, seen: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from gpuform.providers.scp import offers, server_types
 from gpuform.providers.scp.access import pool_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import pool_footprint
+from gpuform.providers.scp.images import image_notices, with_newer_image
 from gpuform.providers.scp.nodes import (
     DeclaredPool,
     Ledger,
@@ -51,6 +52,7 @@ from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
+from gpuform.schemas.notices import Notice
 from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
@@ -85,8 +87,9 @@ class NodePoolActions:
     def settle(self, call: Call, id_: str, want: NodePoolInputs) -> Seen:
         """Every declared node is there and as declared, and no other."""
         removal = PoolRemoval(call, id_, want.declared())
-        work = PoolWork(self._client_of(want), call, want, removal.chosen)
-        seen = work.finish()
+        client = self._client_of(want)
+        work = PoolWork(client, call, want, removal.chosen)
+        seen = with_newer_image(client, call, want.declared(), work.finish())
         try:
             removal.conclude(work.nodes.all)
         except GpuformError as error:
@@ -108,7 +111,8 @@ class NodePoolActions:
         self._mend(call, id_, known, nodes.all)
         declared = DeclaredPool.of(known or call.known)
         outputs = outputs_of(nodes, ledger, declared.key_of, _not_ready(nodes.all, declared))
-        return Observed(_observed(nodes.all, declared), outputs)
+        found = Observed(_observed(nodes.all, declared), outputs)
+        return with_newer_image(client, call, known or call.known, found)
 
     def update(
         self,
@@ -205,7 +209,8 @@ class NodePoolActions:
         declared = declared or DeclaredPool.of(inputs)
         seen = _observed(nodes.all, declared) if known else {}
         outputs = outputs_of(nodes, ledger, declared.key_of, _not_ready(nodes.all, declared))
-        return Observed({**inputs, **seen}, outputs)
+        found = Observed({**inputs, **seen}, outputs)
+        return with_newer_image(client, call, found.inputs, found)
 
     def _client(self, values: Mapping[str, Any]) -> ScpClient:
         region = values.get("region_id")
@@ -230,6 +235,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     planned = PLANNED | {"gpu_type"}  # another GPU is another server_type_id
     parts = "node_ids"
     parts_kind = "GpuNode"
+    moving = frozenset({"newer_image"})
     power = Power("state", "RUNNING", "STOPPED")
 
     @classmethod
@@ -245,6 +251,13 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def footprint(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Footprint:
         """Its servers, those that run and those that are stopped."""
         return pool_footprint(values, seen)
+
+    @classmethod
+    def notices(
+        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
+    ) -> Iterable[Notice]:
+        """Its end, and a newer image."""
+        return (*super().notices(values, seen, now), *image_notices(seen))
 
     @classmethod
     def owner(cls, seen: Mapping[str, Any]) -> str:

@@ -58,11 +58,15 @@ def problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _image(client: ScpClient, image: str, region: str) -> Iterator[Problem]:
-    send = partial(client.images, region, Retry.NEVER)
-    offered: Sequence[wire.Image] = _once(client, f"images {region}", send)
+    offered = images(client, region)
     if all(each.id != image for each in offered):
         known = [f"{each.id} ({each.name})" for each in offered]
         yield Problem("image_id", f"{region} has no image {image}: {_advice(image, known)}")
+
+
+def images(client: ScpClient, region: str) -> Sequence[wire.Image]:
+    """The images of a region, asked for once in a process."""
+    return _once(client, f"images {region}", partial(client.images, region, Retry.NEVER))
 
 
 def products(client: ScpClient) -> Sequence[wire.Product]:

@@ -279,6 +279,7 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     not_ready_reason: pulumi.Output[str | None]
     gpu_nodes: pulumi.Output[dict[str, dict[str, Any]]]
     node_ids: pulumi.Output[list[str]]
+    newer_image: pulumi.Output[dict[str, Any] | None]
 
     def __init__(
         self,
@@ -331,6 +332,7 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     created_by: pulumi.Output[str | None]
     modified_at: pulumi.Output[str | None]
     modified_by: pulumi.Output[str | None]
+    newer_image: pulumi.Output[dict[str, Any] | None]
 
     def __init__(
         self,

@@ -39,6 +39,15 @@ class NodeOutputs(BaseModel):
     modified_by: str | None = Field(default=None, description="Id of who changed it last.")
 
 
+class NewerImageOutputs(BaseModel):
+    """An image that is newer than the one declared."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(description="Its id: what image_id would be.")
+    name: str = Field(default="", description="Its name.")
+
+
 class NodePoolOutputs(OutputModel):
     """A pool of nodes."""
 
@@ -49,6 +58,10 @@ class NodePoolOutputs(OutputModel):
     node_ids: list[str] = Field(default=[], description="Ids of the nodes.")
     cluster_fabric_id: str | None = Field(
         default=None, description="Fabric of the nodes; absent until the platform has made it."
+    )
+    newer_image: NewerImageOutputs | None = Field(
+        default=None,
+        description="A newer image of the same distribution and kind, if the platform lists one.",
     )
 
 
@@ -75,6 +88,10 @@ class GpuNodeOutputs(OutputModel):
     created_by: str | None = Field(default=None, description="Id of who made it.")
     modified_at: str | None = Field(default=None, description="When it was last changed.")
     modified_by: str | None = Field(default=None, description="Id of who changed it last.")
+    newer_image: NewerImageOutputs | None = Field(
+        default=None,
+        description="A newer image of the same distribution and kind, if the platform lists one.",
+    )
 
 
 class MemberOutputs(BaseModel):

@@ -1,0 +1,114 @@
+"""A newer image of the same distribution and kind is told, and changes nothing."""
+
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pytest
+
+from gpuform.providers.emulator.scp.catalogue import IMAGES
+from gpuform.providers.scp import offers
+from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
+from gpuform.providers.scp.images import newest
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
+from gpuform.schemas.scp import wire
+
+Properties = dict[str, Any]
+RHEL = "IMAGE-7XFMaJpLsapKvskFMjCtmm"
+NEWER = "IMAGE-" + "N" * 22
+
+
+@pytest.fixture(autouse=True)
+def nothing_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is a process that has not asked yet."""
+    monkeypatch.setattr(offers, "_listed", WeakKeyDictionary())
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The platform has got an image of a later RHEL."""
+    image = replace(IMAGES[RHEL], image_id=NEWER, name="RHEL 8.10 for BM", os_version="8.10")
+    monkeypatch.setitem(IMAGES, NEWER, image)
+
+
+def test_it_is_told_after_a_refresh_and_plans_nothing(
+    world: Any, pool_inputs: Properties, node_inputs: Properties, request: pytest.FixtureRequest
+) -> None:
+    pool = world.create("NodePool", pool_inputs, name="pool")
+    solo = world.create(
+        "GpuNode", {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
+    )
+    request.getfixturevalue("newer")
+    for thing, kind in ((pool, NodePoolLifecycle), (solo, GpuNodeLifecycle)):
+        assert "newer_image" not in thing.outs
+        assert [*kind.notices(thing.inputs, thing.outs, 0)] == []
+        offers._listed.clear()
+        seen = world.refresh(thing)
+        assert seen.outs["newer_image"] == {"id": NEWER, "name": "RHEL 8.10 for BM"}
+        assert world.changes(seen) == {}
+        (notice,) = kind.notices(seen.inputs, seen.outs, 0)
+        assert (notice.kind, NEWER in notice.text) == ("image", True)
+        assert world.refresh(seen).outs == seen.outs
+
+
+def test_an_update_keeps_it_and_a_look_without_answer_too(
+    world: Any, pool_inputs: Properties, newer: None
+) -> None:
+    pool = world.create("NodePool", {**pool_inputs, "count": 2})
+    assert pool.outs["newer_image"]["id"] == NEWER
+    pool = world.update(pool, {**pool_inputs, "count": 3})
+    assert pool.outs["newer_image"]["id"] == NEWER
+    offers._listed.clear()
+    world.fault("GET", "images", status=503, count=None)
+    assert world.refresh(pool).outs["newer_image"]["id"] == NEWER
+    pool.outs["newer_image"] = {"name": 3}
+    assert "newer_image" not in world.refresh(pool).outs
+
+
+def test_many_resources_share_one_list(world: Any, pool_inputs: Properties) -> None:
+    pool = world.create("NodePool", pool_inputs)
+    offers._listed.clear()
+    world.sent()
+    for _ in range(3):
+        world.refresh(pool)
+    paths = [each["path"] for each in world.control("GET", "requests")]
+    assert len([path for path in paths if path.endswith("/images")]) == 1
+
+
+def image(id_: str, **fields: Any) -> wire.Image:
+    usual = {"name": "RHEL 8.8 for BM", "os_distro": "RHEL", "scp_image_type": "STANDARD"}
+    return wire.Image.model_validate({"id": id_, "scp_os_version": "8.8", **usual, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_newer"),
+    [
+        ({"scp_os_version": "8.10"}, True),
+        ({"scp_os_version": "9", "name": "RHEL 9 for BM"}, True),
+        ({"scp_os_version": "8.8"}, False),
+        ({"scp_os_version": "8.7"}, False),
+        ({"scp_os_version": "9", "os_distro": "ROCKY"}, False),
+        ({"scp_os_version": "9", "scp_image_type": "CUSTOM"}, False),
+        ({"scp_os_version": "9", "name": "RHEL 9 for VM"}, False),
+        ({"scp_os_version": "latest"}, False),
+        ({"scp_os_version": ""}, False),
+        ({"scp_os_version": None}, False),
+        ({"scp_os_version": "9." * 9999}, False),
+    ],
+)
+def test_what_is_newer(fields: Properties, is_newer: bool) -> None:
+    found = newest([image("own"), image("other", **fields)], "own")
+    assert (found is not None) == is_newer
+
+
+def test_where_nobody_can_tell_nothing_is_told() -> None:
+    later = image("other", scp_os_version="9")
+    assert newest([later], "own") is None
+    assert newest([image("own", scp_os_version="x"), later], "own") is None
+    blank = {"os_distro": None, "scp_image_type": None}
+    assert newest([image("own", **blank), image("o", scp_os_version="9", **blank)], "own") is None
+
+
+@pytest.mark.parametrize("bad", ["IMAGE", ["IMAGE"], {}, {"id": None}, None, 3])
+def test_nonsense_in_a_state_is_no_notice(bad: Any) -> None:
+    assert [*NodePoolLifecycle.notices({}, {"newer_image": bad}, 0)] == []
