@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from gpuform.providers.calls import Call
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import plugin_key
 from gpuform.providers.platforms import all_settings
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 
 In_contra = TypeVar("In_contra", bound=InputModel, contravariant=True)
@@ -145,3 +146,16 @@ class Actions(Protocol[In_contra, Out]):
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """Deletes the object and waits until it is gone; one that is gone already is no error."""
+
+
+@runtime_checkable
+class TakesNodes(Protocol[In_contra]):
+    """The verbs of a kind whose nodes run jobs: a plan asks which of them it takes."""
+
+    def leaving(self, call: Call, id_: str, want: In_contra) -> Leaving | None:
+        """The nodes that an update would take now; None when it takes none, or nobody tells."""
+
+    def all_leaving(
+        self, call: Call, id_: str, known: Mapping[str, Any], because: str
+    ) -> Leaving | None:
+        """All nodes, where they go with the object; `because` says what is done to it."""

@@ -30,6 +30,7 @@ class Permission(StrEnum):
     RENEW_EXPIRED = "renew-expired"
     FORGET_MANY = "forget-many"
     NEW_ADDRESS = "new-address"
+    EVICT_JOBS = "evict-jobs"
 
 
 MEANINGS: Final[Mapping[Permission, str]] = {
@@ -39,6 +40,7 @@ MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.RENEW_EXPIRED: "make again what has expired",
     Permission.FORGET_MANY: "forget three or more resources that their platforms say are gone",
     Permission.NEW_ADDRESS: "go on with a stack whose platform is at another address now",
+    Permission.EVICT_JOBS: "end the jobs on nodes that are taken away, or that nobody tells",
 }
 
 

@@ -66,7 +66,11 @@ class _Reader:
     def read(
         self, model: type[InputModel], values: Mapping[str, Any], place: ErrorLocation
     ) -> dict[str, Any]:
-        rules = rules_of(model)
+        rules, values = rules_of(model), model.by_new_names(values)
+        for name, now in model.former_names.items():
+            if values.get(name) is not None:
+                answer = f"is the former name of {now}, which is declared too: remove {name}"
+                self.problems.append(Problem(path_of((*place, name)), answer))
         typed = {
             name: self._value(rules[name], values[name], (*place, name))
             for name in rules

@@ -38,6 +38,9 @@ class InputModel(BaseModel):
     retired_names: ClassVar[Mapping[str, str]] = _NONE
     """Names that people know from elsewhere -> our name for the same thing."""
 
+    former_names: ClassVar[Mapping[str, str]] = _NONE
+    """Names that a field had -> its name now: both are accepted, the new one is what counts."""
+
     retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = _NONE
     """Field -> values that people know from elsewhere -> the platform's value."""
 
@@ -57,6 +60,19 @@ class InputModel(BaseModel):
     def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
         """The same declaration in one spelling. Values may be UNKNOWN; ``values`` is unchanged."""
         return values
+
+    @classmethod
+    def by_new_names(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The same with the name that each field has now; where both are given, both stay."""
+        renamed = {
+            now: values[name]
+            for name, now in cls.former_names.items()
+            if values.get(name) is not None and values.get(now) is None
+        }
+        if not renamed:
+            return values
+        old = {name for name, now in cls.former_names.items() if now in renamed}
+        return {**{name: value for name, value in values.items() if name not in old}, **renamed}
 
     @classmethod
     def converted(cls, name: str, value: Any) -> Any:  # noqa: ARG003 - a hook

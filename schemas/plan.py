@@ -13,10 +13,10 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.notices import Notice
-from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.values import SECRET, SIGNATURE, UNKNOWN, contains_unknown
 from gpuform.schemas.visible import MASK
 

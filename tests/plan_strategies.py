@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gpuform.schemas.changes import Action
+from gpuform.schemas.drain import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.footprint import Billing, Expense, Footprint
 from gpuform.schemas.plan import (
     Amount,
@@ -20,7 +21,6 @@ from gpuform.schemas.plan import (
     ResourceChange,
     StackCost,
 )
-from gpuform.schemas.scale_down import Leaving, LeavingNode, RunningJob
 
 ODD_TEXTS = (
     *("", " ", "`", "``` ```", "|", "<script>alert(1)</script>", "</details>", "<!--", "-->"),

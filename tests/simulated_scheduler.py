@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuform.providers.draining import ScheduledNode
-from gpuform.schemas.scale_down import RunningJob
+from gpuform.schemas.drain import RunningJob
 
 
 @dataclass

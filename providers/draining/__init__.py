@@ -4,21 +4,21 @@ Lifecycles that scale down use it; each scheduler is a room of its own (`slurm`,
 """
 
 from gpuform.providers.draining.answering import answered
-from gpuform.providers.draining.draining import Draining, ShrinkingObject, conclude, not_told, undo
+from gpuform.providers.draining.draining import DrainedObject, Draining, Taking, conclude, undo
 from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.draining.slurm_on_kubernetes import SlurmOnKubernetes
 from gpuform.providers.draining.victims import Worker, problems
 
 __all__ = [
+    "DrainedObject",
     "Draining",
     "ScheduledNode",
     "Scheduler",
-    "ShrinkingObject",
     "SlurmOnKubernetes",
+    "Taking",
     "Worker",
     "answered",
     "conclude",
-    "not_told",
     "problems",
     "undo",
 ]

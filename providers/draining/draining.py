@@ -1,25 +1,42 @@
 """Takes nodes away from under no job: choose, cordon, wait until idle, let the platform, verify.
 
-1. Look at the scheduler; choose the nodes that go. When it cannot be asked, nothing is removed.
+Whatever takes the GPUs of nodes goes this way: fewer nodes, their replacement, their stop, their
+move, their end with all that they belong to.
+
+1. Look at the scheduler; choose the nodes that go. When it cannot be asked, nothing is taken.
 2. Make a record durable, then cordon: from here on, whoever comes next goes on or undoes it.
 3. Look until no job runs on them, right before the platform is asked. When that takes too long,
    or the run is interrupted, they are uncordoned: all is as it was.
 4. The platform is asked; the record says so first, for its answer may be lost.
 5. When the platform is done, what is left of the chosen nodes is uncordoned. If others went in
    their place, that is an error which names them.
+
+One run may be allowed to end jobs (`--allow evict-jobs`): then they are evicted whatever is
+declared, and a scheduler that cannot be asked keeps nothing.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
+from gpuform.providers import permissions
 from gpuform.providers.calls import Call, Look, duration, wait_until
 from gpuform.providers.draining.answering import LAST_WORD, answered
 from gpuform.providers.draining.schedulers import ScheduledNode, Scheduler
 from gpuform.providers.draining.victims import Victim, Worker, choose, problems
-from gpuform.providers.errors import Cancelled, GpuformError, NotReady
+from gpuform.providers.errors import (
+    ApiError,
+    Cancelled,
+    GpuformError,
+    MissingCredentials,
+    NotReady,
+    Unreachable,
+)
+from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drain, Drains, digest
-from gpuform.schemas.scale_down import WAIT_MINUTES, Leaving, LeavingNode, ScaleDownInputs
+from gpuform.schemas.drain import WAIT_MINUTES, DrainInputs, Leaving, LeavingNode, OnBusy
 
 INTERVAL: Final = 15.0
 """Seconds from one look at the jobs to the next."""
@@ -29,10 +46,25 @@ SETTLING: Final = 5.0
 
 _SHOWN: Final = 10
 
+_UNSENT: Final = (MissingCredentials, Unreachable, Cancelled)
+
 
 @dataclass(frozen=True)
-class ShrinkingObject:
-    """What gets smaller; `what` is for people, as `cluster train`.
+class Taking:
+    """What is taken: `these` nodes, by the platform's names, each with what is done to it; and
+    `count` others: those that are `named`, else those that are missed least."""
+
+    these: Mapping[str, str] = field(default_factory=dict)
+    count: int = 0
+    named: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.these) or self.count > 0
+
+
+@dataclass(frozen=True)
+class DrainedObject:
+    """What the nodes belong to; `what` is for people, as `cluster train`.
 
     `takes_cordoned`: the platform itself picks the nodes, from those that are cordoned.
     """
@@ -59,18 +91,23 @@ class ShrinkingObject:
 
 
 class Draining:
-    """The removal of nodes in one call."""
+    """The taking of nodes in one call. `ask` finds their scheduler, or raises GpuformError."""
 
     def __init__(
-        self, call: Call, subject: ShrinkingObject, scheduler: Scheduler, wanted: ScaleDownInputs
+        self,
+        call: Call,
+        subject: DrainedObject,
+        ask: Callable[[], Scheduler],
+        wanted: DrainInputs,
     ) -> None:
         self._call = call
         self._subject = subject
-        self._scheduler = scheduler
+        self._ask = ask
         self._wanted = wanted
         self._drains = Drains.beside(call.intents)
+        self._may_end_jobs = Permission.EVICT_JOBS in permissions.given()
 
-    def leaving(self, count: int) -> Leaving | None:
+    def leaving(self, taking: Taking) -> Leaving | None:
         """The nodes that would go now, for a plan; None when the scheduler cannot be asked.
 
         Raises GpuformError for names that cannot be meant.
@@ -78,29 +115,57 @@ class Draining:
         try:
             seen = self._look()
         except GpuformError as error:
-            not_told(self._call, self._subject.what, error)
+            _not_told(self._call, self._subject.what, error)
             return None
-        victims = self._chosen(seen, count)
+        victims = self._chosen(seen, taking)
         self._tell_others(seen, victims, self._call.on_unchecked)
-        waits = 0 if self._wanted.policy == "fail" else self._wanted.wait_minutes or WAIT_MINUTES
+        waits = 0 if self._policy == "fail" else self._wanted.wait_minutes or WAIT_MINUTES
         return Leaving(
             scheduler=self._scheduler.name,
-            on_busy=self._wanted.policy,
+            on_busy=self._policy,
             wait_minutes=waits,
             nodes=tuple(map(_leaving, victims)),
         )
 
-    def clear(self, count: int) -> Drain:
+    @contextmanager
+    def taken(self, taking: Taking) -> Iterator[None]:
+        """A block that asks the platform for the nodes, on which no job runs any more.
+
+        Raises GpuformError before it when they must not go. After an error of the block that says
+        that the platform does nothing, all is as it was; after a lost answer the record stays.
+        """
+        drain = self.clear(taking)
+        try:
+            if drain is not None:
+                drain = self.asking(drain)
+            yield
+        except GpuformError as error:
+            is_refused = isinstance(error, ApiError) and error.is_definite
+            if drain is not None and (is_refused or isinstance(error, _UNSENT)):
+                undo(self._call, drain, self._ask)
+            raise
+
+    def clear(self, taking: Taking) -> Drain | None:
         """Chooses nodes and waits until no job runs on them: the platform may be asked.
 
-        Raises GpuformError, or Cancelled; then nothing is cordoned any more.
+        None where nobody could be asked, and the run may end jobs. Raises GpuformError, or
+        Cancelled; then nothing is cordoned any more.
         """
         drain: Drain | None = None
         try:
-            seen = self._look()
-            victims = self._chosen(seen, count)
+            try:
+                seen = self._look()
+            except Cancelled:
+                raise
+            except GpuformError as error:
+                if not self._may_end_jobs:
+                    raise
+                told = f"{self._subject.what}: nobody tells its jobs: {_line(error)}"
+                self._call.on_warning(told)
+                return None
+            victims = self._chosen(seen, taking)
             self._tell_others(seen, victims, self._call.on_warning)
-            if self._wanted.policy == "fail":
+            if self._policy == "fail":
                 self._refuse_busy([victim.worker for victim in victims])
             drain = self._recorded([victim.worker for victim in victims])
             drain = self._spare(drain, victims)
@@ -110,8 +175,8 @@ class Draining:
         except GpuformError as error:
             drain = drain or self._drains.find(self._subject.id)
             if drain is not None and not drain.asked:
-                undo(self._call, drain, self._scheduler)
-            raise self._nothing_removed(error) from None
+                undo(self._call, drain, self._ask)
+            raise self._nothing_taken(error) from None
         return drain
 
     def asking(self, drain: Drain) -> Drain:
@@ -121,8 +186,46 @@ class Draining:
         self._drains.record(asked)
         return asked
 
-    def _chosen(self, seen: Sequence[Worker], count: int) -> list[Victim]:
-        named = self._wanted.nodes or ()
+    @property
+    def _policy(self) -> OnBusy:
+        return "evict" if self._may_end_jobs else self._wanted.policy
+
+    @cached_property
+    def _scheduler(self) -> Scheduler:
+        return self._ask()
+
+    def _chosen(self, seen: Sequence[Worker], taking: Taking) -> list[Victim]:
+        these = [
+            Victim(each, taking.these[each.name]) for each in seen if each.name in taking.these
+        ]
+        self._refuse_strangers(seen, these)
+        if not taking.count:
+            return these
+        others = [each for each in seen if each.name not in taking.these]
+        return [*self._missed_least(others, taking.count, taking.named), *these]
+
+    def _refuse_strangers(self, seen: Sequence[Worker], these: Sequence[Victim]) -> None:
+        """Whoever knows nodes, and none of these, is another cluster's scheduler."""
+        unknown = [
+            each.worker.name
+            for each in these
+            if not each.worker.scheduled and not each.worker.is_failed
+        ]
+        if not unknown or not self._knows_any or self._may_end_jobs:
+            return
+        told = f"{self._scheduler.name} does not know {', '.join(unknown[:_SHOWN])}"
+        if not any(each.scheduled for each in seen):
+            raise GpuformError(
+                f"{told}, nor any other node of {self._subject.what}: whether jobs run there "
+                "cannot be told",
+                hint="declare the scheduler that gives these nodes their jobs; if nobody does, "
+                f"--allow {Permission.EVICT_JOBS} takes them as they are",
+            )
+        self._call.on_warning(f"{told}: it is taken for a node without jobs")
+
+    def _missed_least(
+        self, seen: Sequence[Worker], count: int, named: Sequence[str]
+    ) -> list[Victim]:
         # What cannot be cordoned cannot be told to a platform that picks by itself.
         able = [each for each in seen if each.scheduled] if self._subject.takes_cordoned else seen
         found = [str(each) for each in problems(able, count, named)]
@@ -165,10 +268,15 @@ class Draining:
             mark=self._subject.mark,
             chosen=tuple(each.name for each in chosen),
             cordoned=tuple(dict.fromkeys([*names, *(earlier.cordoned if earlier else ())])),
-            present=tuple(each.name for each in self._subject.workers),
+            present=self._present,
         )
         self._drains.record(drain)
         return drain
+
+    @property
+    def _present(self) -> tuple[str, ...]:
+        """What to compare with later, where the platform could take others than the chosen."""
+        return tuple(w.name for w in self._subject.workers) if self._subject.takes_cordoned else ()
 
     def _spare(self, drain: Drain, victims: Sequence[Victim]) -> Drain:
         """Uncordons what an earlier attempt chose and this one does not."""
@@ -196,9 +304,9 @@ class Draining:
                 return Look(None, "cordoned again")
             if not busy:
                 return Look(None, "no job runs on them", done=True)
-            if self._wanted.policy == "fail":
+            if self._policy == "fail":
                 self._refuse_busy(busy)
-            if self._wanted.policy == "evict":
+            if self._policy == "evict":
                 answered(self._call, lambda: self._scheduler.evict(drain.cordoned))
             return Look(None, f"waiting for {jobs_text(busy)}")
 
@@ -212,8 +320,8 @@ class Draining:
             jobs = f"after {duration(limit)} jobs still run on {jobs_text(last)}"
             raise GpuformError(
                 jobs if last else error.reason,
-                hint="run it again when they have ended; scale_down.wait_minutes waits longer, "
-                "and scale_down.on_busy evict ends them",
+                hint="run it again when they have ended; drain.wait_minutes waits longer, "
+                f"and --allow {Permission.EVICT_JOBS} ends them",
             ) from None
 
     def _busy(self, seen: Sequence[Worker], drain: Drain) -> list[Worker]:
@@ -222,7 +330,7 @@ class Draining:
         A failed node does not tell that its jobs have ended: once they are to be evicted, they
         count no longer.
         """
-        evicts = self._wanted.policy == "evict"
+        evicts = self._policy == "evict"
 
         def may_go(worker: Worker) -> bool:
             if worker.name in drain.chosen:
@@ -237,30 +345,33 @@ class Draining:
         if busy:
             raise GpuformError(
                 f"jobs run on {jobs_text(busy)}",
-                hint="run it again when they have ended; scale_down.on_busy wait waits for them, "
-                "and evict ends them",
+                hint="run it again when they have ended; drain.on_busy wait waits for them, "
+                f"and --allow {Permission.EVICT_JOBS} ends them",
             )
 
     def _look(self) -> list[Worker]:
-        return self._subject.seen(answered(self._call, self._scheduler.nodes))
+        nodes = answered(self._call, self._scheduler.nodes)
+        self._knows_any = bool(nodes)
+        return self._subject.seen(nodes)
 
-    def _nothing_removed(self, error: GpuformError) -> GpuformError:
-        text = f"nothing was removed from {self._subject.what}: {error.message}"
+    def _nothing_taken(self, error: GpuformError) -> GpuformError:
+        text = f"nothing was taken from {self._subject.what}: {error.message}"
         if isinstance(error, Cancelled):
             return Cancelled(text)
-        return GpuformError(text, hint=error.hint)
+        hint = error.hint or f"--allow {Permission.EVICT_JOBS} takes them as they are"
+        return GpuformError(text, hint=hint)
 
 
-def undo(call: Call, drain: Drain, scheduler: Scheduler) -> bool:
+def undo(call: Call, drain: Drain, ask: Callable[[], Scheduler]) -> bool:
     """Uncordons what bears the mark and forgets the record; whether that could be done.
 
     Otherwise the record stays, and somebody is told.
     """
     try:
-        answered(call, lambda: scheduler.uncordon(drain.cordoned, drain.mark), patience=LAST_WORD)
+        answered(call, lambda: ask().uncordon(drain.cordoned, drain.mark), patience=LAST_WORD)
     except GpuformError as error:
         call.on_warning(
-            f"{', '.join(drain.cordoned)}: may still be cordoned, for {scheduler.name} could not "
+            f"{', '.join(drain.cordoned)}: may still be cordoned, for their scheduler could not "
             f"be asked to uncordon ({_line(error)}); the next `up` or `refresh` does it"
         )
         return False
@@ -268,7 +379,9 @@ def undo(call: Call, drain: Drain, scheduler: Scheduler) -> bool:
     return True
 
 
-def conclude(call: Call, drain: Drain, scheduler: Scheduler, present: Sequence[str]) -> None:
+def conclude(
+    call: Call, drain: Drain, ask: Callable[[], Scheduler], present: Sequence[str]
+) -> None:
     """Ends a removal that the platform is done with; `present` are the nodes that it has now.
 
     Raises GpuformError when others went in place of the chosen ones, or nodes stay cordoned.
@@ -277,7 +390,7 @@ def conclude(call: Call, drain: Drain, scheduler: Scheduler, present: Sequence[s
     if not stayed and len(drain.cordoned) <= len(drain.chosen):
         Drains.beside(call.intents).forget(drain.id)
         return
-    is_free = undo(call, drain, scheduler)
+    is_free = undo(call, drain, ask)
     others = [name for name in drain.present if name not in (*present, *drain.chosen)]
     if drain.asked and stayed and others:
         raise GpuformError(
@@ -291,7 +404,7 @@ def conclude(call: Call, drain: Drain, scheduler: Scheduler, present: Sequence[s
         )
 
 
-def not_told(call: Call, what: str, error: GpuformError) -> None:
+def _not_told(call: Call, what: str, error: GpuformError) -> None:
     """Says in a plan why it does not show which nodes go."""
     call.on_unchecked(
         f"which nodes of {what} go, and which jobs run on them: {_line(error)}. Nothing is removed "

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from gpuform.schemas.scale_down import RunningJob
+from gpuform.schemas.drain import RunningJob
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuform.providers.draining.schedulers import ScheduledNode
+from gpuform.schemas.drain import RunningJob
 from gpuform.schemas.models import Problem
-from gpuform.schemas.scale_down import RunningJob
 
-PATH: Final = "scale_down.nodes"
+PATH: Final = "drain.nodes"
 
 _SHOWN: Final = 20
 

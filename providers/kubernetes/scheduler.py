@@ -21,7 +21,7 @@ from gpuform.providers.errors import Conflict, NotFound, RateLimited, UnknownOut
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient, Object, until_no_conflict
 from gpuform.providers.kubernetes.nodes import NODES, state_of
-from gpuform.schemas.scale_down import RunningJob
+from gpuform.schemas.drain import RunningJob
 
 MARK = "gpuform.dev/cordoned-for"
 """The annotation of nodes that `cordon` writes."""

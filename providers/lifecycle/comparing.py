@@ -34,7 +34,7 @@ def changes(
         found.append(_recorded("ready", Action.UPDATE, False, True, because))
     if is_interrupted and not is_change(found):
         because = "a removal of nodes was interrupted: those that stay are uncordoned"
-        found.append(FieldChange("scale_down", Action.UPDATE, "begun", "ended", because=because))
+        found.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=because))
     return found
 
 
@@ -100,6 +100,7 @@ def echo(kind: Traits, values: Mapping[str, Any]) -> Properties:
     value, and not what was declared.
     """
     rules, computed = rules_of(kind.inputs), kind.outputs.model_fields
+    values = kind.inputs.by_new_names(values)
     return {
         name: value
         for name, value in values.items()

@@ -19,7 +19,7 @@ from pulumi.dynamic import (
 )
 
 from gpuform.providers import lifetime
-from gpuform.providers.actions import Actions, Settings
+from gpuform.providers.actions import Actions, Settings, TakesNodes
 from gpuform.providers.calls import Call, Edge, adapt_to_stock_host, current_call
 from gpuform.providers.errors import GpuformError, NotFound, NothingMade
 from gpuform.providers.forms import PROVIDER_KEY
@@ -46,8 +46,8 @@ from gpuform.providers.records import Drains
 from gpuform.providers.world import enter
 from gpuform.schemas.changes import FieldChange, is_change, project, refusals
 from gpuform.schemas.checking import check
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.models import InputModel, OutputModel, Problem
-from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 
 In = TypeVar("In", bound=InputModel)
@@ -95,6 +95,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         with self._serving("check", _olds, news) as call:
             call.known = plain(_olds)
             values, problems = check(self.inputs, plain(news))
+            for name, now in self.inputs.former_names.items():
+                if news.get(name) is not None:
+                    call.on_warning(f"{name} is called {now} now: write {now}")
             problems = problems or refusals(self.inputs, echo(self, call.known), values)
             problems = problems or list(
                 lifetime.problems(self.power, values, is_new=not call.known)
@@ -286,7 +289,20 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             values, problems = check(self.inputs, plain(news))
             if problems or contains_unknown(values):
                 return None
-            return self._nodes_leaving(call, id_, self.inputs.model_validate(values))
+            actions, want = self._actions(), self.inputs.model_validate(values)
+            return actions.leaving(call, id_, want) if isinstance(actions, TakesNodes) else None
+
+    def all_leaving(self, id_: str, olds: Properties, because: str) -> Leaving | None:
+        """While planning: the nodes that go with the object, and their jobs; `because` of what.
+
+        None where it has no nodes, or nobody tells their jobs. Raises GpuformError.
+        """
+        with self._serving("plan", olds) as call:
+            call.known = plain(olds)
+            actions, known = self._actions(), typed(self, echo(self, call.known))
+            if not isinstance(actions, TakesNodes):
+                return None
+            return actions.all_leaving(call, id_, known, because)
 
     def may_delete(self, props: Properties) -> None:
         """While planning: raises GpuformError when a delete will be refused.
@@ -308,10 +324,6 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         `call.known` has the inputs that the state has. Called again with what it gave before.
         """
         return values, []
-
-    def _nodes_leaving(self, call: Call, id_: str, want: Any) -> Leaving | None:  # noqa: ARG002 - a hook
-        """As `leaving`, of inputs that are known."""
-        return None
 
     def _forget_stored(self, call: Call, id_: str) -> None:
         """Intents of what the state has are settled; those of other parts are still needed."""

@@ -8,6 +8,7 @@ from gpuform.providers import permissions
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
+from gpuform.providers.draining import Taking
 from gpuform.providers.errors import GpuformError, NotFound, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
@@ -22,9 +23,11 @@ from gpuform.providers.scp.nodes import (
     DeclaredNode,
     Fabric,
     NodeSteps,
+    NodeTaking,
     candidate,
     differences,
     fabric_of_id,
+    interruptions,
     is_leaving,
     is_stopped_by_force,
     locked,
@@ -38,6 +41,7 @@ from gpuform.providers.scp.pool import INTERVAL, PATIENCE, server_of, shown, tag
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
@@ -126,6 +130,10 @@ class GpuNodeActions:
 
         what = f"GPU node {want.gpu_node_name}"
         seen = wait_until(call, probe, what=what, interval=client.rhythm(INTERVAL))
+        try:
+            _taking(call, id_, want.declared()).conclude(_present(node.look()))
+        except GpuformError as error:
+            raise NotReady(f"{what}: {error}", last=seen) from None
         return with_newer_image(client, call, want.declared(), seen)
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
@@ -138,6 +146,8 @@ class GpuNodeActions:
         seen = node.look()
         if seen is None:
             return None
+        if not call.preview:
+            _mend(call, id_, known, seen)
         reason = None if seen.state in NODE_AT_REST else _failure(seen) or f"it is {seen.state}"
         inputs = _inputs(node.last)
         if not known:
@@ -153,7 +163,10 @@ class GpuNodeActions:
         want: GpuNodeInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the node says what is to be done
     ) -> None:
-        """Refuses what cannot be done, before anything is sent; the work is done by `settle`."""
+        """Refuses what cannot be done, before anything is sent; the work is done by `settle`.
+
+        A node that is stopped or moved has no job any more.
+        """
         client = self._client_of(want)
         node = _OneNode(client, id_, None)
         seen = node.look()
@@ -167,12 +180,33 @@ class GpuNodeActions:
             reason = why_not_to(client, call, seen.cluster_fabric_id, fabric, names)
             if reason:
                 raise GpuformError(f"cluster_fabric_id: {reason}")
+        _taking(call, id_, want.declared()).clear(_taken(seen, want), [seen])
+
+    def leaving(self, call: Call, id_: str, want: GpuNodeInputs) -> Leaving | None:
+        """The node, if an update would stop or move it now."""
+        seen = _OneNode(self._client_of(want), id_, None).look()
+        if seen is None:
+            return None
+        return _taking(call, id_, want.declared()).leaving(_taken(seen, want), [seen])
+
+    def all_leaving(
+        self, call: Call, id_: str, known: Mapping[str, Any], because: str
+    ) -> Leaving | None:
+        """The node, which goes."""
+        seen = _OneNode(self._client(known), id_, None).look()
+        if seen is None or is_leaving(seen.state):
+            return None
+        taking = Taking({seen.gpu_node_name: because})
+        return _taking(call, id_, known).leaving(taking, [seen])
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
-        """Done when it is gone; a locked one has to be allowed."""
+        """When no job runs on it; done when it is gone. A locked one has to be allowed."""
         client = self._client(known)
         node = _OneNode(client, id_, None)
         steps = NodeSteps(client, node)
+        taking, there = _taking(call, id_, known), node.look()
+        if there is not None and not is_leaving(there.state):
+            taking.clear(Taking({there.gpu_node_name: "deleted"}), [there])
 
         def probe() -> Look[object] | None:
             seen = node.look()
@@ -181,11 +215,13 @@ class GpuNodeActions:
             if not is_leaving(seen.state):
                 steps.delete([seen])
             if steps.refused:
+                taking.conclude([seen])
                 raise GpuformError(steps.refused[seen.gpu_node_name])
             return Look(None, seen.state)
 
         what = f"GPU node {known.get('gpu_node_name') or id_}"
         wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
+        taking.conclude(())
 
     def _joined(self, client: ScpClient, call: Call, want: GpuNodeInputs) -> wire.ClusterFabric:
         """The fabric, once it takes nodes; whether it does before it is RUNNING is not known."""
@@ -332,6 +368,28 @@ class _OneNode:
 
     def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:  # noqa: ARG002 - there is one
         self._public_ip = public_ip_address_id
+
+
+def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> NodeTaking:
+    return NodeTaking(call, id_, f"GPU node {declared.get('gpu_node_name') or id_}", declared)
+
+
+def _taken(seen: NodeOutputs, want: GpuNodeInputs) -> Taking:
+    """What the declaration takes of the node as it is now."""
+    fabric = Fabric(id=want.cluster_fabric_id)
+    return Taking(dict(interruptions([(seen, _wanted(want.declared()))], fabric)))
+
+
+def _present(seen: NodeOutputs | None) -> list[NodeOutputs]:
+    return [] if seen is None else [seen]
+
+
+def _mend(call: Call, id_: str, known: Mapping[str, Any], seen: NodeOutputs) -> None:
+    """Uncordons what an interrupted run has left."""
+    try:
+        _taking(call, id_, known).conclude([seen])
+    except GpuformError as error:
+        call.on_warning(str(error))
 
 
 def _wanted(declared: Mapping[str, Any]) -> DeclaredNode:

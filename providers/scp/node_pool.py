@@ -12,6 +12,7 @@ from typing import Any
 from gpuform.providers import permissions
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.calls import Call, Look, wait_until_gone
+from gpuform.providers.draining import Taking
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
@@ -25,6 +26,7 @@ from gpuform.providers.scp.nodes import (
     DeclaredPool,
     Ledger,
     NodeSteps,
+    NodeTaking,
     is_leaving,
     locked,
     pool_problems,
@@ -35,7 +37,6 @@ from gpuform.providers.scp.pool import (
     INTERVAL,
     PLANNED,
     PoolNodes,
-    PoolRemoval,
     PoolWork,
     Seen,
     change_guard,
@@ -50,10 +51,10 @@ from gpuform.providers.scp.pool import (
 )
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
-from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.moments import unix_time
@@ -86,12 +87,11 @@ class NodePoolActions:
 
     def settle(self, call: Call, id_: str, want: NodePoolInputs) -> Seen:
         """Every declared node is there and as declared, and no other."""
-        removal = PoolRemoval(call, id_, want.declared())
         client = self._client_of(want)
-        work = PoolWork(client, call, want, removal.chosen)
+        work = PoolWork(client, call, want, id_)
         seen = with_newer_image(client, call, want.declared(), work.finish())
         try:
-            removal.conclude(work.nodes.all)
+            work.taking.conclude(work.nodes.all)
         except GpuformError as error:
             raise NotReady(str(error), last=seen) from None
         return seen
@@ -123,10 +123,10 @@ class NodePoolActions:
     ) -> None:
         """Refuses what cannot be done, before anything is sent; the work is done by `settle`.
 
-        Nodes that go have no job any more.
+        Nodes that are taken have no job any more.
         """
         client = self._client_of(want)
-        work = PoolWork(client, call, want)
+        work = PoolWork(client, call, want, id_)
         found = work.plan()
         if not work.nodes.seen:
             return
@@ -134,18 +134,27 @@ class NodePoolActions:
         if names:
             permissions.require(Permission.UNLOCK, locked(names))
         refuse_moves(client, call, want, found)
-        PoolRemoval(call, id_, want.declared()).clear(found, work.nodes.all)
+        work.clear(found)
 
     def leaving(self, call: Call, id_: str, want: NodePoolInputs) -> Leaving | None:
-        """The nodes that an update would take away now; None when it takes none."""
-        removal = PoolRemoval(call, id_, want.declared())
-        work = PoolWork(self._client_of(want), call, want, removal.chosen)
-        return removal.leaving(work.plan(), work.nodes.all)
+        """The nodes that an update would take now; None when it takes none."""
+        return PoolWork(self._client_of(want), call, want, id_).leaving()
+
+    def all_leaving(
+        self, call: Call, id_: str, known: Mapping[str, Any], because: str
+    ) -> Leaving | None:
+        """All nodes, which go with the pool."""
+        nodes, _ = self._nodes(self._client(known), call, id_, known)
+        nodes.look()
+        return NodeTaking.of_pool(call, id_, known).leaving(_all(nodes, because), nodes.all)
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
-        """All nodes by one request; done when the last one is gone."""
+        """All nodes by one request, when no job runs on them; done when the last one is gone."""
         client = self._client(known)
         nodes, _ = self._nodes(client, call, id_, known)
+        nodes.look()
+        taking = NodeTaking.of_pool(call, id_, known)
+        taking.clear(_all(nodes, "deleted"), nodes.all)
         what = f"pool {known.get('gpu_node_name_prefix') or id_}"
 
         def probe() -> Look[object] | None:
@@ -154,11 +163,13 @@ class NodePoolActions:
                 return None
             steps.delete([node for node in nodes.all if not is_leaving(node.state)])
             if steps.refused:
+                taking.conclude(nodes.all)
                 raise GpuformError("; ".join(f"{n}: {why}" for n, why in steps.refused.items()))
             return Look(None, f"{len(nodes.seen)} nodes left")
 
         steps = NodeSteps(client, nodes)
         wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
+        taking.conclude(())
 
     def _mend(
         self, call: Call, id_: str, known: Mapping[str, Any], nodes: Sequence[NodeOutputs]
@@ -167,7 +178,7 @@ class NodePoolActions:
         if call.preview:
             return
         try:
-            PoolRemoval(call, id_, dict(known)).conclude(nodes)
+            NodeTaking.of_pool(call, id_, known).conclude(nodes)
         except GpuformError as error:
             call.on_warning(str(error))
 
@@ -305,8 +316,10 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     ) -> tuple[dict[str, Any], list[Problem]]:
         return server_types.completed(self._settings or Settings(), call, values)
 
-    def _nodes_leaving(self, call: Call, id_: str, want: NodePoolInputs) -> Leaving | None:
-        return NodePoolActions(self._settings or Settings()).leaving(call, id_, want)
+
+def _all(nodes: PoolNodes, because: str) -> Taking:
+    live = (node for node in nodes.all if not is_leaving(node.state))
+    return Taking({node.gpu_node_name: because for node in live})
 
 
 def _not_ready(nodes: Sequence[NodeOutputs], declared: DeclaredPool | None) -> str | None:

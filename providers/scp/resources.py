@@ -62,7 +62,7 @@ class NodeArguments(TypedDict):
 
 
 class KubernetesArguments(TypedDict):
-    """The Kubernetes that gives a pool's nodes their jobs, each node under its own name."""
+    """The Kubernetes that gives nodes their jobs, each node under its own name."""
 
     # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
     kubeconfig: NotRequired[pulumi.Input[str] | None]
@@ -92,17 +92,17 @@ class SlurmArguments(TypedDict):
     sudo: NotRequired[pulumi.Input[bool] | None]
 
 
-class PoolScaleDownArguments(TypedDict):
-    """Which nodes go when there are to be fewer, and what is done about jobs on them."""
+class PoolDrainArguments(TypedDict):
+    """What is done about the jobs on a pool's nodes, who tells them, and which nodes go first."""
 
-    # Names of the nodes to take, all of them; otherwise failed ones, then cordoned or drained ones,
-    # then idle ones, then the newest go.
-    nodes: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
     # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
     # them.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is removed.
+    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is taken.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
+    # Names of the nodes that go when there are to be fewer, all of them; otherwise failed ones,
+    # then cordoned or drained ones, then idle ones, then the newest go.
+    nodes: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
     # The Kubernetes to ask for jobs; nobody is asked without it and slurm.
     kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
     # The Slurm to ask for jobs; exec needs kubernetes as well.
@@ -142,10 +142,12 @@ class NodePoolArguments(TypedDict):
     # Names of the nodes that go first when count shrinks; then failed, stopped and the newest ones
     # go. (nothing)
     remove: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
-    # gpuform's own, never sent: which nodes go when there are to be fewer, and what is done about
-    # jobs on them. With kubernetes or slurm they are cordoned first, and removed when no job runs
-    # on them; otherwise nobody looks for jobs. (nothing)
-    scale_down: NotRequired[pulumi.Input[PoolScaleDownArguments] | None]
+    # gpuform's own, never sent: what is done about jobs on nodes that are deleted, replaced,
+    # stopped or moved, and which go when there are to be fewer. With kubernetes or slurm they are
+    # cordoned first, and taken when no job runs on them; otherwise nobody looks for jobs. (nothing)
+    drain: NotRequired[pulumi.Input[PoolDrainArguments] | None]
+    # The former name of drain. (as the fields it stands for)
+    scale_down: NotRequired[pulumi.Input[PoolDrainArguments] | None]
     # Whether the nodes are locked against deletion and stopping.
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED.
@@ -184,6 +186,20 @@ class NodePoolArguments(TypedDict):
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
 
 
+class ScheduledDrainArguments(TypedDict):
+    """The same, and who gives the nodes their jobs, where the platform knows no scheduler."""
+
+    # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
+    # them.
+    on_busy: NotRequired[pulumi.Input[OnBusy] | None]
+    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is taken.
+    wait_minutes: NotRequired[pulumi.Input[int] | None]
+    # The Kubernetes to ask for jobs; nobody is asked without it and slurm.
+    kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
+    # The Slurm to ask for jobs; exec needs kubernetes as well.
+    slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
+
+
 class GpuNodeArguments(TypedDict):
     """One GPU node that joins a fabric which exists."""
 
@@ -202,6 +218,9 @@ class GpuNodeArguments(TypedDict):
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED.
     state: NotRequired[pulumi.Input[State] | None]
+    # gpuform's own, never sent: what is done about jobs on the node when it is deleted, replaced,
+    # stopped or moved, and who tells them. Without it nobody looks. (nothing)
+    drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
     # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
     image_id: pulumi.Input[str]
     # Id of the product (the type of server); or declare its gpu_type. (replaces, write-only)
@@ -259,7 +278,7 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     count: pulumi.Output[int | None]
     nodes: pulumi.Output[dict[str, dict[str, Any]] | None]
     remove: pulumi.Output[list[str] | None]
-    scale_down: pulumi.Output[dict[str, Any] | None]
+    drain: pulumi.Output[dict[str, Any] | None]
     lock_enabled: pulumi.Output[bool | None]
     state: pulumi.Output[str | None]
     image_id: pulumi.Output[str]
@@ -302,6 +321,7 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     public_ip_address_id: pulumi.Output[str | None]
     lock_enabled: pulumi.Output[bool]
     state: pulumi.Output[str]
+    drain: pulumi.Output[dict[str, Any] | None]
     image_id: pulumi.Output[str]
     server_type_id: pulumi.Output[str | None]
     gpu_type: pulumi.Output[str | None]

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from itertools import product
 
-from gpuform.schemas.scale_down import RunningJob
+from gpuform.schemas.drain import RunningJob
 
 SHOW_NODES = ("scontrol", "show", "node")
 

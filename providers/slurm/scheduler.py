@@ -17,7 +17,7 @@ from gpuform.providers.slurm.reading import (
     read_nodes,
     show_ending,
 )
-from gpuform.schemas.scale_down import RunningJob
+from gpuform.schemas.drain import RunningJob
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.visible import visible
 

@@ -32,7 +32,7 @@ from gpuform.providers.together.cluster_view import (
 )
 from gpuform.providers.together.credit import cluster_credit
 from gpuform.providers.together.footprint import cluster_footprint
-from gpuform.providers.together.shrinking import Shrinking, scale_down_of, slurm_of
+from gpuform.providers.together.shrinking import Shrinking, drain_of, slurm_of
 from gpuform.providers.together.workers import (
     has_failing_workers,
     look_at_workers,
@@ -42,11 +42,11 @@ from gpuform.providers.together.workers import (
 )
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.no_capacity import alternatives_of
 from gpuform.schemas.notices import Credit, Notice
-from gpuform.schemas.scale_down import Leaving
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs
 from gpuform.schemas.together.outputs import ClusterOutputs
@@ -204,6 +204,15 @@ class ClusterActions:
             return None
         return self._shrinking(call, cluster, want.declared()).leaving(want.num_gpus)
 
+    def all_leaving(
+        self, call: Call, id_: str, known: Mapping[str, Any], because: str
+    ) -> Leaving | None:
+        """All nodes, which go with the cluster."""
+        cluster = self._find(id_, known.get("project_id"))
+        if cluster is None or cluster.status == ClusterStatus.DELETING:
+            return None
+        return self._shrinking(call, cluster, known).all_leaving(because)
+
     def _send_changes(
         self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
     ) -> None:
@@ -219,7 +228,7 @@ class ClusterActions:
             raise _out_of_stock(error, want, wanted, "changed") from None
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
-        """Done when the cluster answers 404, and its volumes are free or still used by others."""
+        """When no job runs on its nodes; done when it answers 404 and its volumes are released."""
         volumes = {known["volume_id"]} if known.get("volume_id") else set()
         project_id = known.get("project_id")
 
@@ -231,8 +240,13 @@ class ClusterActions:
             return Look(None, cluster.status)
 
         what = f"cluster {known.get('cluster_name') or id_}"
+        request = partial(self._client.delete_cluster, id_)
+        there = self._find(id_, project_id)
         try:
-            self._client.delete_cluster(id_)
+            if there is None or there.status == ClusterStatus.DELETING:
+                request()
+            else:
+                self._shrinking(call, there, known).send_deletion(request)
         except NotFound as error:
             left = self._find(id_, project_id)
             if left is not None and left.status != ClusterStatus.DELETING:
@@ -271,7 +285,7 @@ class ClusterActions:
         self, call: Call, cluster: wire.Cluster, declared: Mapping[str, Any]
     ) -> Shrinking:
         kube_config = decoded_kube_config(cluster.kube_config.get_secret_value())
-        return Shrinking(call, cluster, kube_config, scale_down_of(declared))
+        return Shrinking(call, cluster, kube_config, drain_of(declared))
 
     def _mend(self, call: Call, cluster: wire.Cluster, known: Mapping[str, Any]) -> None:
         """Uncordons what an interrupted removal has left, unless somebody only looks."""
@@ -394,9 +408,6 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         name = old.get("cluster_name", "")
         because = f"cluster {name} is RESERVED, which is prepaid and not refunded"
         return Guard(Permission.DESTROY_RESERVED, because)
-
-    def _nodes_leaving(self, call: Call, id_: str, want: ClusterInputs) -> Leaving | None:
-        return ClusterActions(self._settings or Settings()).leaving(call, id_, want)
 
 
 def _sent(want: ClusterInputs) -> dict[str, Any]:

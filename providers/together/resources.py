@@ -232,17 +232,17 @@ class SlurmArguments(TypedDict):
     sudo: NotRequired[pulumi.Input[bool] | None]
 
 
-class ClusterScaleDownArguments(TypedDict):
-    """Which nodes go when there are to be fewer, and what is done about jobs on them."""
+class ClusterDrainArguments(TypedDict):
+    """What is done about the jobs on a cluster's nodes, and which nodes go first."""
 
-    # Names of the nodes to take, all of them; otherwise failed ones, then cordoned or drained ones,
-    # then idle ones, then the newest go.
-    nodes: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
     # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
     # them.
     on_busy: NotRequired[pulumi.Input[OnBusy] | None]
-    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is removed.
+    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is taken.
     wait_minutes: NotRequired[pulumi.Input[int] | None]
+    # Names of the nodes that go when there are to be fewer, all of them; otherwise failed ones,
+    # then cordoned or drained ones, then idle ones, then the newest go.
+    nodes: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
     # How the Slurm of a SLURM cluster is asked: by default in the pod of Slinky's controller.
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
 
@@ -321,9 +321,12 @@ class ClusterArguments(TypedDict):
     # gpuform's own, never sent: the jump host on the way to its machines, as the cluster's page at
     # Together shows it (ssh -J). (recorded, nothing is sent)
     ssh_jump: NotRequired[pulumi.Input[str] | None]
-    # gpuform's own, never sent: which nodes go when num_gpus shrinks, and what is done about jobs
-    # on them. They are cordoned first, and removed when no job runs on them. (nothing)
-    scale_down: NotRequired[pulumi.Input[ClusterScaleDownArguments] | None]
+    # gpuform's own, never sent: what is done about jobs on nodes that go, with the cluster or
+    # without it, and which go when num_gpus shrinks. They are cordoned first, and taken when no job
+    # runs on them. (nothing)
+    drain: NotRequired[pulumi.Input[ClusterDrainArguments] | None]
+    # The former name of drain. (as the fields it stands for)
+    scale_down: NotRequired[pulumi.Input[ClusterDrainArguments] | None]
 
 
 class VolumeClaimArguments(TypedDict):
@@ -385,7 +388,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     expires: pulumi.Output[str | None]
     ttl: pulumi.Output[str | None]
     ssh_jump: pulumi.Output[str | None]
-    scale_down: pulumi.Output[dict[str, Any] | None]
+    drain: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]

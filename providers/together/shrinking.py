@@ -1,4 +1,4 @@
-"""Fewer nodes of a cluster: which ones, and that no job runs on them when Together is asked.
+"""Nodes of a cluster that go, alone or with it: no job runs on them when Together is asked.
 
 Its update request names no nodes; it takes those that are cordoned (Together reference, 'Targeted
 Scale-down'). So nodes are cordoned in Kubernetes, which every cluster has. Where Slurm gives them
@@ -7,26 +7,20 @@ their jobs, it is asked too.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from gpuform.providers.calls import Call
 from gpuform.providers.draining import (
+    DrainedObject,
     Draining,
     Scheduler,
-    ShrinkingObject,
     SlurmOnKubernetes,
+    Taking,
     Worker,
     conclude,
-    not_told,
     undo,
 )
-from gpuform.providers.errors import (
-    ApiError,
-    Cancelled,
-    GpuformError,
-    MissingCredentials,
-    Unreachable,
-)
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drain, Drains
@@ -37,13 +31,11 @@ from gpuform.providers.together.cluster_view import (
     live_workers,
 )
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.scale_down import Leaving
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
-from gpuform.schemas.together.cluster_parts import ClusterScaleDownInputs
-from gpuform.schemas.together.statuses import FAILED_NODE_PHASES
-
-_UNSENT: Final = (MissingCredentials, Unreachable, Cancelled)
+from gpuform.schemas.together.cluster_parts import ClusterDrainInputs
+from gpuform.schemas.together.statuses import FAILED_NODE_PHASES, ClusterStatus
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ class Shrinking:
     call: Call
     cluster: wire.Cluster
     kube_config: str | None
-    wanted: ClusterScaleDownInputs
+    wanted: ClusterDrainInputs
 
     @property
     def earlier(self) -> Drain | None:
@@ -78,14 +70,12 @@ class Shrinking:
     def leaving(self, num_gpus: int) -> Leaving | None:
         """The nodes that would go now, for a plan; None where none goes or nobody tells which."""
         count = self.going(num_gpus)
-        if not count:
-            return None
-        try:
-            draining = self._draining()
-        except GpuformError as error:
-            not_told(self.call, self._what, error)
-            return None
-        return draining.leaving(count)
+        return self._draining().leaving(self._fewer(count)) if count else None
+
+    def all_leaving(self, because: str) -> Leaving | None:
+        """All nodes, for a plan that takes the cluster; None where no job can run."""
+        taking = self._all(because)
+        return self._draining(live_workers(self.cluster)).leaving(taking) if taking else None
 
     def send(self, request: Callable[[], None], num_gpus: int | None) -> None:
         """Sends an update; `num_gpus` are its standard GPUs, None where it does not change them.
@@ -97,15 +87,20 @@ class Shrinking:
             self._settle_unasked()
             request()
             return
-        draining = self._draining()
-        drain = draining.clear(count)
-        try:
-            drain = draining.asking(drain)
+        with self._draining().taken(self._fewer(count)):
             request()
-        except GpuformError as error:
-            if isinstance(error, _UNSENT) or (isinstance(error, ApiError) and error.is_definite):
-                undo(self.call, drain, self.scheduler)
-            raise
+
+    def send_deletion(self, request: Callable[[], None]) -> None:
+        """Sends the cluster's deletion, when no job runs on any of its nodes.
+
+        Raises GpuformError; after a refusal all is as it was.
+        """
+        taking = self._all("deleted")
+        if not taking:
+            request()
+            return
+        with self._draining(live_workers(self.cluster)).taken(taking):
+            request()
 
     def resume(self, request: Callable[[FieldChange], None], num_gpus: int) -> None:
         """Ends what an earlier run began, when nothing is to change any more.
@@ -123,7 +118,8 @@ class Shrinking:
         Raises GpuformError when other nodes went than asked, or nodes stay cordoned.
         """
         drain = self.earlier
-        if drain is None or self.is_under_way:
+        is_ending = self.cluster.status == ClusterStatus.DELETING
+        if drain is None or is_ending or self.is_under_way:
             return
         conclude(
             self.call,
@@ -132,7 +128,6 @@ class Shrinking:
             [node.host_name for node in live_workers(self.cluster)],
         )
 
-    @property
     def scheduler(self) -> Scheduler:
         """Who gives the nodes their jobs. Raises GpuformError when nobody can be asked."""
         if not self.kube_config:
@@ -167,12 +162,20 @@ class Shrinking:
         """Those that num_gpus counts; preemptible ones come and go by themselves."""
         return [node for node in live_workers(self.cluster) if not is_preemptible(node)]
 
-    def _draining(self) -> Draining:
-        subject = ShrinkingObject(
+    def _fewer(self, count: int) -> Taking:
+        return Taking(count=count, named=self.wanted.nodes or ())
+
+    def _all(self, because: str) -> Taking:
+        """All nodes; none where the control plane has not run yet, which runs the jobs."""
+        live = live_workers(self.cluster) if self.kube_config else ()
+        return Taking({_worker(node).name: because for node in live})
+
+    def _draining(self, all_nodes: Sequence[wire.GpuWorkerNode] = ()) -> Draining:
+        subject = DrainedObject(
             id=self.cluster.cluster_id,
             what=self._what,
-            workers=[_worker(node) for node in self._standard],
-            takes_cordoned=True,
+            workers=[_worker(node) for node in all_nodes or self._standard],
+            takes_cordoned=not all_nodes,
         )
         return Draining(self.call, subject, self.scheduler, self.wanted)
 
@@ -191,14 +194,14 @@ def standard_gpus(cluster: wire.Cluster) -> int:
     return cluster.num_gpus - (extra if counts_them else 0)
 
 
-def scale_down_of(values: Mapping[str, Any]) -> ClusterScaleDownInputs:
+def drain_of(values: Mapping[str, Any]) -> ClusterDrainInputs:
     """What canonical inputs declare of it, or nothing."""
-    return ClusterScaleDownInputs.model_validate(values.get("scale_down") or {})
+    return ClusterDrainInputs.model_validate(values.get("drain") or {})
 
 
 def slurm_of(values: Mapping[str, Any]) -> SlurmInputs:
     """How canonical inputs say that Slurm is asked, or as it is right for Together."""
-    return scale_down_of(values).slurm or SlurmInputs()
+    return drain_of(values).slurm or SlurmInputs()
 
 
 def _worker(node: wire.GpuWorkerNode) -> Worker:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from gpuform.schemas.drain import PoolDrainInputs, ScheduledDrainInputs
 from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import (
@@ -19,10 +20,10 @@ from gpuform.schemas.rules import (
     Local,
     Secret,
     Source,
+    Spelling,
     TakenFrom,
     WriteOnly,
 )
-from gpuform.schemas.scale_down import ScaleDownInputs
 from gpuform.schemas.scp.node_rules import (
     gpu_node_problems,
     node_pool_problems,
@@ -39,7 +40,6 @@ from gpuform.schemas.scp.texts import (
     Password,
     Tags,
 )
-from gpuform.schemas.slurm import SlurmInputs
 
 Power = Literal["RUNNING", "STOPPED"]
 
@@ -177,60 +177,6 @@ class _MadeInputs(InputModel):
     schedule: Schedule = None
 
 
-class KubernetesInputs(InputModel):
-    """The Kubernetes that gives a pool's nodes their jobs, each node under its own name."""
-
-    kubeconfig: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Path of a kubeconfig on this machine; ~/.kube/config when not declared.",
-        examples=["~/.kube/train"],
-    )
-    context: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Context in it; the current one when not declared.",
-        examples=["train"],
-    )
-
-
-class PoolScaleDownInputs(ScaleDownInputs):
-    """Which nodes go when there are to be fewer, and what is done about jobs on them."""
-
-    kubernetes: KubernetesInputs | None = Field(
-        default=None,
-        description="The Kubernetes to ask for jobs; nobody is asked without it and slurm.",
-        examples=[{"kubeconfig": "~/.kube/train"}],
-    )
-    slurm: SlurmInputs | None = Field(
-        default=None,
-        description="The Slurm to ask for jobs; exec needs kubernetes as well.",
-        examples=[{"via": "ssh", "host": "slurm-login"}],
-    )
-
-    @property
-    def has_scheduler(self) -> bool:
-        """Whether anybody can be asked for jobs."""
-        return self.kubernetes is not None or self.slurm is not None
-
-    @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        yield from super().problems(values)
-        slurm = values.get("slurm")
-        is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"
-        if is_exec and values.get("kubernetes") is None:
-            yield Problem(
-                "slurm.via",
-                "is exec when not declared, which needs kubernetes: declare that too, or via ssh",
-            )
-        if slurm is None and values.get("kubernetes") is None:
-            for name in ("on_busy", "wait_minutes"):
-                if values.get(name) is not None:
-                    yield Problem(
-                        name, "needs somebody who tells the jobs: declare kubernetes or slurm"
-                    )
-
-
 class _PoolInputs(InputModel):
     """What makes a pool; here, so that these fields come first."""
 
@@ -271,12 +217,16 @@ class _PoolInputs(InputModel):
         "the newest ones go.",
         examples=[["train-003"]],
     )
-    scale_down: Annotated[PoolScaleDownInputs | None, Local] = Field(
+    drain: Annotated[PoolDrainInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: which nodes go when there are to be fewer, and "
-        "what is done about jobs on them. With kubernetes or slurm they are cordoned first, and "
-        "removed when no job runs on them; otherwise nobody looks for jobs.",
+        description="gpuform's own, never sent: what is done about jobs on nodes that are deleted, "
+        "replaced, stopped or moved, and which go when there are to be fewer. With kubernetes or "
+        "slurm they are cordoned first, and taken when no job runs on them; otherwise nobody looks "
+        "for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
+    )
+    scale_down: Annotated[PoolDrainInputs | None, Local, Spelling] = Field(
+        default=None, description="The former name of drain.", examples=[{"nodes": ["train-003"]}]
     )
     lock_enabled: bool | None = Field(
         default=None,
@@ -291,6 +241,7 @@ class _PoolInputs(InputModel):
 class NodePoolInputs(_MadeInputs, _PoolInputs):
     """GPU nodes that are made and kept together in one fabric of one vendor pool."""
 
+    former_names: ClassVar[Mapping[str, str]] = {"scale_down": "drain"}
     retired_names: ClassVar[Mapping[str, str]] = {
         "name": "gpu_node_name_prefix",
         "size": "count",
@@ -340,6 +291,12 @@ class _OneInputs(InputModel):
     )
     state: Annotated[Power | None, Default("RUNNING")] = Field(
         default=None, description="RUNNING or STOPPED.", examples=["STOPPED"]
+    )
+    drain: Annotated[ScheduledDrainInputs | None, Local] = Field(
+        default=None,
+        description="gpuform's own, never sent: what is done about jobs on the node when it is "
+        "deleted, replaced, stopped or moved, and who tells them. Without it nobody looks.",
+        examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
     )
 
 

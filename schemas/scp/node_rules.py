@@ -58,14 +58,12 @@ def node_pool_problems(values: Values) -> Iterator[Problem]:
         yield Problem("count", "does not go with nodes, which are counted: keep one of the two")
     if nodes is not None and values.get("remove") is not None:
         yield Problem("remove", "goes with count only: remove the node from nodes instead")
-    declared = values.get("scale_down")
+    declared = values.get("drain")
     if isinstance(declared, Mapping) and declared.get("nodes"):
         if nodes is not None:
-            yield Problem(
-                "scale_down.nodes", "goes with count only: remove the node from nodes instead"
-            )
+            yield Problem("drain.nodes", "goes with count only: remove the node from nodes instead")
         elif values.get("remove"):
-            yield Problem("remove", "does not go with scale_down.nodes, which says the same")
+            yield Problem("remove", "does not go with drain.nodes, which says the same")
     if isinstance(nodes, Mapping):
         yield from _nodes(nodes, values.get("gpu_node_name_prefix"))
 

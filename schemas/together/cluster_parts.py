@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuform.schemas.drain import ChosenDrainInputs
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.no_capacity import WaitMinutes
 from gpuform.schemas.rules import Immutable
-from gpuform.schemas.scale_down import ScaleDownInputs
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together.gpu_types import checked_gpu_type
 from gpuform.schemas.together.startup_scripts import script_problems
@@ -211,8 +211,8 @@ class OnNoCapacityInputs(InputModel):
     wait_minutes: WaitMinutes = None
 
 
-class ClusterScaleDownInputs(ScaleDownInputs):
-    """Which nodes go when there are to be fewer, and what is done about jobs on them."""
+class ClusterDrainInputs(ChosenDrainInputs):
+    """What is done about the jobs on a cluster's nodes, and which nodes go first."""
 
     slurm: SlurmInputs | None = Field(
         default=None,

@@ -28,7 +28,7 @@ def cluster_problems(values: Values) -> Iterator[Problem]:
         _parts_of_gpus(values),
         _add_ons(values),
         _no_capacity(values),
-        _scale_down(values),
+        _drain(values),
     )
 
 
@@ -222,9 +222,9 @@ def _elsewhere(place: str, alternative: Values, values: Values) -> Iterator[Prob
         )
 
 
-def _scale_down(values: Values) -> Iterator[Problem]:
-    declared = values.get("scale_down")
+def _drain(values: Values) -> Iterator[Problem]:
+    declared = values.get("drain")
     if not isinstance(declared, Mapping) or declared.get("slurm") is None:
         return
     if _differs(values.get("cluster_type"), "SLURM"):
-        yield Problem("scale_down.slurm", "goes with cluster_type SLURM only: remove it")
+        yield Problem("drain.slurm", "goes with cluster_type SLURM only: remove it")

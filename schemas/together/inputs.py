@@ -34,7 +34,7 @@ from gpuform.schemas.together.cluster_parts import (
     AcceptanceTestsInputs,
     AddOnInputs,
     ClusterConfigInputs,
-    ClusterScaleDownInputs,
+    ClusterDrainInputs,
     GpuType,
     OidcConfigInputs,
     OnNoCapacityInputs,
@@ -98,6 +98,7 @@ class SharedVolumeInputs(InputModel):
 class ClusterInputs(InputModel):
     """A GPU cluster: one node for every 8 GPUs."""
 
+    former_names: ClassVar[Mapping[str, str]] = {"scale_down": "drain"}
     retired_names: ClassVar[Mapping[str, str]] = {
         "instance_type": "gpu_type",
         "name": "cluster_name",
@@ -278,11 +279,18 @@ class ClusterInputs(InputModel):
         "cluster's page at Together shows it (ssh -J).",
         examples=["ada@ssh.t-0f11e35c.s1.us-central-8a.cloud.together.ai"],
     )
-    scale_down: Annotated[ClusterScaleDownInputs | None, Local] = Field(
+    drain: Annotated[ClusterDrainInputs | None, Local] = Field(
         default=None,
-        description="gpuform's own, never sent: which nodes go when num_gpus shrinks, and what is "
-        "done about jobs on them. They are cordoned first, and removed when no job runs on them.",
+        description="gpuform's own, never sent: what is done about jobs on nodes that go, with the "
+        "cluster or without it, and which go when num_gpus shrinks. They are cordoned first, and "
+        "taken when no job runs on them.",
         examples=[{"nodes": ["train-worker-1"], "on_busy": "wait", "wait_minutes": 240}],
+    )
+
+    scale_down: Annotated[ClusterDrainInputs | None, Local, Spelling] = Field(
+        default=None,
+        description="The former name of drain.",
+        examples=[{"on_busy": "wait"}],
     )
 
     @classmethod

@@ -14,11 +14,11 @@ from gpuform.providers.catalog import lifecycle_class
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import client_for, is_configured
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.lens.wire import Consumer
 from gpuform.schemas.notices import Notice, NoticeKind
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
-from gpuform.schemas.scale_down import Leaving
 from gpuform.stacks.lifecycles import kind_of
 from gpuform.stacks.review.names import counted
 

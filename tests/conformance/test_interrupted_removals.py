@@ -8,7 +8,7 @@ from conformance.emulated import Platform
 from conformance.together_kinds import CLUSTER
 from conformance.verbs import Verbs
 
-from gpuform.providers.draining import ShrinkingObject
+from gpuform.providers.draining import DrainedObject
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.records import Drain, Drains, FolderRecords
@@ -30,7 +30,7 @@ def test_it_is_ended(ending: str, verbs: Verbs, platform: Platform, drains: Drai
     checked = verbs.check(CLUSTER.good).inputs
     made = verbs.create(checked)
     kubernetes = KubernetesScheduler(client_by(made.outputs["kube_config"], "train"))
-    mark = ShrinkingObject(made.id, "", ()).mark
+    mark = DrainedObject(made.id, "", ()).mark
     present = tuple(f"train-worker-{at}" for at in range(2))
     drains.record(Drain(made.id, mark, (NODE,), (NODE,), present))
     kubernetes.cordon([NODE], mark)

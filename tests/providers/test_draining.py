@@ -1,6 +1,8 @@
 """Nodes go when no job runs on them, or not at all; and none stays cordoned."""
 
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,10 +12,10 @@ from hypothesis import strategies as st
 from simulated_scheduler import Simulated
 
 from gpuform.providers.calls import Call
-from gpuform.providers.draining import Draining, ShrinkingObject, Worker, conclude, undo
+from gpuform.providers.draining import DrainedObject, Draining, Taking, Worker, conclude, undo
 from gpuform.providers.errors import Cancelled, GpuformError, Unreachable
 from gpuform.providers.records import Drain, Drains, FolderRecords, Intents
-from gpuform.schemas.scale_down import ScaleDownInputs
+from gpuform.schemas.drain import DrainInputs, Leaving
 
 ID = "c1"
 MINUTE = 60.0
@@ -28,12 +30,36 @@ def scheduler(clock: Any) -> Simulated:
     return Simulated(clock)
 
 
+@dataclass(frozen=True)
+class Fewer:
+    """So many nodes that go, those that are `named` or missed least."""
+
+    draining: Draining
+    named: Sequence[str]
+
+    def leaving(self, count: int) -> Leaving | None:
+        return self.draining.leaving(Taking(count=count, named=self.named))
+
+    def clear(self, count: int) -> Drain:
+        drain = self.draining.clear(Taking(count=count, named=self.named))
+        assert drain is not None
+        return drain
+
+    def asking(self, drain: Drain) -> Drain:
+        return self.draining.asking(drain)
+
+
 def draining(
-    call: Call, scheduler: Simulated, *, takes_cordoned: bool = True, **wanted: Any
-) -> Draining:
+    call: Call,
+    scheduler: Simulated,
+    *,
+    takes_cordoned: bool = True,
+    nodes: Sequence[str] = (),
+    **wanted: Any,
+) -> Fewer:
     workers = [Worker(f"w{at}") for at in range(4)]
-    subject = ShrinkingObject(ID, "cluster train", workers, takes_cordoned=takes_cordoned)
-    return Draining(call, subject, scheduler, ScaleDownInputs(**wanted))
+    subject = DrainedObject(ID, "cluster train", workers, takes_cordoned=takes_cordoned)
+    return Fewer(Draining(call, subject, lambda: scheduler, DrainInputs(**wanted)), nodes)
 
 
 def record_of(call: Call) -> Drain | None:
@@ -66,7 +92,7 @@ class TestClear:
             scheduler.run(f"w{at}", 200)
         with pytest.raises(GpuformError) as raised:
             draining(call, scheduler, wait_minutes=10).clear(1)
-        assert "nothing was removed from cluster train" in str(raised.value)
+        assert "nothing was taken from cluster train" in str(raised.value)
         assert "w3: ml/on-w3 (ada)" in str(raised.value)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
         assert scheduler.is_busy("w3")
@@ -109,7 +135,7 @@ class TestClear:
         for at in range(4):
             scheduler.run(f"w{at}", 10_000)
         scheduler.stubborn = {"w3"}
-        with pytest.raises(GpuformError, match="nothing was removed"):
+        with pytest.raises(GpuformError, match="nothing was taken"):
             draining(call, scheduler, on_busy="evict", wait_minutes=5).clear(1)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
         assert scheduler.is_busy("w3")
@@ -175,7 +201,7 @@ class TestTroubles:
             raise Unreachable("no answer")
 
         scheduler.before = broken
-        with pytest.raises(GpuformError, match="nothing was removed from cluster train: no answer"):
+        with pytest.raises(GpuformError, match="nothing was taken from cluster train: no answer"):
             draining(call, scheduler).clear(1)
         assert record_of(call) is None
 
@@ -190,13 +216,13 @@ class TestTroubles:
                 raise Unreachable("no answer")
 
         scheduler.before = dying
-        with pytest.raises(GpuformError, match="nothing was removed"):
+        with pytest.raises(GpuformError, match="nothing was taken"):
             draining(call, scheduler, wait_minutes=10).clear(1)
         assert "may still be cordoned" in told.warnings[0]
         drain = record_of(call)
         assert drain is not None
         scheduler.before = lambda _: None
-        assert undo(call, drain, scheduler)
+        assert undo(call, drain, lambda: scheduler)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
     def test_one_that_answers_again_goes_on(self, call: Call, scheduler: Simulated) -> None:
@@ -246,7 +272,7 @@ class TestConclusion:
         wanted = draining(call, scheduler)
         drain = wanted.asking(wanted.clear(1))
         asked = len(scheduler.asked)
-        conclude(call, drain, scheduler, ["w0", "w1", "w2"])
+        conclude(call, drain, lambda: scheduler, ["w0", "w1", "w2"])
         assert record_of(call) is None
         assert len(scheduler.asked) == asked
 
@@ -254,13 +280,13 @@ class TestConclusion:
         wanted = draining(call, scheduler)
         drain = wanted.asking(wanted.clear(2))
         with pytest.raises(GpuformError) as raised:
-            conclude(call, drain, scheduler, ["w1", "w3"])
+            conclude(call, drain, lambda: scheduler, ["w1", "w3"])
         assert "removed w0 in place of w3, which takes jobs again" in str(raised.value)
         assert record_of(call) is None
 
     def test_nothing_is_gone(self, call: Call, scheduler: Simulated) -> None:
         drain = draining(call, scheduler).clear(2)
-        conclude(call, drain, scheduler, [f"w{at}" for at in range(4)])
+        conclude(call, drain, lambda: scheduler, [f"w{at}" for at in range(4)])
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
 
@@ -302,7 +328,7 @@ def test_wherever_it_dies_no_job_is_on_what_goes_and_the_next_run_ends_it(
         drain = record_of(call) or draining(call, scheduler).clear(count)
         if not scheduler.cordoned:
             drain = draining(call, scheduler).clear(count)
-        undo(call, drain, scheduler)
+        undo(call, drain, lambda: scheduler)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
     except GpuformError:
         assert (scheduler.cordoned, record_of(call)) == ([], None)

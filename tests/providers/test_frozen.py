@@ -159,7 +159,7 @@ NAMES = {
         ready not_ready_reason status kube_config control_plane_nodes gpu_worker_nodes volumes
         driver_version allocated_preemptible_gpus duration_hours created_at first_ready_at
         on_no_capacity placed_region placed_gpu_type expires ttl paused_at reserved_until
-        scale_down
+        drain
     """,
     ("together", "SharedVolume"): """
         volume_name size_tib region is_lifecycle_independent project_id instance_cluster_id
@@ -169,7 +169,7 @@ NAMES = {
         node_pool_id cluster_fabric_name cluster_fabric_id gpu_node_name_prefix count nodes remove
         lock_enabled state image_id server_type_id region_id vpc_id subnet_id os_user_id
         os_user_password init_script tags ready not_ready_reason node_ids gpu_nodes
-        expires ttl schedule scale_down
+        expires ttl schedule drain
     """,
     ("scp", "GpuNode"): """
         gpu_node_name cluster_fabric_id ip_address nat_enabled public_ip_address_id lock_enabled

@@ -1,130 +1,26 @@
 """A Together cluster that gets smaller, over the emulated platform and its Kubernetes."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import yaml
+from cluster_with_jobs import (
+    IN_KUBERNETES,
+    PROGRAM,
+    Cluster,
+    Killed,
+    Properties,
+    create_cluster,
+)
 
 from gpuform.providers.calls import serving
 from gpuform.providers.draining import Draining
 from gpuform.providers.errors import Cancelled, GpuformError, OutOfCapacity
-from gpuform.providers.records import Drains
 from gpuform.providers.together.client import TogetherClient
-from gpuform.providers.together.cluster import ClusterLifecycle
-
-Properties = dict[str, Any]
-
-IN_KUBERNETES = "/api/v1/"
-MINUTE = 60.0
-PROGRAM = {"__provider": "pickled"}
-
-
-class Killed(BaseException):
-    """The process died here."""
-
-
-@dataclass
-class Cluster:
-    """One of four workers that is Ready, as the state has it."""
-
-    emulator: Any
-    id: str
-    inputs: Properties
-    outs: Properties
-    lifecycle: ClusterLifecycle = field(default_factory=ClusterLifecycle)
-
-    def declared(self, num_gpus: float = 24.0, **scale_down: Any) -> Properties:
-        return {**self.inputs, "num_gpus": num_gpus, "scale_down": scale_down, **PROGRAM}
-
-    def update(self, news: Properties, **fields: Any) -> Properties:
-        with self.emulator.serving(**fields):
-            outs = self.lifecycle.update(self.id, {**self.outs, **PROGRAM}, news).outs
-        self.outs = dict(outs)
-        return self.outs
-
-    def leaving(self, news: Properties) -> dict[str, tuple[str, list[str]]] | None:
-        with self.emulator.serving(preview=True):
-            found = self.lifecycle.leaving(self.id, {**self.outs, **PROGRAM}, news)
-        if found is None:
-            return None
-        return {node.name: (node.because, [job.id for job in node.jobs]) for node in found.nodes}
-
-    def refresh(self, **fields: Any) -> None:
-        with self.emulator.serving(**fields):
-            self.outs = dict(self.lifecycle.read(self.id, self.outs).outs)
-
-    def plan(self, news: Properties) -> list[str]:
-        with self.emulator.serving():
-            found = self.lifecycle.changes({**self.outs, **PROGRAM}, news, self.id)
-        return [change.path for change in found]
-
-    def run(self, worker: int, minutes: float | None = None, **fields: Any) -> str:
-        """Starts a pod on a worker; it ends by itself, or never."""
-        name = f"on-{worker}"
-        runs_for = {} if minutes is None else {"runs_for": minutes * MINUTE}
-        body = {"name": name, "namespace": "ml", "node": f"train-worker-{worker}", **runs_for}
-        self.control("POST", "pods", {**body, **fields})
-        return f"ml/{name}"
-
-    def control(self, method: str, path: str, body: Any = None) -> Any:
-        url = f"/_emulator/kubernetes/{self.id}/{path}"
-        answer = self.emulator.http.request(method, url, json=body)
-        answer.raise_for_status()
-        return answer.json()
-
-    @property
-    def ended(self) -> dict[str, str]:
-        """How pods ended: succeeded, evicted or killed."""
-        found = {each["pod"]: each["how"] for each in self.control("GET", "ended")}
-        return {pod: how for pod, how in found.items() if not pod.startswith("kube-system/")}
-
-    @property
-    def _shown(self) -> Any:
-        return self.emulator.platform("GET", f"/clusters/{self.id}")
-
-    @property
-    def workers(self) -> list[str]:
-        nodes = self._shown["gpu_worker_nodes"]
-        return sorted(node["host_name"].removeprefix("train-worker-") for node in nodes)
-
-    def kubernetes(self, method: str = "GET", path: str = "nodes", body: Any = None) -> Any:
-        """What somebody else does in the cluster."""
-        token = yaml.safe_load(self.outs["kube_config"])["users"][0]["user"]["token"]
-        headers = {"Authorization": f"Bearer {token}"}
-        if method == "PATCH":
-            headers["Content-Type"] = "application/merge-patch+json"
-        url = f"/kubernetes/{self.id}/{path if path.startswith('apis') else f'api/v1/{path}'}"
-        answer = self.emulator.http.request(method, url, json=body, headers=headers)
-        answer.raise_for_status()
-        return answer.json()
-
-    @property
-    def cordoned(self) -> list[str]:
-        nodes = self.kubernetes()["items"]
-        names = (n["metadata"]["name"] for n in nodes if n["spec"].get("unschedulable"))
-        return sorted(name.removeprefix("train-worker-") for name in names)
-
-    @property
-    def puts(self) -> list[Any]:
-        return [each["body"] for each in self.emulator.requests("PUT")]
-
-    @property
-    def record(self) -> Any:
-        return Drains.beside(self.emulator.intents).find(self.id)
-
-    def assert_unchanged(self) -> None:
-        assert (self.workers, self.cordoned, self.record) == (["0", "1", "2", "3"], [], None)
-        assert "killed" not in self.ended.values()
 
 
 @pytest.fixture
 def cluster(emulator: Any, cluster_inputs: Properties) -> Cluster:
-    lifecycle = ClusterLifecycle()
-    with emulator.serving():
-        inputs = lifecycle.check({}, {**cluster_inputs, "num_gpus": 32.0}).inputs
-        created = lifecycle.create({**inputs, **PROGRAM})
-    return Cluster(emulator, created.id, dict(inputs), dict(created.outs))
+    return create_cluster(emulator, cluster_inputs)
 
 
 def die_at(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
@@ -190,9 +86,7 @@ class TestChoice:
     def test_names_that_cannot_be_meant(self, cluster: Cluster) -> None:
         news = cluster.declared(nodes=["train-worker-9"])
         for ask in (cluster.leaving, cluster.update):
-            with pytest.raises(
-                GpuformError, match=r"scale_down.nodes\[0\]: there is no node train-"
-            ):
+            with pytest.raises(GpuformError, match=r"drain.nodes\[0\]: there is no node train-"):
                 ask(news)
         cluster.assert_unchanged()
 
@@ -225,7 +119,7 @@ class TestBusy:
         before = cluster.outs
         with pytest.raises(GpuformError) as raised:
             cluster.update(cluster.declared(wait_minutes=30))
-        assert "nothing was removed from cluster train" in str(raised.value)
+        assert "nothing was taken from cluster train" in str(raised.value)
         assert f"jobs still run on train-worker-3: {jobs[3]}" in str(raised.value)
         assert cluster.puts == []
         assert cluster.outs == before
@@ -278,7 +172,7 @@ class TestTroubles:
         assert cluster.leaving(cluster.declared()) is None
         (told,) = cluster.emulator.told.unchecked
         assert told.startswith("which nodes of cluster train go, and which jobs run on them: ")
-        with pytest.raises(GpuformError, match="nothing was removed from cluster train"):
+        with pytest.raises(GpuformError, match="nothing was taken from cluster train"):
             cluster.update(cluster.declared())
         cluster.emulator.clear_faults()
         assert cluster.puts == []
@@ -290,14 +184,14 @@ class TestTroubles:
             cluster.run(worker, minutes=200)
         fault = {"status": 503, "count": None, "skip": 6}
         cluster.emulator.fault("GET", IN_KUBERNETES, **fault)
-        with pytest.raises(GpuformError, match="nothing was removed"):
+        with pytest.raises(GpuformError, match="nothing was taken"):
             cluster.update(cluster.declared(wait_minutes=20))
         cluster.emulator.clear_faults()
         assert "may still be cordoned" in cluster.emulator.told.warnings[-1]
         assert cluster.cordoned == ["3"]
         assert cluster.puts == []
         same = {**cluster.inputs, **PROGRAM}
-        assert cluster.plan(same) == ["scale_down"]
+        assert cluster.plan(same) == ["drain"]
         cluster.update(same)
         assert cluster.plan(same) == []
         assert cluster.puts == []
@@ -370,12 +264,13 @@ class TestKilled:
             cluster.refresh()
             cluster.assert_unchanged()
         elif next_run == "reverted":
-            assert cluster.plan(same) == ["scale_down"]
+            assert cluster.plan(same) == ["drain"]
             cluster.update(same)
             cluster.assert_unchanged()
             assert cluster.plan(same) == []
         else:
-            with cluster.emulator.serving():
+            with pytest.MonkeyPatch.context() as patched, cluster.emulator.serving():
+                patched.setenv("GPUFORM_ALLOW", "evict-jobs")
                 cluster.lifecycle.delete(cluster.id, {**cluster.outs, **PROGRAM})
             assert cluster.record is None
             return
@@ -388,7 +283,7 @@ class TestKilled:
             cluster.update(cluster.declared())
         cluster.emulator.clear_faults()
         same = {**cluster.inputs, **PROGRAM}
-        assert cluster.plan(same) == ["scale_down"]
+        assert cluster.plan(same) == ["drain"]
         assert cluster.update(same)["ready"] is True
         assert len(cluster.workers) == 4
         assert (cluster.cordoned, cluster.record) == ([], None)

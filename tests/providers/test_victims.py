@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gpuform.providers.draining import ScheduledNode, Worker, problems
 from gpuform.providers.draining.victims import choose
-from gpuform.schemas.scale_down import RunningJob
+from gpuform.schemas.drain import RunningJob
 
 RANKS = ["failed", "cordoned", "idle", "newest"]
 JOB = RunningJob(id="ml/train-0", name="train-0", user="ada")
@@ -82,10 +82,10 @@ def test_what_the_scheduler_does_not_know_is_idle() -> None:
 @pytest.mark.parametrize(
     ("named", "count", "path", "said"),
     [
-        (["w0", "w9"], 2, "scale_down.nodes[1]", "there is no node w9; there are w0, w1, w2"),
-        (["w0", "id-w0"], 2, "scale_down.nodes[1]", "id-w0 is a node that is named before"),
-        (["w0", "w1"], 1, "scale_down.nodes", "names 2, and 1 node goes"),
-        (["w0"], 2, "scale_down.nodes", "names 1, and 2 nodes go"),
+        (["w0", "w9"], 2, "drain.nodes[1]", "there is no node w9; there are w0, w1, w2"),
+        (["w0", "id-w0"], 2, "drain.nodes[1]", "id-w0 is a node that is named before"),
+        (["w0", "w1"], 1, "drain.nodes", "names 2, and 1 node goes"),
+        (["w0"], 2, "drain.nodes", "names 1, and 2 nodes go"),
     ],
 )
 def test_names_that_cannot_be_meant(named: list[str], count: int, path: str, said: str) -> None:

@@ -26,7 +26,7 @@ train = Cluster(
     driver_version="CUDA_12_6_560",
     billing_type="ON_DEMAND",
     volume_id=data.id,
-    scale_down={"on_busy": "wait", "wait_minutes": 240},
+    drain={"on_busy": "wait", "wait_minutes": 240},
 )
 
 pulumi.export("cluster_id", train.id)

@@ -12,7 +12,7 @@ from gpuform.providers.emulator.kubernetes.estate import brought_to, running_clu
 from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NAMESPACE, NODE, POD
 from gpuform.providers.emulator.kubernetes.nodes import with_readiness
 from gpuform.providers.emulator.kubernetes.objects import Objects
-from gpuform.providers.emulator.kubernetes.pods import RUNS_FOR, ended
+from gpuform.providers.emulator.kubernetes.pods import RUNS_FOR, end_pods, ended
 from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
 from gpuform.providers.emulator.routing import Controls, Table
 
@@ -62,7 +62,15 @@ class KubernetesControls(Controls):
         return answer(objects.replace(NODE, node, changed))
 
     def _list_ended(self, cluster_id: str) -> Response:
-        self._objects(cluster_id)  # brought to this moment
+        now = self._clock.now()
+        self._store.sweep(now)
+        cluster = running_cluster(self._store, cluster_id, now)
+        if cluster is not None:
+            brought_to(self._store, cluster, now)
+        else:  # what still ran has ended with the cluster
+            objects = Objects(self._store, cluster_id, now)
+            nodes = (str(pod["spec"].get("nodeName")) for pod in objects.of(POD))
+            end_pods(self._store, cluster_id, objects, dict.fromkeys(nodes, now))
         return answer(ended(self._store, cluster_id))
 
     def _remove_claim(self, cluster_id: str, namespace: str, name: str) -> Response:

@@ -20,6 +20,7 @@ from gpuform.providers.scp.nodes.parallel import in_parallel
 from gpuform.providers.scp.nodes.planning import DeclaredNode, DeclaredPool, Fabric, Plan, plan
 from gpuform.providers.scp.nodes.states import is_leaving, power_of
 from gpuform.providers.scp.nodes.steps import NodeSteps
+from gpuform.providers.scp.nodes.taking import NodeTaking, interruptions
 
 __all__ = [
     "LEAST",
@@ -28,6 +29,7 @@ __all__ = [
     "Fabric",
     "Ledger",
     "NodeSteps",
+    "NodeTaking",
     "Plan",
     "batches",
     "candidate",
@@ -35,6 +37,7 @@ __all__ = [
     "fabric_of_id",
     "find_fabric",
     "in_parallel",
+    "interruptions",
     "is_leaving",
     "is_stopped_by_force",
     "locked",

@@ -60,9 +60,9 @@ class DeclaredPool:
         """From canonical inputs without unknown values."""
         lock, state = values.get("lock_enabled"), values.get("state", "RUNNING")
         prefix, count = values["gpu_node_name_prefix"], values.get("count")
-        scale_down = values.get("scale_down") or {}
-        named = scale_down.get("nodes") or ()
-        has_scheduler = any(scale_down.get(name) for name in ("kubernetes", "slurm"))
+        drain = values.get("drain") or {}
+        named = drain.get("nodes") or ()
+        has_scheduler = any(drain.get(name) for name in ("kubernetes", "slurm"))
         nodes = {}
         for key, node in (values.get("nodes") or {}).items():
             own = {"lock_enabled": lock, "state": state, **node}

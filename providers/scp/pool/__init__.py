@@ -12,7 +12,6 @@ from gpuform.providers.scp.pool.changes import (
 from gpuform.providers.scp.pool.creating import INTERVAL, PATIENCE, server_of, tags_of
 from gpuform.providers.scp.pool.nodes import PoolNodes, shown
 from gpuform.providers.scp.pool.place import pool_id_of
-from gpuform.providers.scp.pool.removal import PoolRemoval
 from gpuform.providers.scp.pool.work import PoolWork, Seen, outputs_of, target_of
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "PATIENCE",
     "PLANNED",
     "PoolNodes",
-    "PoolRemoval",
     "PoolWork",
     "Seen",
     "change_guard",

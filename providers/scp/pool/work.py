@@ -5,7 +5,7 @@ where an earlier run was cut off.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from gpuform.providers.actions import Observed
@@ -17,6 +17,7 @@ from gpuform.providers.scp.nodes import (
     DeclaredPool,
     Ledger,
     NodeSteps,
+    NodeTaking,
     Plan,
     differences,
     find_fabric,
@@ -28,6 +29,7 @@ from gpuform.providers.scp.pool.changes import stored_nodes
 from gpuform.providers.scp.pool.creating import INTERVAL, PoolCreating
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.providers.scp.pool.place import pool_id_of
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodePoolOutputs
 from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED
@@ -41,17 +43,17 @@ def target_of(node_pool_id: str, prefix: str) -> Target:
 
 
 class PoolWork:
-    """One call's work on a pool. `cleared` are the nodes that go first: no job runs on them."""
+    """One call's work on a pool; of the nodes that it takes no job runs any more."""
 
-    def __init__(
-        self, client: ScpClient, call: Call, want: NodePoolInputs, cleared: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, client: ScpClient, call: Call, want: NodePoolInputs, id_: str = "") -> None:
         known, pool_id = call.known, pool_id_of(want)
+        self.taking = NodeTaking.of_pool(call, id_ or pool_id, want.declared())
         self._client = client
         self._call = call
         self._want = want
-        declared = DeclaredPool.of(want.declared())
-        self._declared = replace(declared, remove=[*cleared, *declared.remove])
+        self._unasked = set[str]()
+        self._wanted = DeclaredPool.of(want.declared())
+        self._declared = self._with_cleared()
         target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
         node_ids = known.get("node_ids") or ()
         self._ledger = Ledger(call, target, pool_id, node_ids, lambda: client.clock_ahead)
@@ -93,6 +95,31 @@ class PoolWork:
         self.nodes.look()
         return self._planned()
 
+    def clear(self, found: Plan) -> Plan:
+        """The plan with nodes on which no job runs in place of those that it would take.
+
+        Raises GpuformError when they must not go.
+        """
+        taking = self.taking.by(found, self._wanted.fabric)
+        names = {*taking.these, *(node.gpu_node_name for node in found.delete)}
+        if names <= {*self.taking.chosen, *self._unasked}:
+            return found
+        self.taking.clear(taking, self.nodes.all)
+        if not self.taking.chosen:
+            self._unasked |= names  # nobody tells their jobs
+            return found
+        self._declared = self._with_cleared()
+        return self.plan()
+
+    def leaving(self) -> Leaving | None:
+        """The nodes whose GPUs would go now."""
+        found = self.plan()
+        return self.taking.leaving(self.taking.by(found, self._wanted.fabric), self.nodes.all)
+
+    def _with_cleared(self) -> DeclaredPool:
+        """What is declared; of nodes that go, those first on which no job runs."""
+        return replace(self._wanted, remove=[*self.taking.chosen, *self._wanted.remove])
+
     @property
     def _is_gone(self) -> bool:
         """Whether there were nodes, and somebody else has deleted them all."""
@@ -108,6 +135,7 @@ class PoolWork:
         self._had_nodes = self._had_nodes or bool(self._ledger.ids)
         if self._is_gone:
             raise NotReady(f"all nodes of the pool {self._want.gpu_node_name_prefix} are gone")
+        found = self.clear(found)
         is_told = self._steps.delete(found.ending)
         is_told |= self._steps.adjust(found.keep, self._declared.fabric, self._target(found))
         self._creating.go_on(found.create)

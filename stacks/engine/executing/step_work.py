@@ -17,6 +17,9 @@ from gpuform.stacks.engine.state import ResourceState, SnapshotManager, timestam
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 from gpuform.stacks.engine.values import PropertyMap
 
+_ENDING = {Op.DELETE: "deleted", Op.DELETE_REPLACED: "deleted", Op.REPLACE: "replaced"}
+"""What is done to the nodes of an object that ends."""
+
 
 @dataclass(slots=True)
 class StepWork:
@@ -63,8 +66,9 @@ class StepWork:
         return self._how[step.op](step)
 
     def foresee(self, step: Step) -> None:
-        """In a preview: gives the step the outputs that are known; only reads ask a provider."""
+        """In a preview: gives the step what is known of its outputs, and of the nodes that go."""
         new, old = step.new, step.old
+        self._foresee_leaving(step)
         if new is None:
             if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not step.is_spared:
                 self.host.may_delete(step.urn, _old(step).outputs, _old(step).provider)
@@ -79,6 +83,21 @@ class StepWork:
         elif step.op in (Op.CREATE, Op.CREATE_REPLACEMENT):
             new.outputs = dict(new.inputs) if new.custom else {}
         new.outputs = _with_secrets(new)
+
+    def _foresee_leaving(self, step: Step) -> None:
+        """Says in the plan which nodes the step takes, and what runs on them."""
+        old, new, change = step.old, step.new, step.change
+        if old is None or change is None or step.is_spared or not old.custom or old.external:
+            return
+        if step.op is Op.UPDATE and new is not None:
+            leaving = self.host.leaving(old.urn, old.id, old.outputs, new.inputs, new.provider)
+        elif step.op in _ENDING and not old.pending_replacement:
+            because = _ENDING[step.op]
+            leaving = self.host.all_leaving(old.urn, old.id, old.outputs, because, old.provider)
+        else:
+            return
+        if leaving is not None:
+            step.change = change.model_copy(update={"leaving": leaving})
 
     def _same(self, step: Step) -> list[str]:
         self.start(step)

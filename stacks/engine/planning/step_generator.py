@@ -224,9 +224,6 @@ class StepGenerator:
         if not goal.custom:
             return [Step(op, goal.urn, old, goal, diffs=changed_keys(old.inputs, compared))]
         change = self._describe(op, goal, old, diff)
-        if self.preview and op is Op.UPDATE and change is not None and change.gpus_removed:
-            leaving = self.host.leaving(goal.urn, old.id, old.outputs, goal.inputs, goal.provider)
-            change = change.model_copy(update={"leaving": leaving})
         diffs = _changed(diff, old, goal) if op is Op.UPDATE else ()
         return [Step(op, goal.urn, old, goal, diffs=diffs, change=change)]
 

@@ -21,8 +21,8 @@ from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.properties import plain
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.plan import PlanReason
-from gpuform.schemas.scale_down import Leaving
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host.dynamic_providers import DynamicProviders
@@ -164,6 +164,16 @@ class ProviderHost:
             return None
         with self._calling("leaving", urn, olds, news):
             return served.leaving(id_, *_comparable(served, olds, news))
+
+    def all_leaving(
+        self, urn: str, id_: str, outputs: PropertyMap, because: str, provider: str = ""
+    ) -> Leaving | None:
+        """While planning: the nodes that go with an object; None where nobody tells it."""
+        served = self._provider(urn, provider, outputs)
+        if not isinstance(served, Lifecycle):
+            return None
+        with self._calling("leaving", urn, outputs):
+            return served.all_leaving(id_, to_provider(outputs), because)
 
     def create(
         self, urn: str, inputs: PropertyMap, timeout: float | None, provider: str = ""

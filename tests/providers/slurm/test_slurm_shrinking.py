@@ -46,12 +46,12 @@ def call(server: Server, tmp_path: Path) -> Iterator[Call]:
         yield Call(clock=clock, intents=Intents(FolderRecords(tmp_path / "intents")))
 
 
-def shrink(call: Call, cluster: SlurmCluster, **scale_down: Any) -> Properties:
+def shrink(call: Call, cluster: SlurmCluster, **drain: Any) -> Properties:
     """From three nodes to two."""
     lifecycle, program = ClusterLifecycle(), {"__provider": "pickled"}
     with serving(call):
         read = lifecycle.read(cluster.id, {})
-        news = {**read.inputs, "num_gpus": 16, "scale_down": scale_down, **program}
+        news = {**read.inputs, "num_gpus": 16, "drain": drain, **program}
         return lifecycle.update(cluster.id, {**read.outs, **program}, news).outs
 
 
@@ -89,7 +89,7 @@ def test_without_slurms_word_nothing_goes(
 ) -> None:
     url = f"{server.url}/_emulator/slurm/{cluster.id}/controller"
     httpx.post(url, json={"is_answering": False}, trust_env=False).raise_for_status()
-    with pytest.raises(GpuformError, match="nothing was removed from cluster"):
+    with pytest.raises(GpuformError, match="nothing was taken from cluster"):
         shrink(call, cluster)
     httpx.post(url, json={"is_answering": True}, trust_env=False).raise_for_status()
     assert open_everywhere(cluster)

@@ -1,8 +1,8 @@
 """What the scheduler of a shrinking cluster told goes before what Lens would say of all."""
 
 from gpuform.providers.actions import Settings
+from gpuform.schemas.drain import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.scale_down import Leaving, LeavingNode, RunningJob
 from gpuform.stacks.gates.busy import Monitoring
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from gpuform.schemas.drain import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.schemas.scale_down import Leaving, LeavingNode, RunningJob
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.leaving_text import leaving_lines
 from gpuform.stacks.review.pages.html_page import html
@@ -39,7 +39,7 @@ def test_jobs_are_named_and_counted() -> None:
     [
         ("wait", 60, "they are waited for, 60 minutes at most"),
         ("evict", 1, "they are evicted, within 1 minute"),
-        ("fail", 0, "the update fails as long as they do"),
+        ("fail", 0, "this fails as long as they do"),
     ],
 )
 def test_what_is_done_about_them(on_busy: str, minutes: int, said: str) -> None:

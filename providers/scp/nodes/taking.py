@@ -1,0 +1,201 @@
+"""Nodes that are deleted, made anew, stopped or moved: not before their jobs have ended.
+
+SCP's API knows no scheduler: the stack says who gives the nodes their jobs, if anybody does. The
+platform takes the very nodes that it is told.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuform.providers import permissions
+from gpuform.providers.calls import Call
+from gpuform.providers.draining import (
+    DrainedObject,
+    Draining,
+    Scheduler,
+    SlurmOnKubernetes,
+    Taking,
+    Worker,
+    problems,
+    undo,
+)
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.kubeconfig import flattened
+from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+from gpuform.providers.permissions import Permission
+from gpuform.providers.records import Drain, Drains
+from gpuform.providers.scp.nodes.changes import differences
+from gpuform.providers.scp.nodes.planning import DeclaredNode, Fabric, Plan
+from gpuform.providers.scp.nodes.states import is_leaving
+from gpuform.providers.slurm import slurm_scheduler
+from gpuform.schemas.drain import KubernetesInputs, Leaving, PoolDrainInputs
+from gpuform.schemas.scp.outputs import NodeOutputs
+from gpuform.schemas.scp.statuses import NODE_FAILED
+
+Pair = tuple[NodeOutputs, DeclaredNode]
+
+
+def interruptions(kept: Sequence[Pair], fabric: Fabric) -> Iterator[tuple[str, str]]:
+    """The names of nodes that stay and whose jobs would end all the same, and what is done."""
+    for node, wanted in kept:
+        fields = {each.field: each.after for each in differences(node, wanted, fabric)}
+        if fields.get("state") == "STOPPED":
+            yield node.gpu_node_name, "stopped"
+        elif {"cluster_fabric_id", "cluster_fabric_name"} & fields.keys():
+            yield node.gpu_node_name, "moved"
+
+
+class NodeTaking:
+    """What takes the nodes of one resource, a pool or a node of this id.
+
+    `what` is for people, as `pool train`; `declared` are its canonical inputs.
+    """
+
+    def __init__(self, call: Call, id_: str, what: str, declared: Mapping[str, Any]) -> None:
+        self._call = call
+        self._id = id_
+        self._what = what
+        self._is_counted = declared.get("count") is not None
+        self._wanted = PoolDrainInputs.model_validate(declared.get("drain") or {})
+
+    @classmethod
+    def of_pool(cls, call: Call, id_: str, declared: Mapping[str, Any]) -> "NodeTaking":
+        """Of a pool with these canonical inputs."""
+        return cls(call, id_, f"pool {declared.get('gpu_node_name_prefix') or id_}", declared)
+
+    @property
+    def earlier(self) -> Drain | None:
+        """A taking that was begun, by this run or an earlier one."""
+        return Drains.beside(self._call.intents).find(self._id)
+
+    @property
+    def chosen(self) -> Sequence[str]:
+        """The names of the nodes that go first, because no job runs on them."""
+        return self.earlier.chosen if self.earlier else ()
+
+    def by(self, found: Plan, fabric: Fabric) -> Taking:
+        """What a plan for the nodes takes."""
+        these = {node.gpu_node_name: "replaced" for node, _, _ in found.replace}
+        these |= interruptions(found.keep, fabric)
+        if self._is_counted:
+            return Taking(these, len(found.delete), self._wanted.nodes or ())
+        return Taking({**these, **{node.gpu_node_name: "deleted" for node in found.delete}})
+
+    def clear(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> None:
+        """Before nodes are taken: chooses them, and waits until no job runs on them.
+
+        Raises GpuformError when they must not go; then all is as it was.
+        """
+        if not taking:
+            return
+        self._refuse_names(taking, nodes)
+        if self._wanted.has_scheduler:
+            draining = self._draining(taking, nodes)
+            drain = draining.clear(taking)
+            if drain is not None:
+                draining.asking(drain)
+
+    def leaving(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> Leaving | None:
+        """The nodes that would be taken now, for a plan; None where nobody tells which."""
+        if not taking:
+            return None
+        self._refuse_names(taking, nodes)
+        if not self._wanted.has_scheduler:
+            self._call.on_unchecked(
+                f"whether jobs run on nodes of {self._what} whose GPUs are taken: nobody is "
+                "declared who could tell (drain.kubernetes or drain.slurm)"
+            )
+            return None
+        return self._draining(taking, nodes).leaving(taking)
+
+    def conclude(self, nodes: Sequence[NodeOutputs]) -> None:
+        """Uncordons what was taken; `nodes` are those that there are.
+
+        Also what is gone: who comes back under its name takes jobs. Raises GpuformError when nodes
+        stay cordoned.
+        """
+        drain = self.earlier
+        if drain is None or any(is_leaving(node.state) for node in nodes):
+            return
+        if not undo(self._call, drain, self._scheduler):
+            raise GpuformError(
+                f"{', '.join(drain.cordoned)} may still be cordoned",
+                hint="run it again to uncordon",
+            )
+
+    def _refuse_names(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> None:
+        told = [str(each) for each in problems(_workers(nodes), taking.count, taking.named)]
+        if told:
+            raise GpuformError(f"{self._what}: {'; '.join(told)}")
+
+    def _draining(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> Draining:
+        meant = {*taking.named, *taking.these}
+        able = [node for node in nodes if not node.lock_enabled or node.gpu_node_name in meant]
+        is_short = len(able) < taking.count + len(taking.these)
+        if Permission.UNLOCK in permissions.given() or is_short:
+            able = list(nodes)  # the permission is asked for before a locked one is deleted
+        subject = DrainedObject(self._id, self._what, _workers(able))
+        return Draining(self._call, subject, self._scheduler, self._wanted)
+
+    def _scheduler(self) -> Scheduler:
+        """Raises GpuformError when nobody can be asked."""
+        kube, slurm = self._wanted.kubernetes, self._wanted.slurm
+        if kube is None and slurm is None:
+            raise GpuformError(
+                f"nodes of {self._what} are cordoned, and nobody is declared who could uncordon "
+                "them",
+                hint="declare drain.kubernetes or drain.slurm as before",
+            )
+        text = None if kube is None else _kubeconfig(kube)
+        pods = None if text is None else KubernetesScheduler(client_by(text, self._what))
+        if slurm is None:
+            assert pods is not None  # noqa: S101 - one of the two is declared
+            return pods
+        jobs = slurm_scheduler(slurm, kubeconfig=text, cluster=self._what)
+        return jobs if pods is None else SlurmOnKubernetes(pods, jobs, slurm.namespace, {})
+
+
+def _workers(nodes: Sequence[NodeOutputs]) -> list[Worker]:
+    """Those that could go, the oldest first."""
+    live = [node for node in nodes if not is_leaving(node.state)]
+    live.sort(key=lambda node: (node.created_at or "", node.gpu_node_name))
+    return [
+        Worker(node.gpu_node_name, aliases=(node.id,), is_failed=node.state in NODE_FAILED)
+        for node in live
+    ]
+
+
+def _kubeconfig(declared: KubernetesInputs) -> str:
+    """The YAML of the declared kubeconfig, with its context as the current one."""
+    import yaml  # noqa: PLC0415 - only who asks a Kubernetes pays for it
+
+    path = Path(declared.kubeconfig or "~/.kube/config").expanduser()
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            return ""  # whoever reads it says that it is none
+        if declared.context is not None:
+            _refuse_unknown(declared.context, config, path)
+            config["current-context"] = declared.context
+        elif not config.get("current-context"):
+            raise GpuformError(
+                f"drain.kubernetes.kubeconfig: {path} has no current context",
+                hint="declare drain.kubernetes.context",
+            )
+        return str(yaml.safe_dump(flattened(config, path.parent)))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise GpuformError(
+            f"drain.kubernetes.kubeconfig: {path} cannot be read ({type(error).__name__})",
+            hint="declare the path of a kubeconfig",
+        ) from None
+
+
+def _refuse_unknown(context: str, config: Mapping[str, Any], path: Path) -> None:
+    names = [each.get("name") for each in config.get("contexts") or () if isinstance(each, dict)]
+    if context not in names:
+        raise GpuformError(
+            f"drain.kubernetes.context: {path} has no context {context}; it has "
+            f"{', '.join(map(str, names)) or 'none'}"
+        )

@@ -1,0 +1,96 @@
+"""A Together cluster that is destroyed: not while jobs run on its nodes."""
+
+from typing import Any
+
+import pytest
+from cluster_with_jobs import PROGRAM, Cluster, Killed, Properties, create_cluster
+
+from gpuform.providers.draining import Draining
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.together.client import TogetherClient
+
+
+@pytest.fixture
+def cluster(emulator: Any, cluster_inputs: Properties) -> Cluster:
+    return create_cluster(emulator, cluster_inputs)
+
+
+def destroy(cluster: Cluster, **drain: Any) -> None:
+    with cluster.emulator.serving():
+        cluster.lifecycle.delete(cluster.id, {**cluster.outs, "drain": drain, **PROGRAM})
+
+
+def planned(cluster: Cluster) -> Any:
+    with cluster.emulator.serving(preview=True):
+        return cluster.lifecycle.all_leaving(cluster.id, {**cluster.outs, **PROGRAM}, "deleted")
+
+
+def test_jobs_are_waited_for(cluster: Cluster) -> None:
+    job = cluster.run(2, minutes=30)
+    destroy(cluster)
+    assert cluster.ended[job] == "succeeded"
+    assert cluster.record is None
+
+
+def test_what_must_not_go_stays_and_nothing_is_cordoned(cluster: Cluster) -> None:
+    job = cluster.run(2)
+    for drain in ({"on_busy": "fail"}, {"wait_minutes": 10}):
+        with pytest.raises(GpuformError, match=r"nothing was taken from cluster .*ml/on-2"):
+            destroy(cluster, **drain)
+    assert (cluster.cordoned, cluster.record) == ([], None)
+    assert cluster.is_there
+    assert job not in cluster.ended
+
+
+def test_one_run_may_end_them(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = cluster.run(2)
+    monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
+    destroy(cluster, on_busy="fail")
+    assert cluster.ended[job] == "evicted"
+
+
+def test_nobody_answers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.emulator.fault("GET", "^/_emulator/kubernetes|/api/v1/nodes", status=503, count=None)
+    with pytest.raises(GpuformError, match="nothing was taken") as raised:
+        destroy(cluster)
+    assert "--allow evict-jobs" in str(raised.value)
+    assert cluster.is_there
+    monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
+    destroy(cluster)
+    assert not cluster.is_there
+
+
+def test_the_plan_tells_each_job(cluster: Cluster) -> None:
+    job = cluster.run(2)
+    found = planned(cluster)
+    assert [node.because for node in found.nodes] == ["deleted"] * 4
+    assert [[each.id for each in node.jobs] for node in found.busy] == [[job]]
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [(Draining, "_wait"), (Draining, "asking"), (TogetherClient, "delete_cluster")],
+)
+def test_killed_and_given_up(place: type, name: str, cluster: Cluster) -> None:
+    """The next refresh finds the stack without that intention."""
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    job = cluster.run(2, minutes=30)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(place, name, die)
+        with pytest.raises(Killed):
+            destroy(cluster)
+    assert cluster.cordoned == ["0", "1", "2", "3"]
+    cluster.refresh()
+    assert (cluster.cordoned, cluster.record) == ([], None)
+    assert cluster.is_there
+    assert cluster.ended.get(job) in (None, "succeeded")
+
+
+def test_a_refused_deletion_leaves_all_as_it_was(cluster: Cluster) -> None:
+    cluster.emulator.fault("DELETE", "^/compute/clusters/", status=403, count=None)
+    with pytest.raises(GpuformError):
+        destroy(cluster)
+    assert (cluster.cordoned, cluster.record) == ([], None)
