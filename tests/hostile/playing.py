@@ -100,6 +100,7 @@ class _Playing:
             **stage.fakes.environ(),
             **self.backend.environ,
             "PULUMI_BACKEND_URL": self.backend.url,
+            "GPUFORM_ALLOW": "evict-jobs",  # the stand-ins' kubeconfigs have no Kubernetes behind
         }
         self.machines = [Machine(stage.warm, place / "machine-0", environ)]
         self.place, self.environ = place, environ

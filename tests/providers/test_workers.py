@@ -145,7 +145,8 @@ class TestKubernetes:
         cluster.refresh()
         assert cluster.plan() == []
 
-    def test_a_deletion_does_not_ask(self, cluster: Cluster) -> None:
+    def test_a_silent_worker_keeps_no_deletion(self, cluster: Cluster) -> None:
+        cluster.set_ready(1, ready=False)
         with cluster.emulator.serving():
             cluster.lifecycle.delete(cluster.id, cluster.outs)
-        assert not [e for e in cluster.emulator.requests("GET") if NODES in e["path"]]
+        assert cluster.emulator.platform("GET", "/clusters")["clusters"] == []

@@ -35,6 +35,12 @@ def admin(scene: Scene, path: str, body: Any) -> Any:
         return json.load(answer)
 
 
+def silence_kubernetes(scene: Scene) -> None:
+    """The cluster's own scheduler tells no jobs."""
+    rule = {"method": "GET", "path": "/api/v1/nodes$", "status": 503, "count": None}
+    admin(scene, "faults", rule)
+
+
 def sent(scene: Scene) -> list[str]:
     """What was asked of the platform to change something."""
     return scene.requests
@@ -157,6 +163,7 @@ def test_a_run_does_no_more_than_its_gates_have_seen(made: Scene) -> None:
 @pytest.mark.parametrize("command", ["preview", "destroy"])
 def test_what_is_in_use_is_not_taken_away(made: Scene, command: str) -> None:
     gates(made, "busy: {not_busy: {}}")
+    silence_kubernetes(made)
     made.run("config", "set", "type", "H200_SXM")
     flags = ["--yes"] if command == "destroy" else []
     admin(made, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
@@ -169,13 +176,14 @@ def test_what_is_in_use_is_not_taken_away(made: Scene, command: str) -> None:
     admin(made, "lens/settings", {"consumers": idle})
     assert made.run("preview").code == 0
     admin(made, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
-    assert made.run(command, *flags, "--allow", "gate:busy").code == 0
+    assert made.run(command, *flags, "--allow", "gate:busy,evict-jobs").code == 0
 
 
 def test_who_cannot_be_asked_makes_the_gate_refuse(
     made: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gates(made, "busy: {not_busy: {}}")
+    silence_kubernetes(made)
     rule = {"method": "GET", "path": "^/api/clusters/consumers", "status": 500, "count": None}
     admin(made, "faults", rule)
     ran = made.run("destroy", "--yes")
