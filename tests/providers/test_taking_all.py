@@ -94,3 +94,19 @@ def test_a_refused_deletion_leaves_all_as_it_was(cluster: Cluster) -> None:
     with pytest.raises(GpuformError):
         destroy(cluster)
     assert (cluster.cordoned, cluster.record) == ([], None)
+
+
+def test_a_state_of_the_former_name_keeps_its_policy(cluster: Cluster) -> None:
+    cluster.run(2)
+    outs = {**cluster.outs, "scale_down": {"on_busy": "fail"}, **PROGRAM}
+    with cluster.emulator.serving():
+        assert cluster.lifecycle.changes(outs, {**cluster.inputs, **PROGRAM}, cluster.id) == []
+        with pytest.raises(GpuformError, match="jobs run on"):
+            cluster.lifecycle.delete(cluster.id, outs)
+
+
+def test_the_former_name_is_told(cluster: Cluster) -> None:
+    with cluster.emulator.serving():
+        news = {**cluster.inputs, "scale_down": {"on_busy": "fail"}}
+        assert not cluster.lifecycle.check(cluster.outs, news).failures
+    assert "scale_down is called drain now: write drain" in cluster.emulator.told.warnings

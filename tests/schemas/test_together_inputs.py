@@ -593,3 +593,14 @@ def test_an_alternative_that_is_not_known_yet_is_not_judged(cluster: dict[str, A
     search = {"alternatives": [{"region": UNKNOWN}]}
     assert found(cluster, on_no_capacity=search, volume_id="v1") == {}
     assert found(cluster, on_no_capacity=UNKNOWN) == {}
+
+
+def test_the_former_name_of_drain_still_counts(cluster: dict[str, Any]):
+    declared = {"on_busy": "fail"}
+    values, problems = check(ClusterInputs, {**cluster, "scale_down": declared})
+    assert problems == []
+    assert values["drain"] == declared
+    assert "scale_down" not in values
+    _, (problem,) = check(ClusterInputs, {**cluster, "scale_down": declared, "drain": {}})
+    assert problem.path == "scale_down"
+    assert "former name of drain" in problem.reason
