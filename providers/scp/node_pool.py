@@ -21,7 +21,7 @@ from gpuform.providers.scp import offers, server_types
 from gpuform.providers.scp.access import pool_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import pool_footprint
-from gpuform.providers.scp.images import image_notices, with_newer_image
+from gpuform.providers.scp.newer_image import image_notices, with_newer_image
 from gpuform.providers.scp.nodes import (
     DeclaredPool,
     Ledger,

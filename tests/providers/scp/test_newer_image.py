@@ -9,7 +9,7 @@ import pytest
 from gpuform.providers.emulator.scp.catalogue import IMAGES
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
-from gpuform.providers.scp.images import newest
+from gpuform.providers.scp.newer_image import newest
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.schemas.scp import wire
 
