@@ -32,7 +32,7 @@ def written(moment: float) -> str:
 
 
 def problems(power: Power | None, declared: Values, *, is_new: bool) -> Iterator[Problem]:
-    """What is wrong with a declaration now: an end that is over, a schedule of what is stopped."""
+    """What is wrong with a declaration now: an end that is over, running of what is stopped."""
     expires = declared.get("expires")
     if is_new and isinstance(expires, str) and end_of(expires) <= current_call().clock.now():
         yield Problem(
@@ -40,13 +40,12 @@ def problems(power: Power | None, declared: Values, *, is_new: bool) -> Iterator
             f"ended at {written(end_of(expires))}, and nothing is made that has expired: declare a "
             "later end, or remove the resource",
         )
-    if power is None or declared.get("schedule") is None:
+    if power is None or declared.get(power.field) != power.off:
         return
-    if declared.get(power.field) == power.off:
-        yield Problem(
-            "schedule",
-            f"does not go with {power.field} {power.off}: remove one of the two",
-        )
+    for name in ("schedule", "idle"):
+        if declared.get(name) is not None:
+            problem = f"does not go with {power.field} {power.off}: remove one of the two"
+            yield Problem(name, problem)
 
 
 def is_out_of_hours(declared: Values) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from gpuform.providers import lifetime
 from gpuform.providers.actions import Guard, Settings, Timeouts
+from gpuform.providers.idleness import Verdict, noticed
 from gpuform.providers.lifetime import Power
 from gpuform.providers.live import Live
 from gpuform.providers.permissions import Permission
@@ -13,6 +14,7 @@ from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.notices import Credit, Notice
 from gpuform.schemas.rules import rules_of
@@ -22,8 +24,8 @@ from gpuform.schemas.values import count_of
 class Traits:
     """A kind's names, models and answers. A kind overrides those that it has something to say to.
 
-    None of them changes an object, and only `in_use`, `live` and `write_refusal`
-    ask a platform.
+    None of them changes an object, and only `in_use`, `idle`, `live` and
+    `write_refusal` ask a platform.
     """
 
     platform: ClassVar[str]
@@ -133,6 +135,20 @@ class Traits:
         return None
 
     @classmethod
+    def idle(
+        cls,
+        settings: Settings,  # noqa: ARG003 - a hook
+        id_: str,  # noqa: ARG003 - a hook
+        idleness: Idleness,  # noqa: ARG003 - a hook
+        now: float,  # noqa: ARG003 - a hook
+    ) -> Verdict | None:
+        """Whether the object's GPUs are idle at `now` (Unix seconds); None if no platform tells it.
+
+        Raises GpuformError when the platform cannot be asked.
+        """
+        return None
+
+    @classmethod
     def live(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:  # noqa: ARG003 - a hook
         """What is measured now of the objects with these ids, by id; nothing where nobody measures.
 
@@ -167,7 +183,8 @@ class Traits:
 
         `values` may be UNKNOWN in places; `seen` are the outputs of its object, if there is one.
         """
-        return lifetime.ending(values, cls.created_at(seen), now)
+        ending = lifetime.ending(values, cls.created_at(seen), now)
+        return (*ending, *noticed(values, is_off=cls.is_off(seen)))
 
     @classmethod
     def news(cls, before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterable[Notice]:  # noqa: ARG003 - a hook

@@ -1,10 +1,12 @@
-"""What a later run must find: the intents of creates, and the drains of nodes.
+"""What a later run must find: the intents of creates, the drains of nodes, and stops for
+idleness.
 
 Lifecycles, the engine and its state commands use them. Where records are kept is for whoever makes
 a `Records`: with the state, or in a folder.
 """
 
 from gpuform.providers.records.drains import DRAIN_PREFIX, Drain, Drains, digest
+from gpuform.providers.records.idle_stops import IdleStop, IdleStops
 from gpuform.providers.records.intents import (
     ANEW,
     INTENT_PREFIX,
@@ -34,6 +36,8 @@ __all__ = [
     "Drains",
     "Fields",
     "FolderRecords",
+    "IdleStop",
+    "IdleStops",
     "Intent",
     "Intents",
     "Records",

@@ -24,17 +24,19 @@ from gpuform.providers.errors import (
     OutOfCapacity,
 )
 from gpuform.providers.http import contradicted
+from gpuform.providers.idleness import Verdict, is_for_idleness
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.live import Live
 from gpuform.providers.permissions import Permission
-from gpuform.providers.records import Target
+from gpuform.providers.records import IdleStops, Target
 from gpuform.providers.tensorone.access import cluster_access
 from gpuform.providers.tensorone.client import client_for
 from gpuform.providers.tensorone.course import Course, out_of_stock, patience, shortage
 from gpuform.providers.tensorone.exposure import cluster_exposure
 from gpuform.providers.tensorone.footprint import cluster_footprint
 from gpuform.providers.tensorone.freshness import Sighting
+from gpuform.providers.tensorone.idleness import judged, stopped_for
 from gpuform.providers.tensorone.live import clusters_live
 from gpuform.providers.tensorone.noticing import cluster_notices
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of, unhealthy
@@ -43,6 +45,7 @@ from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import Problem
 from gpuform.schemas.no_capacity import alternatives_of
 from gpuform.schemas.notices import Credit, Notice
@@ -151,6 +154,8 @@ class ClusterActions:
         if known:
             inputs = _without_placement(inputs, known, call.known)
         by = stopped_by(cluster) if known and known.get("state") != "stopped" else None
+        if by is None and known.get("idle") is not None:
+            by = stopped_for(cluster, IdleStops.beside(call.intents), call.known)
         if by is not None:
             del inputs["state"]
         at_rest = cluster.status in AT_REST
@@ -288,9 +293,16 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         if cluster.status == ClusterStatus.STOPPED:
             return 0.0
         used = cluster.metrics.current.gpu_utilization if cluster.metrics else None
-        if used is None:
+        if used is None or not 0 <= used <= 100:
             raise GpuformError(f"tensorone: the answer about {id_} tells no use of its GPUs")
         return used / 100
+
+    @classmethod
+    def idle(
+        cls, settings: Settings, id_: str, idleness: Idleness, now: float
+    ) -> Verdict | None:
+        """By its metrics, and all that may contradict them."""
+        return judged(client_for(settings), id_, idleness, now)
 
     @classmethod
     def live(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:
@@ -357,7 +369,7 @@ def _state_changes(old: Mapping[str, Any], declared: Mapping[str, Any]) -> Itera
     if state is UNKNOWN:
         because = KNOWN_AFTER_APPLY
         yield FieldChange("state", Action.UPDATE, before, state, because=because)
-    elif by:
+    elif by and not (is_for_idleness(by) and declared.get("idle") is None):
         yield _after_termination(by, state)
     elif before != state:
         yield FieldChange("state", Action.UPDATE, before, state)

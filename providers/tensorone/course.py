@@ -11,8 +11,11 @@ from gpuform.providers.calls import Call, duration
 from gpuform.providers.creating import ROUND, none_free, patience_of
 from gpuform.providers.errors import ApiError, Conflict, OutOfCapacity
 from gpuform.providers.permissions import Permission
+from gpuform.providers.records import IdleStop, IdleStops
 from gpuform.providers.tensorone.client import NO_CAPACITY, TensorOneClient
+from gpuform.providers.tensorone.idleness import because_of, stopped_for
 from gpuform.providers.tensorone.shown import differences
+from gpuform.schemas.idleness import idleness_of
 from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs
 from gpuform.schemas.tensorone.statuses import ClusterStatus
@@ -55,6 +58,7 @@ class Course:
         self._asked, self._asked_at = asked, now
         try:
             if step == "stop":
+                self._remember_idleness()
                 self._client.stop(self._id)
             else:
                 self._start(cluster)
@@ -73,14 +77,30 @@ class Course:
         return f"the platform started it without {wanted}"
 
     def left_stopped_by(self, cluster: wire.Cluster) -> str | None:
-        """The limit that has stopped it, when it stays so: until somebody allows its start."""
+        """The limit or idleness that has stopped it, when it stays so until its start is allowed."""
         known = self._call.known
+        if self._want.idle is not None:
+            idle = stopped_for(cluster, self._idle_stops, known)
+            is_allowed = Permission.START_TERMINATED in permissions.given()
+            if idle is not None and (self._want.state == "stopped" or not is_allowed):
+                return idle
         by = stopped_by(cluster)
         was_meant = known.get("state") == "stopped" or self._want.state == "stopped"
         ran = known.get("status") in (ClusterStatus.RUNNING, ClusterStatus.STOPPING)
         if by is None or was_meant or not (ran or known.get("stopped_by")):
             return None
         return None if Permission.START_TERMINATED in permissions.given() else by
+
+    @property
+    def _idle_stops(self) -> IdleStops:
+        return IdleStops.beside(self._call.intents)
+
+    def _remember_idleness(self) -> None:
+        """What declares idle is never declared to be stopped: `gpuform expire` alone does that."""
+        idleness = idleness_of(self._want.declared())
+        if idleness is not None and self._want.state == "stopped":
+            now = self._call.clock.now()
+            self._idle_stops.record(IdleStop(self._id, now, because_of(idleness, now)))
 
     def _next(self, cluster: wire.Cluster) -> str | None:
         wants_running = self._want.state != "stopped"

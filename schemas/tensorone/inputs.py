@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuform.schemas.idleness import Idle, idleness_problems
 from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.no_capacity import WaitMinutes, no_capacity_problems
@@ -265,10 +266,13 @@ class ClusterInputs(InputModel):
     expires: Expires = None
     ttl: Ttl = None
     schedule: Schedule = None
+    idle: Idle = None
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return chain(cluster_problems(values), lifetime_problems(values))
+        return chain(
+            cluster_problems(values), lifetime_problems(values), idleness_problems(values)
+        )
 
     def placements(self) -> "Iterator[ClusterInputs]":
         """The declaration as it is tried: as declared, then for each alternative."""

@@ -20,6 +20,7 @@ OWN: Final = frozenset(
         "final_snapshot",
         "final_snapshot_name",
         "on_no_capacity",
+        "idle",
         *LIFETIME,
     }
 )

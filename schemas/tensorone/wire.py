@@ -6,9 +6,10 @@ broken, as it came. The values of the environment are kept out of every message:
 """
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationError, WrapValidator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, WrapValidator
 
 from gpuform.schemas.ids import Id, Line
 from gpuform.schemas.models import WireList, WireModel
@@ -24,6 +25,16 @@ def _or_none(value: Any, read: Callable[[Any], Any]) -> Any:
 Number = int | float
 Told = Annotated[Number | None, WrapValidator(_or_none)]
 """A number that is only shown: what is none is nothing, and spoils no answer."""
+
+
+
+def _strict(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and isfinite(value) else None
+
+
+Measured = Annotated[Number | None, BeforeValidator(_strict)]
+"""A number that something is decided by: no text, no truth value and no NaN is one."""
 
 Words = Annotated[str | None, WrapValidator(_or_none)]
 """A text that is only shown, likewise."""
@@ -111,7 +122,7 @@ class CurrentMetrics(WireModel):
     """Utilization is in percent."""
 
     timestamp: Words = None
-    gpu_utilization: Told = None
+    gpu_utilization: Measured = None
     gpu_memory_utilization: Told = None
     cpu_utilization: Told = None
     memory_utilization: Told = None
@@ -119,15 +130,15 @@ class CurrentMetrics(WireModel):
     network_rx_mbps: Told = None
     network_tx_mbps: Told = None
     temperature_celsius: Told = None
-    power_usage_watts: Told = None
+    power_usage_watts: Measured = None
 
 
 class Course(WireModel):
     """A measured value over the window."""
 
-    avg: Told = None
-    min: Told = None
-    max: Told = None
+    avg: Measured = None
+    min: Measured = None
+    max: Measured = None
     trend: Words = None
 
 
@@ -228,7 +239,7 @@ class AutoTerminate(WireModel):
     max_runtime_hours: Number | None = None
     cost_limit_usd: Number | None = None
     estimated_termination: Words = None
-    current_idle_minutes: Number | None = None
+    current_idle_minutes: Measured = None
 
 
 class Cluster(WireModel):
@@ -248,7 +259,7 @@ class Cluster(WireModel):
     storage: Storage = Storage()
     environment: Environment | None = None
     auto_terminate: AutoTerminate | None = None
-    uptime_seconds: Told = None
+    uptime_seconds: Measured = None
     created_at: str | None = None
     updated_at: str | None = None
     last_accessed: Words = None

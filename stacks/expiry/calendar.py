@@ -17,13 +17,13 @@ from gpuform.stacks.pricing.footprints import told
 
 
 def timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
-    """Those that declare an end or running hours."""
+    """Those that declare an end, running hours or idleness."""
     return [
         entry
         for entry in entries
         if entry.custom
         and not (entry.delete or entry.external or entry.pending_replacement)
-        and any(entry.inputs.get(name) is not None for name in FIELDS)
+        and any(entry.inputs.get(name) is not None for name in (*FIELDS, "idle"))
         and lifecycle_of(entry.type) is not None
     ]
 
