@@ -5,6 +5,7 @@ platforms that are named. `--check` writes nothing and fails when a file is not 
 """
 
 import argparse
+import keyword
 import re
 import sys
 import textwrap
@@ -124,17 +125,27 @@ def _collect(model: type[BaseModel], found: dict[str, type[BaseModel]]) -> None:
 
 
 def _typed_dict(model: type[BaseModel], choices: dict[str, tuple[str, ...]]) -> str:
-    lines = [f'\n\nclass {_arguments_name(model)}(TypedDict):\n    """{_doc(model)}"""\n\n']
+    """A class; a call where a field has the name of a word of Python's."""
+    is_class = not any(map(keyword.iskeyword, rules_of(model)))
+    named, doc = _arguments_name(model), _doc(model)
+    if is_class:
+        lines = [f'\n\nclass {named}(TypedDict):\n    """{doc}"""\n\n']
+    else:
+        lines = [f'\n\n{named} = TypedDict(\n    "{named}",\n    {{\n']
     for name, rules in rules_of(model).items():
         field = model.model_fields[name]
-        lines.extend(_comment(with_effect(field.description or name, rules)))
+        comment = _comment(with_effect(field.description or name, rules))
         wanted = f"pulumi.Input[{_argument(name, field.annotation, choices)}]"
         if rules.refers:
             wanted += " | PlatformResource"
         if not field.is_required():
             wanted = f"NotRequired[{wanted} | None]"
-        lines.append(f"    {name}: {wanted}\n")
-    return "".join(lines)
+        if is_class:
+            lines += [*comment, f"    {name}: {wanted}\n"]
+        else:
+            lines += [*(f"    {line}" for line in comment), f'        "{name}": {wanted},\n']
+    end = "" if is_class else f'    }},\n)\n"""{doc}"""\n'
+    return "".join([*lines, end])
 
 
 def _class(platform: str, kind: str, lifecycle: type[Lifecycle[Any, Any]]) -> str:
@@ -209,6 +220,8 @@ def _doc(model: type[BaseModel]) -> str:
 
 
 def _alias(name: str, values: Sequence[str]) -> str:
+    if len(values) == 1:
+        return f'\n{name} = Literal["{values[0]}"]\n'
     listed = "".join(f'    "{value}",\n' for value in values)
     return f"\n{name} = Literal[\n{listed}]\n"
 

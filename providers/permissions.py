@@ -36,7 +36,7 @@ class Permission(StrEnum):
 MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.DESTROY_RESERVED: "delete or replace what is prepaid and not refunded",
     Permission.UNLOCK: "delete or stop what is locked",
-    Permission.START_TERMINATED: "start what its own auto-termination has stopped",
+    Permission.START_TERMINATED: "start what its own auto-termination or `idle` has stopped",
     Permission.RENEW_EXPIRED: "make again what has expired",
     Permission.FORGET_MANY: "forget three or more resources that their platforms say are gone",
     Permission.NEW_ADDRESS: "go on with a stack whose platform is at another address now",

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, create_model
 from gpuform.schemas.lifetime import seconds_of
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import Local, Recorded
-from gpuform.schemas.values import UNKNOWN, contains_unknown
+from gpuform.schemas.values import contains_unknown
 
 SHORTEST: Final = 1800.0
 LONGEST: Final = 7 * 86400.0
@@ -122,7 +122,7 @@ def idleness_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 def idleness_of(values: Mapping[str, Any]) -> Idleness | None:
     """What a declaration calls idle; None where it says nothing, or that is not known yet."""
     idle = values.get("idle")
-    if not isinstance(idle, Mapping) or idle is UNKNOWN or contains_unknown(idle):
+    if not isinstance(idle, Mapping) or contains_unknown(idle):
         return None
     below, lasting = percent_of(idle["below"]), idle["for"]
     return Idleness(below, seconds_of(lasting), f"below {below:g}% for {lasting}")

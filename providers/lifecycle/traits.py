@@ -140,9 +140,8 @@ class Traits:
         settings: Settings,  # noqa: ARG003 - a hook
         id_: str,  # noqa: ARG003 - a hook
         idleness: Idleness,  # noqa: ARG003 - a hook
-        now: float,  # noqa: ARG003 - a hook
     ) -> Verdict | None:
-        """Whether the object's GPUs are idle at `now` (Unix seconds); None if no platform tells it.
+        """Whether the object's GPUs are idle now; None if no platform tells it.
 
         Raises GpuformError when the platform cannot be asked.
         """

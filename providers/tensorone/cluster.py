@@ -298,11 +298,9 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return used / 100
 
     @classmethod
-    def idle(
-        cls, settings: Settings, id_: str, idleness: Idleness, now: float
-    ) -> Verdict | None:
+    def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
         """By its metrics, and all that may contradict them."""
-        return judged(client_for(settings), id_, idleness, now)
+        return judged(client_for(settings), id_, idleness)
 
     @classmethod
     def live(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:

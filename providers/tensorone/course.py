@@ -77,7 +77,7 @@ class Course:
         return f"the platform started it without {wanted}"
 
     def left_stopped_by(self, cluster: wire.Cluster) -> str | None:
-        """The limit or idleness that has stopped it, when it stays so until its start is allowed."""
+        """What has stopped it, when it stays so: until its start is allowed."""
         known = self._call.known
         if self._want.idle is not None:
             idle = stopped_for(cluster, self._idle_stops, known)
@@ -142,6 +142,8 @@ class Course:
         except ApiError as error:
             raise shortage(error) from None
         self._is_configured = True
+        if self._want.idle is not None:
+            self._idle_stops.forget(self._id)
         if snapshot is not None:
             self.restored = snapshot
 

@@ -9,6 +9,7 @@ figure counts times their number.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from gpuform.providers.calls import current_call
 from gpuform.providers.idleness import CAUSE, Verdict, is_for_idleness
 from gpuform.providers.lifetime import left, written
 from gpuform.providers.records import IdleStops
@@ -33,10 +34,11 @@ STOPPING: Final = 3600.0
 """Seconds within which a stop is done that was asked for."""
 
 
-def judged(client: TensorOneClient, id_: str, idleness: Idleness, now: float) -> Verdict:
-    """One look at the cluster. Raises GpuformError when the platform does not answer."""
+def judged(client: TensorOneClient, id_: str, idleness: Idleness) -> Verdict:
+    """One look at the cluster, now. Raises GpuformError when the platform does not answer."""
     window = next(name for name, seconds in WINDOWS.items() if seconds >= idleness.lasting)
     cluster = client.cluster(id_, window).cluster
+    now, _ = current_call().platform_time(client.clock_ahead)
     look = _Look(cluster, idleness, window, now)
     doubt = next(look.doubts(), None)
     if doubt is not None:
@@ -51,9 +53,7 @@ def because_of(idleness: Idleness, now: float) -> str:
     return f"{CAUSE}, each GPU used {idleness.text} up to {written(now)}"
 
 
-def stopped_for(
-    cluster: wire.Cluster, stops: IdleStops, known: Mapping[str, Any]
-) -> str | None:
+def stopped_for(cluster: wire.Cluster, stops: IdleStops, known: Mapping[str, Any]) -> str | None:
     """Why `gpuform expire` has stopped a cluster; None where that has not, or somebody since.
 
     `known` are the outputs of a look before: what they say holds while the status is of then.
@@ -73,9 +73,7 @@ def stopped_for(
 class _Look:
     """One answer, and all that keeps it from being idle."""
 
-    def __init__(
-        self, cluster: wire.Cluster, idleness: Idleness, window: str, now: float
-    ) -> None:
+    def __init__(self, cluster: wire.Cluster, idleness: Idleness, window: str, now: float) -> None:
         self._cluster, self._idleness, self._window, self._now = cluster, idleness, window, now
         self._metrics = cluster.metrics or wire.Metrics()
 
@@ -110,9 +108,7 @@ class _Look:
         historical = self._metrics.historical
         course = historical.gpu_utilization
         least, mean, most = course.min, course.avg, course.max
-        if historical.window != self._window:
-            yield f"its use of the last {self._window} is not told"
-        elif least is None or mean is None or most is None:
+        if historical.window != self._window or least is None or mean is None or most is None:
             yield f"its use of the last {self._window} is not told"
         elif not 0 <= least <= mean <= most <= 100:
             yield f"its use of the last {self._window} is told in figures that cannot be"

@@ -44,6 +44,8 @@ Days = Literal[
     "sun",
 ]
 
+Then = Literal["stop"]
+
 State = Literal[
     "running",
     "stopped",
@@ -115,6 +117,20 @@ class ScheduleArguments(TypedDict):
     time_zone: pulumi.Input[str]
 
 
+IdleArguments = TypedDict(
+    "IdleArguments",
+    {
+        # What each GPU is used less than, in percent.
+        "below": pulumi.Input[str],
+        # For how long without a break, 30m to 7d.
+        "for": pulumi.Input[str],
+        # What `gpuform expire` does: stop, which is the default.
+        "then": NotRequired[pulumi.Input[Then] | None],
+    },
+)
+"""When its GPUs count as idle; then `gpuform expire` stops it."""
+
+
 class ClusterArguments(TypedDict):
     """A GPU cluster: one host with up to 8 GPUs."""
 
@@ -184,6 +200,9 @@ class ClusterArguments(TypedDict):
     # begin. Being stopped in between is no drift, and `up` starts nothing. (recorded, nothing is
     # sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
+    # When its GPUs count as idle, so that `gpuform expire` stops it. It stays stopped until idle is
+    # removed, or --allow start-terminated starts it. (recorded, nothing is sent)
+    idle: NotRequired[pulumi.Input[IdleArguments] | None]
 
 
 class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
@@ -218,6 +237,7 @@ class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
     expires: pulumi.Output[str | None]
     ttl: pulumi.Output[str | None]
     schedule: pulumi.Output[dict[str, Any] | None]
+    idle: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]

@@ -270,9 +270,7 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return chain(
-            cluster_problems(values), lifetime_problems(values), idleness_problems(values)
-        )
+        return chain(cluster_problems(values), lifetime_problems(values), idleness_problems(values))
 
     def placements(self) -> "Iterator[ClusterInputs]":
         """The declaration as it is tried: as declared, then for each alternative."""

@@ -27,7 +27,6 @@ Told = Annotated[Number | None, WrapValidator(_or_none)]
 """A number that is only shown: what is none is nothing, and spoils no answer."""
 
 
-
 def _strict(value: Any) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and isfinite(value) else None

@@ -1,10 +1,11 @@
-"""What is due of a resource now: its end, a stop or a start; from its entry and the time alone."""
+"""What is due of a resource now: its end, a stop or a start."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpuform.providers import permissions
+from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import written
 from gpuform.providers.permissions import Permission
@@ -37,6 +38,8 @@ class TimeTable:
 
     now: float
     shown: Mapping[str, bool] | None = None
+    idle: Callable[[ResourceState], Verdict | None] = lambda _: None
+    """What is idle, by whoever asks the platforms."""
 
     def __call__(self, entry: ResourceState) -> Due | None:
         due = self._due(entry)
@@ -52,7 +55,19 @@ class TimeTable:
         end = ends_at(values, lifecycle.created_at(seen))
         if end is not None and end <= self.now:
             return Due(f"expired at {written(end)}")
-        return _by_hours(lifecycle, entry.inputs, values, seen, self.now)
+        return _by_hours(lifecycle, entry.inputs, values, seen, self.now) or _by_idleness(
+            lifecycle, entry.inputs, self.idle(entry)
+        )
+
+
+def _by_idleness(
+    lifecycle: type[Lifecycle[Any, Any]], inputs: PropertyMap, verdict: Verdict | None
+) -> Due | None:
+    """A stop and never anything else."""
+    power = lifecycle.power
+    if power is None or verdict is None or not verdict.is_idle:
+        return None
+    return Due(f"idle: {verdict.because}", {**inputs, power.field: power.off})
 
 
 def end_is_unknown(entry: ResourceState) -> bool:

@@ -17,6 +17,7 @@ from gpuform.schemas.footprint import Footprint
 from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_noise, name_of
+from gpuform.stacks.expiry.idling import IdleWatch
 from gpuform.stacks.expiry.noticing import notices_of_entries
 from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.operations.opening.reading import at_work_on
@@ -69,11 +70,15 @@ def status_of(
     book = PriceBook.read(stack.project.directory)
     seen = _read(stack, config, entries) if refresh else [_Seen(entry) for entry in entries]
     settings = Settings(config=config.get, environ=environ)
+    clock = synchronised(clock_from(environ))
     measured = _measured(seen, settings) if refresh else {}
+    watch = IdleWatch(settings, clock)
     found = [_status(each, book, measured.get(each.entry.urn)) for each in seen]
+    if refresh:
+        found = [_with_idleness(each, was, watch) for each, was in zip(found, seen, strict=True)]
     there = [each.entry for each in seen if each.entry.outputs]
     before = {entry.urn: entry.outputs for entry in entries} if refresh else {}
-    notices = notices_of_entries(there, synchronised(clock_from(environ)).now(), before)
+    notices = notices_of_entries(there, clock.now(), before)
     cost = cost_of((each.name, each.footprint) for each in found)
     monitoring = _monitoring(settings) if is_configured(settings) else None
     is_told = book.prices is not None or cost.amounts
@@ -178,6 +183,18 @@ def _status(seen: _Seen, book: PriceBook, measured: _Measured | None) -> Resourc
         live=measured.live if measured else None,
         live_problem=measured.problem if measured else "",
     )
+
+
+def _with_idleness(status: ResourceStatus, seen: _Seen, watch: IdleWatch) -> ResourceStatus:
+    """With what its platform says to its declared idleness, beside what is measured."""
+    is_there = seen.entry.custom and not (seen.problem or seen.is_gone)
+    verdict = watch(seen.entry) if is_there else None
+    if verdict is None:
+        return status
+    live = status.live or Live((), {})
+    said = "the next `gpuform expire` stops it: idle" if verdict.is_idle else "not stopped as idle"
+    lines = (*live.lines, f"{said}: {verdict.because}")
+    return replace(status, live=Live(lines, live.figures))
 
 
 def _monitoring(settings: Settings) -> Monitoring:

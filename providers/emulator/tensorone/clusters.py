@@ -90,7 +90,7 @@ class Details(BaseModel, frozen=True):
     tags: dict[str, str]
 
 
-class Cluster(BaseModel, frozen=True):
+class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
     cluster_id: str
     number: int
     """Counted from 1: addresses and ports are made of it."""
@@ -108,6 +108,8 @@ class Cluster(BaseModel, frozen=True):
     idle_since: float | None = None
     shown: dict[str, Any] = {}
     """What its answers have instead of what is so, part by part."""
+    hidden: list[str] = []
+    """What its answers leave out, such as `metrics.current`."""
     gone_at: float | None = None
 
     def status(self, now: float) -> str:

@@ -6,6 +6,7 @@ Of an update there is the method and the path alone, in the table of rate limits
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from flask import Blueprint, Request, Response, g, request
@@ -39,14 +40,13 @@ from gpuform.providers.emulator.tensorone.requests import (
     parse,
 )
 from gpuform.providers.emulator.tensorone.settings import Settings
-from gpuform.providers.emulator.tensorone.views import View, merged, timestamp
+from gpuform.providers.emulator.tensorone.views import WINDOWS, View, merged, timestamp, without
 
 Json = dict[str, Any]
 
 _CLUSTERS = "/clusters"
 _CLUSTER = f"{_CLUSTERS}/<cluster_id>"
 _CACHED = "tensorone.cached"
-_WINDOWS = ("1h", "6h", "24h", "7d")
 
 
 class _Entry(BaseModel, frozen=True):
@@ -202,13 +202,13 @@ class TensorOne(Api):
 
     def _view(self, at: Situation, cluster: Cluster) -> Json:
         window = request.args.get("metrics_window", "1h")
-        if window not in _WINDOWS:
-            raise invalid("metrics_window", f"must be one of {', '.join(_WINDOWS)}")
+        if window not in WINDOWS:
+            raise invalid("metrics_window", f"must be one of {', '.join(WINDOWS)}")
         view = View(cluster, at.estate.snapshots(cluster.cluster_id), at.now)
         found = view.shown(
             window, metrics=_flag("include_metrics"), costs=_flag("include_cost_breakdown")
         )
-        return merged(found, cluster.shown)
+        return reduce(without, cluster.hidden, merged(found, cluster.shown))
 
     def _cached(self, at: Situation, look: Callable[[], Json]) -> Cached:
         return cached(self._store, request.full_path, at.now, at.settings.cache_seconds, look)
@@ -234,6 +234,7 @@ class _Change(BaseModel):
     model_config = ConfigDict(extra="forbid")
     idle: bool | None = None
     shown: Json | None = None
+    hidden: list[str] | None = None
 
 
 class TensorOneControls(Controls):
@@ -243,7 +244,8 @@ class TensorOneControls(Controls):
         return (("POST", "/clusters/<cluster_id>", self._change),)
 
     def _change(self, cluster_id: str) -> Response:
-        """From now on it has no work, or has some again; or its answers show something else."""
+        """From now on it has no work, or has some again; or its answers show something else,
+        or leave something out."""
         body = _Change.model_validate_json(request.get_data())
         estate = Estate(self._store, self._clock.now())
         changed: Json = {}
@@ -251,6 +253,8 @@ class TensorOneControls(Controls):
             changed["idle_since"] = estate.now if body.idle else None
         if body.shown is not None:
             changed["shown"] = body.shown
+        if body.hidden is not None:
+            changed["hidden"] = body.hidden
         cluster = estate.cluster(cluster_id)
         estate.keep(cluster.model_copy(update=changed))
         return answer({"id": cluster_id, **body.model_dump(exclude_unset=True)})

@@ -20,6 +20,9 @@ from gpuform.providers.emulator.tensorone.clusters import Cluster, Snapshot
 
 Json = dict[str, Any]
 
+WINDOWS = {"1h": 3600, "6h": 6 * 3600, "24h": 24 * 3600, "7d": 7 * 86400}
+"""The windows of the metrics, in seconds."""
+
 _BUSY_ALERT = "GPU utilization consistently above 85%"
 _MESSAGES = {
     "pending": "Cluster is waiting for resources",
@@ -46,6 +49,14 @@ def merged(found: Json, instead: Json) -> Json:
         for name, value in instead.items()
     }
     return {**found, **parts}
+
+
+def without(found: Json, path: str) -> Json:
+    """An answer without one of its members, such as `metrics.current`."""
+    name, _, rest = path.partition(".")
+    if rest and isinstance(found.get(name), dict):
+        return {**found, name: without(found[name], rest)}
+    return {key: value for key, value in found.items() if key != name or rest}
 
 
 class View:
@@ -158,7 +169,7 @@ class View:
             "current": {"timestamp": timestamp(self._now), **self._current()},
             "historical": {
                 "window": window,
-                "gpu_utilization": _course(82.1, 15.3, 98.7, "increasing"),
+                "gpu_utilization": self._used(window),
                 "memory_utilization": _course(65.4, 12.1, 94.2, "stable"),
                 "cost_efficiency": {
                     "utilization_score": 85.2,
@@ -167,6 +178,13 @@ class View:
             },
             "alerts": [self._alert()] if self._works else [],
         }
+
+    def _used(self, window: str) -> Json:
+        """Next to nothing, once it has had no work for the whole window."""
+        since = self._cluster.idle_since
+        if self._runs and since is not None and self._now - since >= WINDOWS[window]:
+            return _course(0.1, 0.0, 0.4, "stable")
+        return _course(82.1, 15.3, 98.7, "increasing")
 
     def _current(self) -> Json:
         spec = self._cluster.spec

@@ -1,16 +1,20 @@
 """What `gpuform expire` adds to a run: what is due, what is remembered, and how it ends."""
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
+from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Clock
 from gpuform.stacks.engine.deployment import Options, Outcome
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.expiry.calendar import TimeTable, end_is_unknown, timed
+from gpuform.stacks.expiry.idling import IdleWatch
 from gpuform.stacks.expiry.remembering import Expired
+from gpuform.stacks.operations.opening.worlds import config_of
 
 
 @dataclass(slots=True)
@@ -20,11 +24,13 @@ class Expiry:
     stack: Stack
     now: float
     expired: Expired
+    idle: IdleWatch
     _shown: Mapping[str, bool] | None = None
 
     @classmethod
     def of(cls, stack: Stack, clock: Clock) -> Self:
-        return cls(stack, clock.now(), Expired(stack))
+        settings = Settings(config=config_of(stack).get, environ=os.environ)
+        return cls(stack, clock.now(), Expired(stack), IdleWatch(settings, clock))
 
     def options(self, options: Options) -> Options:
         """Those of a run that does what is due: it reads what has an end or hours before."""
@@ -34,7 +40,7 @@ class Expiry:
             options,
             refresh=bool(urns),
             selection=Selection(targets=UrnPatterns(urns), target_dependents=dependents),
-            calendar=TimeTable(self.now, self._shown),
+            calendar=TimeTable(self.now, self._shown, self.idle),
         )
 
     def begin(self, outcome: Outcome) -> None:

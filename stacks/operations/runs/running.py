@@ -273,6 +273,8 @@ class PlannedRun:
         self, ended: RunEnded, outcome: Outcome, reason: ExitReason | None = None
     ) -> RunResult:
         """What a run has found, or done."""
+        for line in self.expiry.idle.lines():
+            self.caller.tell(line)
         is_stopped = reason in (ExitReason.POLICY_VIOLATION, ExitReason.UNCHECKED)
         reason = reason or self._reason(outcome)
         secrets = self.stack.subject().program.secrets
