@@ -367,6 +367,8 @@ def _state_changes(old: Mapping[str, Any], declared: Mapping[str, Any]) -> Itera
     if state is UNKNOWN:
         because = KNOWN_AFTER_APPLY
         yield FieldChange("state", Action.UPDATE, before, state, because=because)
+    elif is_for_idleness(by) and declared.get("idle") is not None and state == "stopped":
+        return  # as `gpuform expire` has left it: who declares idle cannot declare that
     elif by and not (is_for_idleness(by) and declared.get("idle") is None):
         yield _after_termination(by, state)
     elif before != state:

@@ -374,3 +374,74 @@ def test_what_its_own_limit_has_stopped_stays_so(bench: Any) -> None:
     assert there(scene, "tensorone") == ["stopped"]
     assert scene.run("expire", "--yes", "--allow", "start-terminated").code == 0
     assert there(scene, "tensorone") == ["running"]
+
+
+IDLE = "idle: {below: 5%, for: 6h}"
+
+
+def change(scene: Scene, **what: Any) -> None:
+    """The emulator's one cluster changes, or what is told of it."""
+    (cluster,) = control(scene, "objects")["tensorone"]["clusters"]
+    control(scene, f"tensorone/clusters/{cluster['id']}", what)
+
+
+class TestIdle:
+    @pytest.mark.slow
+    def test_what_is_idle_is_stopped_and_stays_so(self, bench: Any) -> None:
+        scene = bench(IDLE)
+        assert scene.run("up", "--yes").code == 0
+        advance(scene, hours=10)
+        shown = scene.run("preview", "--expect-no-changes", "--refresh")
+        assert "stops it once each of its GPUs is used below 5% for 6h" in shown.out
+        busy = scene.run("expire", "--dry-run")
+        assert busy.code == 0
+        assert "workbench is not stopped as idle: used 87.3% now" in busy.out + busy.err
+
+        change(scene, idle=True)
+        advance(scene, hours=7)
+        told = scene.run("status", "--refresh").out
+        assert "the next `gpuform expire` stops it: idle: each GPU used below 5% for 6h" in told
+        assert scene.run("refresh", "--yes", "--expect-no-changes").code == 0
+        dry = scene.run("expire", "--dry-run")
+        assert dry.code == 3
+        assert 'state: "running" => "stopped"  # idle: each GPU used below 5% for 6h' in dry.out
+        assert there(scene, "tensorone") == ["running"]
+        done = scene.run("expire", "--yes")
+        assert (done.code, done.err) == (0, "")
+        assert there(scene, "tensorone") == ["stopped"]
+
+        assert scene.run("expire", "--dry-run").code == 0
+        drift = scene.run("drift", "--detailed-exitcode")
+        assert drift.code == 0, drift.out
+        kept = scene.run("up", "--yes", "--refresh")
+        assert 'state: stays "stopped": stopped by idleness, each GPU used below 5%' in kept.out
+        assert scene.run("up", "--yes").code == 0
+        assert scene.run("refresh", "--yes", "--expect-no-changes").code == 0
+        assert there(scene, "tensorone") == ["stopped"]
+        assert scene.run("up", "--yes", "--allow", "start-terminated").code == 0
+        assert there(scene, "tensorone") == ["running"]
+        assert scene.run("expire", "--dry-run").code == 0, "it was started just now"
+
+    @pytest.mark.slow
+    def test_what_is_busy_again_after_the_preview_runs_on(self, bench: Any) -> None:
+        scene = bench(IDLE)
+        assert scene.run("up", "--yes").code == 0
+        change(scene, idle=True)
+        advance(scene, hours=7)
+        assert scene.run("expire", "--dry-run").code == 3
+        change(scene, hidden=["metrics"])
+        silent = scene.run("expire", "--yes")
+        assert silent.code == 0
+        assert "not stopped as idle: its use is not told" in silent.out + silent.err
+        assert there(scene, "tensorone") == ["running"]
+
+    @pytest.mark.slow
+    def test_without_idle_it_starts_again(self, bench: Any) -> None:
+        scene = bench(IDLE)
+        assert scene.run("up", "--yes").code == 0
+        change(scene, idle=True)
+        advance(scene, hours=7)
+        assert scene.run("expire", "--yes").code == 0
+        bench()
+        assert scene.run("up", "--yes").code == 0
+        assert there(scene, "tensorone") == ["running"]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuform.providers.idleness import Verdict
 from gpuform.schemas.lifetime import hours_of
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.expiry.calendar import TimeTable, end_is_unknown, timed
@@ -87,3 +88,31 @@ def test_what_is_not_the_stacks_has_no_end(fields: dict[str, bool]) -> None:
 def test_only_gpuforms_own_resources_have_ends() -> None:
     assert timed([bench(), entry({"ttl": "1d"}, {}, "acme:Thing")]) == []
     assert len(timed([bench(ttl="1d"), bench(schedule=HOURS)])) == 2
+
+
+IDLE = {"below": "5%", "for": "6h"}
+
+
+def test_what_is_idle_is_stopped_and_never_destroyed() -> None:
+    resource = bench(idle=IDLE, tags={"team": "research"})
+    due = TimeTable(START, idle=lambda _: Verdict(is_idle=True, because="nothing runs"))(resource)
+    assert due is not None
+    assert due.inputs == {**resource.inputs, "state": "stopped"}
+    assert due.because == "idle: nothing runs"
+
+
+@pytest.mark.parametrize("verdict", [None, Verdict(is_idle=False, because="it is at work")])
+def test_what_is_not_idle_runs_on(verdict: Verdict | None) -> None:
+    assert TimeTable(START, idle=lambda _: verdict)(bench(idle=IDLE)) is None
+    assert TimeTable(START)(bench(idle=IDLE)) is None
+
+
+def test_an_end_goes_before_idleness() -> None:
+    table = TimeTable(START, idle=lambda _: Verdict(is_idle=True, because="nothing runs"))
+    due = table(bench(idle=IDLE, expires="2000-01-01"))
+    assert due is not None
+    assert due.inputs is None
+
+
+def test_idleness_is_timed() -> None:
+    assert len(timed([bench(idle=IDLE)])) == 1
