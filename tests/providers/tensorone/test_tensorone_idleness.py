@@ -1,12 +1,14 @@
 """Idle by TensorOne's word: only what is told whole, of now, and without contradiction."""
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from gpuform.providers.actions import Settings
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.idleness import Verdict
 from gpuform.providers.records import IdleStops
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
@@ -223,6 +225,27 @@ class TestStopped:
         seen = world.refresh(idle)
         assert seen.outs["stopped_by"] == off.outs["stopped_by"]
         assert world.plan(seen, idle.inputs)["state"][1] == "stays"
+
+    @pytest.mark.parametrize("drop", ["after", "before"])
+    def test_an_answer_to_the_stop_that_is_lost(self, world: Any, idle: Any, drop: str) -> None:
+        """The next one goes on, and knows who has stopped it."""
+        world.fault("POST", "/stop$", drop=drop)
+        with suppress(GpuformError):
+            stop(world, idle)
+        world.heal()
+        world.advance(60)
+        seen = world.refresh(idle)
+        if seen.outs["status"] == "running":
+            assert "stopped_by" not in seen.outs
+            assert verdict(world, seen).is_idle
+            seen = stop(world, seen)
+        assert seen.outs["stopped_by"].startswith("idleness, ")
+        assert world.plan(seen, idle.inputs)["state"][1] == "stays"
+
+    def test_a_change_that_takes_a_start_starts_it(self, world: Any, idle: Any) -> None:
+        changed = world.update(stop(world, idle), {**idle.inputs, "gpu_count": 2})
+        assert changed.outs["status"] == "running"
+        assert "stopped_by" not in changed.outs
 
     def test_a_stop_by_hand_is_not_taken_for_it(self, world: Any, idle: Any) -> None:
         world.send("POST", f"{idle.id}/stop")
