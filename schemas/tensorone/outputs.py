@@ -79,7 +79,7 @@ class ClusterOutputs(OutputModel):
         default=None, description="Since when it has the status."
     )
     stopped_by: str | None = Field(
-        default=None, description="The limit of auto_terminate that has stopped it, if one has."
+        default=None, description="What has stopped it: a limit of auto_terminate, or idleness."
     )
     restored_snapshot: str | None = Field(
         default=None, description="The snapshot that gpuform has restored at a start."

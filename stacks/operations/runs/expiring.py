@@ -29,7 +29,8 @@ class Expiry:
 
     @classmethod
     def of(cls, stack: Stack, clock: Clock) -> Self:
-        settings = Settings(config=config_of(stack).get, environ=os.environ)
+        # Read when something is asked: most runs do not need the configuration in the clear here.
+        settings = Settings(config=lambda key: config_of(stack).get(key), environ=os.environ)
         return cls(stack, clock.now(), Expired(stack), IdleWatch(settings, clock))
 
     def options(self, options: Options) -> Options:
