@@ -207,6 +207,7 @@ class ClusterActions:
 
         what = f"cluster {known.get('name') or id_}"
         wait_until_gone(call, probe, what=what, interval=self._client.rhythm)
+        IdleStops.beside(call.intents).forget(id_)
 
     def _send(self, want: ClusterInputs) -> str:
         try:

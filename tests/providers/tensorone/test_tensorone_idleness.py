@@ -242,6 +242,12 @@ class TestStopped:
         assert seen.outs["stopped_by"].startswith("idleness, ")
         assert world.plan(seen, idle.inputs)["state"][1] == "stays"
 
+    def test_is_forgotten_with_the_cluster(self, world: Any, idle: Any) -> None:
+        off = stop(world, idle)
+        assert IdleStops.beside(world.intents).find(idle.id) is not None
+        world.delete(off)
+        assert IdleStops.beside(world.intents).find(idle.id) is None
+
     def test_a_change_that_takes_a_start_starts_it(self, world: Any, idle: Any) -> None:
         changed = world.update(stop(world, idle), {**idle.inputs, "gpu_count": 2})
         assert changed.outs["status"] == "running"

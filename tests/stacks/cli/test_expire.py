@@ -445,3 +445,18 @@ class TestIdle:
         bench()
         assert scene.run("up", "--yes").code == 0
         assert there(scene, "tensorone") == ["running"]
+
+    @pytest.mark.slow
+    def test_a_run_that_was_killed_is_known_to_the_next(self, bench: Any) -> None:
+        scene = bench(IDLE)
+        assert scene.run("up", "--yes").code == 0
+        change(scene, idle=True)
+        advance(scene, hours=7)
+        (state,) = scene.project.rglob("stacks/**/dev.json")
+        before = state.read_bytes()
+        assert scene.run("expire", "--yes").code == 0
+        state.write_bytes(before)
+        assert scene.run("expire", "--yes").code == 0
+        kept = scene.run("up", "--yes", "--refresh")
+        assert (kept.code, "stopped by idleness" in kept.out) == (0, True), kept.out
+        assert there(scene, "tensorone") == ["stopped"]
