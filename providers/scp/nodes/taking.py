@@ -83,19 +83,20 @@ class NodeTaking:
             return Taking(these, len(found.delete), self._wanted.nodes or ())
         return Taking({**these, **{node.gpu_node_name: "deleted" for node in found.delete}})
 
-    def clear(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> None:
+    def clear(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> Sequence[str] | None:
         """Before nodes are taken: chooses them, and waits until no job runs on them.
 
-        Raises GpuformError when they must not go; then all is as it was.
+        Returns the names of those that may go now, None where nobody tells their jobs. Raises
+        GpuformError when they must not go; then all is as it was.
         """
         if not taking:
-            return
+            return ()
         self._refuse_names(taking, nodes)
-        if self._wanted.has_scheduler:
-            draining = self._draining(taking, nodes)
-            drain = draining.clear(taking)
-            if drain is not None:
-                draining.asking(drain)
+        if not self._wanted.has_scheduler:
+            return None
+        draining = self._draining(taking, nodes)
+        drain = draining.clear(taking)
+        return None if drain is None else draining.asking(drain).chosen
 
     def leaving(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> Leaving | None:
         """The nodes that would be taken now, for a plan; None where nobody tells which."""

@@ -51,7 +51,7 @@ class PoolWork:
         self._client = client
         self._call = call
         self._want = want
-        self._unasked = set[str]()
+        self._cleared = set[str]()
         self._wanted = DeclaredPool.of(want.declared())
         self._declared = self._with_cleared()
         target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
@@ -102,12 +102,13 @@ class PoolWork:
         """
         taking = self.taking.by(found, self._wanted.fabric)
         names = {*taking.these, *(node.gpu_node_name for node in found.delete)}
-        if names <= {*self.taking.chosen, *self._unasked}:
+        if names <= self._cleared:
             return found
-        self.taking.clear(taking, self.nodes.all)
-        if not self.taking.chosen:
-            self._unasked |= names  # nobody tells their jobs
+        cleared = self.taking.clear(taking, self.nodes.all)
+        if cleared is None:
+            self._cleared |= names
             return found
+        self._cleared.update(cleared)
         self._declared = self._with_cleared()
         return self.plan()
 

@@ -125,6 +125,26 @@ def test_an_interrupted_removal_is_undone_by_the_next_run_or_refresh(
     assert world.writes() == {}
 
 
+def test_what_a_killed_run_chose_is_not_taken_for_idle(
+    world: Any, four: Any, scheduler: Simulated
+) -> None:
+    for name in scheduler.names:
+        scheduler.run(name, 300)
+
+    def die(what: str) -> None:
+        if what == "nodes" and scheduler.cordoned:
+            raise KeyboardInterrupt
+
+    scheduler.before = die
+    with pytest.raises(KeyboardInterrupt):
+        world.update(four, smaller(four))
+    scheduler.before = lambda _: None
+    assert (scheduler.cordoned, record_of(world, four).chosen) == (["train-004"], ("train-004",))
+    with pytest.raises(GpuformError, match="jobs still run on train-004"):
+        world.update(four, smaller(four, wait_minutes=10))
+    assert (world.writes(), scheduler.cordoned, record_of(world, four)) == ({}, [], None)
+
+
 class TestWithoutAScheduler:
     def test_nobody_is_asked_and_the_plan_says_so(
         self, world: Any, pool_inputs: Properties
