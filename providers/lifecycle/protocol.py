@@ -21,7 +21,7 @@ from pulumi.dynamic import (
 from gpuform.providers import lifetime
 from gpuform.providers.actions import Actions, Settings, TakesNodes
 from gpuform.providers.calls import Call, Edge, adapt_to_stock_host, current_call
-from gpuform.providers.errors import GpuformError, NotFound, NothingMade
+from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.comparing import (
     at_this_hour,
@@ -295,14 +295,22 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def all_leaving(self, id_: str, olds: Properties, because: str) -> Leaving | None:
         """While planning: the nodes that go with the object, and their jobs; `because` of what.
 
-        None where it has no nodes, or nobody tells their jobs. Raises GpuformError.
+        None where it has no nodes, or nobody tells their jobs: that is told to `call.on_unchecked`.
         """
         with self._serving("plan", olds) as call:
             call.known = plain(olds)
             actions, known = self._actions(), typed(self, echo(self, call.known))
             if not isinstance(actions, TakesNodes):
                 return None
-            return actions.all_leaving(call, id_, known, because)
+            try:
+                return actions.all_leaving(call, id_, known, because)
+            except Cancelled:
+                raise
+            except GpuformError as error:
+                call.on_unchecked(
+                    f"which nodes go with it, and which jobs run on them: {error.message}"
+                )
+                return None
 
     def may_delete(self, props: Properties) -> None:
         """While planning: raises GpuformError when a delete will be refused.

@@ -123,9 +123,16 @@ class Platform:
         ]
 
     def writes(self) -> list[Request]:
-        """The requests that change something: a query of the registry is a POST that does not."""
+        """The requests that change the platform's objects.
+
+        A query of the registry is a POST that does not, and a cordon is a cluster's own.
+        """
         sent = self.requests("POST", "PUT", "DELETE", "PATCH")
-        return [each for each in sent if not each.path.endswith("/query")]
+        return [
+            each
+            for each in sent
+            if not (each.path.endswith("/query") or "/api/v1/nodes/" in each.path)
+        ]
 
     def created(self, described: Described) -> int:
         """How many creates of a kind took effect, as far as their answers tell."""

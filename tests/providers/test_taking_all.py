@@ -42,6 +42,15 @@ def test_what_must_not_go_stays_and_nothing_is_cordoned(cluster: Cluster) -> Non
     assert job not in cluster.ended
 
 
+def test_a_plan_without_a_key_says_that_nobody_looked(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOGETHER_API_KEY")
+    assert planned(cluster) is None
+    (told,) = cluster.emulator.told.unchecked
+    assert told.startswith("which nodes go with it, and which jobs run on them: there is no API ")
+
+
 def test_one_run_may_end_them(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     job = cluster.run(2)
     monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
