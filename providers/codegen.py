@@ -167,6 +167,8 @@ def _class(platform: str, kind: str, lifecycle: type[Lifecycle[Any, Any]]) -> st
 def _argument(name: str, annotation: Any, choices: dict[str, tuple[str, ...]]) -> str:
     """The type of an argument; closed enumerations get a name of their own."""
     kind = _bare(annotation)
+    if get_origin(kind) in (Union, UnionType):
+        return " | ".join(_argument(name, each, choices) for each in get_args(kind))
     if get_origin(kind) is Literal:
         alias = "".join(word.capitalize() for word in name.split("_"))
         choices[alias] = tuple(map(str, get_args(kind)))
@@ -203,7 +205,8 @@ def _bare(annotation: Any) -> Any:
     if origin is Annotated:
         return _bare(get_args(annotation)[0])
     if origin in (Union, UnionType):
-        return _bare(next(each for each in get_args(annotation) if each is not NoneType))
+        some = [each for each in get_args(annotation) if each is not NoneType]
+        return _bare(some[0]) if len(some) == 1 else Union[*some]
     return annotation
 
 

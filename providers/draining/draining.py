@@ -153,15 +153,8 @@ class Draining:
         """
         drain: Drain | None = None
         try:
-            try:
-                seen = self._look()
-            except Cancelled:
-                raise
-            except GpuformError as error:
-                if not self._may_end_jobs:
-                    raise
-                told = f"{self._subject.what}: nobody tells its jobs: {_line(error)}"
-                self._call.on_warning(told)
+            seen = self.seen()
+            if seen is None:
                 return None
             victims = self._chosen(seen, taking)
             self._tell_others(seen, victims, self._call.on_warning)
@@ -178,6 +171,22 @@ class Draining:
                 undo(self._call, drain, self._ask)
             raise self._nothing_taken(error) from None
         return drain
+
+    def seen(self) -> Sequence[Worker] | None:
+        """The workers as their scheduler sees them; None where nobody tells, and jobs may end.
+
+        Raises GpuformError when it cannot be asked.
+        """
+        try:
+            return self._look()
+        except Cancelled:
+            raise
+        except GpuformError as error:
+            if not self._may_end_jobs:
+                raise
+            told = f"{self._subject.what}: nobody tells its jobs: {_line(error)}"
+            self._call.on_warning(told)
+            return None
 
     def asking(self, drain: Drain) -> Drain:
         """The platform is about to be asked."""

@@ -1,6 +1,6 @@
 """What has to change: old outputs against new inputs, field by field. Nobody is asked."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -74,15 +74,16 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
     now = at_this_hour(kind, old, declared)
     # What was declared before is most often what is declared now, and was checked with it.
     recorded = declared if echoed == declared else typed(kind, echoed)
-    before, after = (_by_rules(kind, each) for each in (recorded, now))
+    planned = kind.planned(now)
+    before, after = (_without(each, planned) for each in (recorded, now))
     found = field_changes(kind.inputs, before, after)
     is_resting = kind.power is not None and now is not declared
     resting = [lifetime.resting(kind.power, declared)] if kind.power and is_resting else []
     return [*map(judged, found), *kind.planned_changes(old, now), *resting]
 
 
-def _by_rules(kind: Traits, values: Properties) -> Properties:
-    return {name: value for name, value in values.items() if name not in kind.planned}
+def _without(values: Properties, names: Collection[str]) -> Properties:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def at_this_hour(kind: Traits, old: Properties, declared: Properties) -> Properties:

@@ -1,6 +1,6 @@
 """What one kind of resource is, beside its verbs: what plans, commands and reviews ask of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -37,8 +37,6 @@ class Traits:
     """The input that says how many GPUs the resource holds, if there is one (see `gpus`)."""
     asked: ClassVar[str] = ""
     """The input that no read brings and an import is told with the id, `ID@VALUE`."""
-    planned: ClassVar[frozenset[str]] = frozenset()
-    """The inputs that `planned_changes` compares, instead of their rules."""
     parts: ClassVar[str] = ""
     """The output that lists the ids of what the resource is made of, if of several objects."""
     parts_kind: ClassVar[str] = ""
@@ -82,6 +80,11 @@ class Traits:
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
         """Whether an object of these outputs waits for people: then every plan of it says so."""
         return False
+
+    @classmethod
+    def planned(cls, declared: Mapping[str, Any]) -> Collection[str]:  # noqa: ARG003 - a hook
+        """The inputs that `planned_changes` compares, instead of their rules."""
+        return ()
 
     @classmethod
     def planned_changes(

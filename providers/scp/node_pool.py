@@ -5,7 +5,7 @@ the ids in its outputs. Its own id says what was declared first, for nobody give
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -35,7 +35,6 @@ from gpuform.providers.scp.nodes import (
 )
 from gpuform.providers.scp.pool import (
     INTERVAL,
-    PLANNED,
     PoolNodes,
     PoolWork,
     Seen,
@@ -44,6 +43,7 @@ from gpuform.providers.scp.pool import (
     is_off,
     locked_names,
     outputs_of,
+    planned_names,
     pool_changes,
     pool_id_of,
     stored_nodes,
@@ -243,7 +243,6 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     id_example = "POOL001-krw1a/train-a/train"
     guarded_by = (Permission.UNLOCK,)
     asked = "server_type_id"
-    planned = PLANNED | {"gpu_type"}  # another GPU is another server_type_id
     parts = "node_ids"
     parts_kind = "GpuNode"
     moving = frozenset({"newer_image"})
@@ -293,6 +292,11 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         """When its oldest node was made."""
         times = (unix_time(node.created_at) for node in stored_nodes(seen) or ())
         return min((each for each in times if each is not None), default=None)
+
+    @classmethod
+    def planned(cls, declared: Mapping[str, Any]) -> Collection[str]:
+        """What its nodes show, and gpu_type: another GPU is another server_type_id."""
+        return planned_names(declared) | {"gpu_type"}
 
     @classmethod
     def planned_changes(

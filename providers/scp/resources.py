@@ -32,6 +32,11 @@ OnBusy = Literal[
     "evict",
 ]
 
+OnFailure = Literal[
+    "stop",
+    "continue",
+]
+
 Days = Literal[
     "mon",
     "tue",
@@ -109,6 +114,19 @@ class PoolDrainArguments(TypedDict):
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
 
 
+class RolloutArguments(TypedDict):
+    """How nodes are replaced when their image or type changes, or when they have failed."""
+
+    # How many nodes may be away at a time: a number, or a share such as 25%, rounded down to 1 at
+    # the least. 1 when not declared. Failed nodes count.
+    max_unavailable: NotRequired[pulumi.Input[str | int] | None]
+    # How long to wait after each step, such as 5m; nothing when not declared.
+    pause: NotRequired[pulumi.Input[str] | None]
+    # When a new node fails: stop before the next step (when not declared), or continue while fewer
+    # than max_unavailable are away.
+    on_failure: NotRequired[pulumi.Input[OnFailure] | None]
+
+
 class ScheduleArguments(TypedDict):
     """The hours in which something runs; outside of them `gpuform expire` stops it."""
 
@@ -146,6 +164,10 @@ class NodePoolArguments(TypedDict):
     # stopped or moved, and which go when there are to be fewer. With kubernetes or slurm they are
     # cordoned first, and taken when no job runs on them; otherwise nobody looks for jobs. (nothing)
     drain: NotRequired[pulumi.Input[PoolDrainArguments] | None]
+    # gpuform's own, never sent: with it another image_id, server_type_id or gpu_type replaces the
+    # nodes step by step, under no job, and so are failed nodes. Without it another image or type
+    # replaces the pool as a whole. (nothing)
+    rollout: NotRequired[pulumi.Input[RolloutArguments] | None]
     # The former name of drain. (as the fields it stands for)
     scale_down: NotRequired[pulumi.Input[PoolDrainArguments] | None]
     # Whether the nodes are locked against deletion and stopping.
@@ -279,6 +301,7 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     nodes: pulumi.Output[dict[str, dict[str, Any]] | None]
     remove: pulumi.Output[list[str] | None]
     drain: pulumi.Output[dict[str, Any] | None]
+    rollout: pulumi.Output[dict[str, Any] | None]
     lock_enabled: pulumi.Output[bool | None]
     state: pulumi.Output[str | None]
     image_id: pulumi.Output[str]

@@ -13,6 +13,7 @@ from pydantic import Field
 from gpuform.schemas.drain import PoolDrainInputs, ScheduledDrainInputs
 from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.rollout import RolloutInputs
 from gpuform.schemas.rules import (
     AtCreate,
     Default,
@@ -224,6 +225,13 @@ class _PoolInputs(InputModel):
         "slurm they are cordoned first, and taken when no job runs on them; otherwise nobody looks "
         "for jobs.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
+    )
+    rollout: Annotated[RolloutInputs | None, Local] = Field(
+        default=None,
+        description="gpuform's own, never sent: with it another image_id, server_type_id or "
+        "gpu_type replaces the nodes step by step, under no job, and so are failed nodes. Without "
+        "it another image or type replaces the pool as a whole.",
+        examples=[{"max_unavailable": 1, "pause": "5m"}],
     )
     scale_down: Annotated[PoolDrainInputs | None, Local, Spelling] = Field(
         default=None, description="The former name of drain.", examples=[{"nodes": ["train-003"]}]

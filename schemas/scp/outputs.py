@@ -29,6 +29,8 @@ class NodeOutputs(BaseModel):
     cluster_fabric_name: str | None = Field(default=None, description="Name of its fabric.")
     pfs_ip: list[str] = Field(default=[], description="Its addresses in the storage network.")
     server_type: str | None = Field(default=None, description="Name of its type of server.")
+    product_type_id: str | None = Field(default=None, description="Id of that type.")
+    image_id: str | None = Field(default=None, description="Id of its image.")
     image_version: str | None = Field(default=None, description="Its operating system.")
     os_type: str | None = Field(default=None, description="Kind of that system, such as LINUX.")
     time_zone: str | None = Field(default=None, description="Time zone, such as Asia/Seoul.")

@@ -17,13 +17,23 @@ from gpuform.providers.scp.nodes.moving import (
     why_not_to,
 )
 from gpuform.providers.scp.nodes.parallel import in_parallel
-from gpuform.providers.scp.nodes.planning import DeclaredNode, DeclaredPool, Fabric, Plan, plan
+from gpuform.providers.scp.nodes.planning import (
+    ROLLED,
+    DeclaredNode,
+    DeclaredPool,
+    Fabric,
+    Plan,
+    Replacement,
+    plan,
+    replacement,
+)
 from gpuform.providers.scp.nodes.states import is_leaving, power_of
 from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.nodes.taking import NodeTaking, interruptions
 
 __all__ = [
     "LEAST",
+    "ROLLED",
     "DeclaredNode",
     "DeclaredPool",
     "Fabric",
@@ -31,6 +41,7 @@ __all__ = [
     "NodeSteps",
     "NodeTaking",
     "Plan",
+    "Replacement",
     "batches",
     "candidate",
     "differences",
@@ -49,6 +60,7 @@ __all__ = [
     "power_of",
     "refuse_moves",
     "refuse_other_pool",
+    "replacement",
     "sent",
     "why_not_to",
 ]

@@ -6,20 +6,28 @@ The same plan is shown before an update and carried out by it.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count as numbers
-from typing import Any
+from typing import Any, Final
 
 from gpuform.providers.scp.nodes.states import is_leaving, power_of
 from gpuform.schemas.scp.node_rules import node_name
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_FAILED
 
+ROLLED: Final = ("image_id", "server_type_id")
+"""What a pool with a `rollout` changes node by node."""
+
 
 @dataclass(frozen=True)
 class DeclaredNode:
-    """A node as declared; None where nothing is declared."""
+    """A node as declared; None where nothing is declared.
+
+    An image and a type are there where another one replaces the node alone, and not the pool.
+    """
 
     key: str
     name: str
+    image_id: str | None = None
+    server_type_id: str | None = None
     ip_address: str | None = None
     nat_enabled: bool | None = None
     public_ip_address_id: str | None = None
@@ -50,6 +58,10 @@ class DeclaredPool:
     count: int | None = None
     nodes: Mapping[str, DeclaredNode] = field(default_factory=dict)
     remove: Sequence[str] = ()
+    cleared: Sequence[str] = ()
+    """The names of the nodes that go before all others, because no job runs on them."""
+    image_id: str | None = None
+    server_type_id: str | None = None
     lock_enabled: bool | None = None
     state: str = "RUNNING"
     is_asked: bool = False
@@ -63,11 +75,13 @@ class DeclaredPool:
         drain = values.get("drain") or {}
         named = drain.get("nodes") or ()
         has_scheduler = any(drain.get(name) for name in ("kubernetes", "slurm"))
+        is_rolled = values.get("rollout") is not None
+        image, server_type = (values.get(name) if is_rolled else None for name in ROLLED)
         nodes = {}
         for key, node in (values.get("nodes") or {}).items():
             own = {"lock_enabled": lock, "state": state, **node}
             own.pop("gpu_node_name", None)
-            wanted = DeclaredNode(key, node_name(key, node, prefix), **own)
+            wanted = DeclaredNode(key, node_name(key, node, prefix), image, server_type, **own)
             nodes[wanted.name] = wanted
         return cls(
             fabric=Fabric(values["cluster_fabric_name"], values.get("cluster_fabric_id")),
@@ -76,6 +90,8 @@ class DeclaredPool:
             nodes=nodes,
             remove=[*named, *(values.get("remove") or ())],
             is_asked=has_scheduler and count is not None and not named,
+            image_id=image,
+            server_type_id=server_type,
             lock_enabled=lock,
             state=state,
         )
@@ -88,7 +104,14 @@ class DeclaredPool:
         """What is declared of the node of this name."""
         if self.count is None:
             return self.nodes[name]
-        return DeclaredNode(name, name, lock_enabled=self.lock_enabled, state=self.state)
+        return DeclaredNode(
+            key=name,
+            name=name,
+            image_id=self.image_id,
+            server_type_id=self.server_type_id,
+            lock_enabled=self.lock_enabled,
+            state=self.state,
+        )
 
     def key_of(self, name: str) -> str:
         """Under which key a node is shown: its own, else its name."""
@@ -96,25 +119,49 @@ class DeclaredPool:
 
 
 @dataclass(frozen=True)
+class Replacement:
+    """A node that is deleted and made again, because `field` cannot be changed in place."""
+
+    node: NodeOutputs
+    wanted: DeclaredNode
+    field: str
+    before: str | None
+    after: str | None
+
+    @property
+    def name(self) -> str:
+        """The node's."""
+        return self.node.gpu_node_name
+
+    @property
+    def because(self) -> str:
+        """For people."""
+        if self.field == "state":
+            return "it failed: it is deleted and made again"
+        return "cannot be changed in place: the node is deleted and made again"
+
+
+@dataclass(frozen=True)
 class Plan:
-    """`replace` has the nodes that are deleted and made again, with the reason for each.
+    """`waiting` are replacements whose turn has not come.
 
     A replaced node is made by the plan that follows its deletion, as any missing one.
     """
 
     create: Sequence[DeclaredNode] = ()
     delete: Sequence[NodeOutputs] = ()
-    replace: Sequence[tuple[NodeOutputs, DeclaredNode, str]] = ()
+    replace: Sequence[Replacement] = ()
+    waiting: Sequence[Replacement] = ()
     keep: Sequence[tuple[NodeOutputs, DeclaredNode]] = ()
 
     @property
     def ending(self) -> list[NodeOutputs]:
         """The nodes that are deleted."""
-        return [*self.delete, *(node for node, _, _ in self.replace)]
+        return [*self.delete, *(each.node for each in self.replace)]
 
 
 def plan(declared: DeclaredPool, nodes: Sequence[NodeOutputs], spare: Collection[str] = ()) -> Plan:
-    """The plan for the pool's nodes. Failed ones are replaced, but for those of the ids `spare`."""
+    """The plan for the pool's nodes. Those of the ids `spare` are not replaced."""
     live = [node for node in nodes if not is_leaving(node.state)]
     if declared.count is None:
         delete = [node for node in live if node.gpu_node_name not in declared.nodes]
@@ -129,21 +176,37 @@ def plan(declared: DeclaredPool, nodes: Sequence[NodeOutputs], spare: Collection
     replace, keep = [], []
     for node in stay:
         wanted = declared.wanted(node.gpu_node_name)
-        because = _why_replaced(node, wanted, spare)
-        if because:
-            replace.append((node, wanted, because))
+        found = None if node.id in spare else replacement(node, wanted)
+        if found:
+            replace.append(found)
         else:
             keep.append((node, wanted))
     create = [declared.wanted(name) for name in names if name not in there]
-    return Plan(create, delete, replace, keep)
+    return Plan(create, delete, replace, keep=keep)
+
+
+def replacement(node: NodeOutputs, wanted: DeclaredNode) -> Replacement | None:
+    """Why a node has to be made again, if it has; what the platform does not tell is right."""
+    if node.state in NODE_FAILED:
+        return Replacement(node, wanted, "state", node.state, wanted.state)
+    made = {
+        "ip_address": (node.policy_ip, wanted.ip_address),
+        "image_id": (node.image_id, wanted.image_id),
+        "server_type_id": (node.product_type_id, wanted.server_type_id),
+    }
+    for name, (before, after) in made.items():
+        if before and after and before != after:
+            return Replacement(node, wanted, name, before, after)
+    return None
 
 
 def removal_order(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> list[NodeOutputs]:
     """Who goes first: the named ones, then failed, then stopped, then the newest."""
+    named = [*declared.cleared, *declared.remove]
 
     def rank(node: NodeOutputs) -> tuple[int, int]:
-        if node.gpu_node_name in declared.remove:
-            return 0, declared.remove.index(node.gpu_node_name)
+        if node.gpu_node_name in named:
+            return 0, named.index(node.gpu_node_name)
         if node.state in NODE_FAILED:
             return 1, 0
         is_idle = declared.state == "RUNNING" and power_of(node.state) == "STOPPED"
@@ -167,11 +230,3 @@ def _names(declared: DeclaredPool, live: Sequence[NodeOutputs], count: int) -> I
         if name not in there and name not in declared.remove:
             missing -= 1
             yield name
-
-
-def _why_replaced(node: NodeOutputs, wanted: DeclaredNode, spare: Collection[str]) -> str:
-    if node.state in NODE_FAILED and node.id not in spare:
-        return "it failed: it is deleted and made again"
-    if wanted.ip_address and node.policy_ip and wanted.ip_address != node.policy_ip:
-        return "cannot be changed in place: the node is deleted and made again"
-    return ""

@@ -77,7 +77,7 @@ class NodeTaking:
 
     def by(self, found: Plan, fabric: Fabric) -> Taking:
         """What a plan for the nodes takes."""
-        these = {node.gpu_node_name: "replaced" for node, _, _ in found.replace}
+        these = {each.name: "replaced" for each in found.replace}
         these |= interruptions(found.keep, fabric)
         if self._is_counted:
             return Taking(these, len(found.delete), self._wanted.nodes or ())
@@ -97,6 +97,12 @@ class NodeTaking:
         draining = self._draining(taking, nodes)
         drain = draining.clear(taking)
         return None if drain is None else draining.asking(drain).chosen
+
+    def seen(self, nodes: Sequence[NodeOutputs]) -> Sequence[Worker] | None:
+        """The nodes with what their scheduler says of them; None where nobody tells."""
+        if not self._wanted.has_scheduler:
+            return None
+        return self._draining(Taking(), nodes).seen()
 
     def leaving(self, taking: Taking, nodes: Sequence[NodeOutputs]) -> Leaving | None:
         """The nodes that would be taken now, for a plan; None where nobody tells which."""

@@ -1,11 +1,11 @@
 """The verbs of a node pool of Samsung SCP, and what a single node shares with them."""
 
 from gpuform.providers.scp.pool.changes import (
-    PLANNED,
     change_guard,
     deleting_guard,
     is_off,
     locked_names,
+    planned_names,
     pool_changes,
     stored_nodes,
 )
@@ -17,7 +17,6 @@ from gpuform.providers.scp.pool.work import PoolWork, Seen, outputs_of, target_o
 __all__ = [
     "INTERVAL",
     "PATIENCE",
-    "PLANNED",
     "PoolNodes",
     "PoolWork",
     "Seen",
@@ -26,6 +25,7 @@ __all__ = [
     "is_off",
     "locked_names",
     "outputs_of",
+    "planned_names",
     "pool_changes",
     "pool_id_of",
     "server_of",

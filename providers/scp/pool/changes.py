@@ -1,11 +1,12 @@
 """What a plan of a pool has to show, and what it needs to be allowed: from stored outputs. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from gpuform.providers.actions import Guard
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.nodes import (
+    ROLLED,
     DeclaredPool,
     Plan,
     differences,
@@ -14,22 +15,25 @@ from gpuform.providers.scp.nodes import (
     plan,
     power_of,
 )
+from gpuform.providers.scp.pool.rollout import rollout_text
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
-from gpuform.schemas.scp.statuses import NODE_FAILED
 from gpuform.schemas.values import UNKNOWN
 
-PLANNED: Final = frozenset(
+_PLANNED: Final = frozenset(
     {"count", "nodes", "cluster_fabric_name", "cluster_fabric_id", "lock_enabled", "state"}
 )
-"""The inputs of a pool that are compared with its nodes."""
-
 _OF_ALL: Final = ("cluster_fabric_name", "cluster_fabric_id", "lock_enabled", "state")
 """Those that hold for every node which declares nothing else."""
 
 Values = Mapping[str, Any]
+
+
+def planned_names(declared: Values) -> frozenset[str]:
+    """The inputs of a pool that are compared with its nodes."""
+    return _PLANNED | {*ROLLED} if declared.get("rollout") is not None else _PLANNED
 
 
 def stored_nodes(old: Values) -> list[NodeOutputs] | None:
@@ -37,7 +41,10 @@ def stored_nodes(old: Values) -> list[NodeOutputs] | None:
     nodes = old.get("gpu_nodes")
     if not isinstance(nodes, Mapping):
         return None
-    return [NodeOutputs.model_validate(node) for node in nodes.values()]
+    # States of older versions do not say what each node was made with: as all of them.
+    made = {"image_id": old.get("image_id"), "product_type_id": old.get("server_type_id")}
+    told = ({k: v for k, v in node.items() if v is not None} for node in nodes.values())
+    return [NodeOutputs.model_validate({**made, **node}) for node in told]
 
 
 def is_off(old: Values) -> bool:
@@ -53,23 +60,26 @@ def is_off(old: Values) -> bool:
 
 def pool_changes(old: Values, declared: Values) -> Iterator[FieldChange]:
     """The changes of the planned inputs, and of each node that is not as declared."""
-    nodes = stored_nodes(old)
-    unknown = [name for name in sorted(PLANNED) if contains_unknown(declared.get(name))]
+    nodes, planned = stored_nodes(old), planned_names(declared)
+    unknown = [name for name in sorted(planned) if contains_unknown(declared.get(name))]
     if unknown or nodes is None:
         for name in unknown:
             before, because = old.get(name), KNOWN_AFTER_APPLY
             yield FieldChange(name, Action.UPDATE, before, UNKNOWN, because=because)
-        yield from by_rules(NodePoolInputs, *(_whole(each, unknown) for each in (old, declared)))
+        whole = planned - {"cluster_fabric_id", *unknown}
+        yield from by_rules(NodePoolInputs, *(_only(each, whole) for each in (old, declared)))
         return
     pool = DeclaredPool.of(declared)
-    of_all = {change.path: change for change in _of_all(old, declared)}
-    yield from of_all.values()
     found = plan(pool, nodes)
     live = len(found.keep) + len(found.replace) + len(found.delete)
+    how = rollout_text(declared, found, live)
+    of_all = {change.path: change for change in _of_all(old, declared)}
+    of_all |= {change.path: change for change in _rolled(old, declared, found, how)}
+    yield from of_all.values()
     if pool.count is not None and pool.count != live:
         yield FieldChange("count", Action.UPDATE, live, pool.count)
     keys = {node["gpu_node_name"]: key for key, node in old["gpu_nodes"].items()}
-    yield from _nodes(pool, found, of_all, keys)
+    yield from _nodes(pool, found, of_all, keys, "" if of_all.keys() & {*ROLLED} else how)
 
 
 def deleting_guard(old: Values) -> Guard | None:
@@ -81,7 +91,8 @@ def deleting_guard(old: Values) -> Guard | None:
 def change_guard(old: Values, declared: Values) -> Guard | None:
     """What changing a pool of these outputs in place needs."""
     nodes = stored_nodes(old)
-    if nodes is None or any(contains_unknown(declared.get(name)) for name in PLANNED):
+    planned = planned_names(declared)
+    if nodes is None or any(contains_unknown(declared.get(name)) for name in planned):
         return None
     found = plan(DeclaredPool.of(declared), nodes)
     names = locked_names(found)
@@ -100,9 +111,7 @@ def locked_names(found: Plan) -> list[str]:
     return sorted({*ended, *stopped})
 
 
-def _whole(values: Values, unknown: list[str]) -> dict[str, Any]:
-    """The planned inputs that can be compared as they are."""
-    names = PLANNED - {"cluster_fabric_id", *unknown}
+def _only(values: Values, names: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
 
 
@@ -122,27 +131,48 @@ def _of_all(old: Values, declared: Values) -> Iterator[FieldChange]:
             yield FieldChange(name, Action.UPDATE, before, "RUNNING", because=because)
 
 
+def _rolled(old: Values, declared: Values, found: Plan, how: str) -> Iterator[FieldChange]:
+    """Of what each node is made with, what is declared otherwise than before."""
+    for name in ROLLED if declared.get("rollout") is not None else ():
+        before, after = old.get(name), declared.get(name)
+        if before == after or after is None:
+            continue
+        action = Action.ADD if before is None else Action.UPDATE
+        if any(each.field == name for each in found.replace):
+            yield FieldChange(name, action, before, after, because=how)
+        else:
+            because = "recorded: the nodes have it already"
+            yield FieldChange(name, action, before, after, because=because, only_recorded=True)
+
+
 def _nodes(
-    pool: DeclaredPool, found: Plan, of_all: Mapping[str, FieldChange], keys: Mapping[str, str]
+    pool: DeclaredPool,
+    found: Plan,
+    of_all: Mapping[str, FieldChange],
+    keys: Mapping[str, str],
+    how: str,
 ) -> Iterator[FieldChange]:
+    """`how` tells once how the nodes are replaced, if that is anything to tell."""
     for wanted in found.create:
         if pool.count is None:
             yield FieldChange(_at(wanted.key), Action.ADD, None, wanted.name)
     for node in () if pool.is_asked else found.delete:
         path = _at(keys[node.gpu_node_name])
         yield FieldChange(path, Action.DELETE, node.id, None, because="the node is deleted")
-    for node, wanted, because in found.replace:
-        field, before, after = "ip_address", node.policy_ip, wanted.ip_address
-        if node.state in NODE_FAILED:
-            field, before, after = "state", node.state, wanted.state
-        path = f"{_at(wanted.key)}.{field}"
-        yield FieldChange(path, Action.UPDATE, before, after, because=because)
+    for each in found.replace:
+        told = of_all.get(each.field)
+        if told is not None and (told.before, told.after) == (each.before, each.after):
+            continue
+        path = f"{_at(each.wanted.key)}.{each.field}"
+        because = f"{each.because}, {how}" if how else each.because
+        how = ""
+        yield FieldChange(path, Action.UPDATE, each.before, each.after, because=because)
     for node, wanted in found.keep:
-        for each in differences(node, wanted, pool.fabric):
-            told = of_all.get(each.field)
-            if told is None or told.after != each.after:
-                path = f"{_at(wanted.key)}.{each.field}"
-                yield FieldChange(path, Action.UPDATE, each.before, each.after)
+        for other in differences(node, wanted, pool.fabric):
+            told = of_all.get(other.field)
+            if told is None or told.after != other.after:
+                path = f"{_at(wanted.key)}.{other.field}"
+                yield FieldChange(path, Action.UPDATE, other.before, other.after)
 
 
 def _at(key: str) -> str:

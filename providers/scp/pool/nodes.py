@@ -29,6 +29,8 @@ def shown(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
         cluster_fabric_name=node.cluster_fabric_name or None,
         pfs_ip=list(node.pfs_ip),
         server_type=node.server_type or None,
+        product_type_id=node.product_type_id or None,
+        image_id=node.image_id or None,
         image_version=node.image_version or None,
         os_type=node.os_type or None,
         time_zone=node.time_zone or None,

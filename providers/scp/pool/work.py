@@ -5,7 +5,7 @@ where an earlier run was cut off.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from gpuform.providers.actions import Observed
@@ -24,17 +24,22 @@ from gpuform.providers.scp.nodes import (
     is_leaving,
     no_members,
     plan,
+    replacement,
 )
 from gpuform.providers.scp.pool.changes import stored_nodes
 from gpuform.providers.scp.pool.creating import INTERVAL, PoolCreating
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.providers.scp.pool.place import pool_id_of
+from gpuform.providers.scp.pool.rollout import Rollout
 from gpuform.schemas.drain import Leaving
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.outputs import NodePoolOutputs
 from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED
 
 Seen = Observed[NodePoolOutputs]
+
+_TRIES = 5
+"""How often nodes are chosen anew while they change."""
 
 
 def target_of(node_pool_id: str, prefix: str) -> Target:
@@ -52,8 +57,8 @@ class PoolWork:
         self._call = call
         self._want = want
         self._cleared = set[str]()
-        self._wanted = DeclaredPool.of(want.declared())
-        self._declared = self._with_cleared()
+        self._declared = DeclaredPool.of(want.declared())
+        self._rollout = Rollout(call, want.rollout, self.taking)
         target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
         node_ids = known.get("node_ids") or ()
         self._ledger = Ledger(call, target, pool_id, node_ids, lambda: client.clock_ahead)
@@ -62,8 +67,7 @@ class PoolWork:
             self.nodes.made_with(wanted.name, wanted.public_ip_address_id)
         self._steps = NodeSteps(client, self.nodes)
         self._creating = PoolCreating(client, call, want, self._declared, self._ledger, self.nodes)
-        before = stored_nodes(known) or []
-        self._failed_before = {node.id for node in before if node.state in NODE_FAILED}
+        self._before = {node.id: node.state for node in stored_nodes(known) or ()}
         self._had_nodes = bool(self._ledger.ids)
 
     def begin(self) -> None:
@@ -81,7 +85,8 @@ class PoolWork:
         what = f"pool {self._want.gpu_node_name_prefix}"
         interval = self._client.rhythm(INTERVAL)
         try:
-            wait_until(self._call, self._look, what=what, interval=interval)
+            with self._call.searching(self._rollout.patience(self.plan())):
+                wait_until(self._call, self._look, what=what, interval=interval)
         except NotReady as error:
             if self._is_gone:
                 raise NotReady(error.reason) from None
@@ -98,28 +103,35 @@ class PoolWork:
     def clear(self, found: Plan) -> Plan:
         """The plan with nodes on which no job runs in place of those that it would take.
 
-        Raises GpuformError when they must not go.
+        Of replacements that are rolled out it has those alone that may begin now. Raises
+        GpuformError when nodes must not go.
         """
-        taking = self.taking.by(found, self._wanted.fabric)
-        names = {*taking.these, *(node.gpu_node_name for node in found.delete)}
-        if names <= self._cleared:
-            return found
-        cleared = self.taking.clear(taking, self.nodes.all)
-        if cleared is None:
-            self._cleared |= names
-            return found
-        self._cleared.update(cleared)
-        self._declared = self._with_cleared()
-        return self.plan()
+        found = self._next(found)
+        for _ in range(_TRIES):
+            taking = self.taking.by(found, self._declared.fabric)
+            taken = self._ids([*taking.these, *(node.gpu_node_name for node in found.delete)])
+            if taken <= self._cleared:
+                return found
+            cleared = self.taking.clear(taking, self.nodes.all)
+            if cleared is None:  # nobody tells the jobs
+                self._cleared |= taken
+                return found
+            self._cleared |= self._ids(cleared)
+            found = self._next(self.plan())
+        raise GpuformError("its nodes change all the time: run it again")
 
     def leaving(self) -> Leaving | None:
         """The nodes whose GPUs would go now."""
         found = self.plan()
-        return self.taking.leaving(self.taking.by(found, self._wanted.fabric), self.nodes.all)
+        taking = self.taking.by(found, self._declared.fabric)
+        return self._rollout.ordered(self.taking.leaving(taking, self.nodes.all))
 
-    def _with_cleared(self) -> DeclaredPool:
-        """What is declared; of nodes that go, those first on which no job runs."""
-        return replace(self._wanted, remove=[*self.taking.chosen, *self._wanted.remove])
+    def _next(self, found: Plan) -> Plan:
+        refused = self._creating.refused.keys() | self._steps.refused.keys() | self._ledger.unsure
+        return self._rollout.step(found, self.nodes.all, refused)
+
+    def _ids(self, names: Collection[str]) -> set[str]:
+        return {node.id for node in self.nodes.all if node.gpu_node_name in names}
 
     @property
     def _is_gone(self) -> bool:
@@ -127,9 +139,15 @@ class PoolWork:
         return self._had_nodes and not self._ledger.ids and not self._steps.has_deleted
 
     def _planned(self) -> Plan:
-        failed = (node.id for node in self.nodes.all if node.state in NODE_FAILED)
-        spare = {id_ for id_ in failed if id_ not in self._failed_before}
-        return plan(self._declared, self.nodes.all, spare)
+        """Not replaced is what this call has made, and what has failed since it was last seen."""
+        spare = {
+            node.id
+            for node in self.nodes.all
+            if node.id not in self._before
+            or (node.state in NODE_FAILED and self._before[node.id] not in NODE_FAILED)
+        }
+        declared = replace(self._declared, cleared=self.taking.chosen)
+        return plan(declared, self.nodes.all, spare)
 
     def _look(self) -> Look[None]:
         found = self.plan()
@@ -162,6 +180,8 @@ class PoolWork:
     def _is_busy(self, found: Plan) -> bool:
         """Whether anything is under way, or waits for its turn."""
         refused = self._creating.refused.keys() | self._steps.refused.keys() | self._ledger.unsure
+        if found.waiting or self._rollout.is_joining:
+            return True
         if any(wanted.name not in refused for wanted in found.create):
             return True
         if any(node.gpu_node_name not in refused for node in found.ending):
@@ -179,9 +199,13 @@ class PoolWork:
     def _problems(self, found: Plan) -> list[str]:
         """What is not as declared and does not become so by itself."""
         told = {**self._creating.refused, **self._steps.refused}
-        for node, _ in found.keep:
+        for node, wanted in found.keep:
+            wrong = replacement(node, wanted)
             if node.state in NODE_FAILED:
                 told[node.gpu_node_name] = f"its state is {node.state}; another run makes it again"
+            elif wrong:
+                because = f"its {wrong.field} is {wrong.before} and not {wrong.after}"
+                told[node.gpu_node_name] = f"{because}; another run makes it again"
         for name in self._ledger.unsure:
             told[name] = "it is not known whether it was made; another run looks for it"
         reasons: dict[str, list[str]] = {}
@@ -196,6 +220,8 @@ class PoolWork:
         missing = len(found.create) - max(0, unseen)
         if missing > 0:
             parts.append(f"{missing} to be made")
+        if found.waiting:
+            parts.append(f"{len(found.waiting)} to be replaced")
         return ", ".join(parts) or "no node yet"
 
     def _seen(self, reason: str | None) -> Seen:

@@ -85,7 +85,7 @@ def test_stopped_nodes_of_a_stopped_pool_go_by_age() -> None:
 def test_a_failed_node_is_made_again_unless_it_failed_just_now() -> None:
     nodes = [node(1), node(2, "ERROR")]
     found = plan(counted(2), nodes)
-    assert [(n.id, why) for n, _, why in found.replace] == [
+    assert [(each.node.id, each.because) for each in found.replace] == [
         ("id-2", "it failed: it is deleted and made again")
     ]
     assert names(found.ending) == ["train-002"]
@@ -107,7 +107,7 @@ def test_a_map_of_nodes_is_kept_by_names() -> None:
 def test_another_address_replaces_that_node_alone() -> None:
     declared = mapped({"001": {"ip_address": "192.168.0.1"}, "002": {"ip_address": "192.168.0.9"}})
     found = plan(declared, [node(1), node(2)])
-    assert [each.gpu_node_name for each, _, _ in found.replace] == ["train-002"]
+    assert [each.name for each in found.replace] == ["train-002"]
     assert kept(found) == ["train-001"]
 
 
@@ -150,7 +150,7 @@ def test_a_plan_leads_to_the_declared_number(
     assert sorted(ids) == sorted(each.id for each in live)
     # Once it is done, there is nothing more to do.
     left = [node(int(name[-3:])) for name in (*made, *kept(found))]
-    again = plan(declared, [*left, *(node(int(n.gpu_node_name[-3:])) for n, _, _ in found.replace)])
+    again = plan(declared, [*left, *(node(int(each.name[-3:])) for each in found.replace)])
     assert (again.create, again.delete, again.replace) == ([], [], [])
 
 

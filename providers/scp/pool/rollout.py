@@ -1,0 +1,195 @@
+"""Replaces nodes of a pool some at a time: the next ones when the last ones take jobs again.
+
+The old nodes go before the new ones come, for there are no spare GPUs. Nothing is remembered: what
+the nodes are tells what is left to do, so that a killed rollout goes on.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from gpuform.providers.calls import Call, duration
+from gpuform.providers.draining import Worker
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.scp.nodes import NodeTaking, Plan, Replacement, is_leaving, replacement
+from gpuform.schemas.drain import Leaving, PoolDrainInputs
+from gpuform.schemas.rollout import RolloutInputs
+from gpuform.schemas.scp.outputs import NodeOutputs
+from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED
+
+STEP: Final = 7200.0
+"""Seconds until a step's nodes have to be there: the official Terraform provider waits as long."""
+
+JOIN: Final = 1800.0
+"""Seconds until a node that is RUNNING has to have joined its scheduler."""
+
+_SHOWN: Final = 12
+
+
+class Rollout:
+    """The replacements of one call."""
+
+    def __init__(self, call: Call, wanted: RolloutInputs | None, taking: NodeTaking) -> None:
+        self._call = call
+        self._wanted = wanted
+        self._taking = taking
+        self._batch: Sequence[str] = ()
+        self._replaced = set[str]()
+        self._is_due = False
+        self._since: dict[str, float] = {}
+        self.is_joining = False
+
+    def patience(self, found: Plan) -> float:
+        """Seconds that these replacements may take, without the waits for jobs."""
+        if self._wanted is None:
+            return 0.0
+        return len(found.replace) * (STEP + JOIN + self._wanted.seconds)
+
+    def ordered(self, leaving: Leaving | None) -> Leaving | None:
+        """The nodes that go in the order in which they would go now."""
+        if self._wanted is None or leaving is None:
+            return leaving
+        nodes = sorted(leaving.nodes, key=lambda node: bool(node.jobs))
+        return leaving.model_copy(update={"nodes": tuple(nodes)})
+
+    def step(self, found: Plan, nodes: Sequence[NodeOutputs], refused: Collection[str]) -> Plan:
+        """The plan with those replacements alone that may begin now; the others wait.
+
+        `refused` are the names of nodes that the platform did not make or delete. Sleeps for the
+        pause between two steps. Raises GpuformError when the next one must not begin, or the
+        scheduler cannot be asked.
+        """
+        if self._wanted is None or not (found.replace or self._batch):
+            return found
+        left = [each for each in found.replace if each.name not in refused]
+        begun = [each for each in left if each.name in self._batch]
+        if begun:
+            return _only(found, begun)
+        held = _only(found, ())
+        if self._is_changing(found, nodes, refused):
+            return held
+        if not {each.name for each in left} & {*self._taking.chosen}:
+            self._taking.conclude(nodes)
+        workers = _by_name(self._taking.seen(nodes))
+        away = self._away(found, workers, refused)
+        if self.is_joining:
+            return held
+        room = self._wanted.room(len(nodes)) - len(away)
+        self._refuse_to_go_on(away, left, room)
+        if not left:
+            return held
+        if self._is_due:
+            self._is_due = False
+            self._pause(self._wanted.seconds)
+            return held
+        first = sorted(left, key=lambda each: self._rank(each, workers))[: _within(room, nodes)]
+        self._batch = [each.name for each in first]
+        self._replaced.update(self._batch)
+        self._is_due = True
+        return _only(found, first)
+
+    def _is_changing(
+        self, found: Plan, nodes: Sequence[NodeOutputs], refused: Collection[str]
+    ) -> bool:
+        """Whether nodes come or go, so that more of them are away than will be."""
+        names = {wanted.name for wanted in found.create} - {*refused}
+        names |= {node.gpu_node_name for node in nodes if is_leaving(node.state)}
+        settled = NODE_AT_REST | NODE_FAILED
+        names |= {node.gpu_node_name for node, _ in found.keep if node.state not in settled}
+        late = [name for name in sorted(names) if self._lasts(f"change of {name}") > STEP]
+        if late:
+            raise GpuformError(f"{_listed(late)} did not come back in {duration(STEP)}")
+        return bool(names)
+
+    def _away(
+        self, found: Plan, workers: Mapping[str, Worker] | None, refused: Collection[str]
+    ) -> dict[str, str]:
+        """The nodes that take no jobs and are not about to be replaced, and why."""
+        away = {each.name: "was refused" for each in found.create if each.name in refused}
+        self.is_joining = False
+        for node, wanted in found.keep:
+            name = node.gpu_node_name
+            if node.state in NODE_FAILED:
+                away[name] = f"is {node.state}"
+            elif replacement(node, wanted):
+                away[name] = "was made otherwise than declared"
+            elif wanted.state == "RUNNING" and workers is not None and _is_useless(workers, name):
+                away[name] = "has not joined its scheduler"
+                self.is_joining |= self._lasts(f"joining of {node.id}") < JOIN
+        return away
+
+    def _lasts(self, what: str) -> float:
+        """Seconds since that was first seen."""
+        now = self._call.clock.now()
+        return now - self._since.setdefault(what, now)
+
+    def _refuse_to_go_on(
+        self, away: Mapping[str, str], left: Sequence[Replacement], room: int
+    ) -> None:
+        assert self._wanted is not None  # noqa: S101 - nobody else asks
+        failed = away.keys() & self._replaced
+        stops = self._wanted.on_failure != "continue" or not left
+        if not (failed and stops) and (room > 0 or not left):
+            return
+        reasons = "; ".join(f"{name} {why}" for name, why in sorted(away.items()))
+        waiting = [each.name for each in left]
+        if not waiting:
+            raise GpuformError(reasons)
+        raise GpuformError(
+            f"the rollout has stopped: {reasons}; {_listed(waiting)} is as before",
+            hint="run it again to go on when that is well, or raise rollout.max_unavailable",
+        )
+
+    def _rank(
+        self, each: Replacement, workers: Mapping[str, Worker] | None
+    ) -> tuple[bool, bool, bool, str]:
+        """Who goes first: whom an earlier run chose, who is out of use, who has no job."""
+        worker = (workers or {}).get(each.name)
+        is_failed = each.node.state in NODE_FAILED
+        is_failed |= workers is not None and _is_useless(workers, each.name)
+        has_jobs = worker is not None and bool(worker.jobs)
+        return each.name not in self._taking.chosen, not is_failed, has_jobs, each.name
+
+    def _pause(self, seconds: float) -> None:
+        if seconds:
+            self._call.on_progress(f"pausing for {duration(seconds)}")
+            self._call.sleep(seconds)
+
+
+def rollout_text(declared: Mapping[str, Any], found: Plan, nodes: int) -> str:
+    """How these replacements go in a pool of so many nodes; empty where they are no rollout."""
+    if declared.get("rollout") is None or not found.replace:
+        return ""
+    wanted = RolloutInputs.model_validate(declared["rollout"])
+    drain = PoolDrainInputs.model_validate(declared.get("drain") or {})
+    names = [each.name for each in found.replace]
+    room = min(wanted.room(nodes), len(names))
+    steps, asked = -(-len(names) // room), drain.has_scheduler
+    waits = drain.patience if asked and drain.policy != "fail" else 0.0
+    longest = steps * (waits + STEP + (JOIN if asked else 0.0)) + (steps - 1) * wanted.seconds
+    order = ", those without jobs first" if asked and steps > 1 else ""
+    return f"{room} at a time: {_listed(names)}{order}; it takes {duration(longest)} at most"
+
+
+def _only(found: Plan, these: Sequence[Replacement]) -> Plan:
+    waiting = [each for each in found.replace if each not in these]
+    return replace(found, replace=these, waiting=waiting)
+
+
+def _by_name(workers: Sequence[Worker] | None) -> Mapping[str, Worker] | None:
+    return None if workers is None else {each.name: each for each in workers}
+
+
+def _is_useless(workers: Mapping[str, Worker], name: str) -> bool:
+    """Whether its scheduler does not know it, or cannot use it."""
+    worker = workers.get(name)
+    return worker is None or worker.scheduled is None or worker.scheduled.is_failed
+
+
+def _within(room: int, nodes: Sequence[NodeOutputs]) -> int:
+    """A fabric ends with its last node: one stays, where there is one."""
+    return max(1, min(room, len(nodes) - 1))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
