@@ -169,3 +169,8 @@ class Leaving(_Part):
     def busy(self) -> tuple[LeavingNode, ...]:
         """Those on which jobs run."""
         return tuple(node for node in self.nodes if node.jobs)
+
+    @property
+    def evicts(self) -> bool:
+        """Whether jobs that run now are ended."""
+        return self.on_busy == "evict" and bool(self.busy)

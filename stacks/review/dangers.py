@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.review.names import counted, short_type
@@ -28,6 +29,7 @@ class Risk(StrEnum):
     REPLACES = "replaces"
     DELETES = "deletes"
     REDUCES_CAPACITY = "reduces_capacity"
+    ENDS_JOBS = "ends_jobs"
     RETAINS = "retains"
     GONE = "gone"
 
@@ -89,6 +91,8 @@ def _reduction(change: ResourceChange) -> Danger | None:
         return Danger(Risk.REDUCES_CAPACITY, _told(f"takes {_gpus(change)} away", change))
     if change.in_use:
         return Danger(Risk.REDUCES_CAPACITY, _told("stops what is in use", change))
+    if change.leaving is not None and change.leaving.evicts:
+        return Danger(Risk.ENDS_JOBS, _jobs(change.leaving))
     return None
 
 
@@ -96,12 +100,23 @@ def _told(lost: str, change: ResourceChange) -> str:
     """What is lost, and what else people lose by it."""
     parts = [lost]
     if change.leaving is not None and change.leaving.busy:
-        parts.append(f"jobs run on {counted(len(change.leaving.busy), 'node')} that go")
+        parts.append(_jobs(change.leaving))
     parts += [change.in_use] if change.in_use else []
     if change.before is not None and change.before.reserved and change.action in _DESTROYING:
         until = f" until {change.before.paid_until}" if change.before.paid_until else ""
         parts.append(f"what is prepaid{until} is lost")
     return "; ".join(parts)
+
+
+def _jobs(leaving: Leaving) -> str:
+    """What becomes of the jobs on the nodes that go."""
+    count = len({job.id for node in leaving.busy for job in node.jobs})
+    nodes = (
+        f"{counted(len(leaving.busy), 'node')} that {'goes' if len(leaving.busy) == 1 else 'go'}"
+    )
+    if leaving.evicts:
+        return f"ends {counted(count, 'job')} on {nodes}"
+    return f"{counted(count, 'job')} {'runs' if count == 1 else 'run'} on {nodes}"
 
 
 def _data(change: ResourceChange) -> str:

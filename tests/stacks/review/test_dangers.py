@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gpuform.schemas.drain import Leaving, LeavingNode, RunningJob
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.review.dangers import Risk, danger_of, ranked
 from gpuform.stacks.review.facts import Gpus
@@ -42,6 +43,30 @@ def test_dangers(
     danger = danger_of(resource("a", action, reason, **facts))
     assert danger is not None
     assert (danger.risk, danger.text) == (risk, text)
+
+
+@pytest.mark.parametrize(
+    ("facts", "on_busy", "text"),
+    [
+        ({}, "wait", None),
+        ({}, "evict", "ends 2 jobs on 2 nodes that go"),
+        ({"gpus_removed": 8}, "wait", "takes 8 GPUs away; 2 jobs run on 2 nodes that go"),
+        ({"gpus_removed": 8}, "evict", "takes 8 GPUs away; ends 2 jobs on 2 nodes that go"),
+    ],
+)
+def test_jobs_are_counted_once_on_however_many_nodes(
+    resource: Make, facts: dict, on_busy: str, text: str | None
+) -> None:
+    wide, small = RunningJob(id="7", name="pretrain"), RunningJob(id="8", name="evaluate")
+    nodes = (
+        LeavingNode(name="a", because="replaced", jobs=(wide,)),
+        LeavingNode(name="b", because="replaced", jobs=(wide, small)),
+        LeavingNode(name="c", because="replaced"),
+    )
+    leaving = Leaving(scheduler="Slurm", on_busy=on_busy, nodes=nodes)
+    change = resource("a", UPDATE, CHANGED, **facts).model_copy(update={"leaving": leaving})
+    danger = danger_of(change)
+    assert (danger and danger.text) == text
 
 
 @pytest.mark.parametrize(
