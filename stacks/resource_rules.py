@@ -4,8 +4,9 @@ A rule looks at one registration with those before it, while planning; the value
 yet are the platform's to check.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 from gpuform.providers.forms import Form
 from gpuform.schemas.models import Problem
@@ -14,7 +15,7 @@ from gpuform.stacks.engine.registration import DeletionRule, Registered, Registr
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import unwrap_secrets
-from gpuform.stacks.lifecycles import kind_of
+from gpuform.stacks.lifecycles import lifecycle_of
 
 
 def _types(platform: str, kind: str) -> tuple[str, ...]:
@@ -109,6 +110,7 @@ RULES: tuple[Rule, ...] = (volume_in_region, one_owner_of_nodes)
 """Every rule over several resources."""
 
 
-def deletes_first(type_: str) -> bool:
+def deletes_first(type_: str, inputs: Mapping[str, Any]) -> bool:
     """Whether a new object of this type takes the name or the capacity of the old one."""
-    return kind_of(type_) is not None
+    lifecycle = lifecycle_of(type_)
+    return lifecycle is not None and not lifecycle.creates_first(inputs)

@@ -77,6 +77,9 @@ class Call:
     """By `time.monotonic`: what was read after that moment need not be read again for this call."""
     known: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What is stored of the object: its outputs, or its inputs while they are checked; plain."""
+    replaces: str = ""
+    """The id of the object that a create is to replace and that is still there; Pulumi's hosts do
+    not tell it."""
     found_gone: bool = False
     """The object was gone before the call could delete it; without one it says nothing."""
     falls_with: str = ""

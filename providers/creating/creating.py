@@ -111,7 +111,7 @@ def create_once(call: Call, creation: Creation) -> str:
             return found
     call.refuse_to_make()
     listed: list[Sequence[Candidate]] = [creation.candidates()]
-    ignored = _not_in_the_way(earlier, listed[0])
+    ignored = {call.replaces, *_not_in_the_way(earlier, listed[0])}
     taken = creation.in_the_way(listed[0], ignored)
     if taken:
         raise _not_ours(target, earlier, taken)

@@ -69,12 +69,13 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
         shown = rules[change.path].shown_as if change.path in rules else ""
         if shown and change.after is not None and change.after == old.get(shown):
             return only_recorded(replaces=False, because="recorded: it is there already")
-        return change
+        how = kind.how_replaced(change.path, declared) if change.replaces else ""
+        return replace(change, because=f"{change.because}; {how}") if how else change
 
     now = at_this_hour(kind, old, declared)
     # What was declared before is most often what is declared now, and was checked with it.
     recorded = declared if echoed == declared else typed(kind, echoed)
-    planned = kind.planned(now)
+    planned = kind.planned_of(now)
     before, after = (_without(each, planned) for each in (recorded, now))
     found = field_changes(kind.inputs, before, after)
     is_resting = kind.power is not None and now is not declared

@@ -157,7 +157,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             decided = DiffResult(
                 changes=is_change(found),
                 replaces=replaces,
-                delete_before_replace=bool(replaces),  # GPUs are scarce: free them first
+                delete_before_replace=bool(replaces) and not self.creates_first(declared),
             )
             return decided, found
 

@@ -37,6 +37,8 @@ class Traits:
     """The input that says how many GPUs the resource holds, if there is one (see `gpus`)."""
     asked: ClassVar[str] = ""
     """The input that no read brings and an import is told with the id, `ID@VALUE`."""
+    planned: ClassVar[frozenset[str]] = frozenset()
+    """The inputs that `planned_changes` compares, instead of their rules."""
     parts: ClassVar[str] = ""
     """The output that lists the ids of what the resource is made of, if of several objects."""
     parts_kind: ClassVar[str] = ""
@@ -82,9 +84,9 @@ class Traits:
         return False
 
     @classmethod
-    def planned(cls, declared: Mapping[str, Any]) -> Collection[str]:  # noqa: ARG003 - a hook
-        """The inputs that `planned_changes` compares, instead of their rules."""
-        return ()
+    def planned_of(cls, declared: Mapping[str, Any]) -> Collection[str]:  # noqa: ARG003 - a hook
+        """`planned` for this declaration."""
+        return cls.planned
 
     @classmethod
     def planned_changes(
@@ -97,6 +99,19 @@ class Traits:
         `declared` is canonical and may be UNKNOWN in places.
         """
         return ()
+
+    @classmethod
+    def creates_first(cls, declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+        """Whether a replacement makes the new object before the old one goes.
+
+        By default the old one goes first: GPUs are scarce.
+        """
+        return False
+
+    @classmethod
+    def how_replaced(cls, path: str, declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
+        """What a plan says of a replacement because of this property, beside the cause."""
+        return ""
 
     @classmethod
     def guarded(cls, old: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook

@@ -1,6 +1,6 @@
 """One GPU node of SCP that joins a fabric which exists."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -260,6 +260,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     id_example = "20c507a036c447cdb3b19468d8ea62ac"
     guarded_by = (Permission.UNLOCK,)
     asked = "server_type_id"
+    planned = frozenset({*PLANNED, "gpu_type"})  # another GPU is another server_type_id
     moving = frozenset({"newer_image"})
     power = Power("state", "RUNNING", "STOPPED")
 
@@ -304,11 +305,6 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:
         """It failed."""
         return old.get("state") in NODE_FAILED
-
-    @classmethod
-    def planned(cls, declared: Mapping[str, Any]) -> Collection[str]:  # noqa: ARG003 - always
-        """What the node shows, and gpu_type: another GPU is another server_type_id."""
-        return (*PLANNED, "gpu_type")
 
     @classmethod
     def planned_changes(

@@ -23,6 +23,7 @@ from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import pool_footprint
 from gpuform.providers.scp.newer_image import image_notices, with_newer_image
 from gpuform.providers.scp.nodes import (
+    ROLLED,
     DeclaredPool,
     Ledger,
     NodeSteps,
@@ -294,9 +295,15 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         return min((each for each in times if each is not None), default=None)
 
     @classmethod
-    def planned(cls, declared: Mapping[str, Any]) -> Collection[str]:
+    def planned_of(cls, declared: Mapping[str, Any]) -> Collection[str]:
         """What its nodes show, and gpu_type: another GPU is another server_type_id."""
         return planned_names(declared) | {"gpu_type"}
+
+    @classmethod
+    def how_replaced(cls, path: str, declared: Mapping[str, Any]) -> str:
+        """Of an image and a type, that a rollout spares the pool."""
+        is_whole = path in ROLLED and declared.get("rollout") is None
+        return "with a rollout its nodes are replaced some at a time" if is_whole else ""
 
     @classmethod
     def planned_changes(

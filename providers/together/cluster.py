@@ -401,6 +401,18 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return old.get("status") in CLUSTER_STUCK
 
     @classmethod
+    def creates_first(cls, declared: Mapping[str, Any]) -> bool:
+        """With a rollout: jobs can move before the old one goes."""
+        return declared.get("rollout") is not None
+
+    @classmethod
+    def how_replaced(cls, path: str, declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - any
+        """Which of the two is there first."""
+        if cls.creates_first(declared):
+            return "the new cluster is made first, this one goes when no job runs on it"
+        return "with a rollout the new cluster is made before this one goes"
+
+    @classmethod
     def guarded(cls, old: Mapping[str, Any]) -> Guard | None:
         """A RESERVED cluster is paid for its whole time (Together reference, 'Billing')."""
         if old.get("billing_type") != "RESERVED":

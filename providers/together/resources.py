@@ -41,6 +41,8 @@ OnBusy = Literal[
     "evict",
 ]
 
+Strategy = Literal["replace_cluster",]
+
 BillingType = Literal[
     "ON_DEMAND",
     "RESERVED",
@@ -247,6 +249,16 @@ class ClusterDrainArguments(TypedDict):
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
 
 
+class ClusterRolloutArguments(TypedDict):
+    """How a cluster is replaced when a change cannot be made in place."""
+
+    # replace_cluster: the new cluster is made first, where there is stock, and the old one goes
+    # when no job runs on it any more.
+    strategy: pulumi.Input[Strategy]
+    # Whether the new cluster has to mount the volume of the old one; it needs volume_id.
+    keep_volume: NotRequired[pulumi.Input[bool] | None]
+
+
 class ClusterArguments(TypedDict):
     """A GPU cluster: one node for every 8 GPUs."""
 
@@ -325,6 +337,10 @@ class ClusterArguments(TypedDict):
     # without it, and which go when num_gpus shrinks. They are cordoned first, and taken when no job
     # runs on them. (nothing)
     drain: NotRequired[pulumi.Input[ClusterDrainArguments] | None]
+    # gpuform's own, never sent: Together changes no driver and no GPU in place. With it the new
+    # cluster is made before the old one goes, so that jobs can move; without it the old one goes
+    # first. (nothing)
+    rollout: NotRequired[pulumi.Input[ClusterRolloutArguments] | None]
     # The former name of drain. (as the fields it stands for)
     scale_down: NotRequired[pulumi.Input[ClusterDrainArguments] | None]
 
@@ -389,6 +405,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     ttl: pulumi.Output[str | None]
     ssh_jump: pulumi.Output[str | None]
     drain: pulumi.Output[dict[str, Any] | None]
+    rollout: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]

@@ -222,6 +222,22 @@ class ClusterDrainInputs(ChosenDrainInputs):
     )
 
 
+class ClusterRolloutInputs(InputModel):
+    """How a cluster is replaced when a change cannot be made in place."""
+
+    strategy: Literal["replace_cluster"] = Field(
+        description="replace_cluster: the new cluster is made first, where there is stock, and the "
+        "old one goes when no job runs on it any more.",
+        examples=["replace_cluster"],
+    )
+    keep_volume: bool | None = Field(
+        default=None,
+        description="Whether the new cluster has to mount the volume of the old one; it needs "
+        "volume_id.",
+        examples=[True],
+    )
+
+
 def is_off(add_on: Mapping[str, Any]) -> bool:
     """Whether a declared add-on is disabled; the platform returns enabled ones only."""
     config = add_on.get("config")

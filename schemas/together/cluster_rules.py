@@ -29,6 +29,7 @@ def cluster_problems(values: Values) -> Iterator[Problem]:
         _add_ons(values),
         _no_capacity(values),
         _drain(values),
+        _rollout(values),
     )
 
 
@@ -228,3 +229,16 @@ def _drain(values: Values) -> Iterator[Problem]:
         return
     if _differs(values.get("cluster_type"), "SLURM"):
         yield Problem("drain.slurm", "goes with cluster_type SLURM only: remove it")
+
+
+def _rollout(values: Values) -> Iterator[Problem]:
+    rollout = values.get("rollout")
+    keeps = isinstance(rollout, Mapping) and rollout.get("keep_volume") is True
+    if not keeps or values.get("volume_id") is not None:
+        return
+    reason = "needs volume_id, the volume that the new cluster mounts as well"
+    if values.get("shared_volume") is not None:
+        reason += (
+            ": a shared_volume is made anew with each cluster, so declare it as a SharedVolume"
+        )
+    yield Problem("rollout.keep_volume", reason)

@@ -35,6 +35,7 @@ from gpuform.schemas.together.cluster_parts import (
     AddOnInputs,
     ClusterConfigInputs,
     ClusterDrainInputs,
+    ClusterRolloutInputs,
     GpuType,
     OidcConfigInputs,
     OnNoCapacityInputs,
@@ -285,6 +286,13 @@ class ClusterInputs(InputModel):
         "cluster or without it, and which go when num_gpus shrinks. They are cordoned first, and "
         "taken when no job runs on them.",
         examples=[{"nodes": ["train-worker-1"], "on_busy": "wait", "wait_minutes": 240}],
+    )
+    rollout: Annotated[ClusterRolloutInputs | None, Local] = Field(
+        default=None,
+        description="gpuform's own, never sent: Together changes no driver and no GPU in place. "
+        "With it the new cluster is made before the old one goes, so that jobs can move; without "
+        "it the old one goes first.",
+        examples=[{"strategy": "replace_cluster", "keep_volume": True}],
     )
 
     scale_down: Annotated[ClusterDrainInputs | None, Local, Spelling] = Field(

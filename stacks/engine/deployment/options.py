@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from gpuform.providers.records import Intents, Unkept
 from gpuform.schemas.plan import ResourceChange
@@ -42,9 +42,9 @@ class Options:
     that changes something keeps within the `constraint`, if there is one. The `calendar` says what
     is due in a run that expires; its selection is what is read before, and dependents of what ends
     go along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
-    `deletes_first` says of a type whether a replacement that nobody orders deletes first. With
-    `run_program` a refresh or destroy takes components and providers from the program. A program
-    that is a topology is run by `run_topology`, where there is one.
+    `deletes_first` says of a type and inputs whether a replacement that nobody orders deletes
+    first. With `run_program` a refresh or destroy takes components and providers from the program.
+    A program that is a topology is run by `run_topology`, where there is one.
     """
 
     operation: Operation
@@ -58,7 +58,7 @@ class Options:
     calendar: Calendar | None = None
     at_work: str = ""
     deletion_rules: Sequence[DeletionRule] = ()
-    deletes_first: Callable[[str], bool] = lambda _type: False
+    deletes_first: Callable[[str, Mapping[str, Any]], bool] = lambda _type, _inputs: False
     run_program: bool = False
     run_topology: TopologyRunner | None = None
 

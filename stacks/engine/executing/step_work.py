@@ -121,11 +121,23 @@ class StepWork:
             self._keep_created(step, new)
             return []
         with self._calling(step, "creating", new):
-            created = self.host.create(new.urn, new.inputs, _timeout(new, "create"), new.provider)
+            created = self.host.create(
+                new.urn,
+                new.inputs,
+                _timeout(new, "create"),
+                new.provider,
+                replaces=self._replaced_by(step),
+            )
             new.id = created.id
             self._take(new, created)
             self._keep_created(step, new)
         return list(created.init_errors)
+
+    def _replaced_by(self, step: Step) -> str:
+        """The id of the object that is there beside its replacement, if there is one."""
+        old = step.old
+        is_there = old is not None and not self.snapshot.is_pending_replacement(old)
+        return old.id if is_there and old is not None else ""
 
     def _keep_created(self, step: Step, new: ResourceState) -> None:
         old = step.old

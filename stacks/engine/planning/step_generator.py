@@ -5,9 +5,9 @@ check and to compare, never to change anything.
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.errors import EngineError
@@ -50,7 +50,7 @@ class StepGenerator:
     tell: Tell
     selection: Selection = field(default_factory=Selection)
     others: OtherStacks | None = None
-    deletes_first: Callable[[str], bool] = lambda _type: False
+    deletes_first: Callable[[str, Mapping[str, Any]], bool] = lambda _type, _inputs: False
     holding: Holding | None = None
     held: dict[int, ResourceState] = field(default_factory=dict)
     _old: OldEntries = field(init=False)
@@ -334,7 +334,11 @@ class StepGenerator:
     ) -> list[Step]:
         self._replaced.add(goal.urn)
         first = registration.delete_before_replace
-        if first is None and not diff.delete_before_replace and self.deletes_first(goal.type):
+        if (
+            first is None
+            and not diff.delete_before_replace
+            and self.deletes_first(goal.type, goal.inputs)
+        ):
             self._refuse_unnamed_dependents(old)
             first = True
         if not (diff.delete_before_replace if first is None else first):

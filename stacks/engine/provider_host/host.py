@@ -176,11 +176,21 @@ class ProviderHost:
             return served.all_leaving(id_, to_provider(outputs), because)
 
     def create(
-        self, urn: str, inputs: PropertyMap, timeout: float | None, provider: str = ""
+        self,
+        urn: str,
+        inputs: PropertyMap,
+        timeout: float | None,
+        provider: str = "",
+        *,
+        replaces: str = "",
     ) -> Created:
-        """Creates the object. Raises ProviderError when nothing exists afterwards."""
+        """Creates the object; `replaces` is the id of the one in whose place, if that is there.
+
+        Raises ProviderError when nothing exists afterwards.
+        """
         served = self._provider(urn, provider, inputs)
         with self._calling("create", urn, inputs, timeout=timeout) as call:
+            call.replaces = replaces
             result = served.create(to_provider(inputs))
             id_ = str(result.id or "")
         if not id_:
