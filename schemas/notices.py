@@ -40,6 +40,7 @@ class NoticeKind(StrEnum):
     CHANGED = "changed"
     TEMPLATE = "template"
     IMAGE = "image"
+    ROLLOUT = "rollout"
 
 
 class Notice(BaseModel):
@@ -49,7 +50,7 @@ class Notice(BaseModel):
 
     kind: NoticeKind = Field(
         description="What it is about: expiry, credit, selection, use, renamed, workers, changed, "
-        "template or image."
+        "template, image or rollout."
     )
     text: str = Field(description="What there is to know, and what to do.")
     at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")

@@ -69,8 +69,7 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
         shown = rules[change.path].shown_as if change.path in rules else ""
         if shown and change.after is not None and change.after == old.get(shown):
             return only_recorded(replaces=False, because="recorded: it is there already")
-        how = kind.how_replaced(change.path, declared) if change.replaces else ""
-        return replace(change, because=f"{change.because}; {how}") if how else change
+        return change
 
     now = at_this_hour(kind, old, declared)
     # What was declared before is most often what is declared now, and was checked with it.

@@ -109,8 +109,11 @@ class Traits:
         return False
 
     @classmethod
-    def how_replaced(cls, path: str, declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
-        """What a plan says of a replacement because of this property, beside the cause."""
+    def how_replaced(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
+        """What to know of a replacement because of these inputs; empty when that is nothing.
+
+        `declared` may be UNKNOWN in places.
+        """
         return ""
 
     @classmethod

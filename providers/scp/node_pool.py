@@ -300,10 +300,11 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         return planned_names(declared) | {"gpu_type"}
 
     @classmethod
-    def how_replaced(cls, path: str, declared: Mapping[str, Any]) -> str:
-        """Of an image and a type, that a rollout spares the pool."""
-        is_whole = path in ROLLED and declared.get("rollout") is None
-        return "with a rollout its nodes are replaced some at a time" if is_whole else ""
+    def how_replaced(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
+        """Because of an image or a type: a rollout spares the pool."""
+        if declared.get("rollout") is not None or not {*names} <= {*ROLLED}:
+            return ""
+        return "all its nodes go at once: with a `rollout` they are replaced some at a time"
 
     @classmethod
     def planned_changes(

@@ -1,6 +1,6 @@
 """Together's GPU cluster: what it takes to make, change and delete one."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -406,11 +406,14 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return declared.get("rollout") is not None
 
     @classmethod
-    def how_replaced(cls, path: str, declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - any
+    def how_replaced(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - any
         """Which of the two is there first."""
         if cls.creates_first(declared):
-            return "the new cluster is made first, this one goes when no job runs on it"
-        return "with a rollout the new cluster is made before this one goes"
+            return (
+                "the new cluster is made first, and the old one goes when no job runs on it; both "
+                "cost money until then"
+            )
+        return "with a `rollout` the new cluster is made before the old one goes"
 
     @classmethod
     def guarded(cls, old: Mapping[str, Any]) -> Guard | None:

@@ -1,6 +1,6 @@
 """What there is to know of the resources of a run or a state, beside what changes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -17,9 +17,10 @@ _OBSERVED = (Op.REFRESH, Op.IMPORT)
 """Steps whose new entry is what was just seen."""
 
 
-def notices_of_steps(steps: Iterable[Step], now: float) -> tuple[Notice, ...]:
-    """Of all resources that a run leaves; `now` is in Unix seconds."""
-    return _notices([seen for step in steps if (seen := _of_step(step)) is not None], now)
+def notices_of_steps(steps: Sequence[Step], now: float) -> tuple[Notice, ...]:
+    """Of all resources that a run leaves, or replaces; `now` is in Unix seconds."""
+    seen = [found for step in steps if (found := _of_step(step)) is not None]
+    return (*_notices(seen, now), *_of_replacements(steps))
 
 
 def notices_of_entries(
@@ -90,6 +91,18 @@ def _notices(found: Iterable[_Seen], now: float) -> tuple[Notice, ...]:
         if credit is not None:
             credited.append(_Credited(entry.urn, name, lifecycle.platform, credit))
     return (*notices, *_credit_notices(credited))
+
+
+def _of_replacements(steps: Iterable[Step]) -> Iterator[Notice]:
+    for step in steps:
+        new = step.new
+        lifecycle = lifecycle_of(new.type) if step.op is Op.REPLACE and new is not None else None
+        if lifecycle is None or new is None:
+            continue
+        text = lifecycle.how_replaced(step.keys, told(new.inputs))
+        if text:
+            name = name_of(new.urn)
+            yield Notice(kind=NoticeKind.ROLLOUT, text=text, urn=new.urn, name=name)
 
 
 @dataclass(frozen=True, slots=True)
