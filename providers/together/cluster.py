@@ -76,7 +76,7 @@ class ClusterActions:
 
     def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
         """The region, its GPU types and its drivers; then those of the alternatives."""
-        found = list(regions.problems(self._client, call, values))
+        found = [*_volume_problems(call, values), *regions.problems(self._client, call, values)]
         yield from found
         for place, alternative in () if found else alternatives_of(values):
             for problem in regions.problems(self._client, call, {**values, **alternative}):
@@ -406,13 +406,15 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return declared.get("rollout") is not None
 
     @classmethod
-    def how_replaced(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - any
+    def how_replaced(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
         """Which of the two is there first."""
         if cls.creates_first(declared):
             return (
                 "the new cluster is made first, and the old one goes when no job runs on it; both "
                 "cost money until then"
             )
+        if "volume_id" in names:  # its data goes, whichever is there first
+            return ""
         return "with a `rollout` the new cluster is made before the old one goes"
 
     @classmethod
@@ -428,6 +430,15 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 def _sent(want: ClusterInputs) -> dict[str, Any]:
     body = requests.cluster_create(want)
     return {name: body[name] for name in SHOWN if body.get(name) is not None}
+
+
+def _volume_problems(call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """A volume that is to be kept is not another one."""
+    rollout, before = values.get("rollout"), call.known.get("volume_id")
+    keeps = isinstance(rollout, Mapping) and rollout.get("keep_volume") is True
+    if keeps and before not in (None, values.get("volume_id")):
+        reason = "is to stay with rollout.keep_volume: keep the volume, or take keep_volume out"
+        yield Problem("volume_id", reason)
 
 
 def _patience(want: ClusterInputs) -> float:

@@ -41,7 +41,7 @@ OnBusy = Literal[
     "evict",
 ]
 
-Strategy = Literal["replace_cluster",]
+Strategy = Literal["replace_cluster"]
 
 BillingType = Literal[
     "ON_DEMAND",

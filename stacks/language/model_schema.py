@@ -61,12 +61,16 @@ class _Opening:
 
     def value(self, schema: Schema, rules: FieldRules) -> Schema:
         """The schema of a value alone, which null is not."""
-        for part in schema.get("anyOf", ()):
-            if part != _NULL:
-                return self.value(part, rules)
+        parts = [part for part in schema.get("anyOf", ()) if part != _NULL]
+        if len(parts) > 1:  # a text among them may be an expression
+            return {"type": [part["type"] for part in parts]}
+        if parts:
+            return self.value(parts[0], rules)
         if "$ref" in schema and rules.nested:
             return self.or_expression(self.of(rules.nested, rules))
         found = {key: value for key, value in schema.items() if key not in _OF_FIELDS}
+        if "const" in found:
+            found["enum"] = [found.pop("const")]
         if found.get("type") == "array":
             found["items"] = self.value(found["items"], rules)
         elif isinstance(found.get("additionalProperties"), dict):

@@ -41,11 +41,13 @@ def yaml_text(value: Any) -> str:
 
 
 def _of(schema: dict[str, Any], rules: FieldRules, of_model: str) -> str:
-    for part in schema.get("anyOf", ()):
-        if part.get("type") != "null":
-            return _of(part, rules, of_model)
+    parts = [part for part in schema.get("anyOf", ()) if part.get("type") != "null"]
+    if parts:
+        return " or ".join(_of(part, rules, of_model) for part in parts)
     if "$ref" in schema:
         return of_model
+    if "const" in schema:
+        return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{choice}`" for choice in schema["enum"])
     kind = schema.get("type")

@@ -1,9 +1,10 @@
-"""A cluster gets smaller while real jobs of a real Slurm run on its nodes.
+"""Nodes go while real jobs of a real Slurm run on them: a cluster shrinks, a pool is rolled out.
 
-Together is emulated, and its clock with it: an hour of waiting passes at once, while real jobs run
-on until a test ends them.
+The platforms are emulated, and their clock with them: an hour of waiting passes at once, while real
+jobs run on until a test ends them.
 """
 
+import json
 import os
 import subprocess
 import sysconfig
@@ -25,14 +26,39 @@ NODES = ("slurm-worker-0", "slurm-worker-1", "slurm-worker-2")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "06-slurm-scale-down"
 
 
-class Project:
-    """Example 06, whose Slurm is asked on this machine."""
+POOL = """\
+config:
+  image: {}
+node_pools:
+  train:
+    platform: scp
+    node_pool_id: POOL001-krw1a
+    region_id: kr-west1
+    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
+    subnet_id: ab313c43291e4b678f4bacffe10768ae
+    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
+    os_user_password: Only4Tests!
+    image_id: "{{ config.image }}"
+    cluster_fabric_name: train-a
+    gpu_node_name_prefix: train
+    count: 6
+    drain: {wait_minutes: 60, slurm: {via: local}}
+    rollout: {max_unavailable: 1}
+"""
+POOL_NODES = tuple(f"train-00{number}" for number in range(1, 7))
+OLD_IMAGE, NEW_IMAGE = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd", "IMAGE-7XFMaJpLsapKvskFMjCtmm"
 
-    def __init__(self, directory: Path, slurm: Slurm) -> None:
+
+class Project:
+    """Example 06, or a topology of its own, whose Slurm is asked on this machine."""
+
+    def __init__(self, directory: Path, slurm: Slurm, topology: str = "") -> None:
         self.directory = directory
         directory.mkdir()
         for name in ("Pulumi.yaml", "__main__.py", "topology.yaml"):
             (directory / name).write_text((EXAMPLE / name).read_text())
+        if topology:
+            (directory / "topology.yaml").write_text(topology)
         scripts = sysconfig.get_path("scripts")
         self.environment = {
             **{key: each for key, each in slurm.environment.items() if "TOGETHER" not in key},
@@ -55,6 +81,12 @@ class Project:
         )  # fmt: skip
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
+
+    def images(self) -> dict[str, str]:
+        """By node, as the state has them."""
+        resources = json.loads(self.run("stack", "export"))["deployment"]["resources"]
+        nodes = resources[-1]["outputs"]["gpu_nodes"]
+        return {name: node["image_id"] for name, node in nodes.items()}
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +131,29 @@ def test_a_job_is_waited_for_and_only_evict_ends_it(tmp_path: Path, slurm: Slurm
     until(lambda: slurm.is_known(jobs[1].id, "PENDING"), "the requeued job")
     assert jobs[0].runs()
     jobs[0].end()
+
+
+def test_six_nodes_change_their_image_and_no_job_is_killed(tmp_path: Path) -> None:
+    with running(POOL_NODES) as slurm:
+        project = Project(tmp_path / "project", slurm, POOL)
+        project.run("stack", "init", "dev")
+        project.run("config", "set", "image", OLD_IMAGE)
+        project.run("up", "--emulate", "--yes")
+        busy = POOL_NODES[:3]
+        jobs = {node: slurm.submit(node=node) for node in busy}
+        for job in jobs.values():
+            until(job.runs, "a running job")
+
+        project.run("config", "set", "image", NEW_IMAGE)
+        for left in (3, 2, 1):
+            told = project.run("up", "--emulate", "--yes", code=1)
+            assert f"jobs still run on {busy[-left]}: {jobs[busy[-left]].id} " in told
+            old = [name for name, image in project.images().items() if image == OLD_IMAGE]
+            assert old == [*busy[-left:]]
+            assert all(jobs[node].runs() for node in old)
+            until(lambda: all("DRAIN" not in slurm.state(n) for n in POOL_NODES), "in service")
+            jobs[busy[-left]].end()
+        project.run("up", "--emulate", "--yes")
+        assert set(project.images().values()) == {NEW_IMAGE}
+        assert all(job.has_ended() for job in jobs.values())
+        project.run("preview", "--emulate", "--expect-no-changes")

@@ -87,6 +87,17 @@ def test_jobs_that_do_not_end_keep_the_old_one_until_they_have(world: World, old
     assert len(ids(world)) == 1
 
 
+def test_another_volume_is_not_the_kept_one(world: World, old: str) -> None:
+    path = world.folder / "topology.yaml"
+    path.write_text(path.read_text().replace("size_tib: 5}", "size_tib: 5}\n  b: {platform: "
+                    "together, volume_name: b, region: us-central-8, size_tib: 5}")
+                    .replace("shared_volumes.data.id", "shared_volumes.b.id"))  # fmt: skip
+    refused = up(world.stack)
+    assert "volume_id" in str(refused)
+    assert "is to stay with rollout.keep_volume" in str(refused)
+    assert ids(world) == [old]
+
+
 @pytest.mark.parametrize(
     ("volume", "said"),
     [
