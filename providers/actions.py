@@ -159,3 +159,9 @@ class TakesNodes(Protocol[In_contra]):
         self, call: Call, id_: str, known: Mapping[str, Any], because: str
     ) -> Leaving | None:
         """All nodes, where they go with the object; `because` says what is done to it."""
+
+    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Uncordons what an interrupted taking has left of an object that is gone.
+
+        Raises GpuformError when nodes may stay cordoned.
+        """

@@ -227,6 +227,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             observed = self._actions().read(call, id_, known)
             self._forget_stored(call, id_)
             if observed is None:
+                self._release_if_possible(call, id_, known)
                 return ReadResult("", {})
             if known:
                 inputs = project(self.inputs, observed.inputs, known)
@@ -273,10 +274,27 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             call.begin(self.timeouts.delete)
             if not self.is_bound:
                 look_before_deletion(self, self._actions, call, _id, known)
-            if not call.found_gone:
+            if call.found_gone:
+                self._release(call, _id, known)
+            else:
                 self._actions().delete(call, _id, known)
                 Drains.beside(call.intents).forget(_id)
             call.intents.forget(urn=call.urn, id_=_id)
+
+    def _release(self, call: Call, id_: str, known: Properties) -> None:
+        """Ends what an interrupted taking of nodes has left of an object that is gone."""
+        actions = self._actions()
+        if _was_interrupted(call, id_) and isinstance(actions, TakesNodes):
+            actions.release(call, id_, known)
+            Drains.beside(call.intents).forget(id_)
+
+    def _release_if_possible(self, call: Call, id_: str, known: Properties) -> None:
+        if call.preview:
+            return
+        try:
+            self._release(call, id_, known)
+        except GpuformError as error:
+            call.on_warning(str(error))
 
     def leaving(self, id_: str, olds: Properties, news: Properties) -> Leaving | None:
         """The nodes that an update takes away, and their jobs now; None when nobody tells it.

@@ -199,6 +199,10 @@ class GpuNodeActions:
         taking = Taking({seen.gpu_node_name: because})
         return _taking(call, id_, known).leaving(taking, [seen])
 
+    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Uncordons the node that is gone, under whose name another one may come."""
+        _taking(call, id_, known).conclude(())
+
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """When no job runs on it; done when it is gone. A locked one has to be allowed."""
         client = self._client(known)

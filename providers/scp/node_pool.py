@@ -149,6 +149,10 @@ class NodePoolActions:
         nodes.look()
         return NodeTaking.of_pool(call, id_, known).leaving(_all(nodes, because), nodes.all)
 
+    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Uncordons what a removal has left whose nodes are all gone."""
+        NodeTaking.of_pool(call, id_, known).conclude(())
+
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """All nodes by one request, when no job runs on them; done when the last one is gone."""
         client = self._client(known)

@@ -213,6 +213,9 @@ class ClusterActions:
             return None
         return self._shrinking(call, cluster, known).all_leaving(because)
 
+    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Nothing: who could be cordoned has gone with the cluster."""
+
     def _send_changes(
         self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
     ) -> None:

@@ -31,6 +31,7 @@ from conformance.emulated import Platform
 from conformance.kinds import FAST, KINDS, MADE, TOPOLOGY
 from conformance.settling import assert_destroyed, assert_nothing_is_lost, assert_settles
 from conformance.stacks import Declared, EmbeddedStack, thing
+from conformance.takings import TAKINGS, Jobs, Taking
 from conformance.together_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
@@ -41,10 +42,14 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.kubernetes.kubeconfig import access_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
+from gpuform.providers.slurm.commands import Output
+from gpuform.providers.slurm.pods import PodCommands
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import integrity
 from gpuform.stacks.engine.store.storage.addresses import open_storage
+from gpuform.stacks.engine.values import unwrap_secrets
 
 URL = "http://emulator.test"
 START = 1_800_000_000.0
@@ -58,6 +63,7 @@ class Scenario:
 
     `outside` is what somebody else does in between; `refreshes`: the run only reads; `reverts`: the
     run after a death declares again what was before. With `abandons` it destroys what there is.
+    `takes`: a job runs on a node that goes.
     """
 
     before: Sequence[Declared]
@@ -66,6 +72,7 @@ class Scenario:
     refreshes: bool = False
     reverts: bool = False
     abandons: bool = False
+    takes: bool = False
 
     @property
     def in_the_end(self) -> Sequence[Declared]:
@@ -118,6 +125,21 @@ def _scenarios() -> dict[str, Callable[[Place], Scenario]]:
     }
 
 
+def _taken(taking: Taking, place: Place) -> Scenario:
+    placed = place(taking.kind)
+
+    def start(world: "World") -> object:
+        (entry,) = world.stack.resources
+        nodes = unwrap_secrets(entry.outputs.get("gpu_nodes")) or {"": entry}
+        ids = {each["gpu_node_name"]: each["id"] for each in nodes.values() if each is not entry}
+        name = str(entry.outputs.get("gpu_node_name"))
+        return Jobs.start(world.platform, Path.cwd(), taking, ids or {name: entry.id})
+
+    before, after = taking.inputs(placed)
+    ends = [] if after is None else [thing(placed, after)]
+    return Scenario([thing(placed, before)], ends, outside=start, takes=True)
+
+
 def _abandoned(created: Callable[[Place], Scenario], place: Place) -> Scenario:
     return replace(created(place), abandons=True)
 
@@ -162,6 +184,7 @@ THE_ID = "the id of the object that is there"
 
 
 SCENARIOS = _scenarios()
+TAKEN = {f"take-{name}": partial(_taken, taking) for name, taking in TAKINGS.items()}
 
 
 LOOKS = 3
@@ -221,6 +244,20 @@ class Counting(httpx.BaseTransport):
         return response
 
 
+def run_in_pods(http: httpx.Client, hook: Hook | None) -> None:
+    """Commands in pods go past the WebSocket, which needs a real port."""
+
+    def run(self: PodCommands, command: Sequence[str], *, is_change: bool = False) -> Output:
+        cluster = access_by(self.kubeconfig, self.cluster).server.rpartition("/")[2]
+        path = f"/_emulator/slurm/{cluster}/run"
+        told = http.post(path, json={"command": [*command]}).raise_for_status().json()
+        if hook is not None:
+            hook.tick(f"{'POST' if is_change else 'GET'} {' '.join(command[:3])}")
+        return Output(told["stdout"], told["stderr"], told["code"])
+
+    setattr(PodCommands, "run", run)  # noqa: B010 - it is a method of another shape to mypy
+
+
 @dataclass(frozen=True)
 class World:
     """A project and the platforms that it uses, in one folder."""
@@ -238,11 +275,12 @@ class World:
         os.environ.update(environment(URL))
         os.chdir(folder)
         http = httpx.Client(base_url=URL, transport=transport)
+        run_in_pods(http, hook)
         platform = Platform(cast("Any", None), http)
         return cls(EmbeddedStack(folder, CRYPTER, url=backend_of(folder)), platform)
 
     def scenario(self, name: str) -> Scenario:
-        scenario = SCENARIOS[name](self.platform.prepare)
+        scenario = {**SCENARIOS, **TAKEN}[name](self.platform.prepare)
         return replace(scenario, after=[self._with_id(each) for each in scenario.after])
 
     def _with_id(self, declared: Declared) -> Declared:
@@ -342,6 +380,10 @@ def mend(folder: Path, name: str) -> None:
             assert_settles(stack, platform, *scenario.in_the_end)
         else:
             assert_destroyed(stack, platform, *scenario.before, *scenario.after)
+        if scenario.takes:
+            Jobs.of(folder).assert_unharmed(platform)
+            assert platform.parts(*scenario.kinds) == stack.parts
+            return
         if CLUSTER in scenario.kinds:
             world.assert_nobody_was_hurt()
         for kind in scenario.kinds if not scenario.abandons else ():
@@ -380,7 +422,7 @@ def main() -> None:
     CRYPTER.check()  # derives the key once, for all children
     for kind in KINDS:
         resource_class(kind.platform, kind.kind)  # imports all of it, once
-    if name.endswith((str(CLUSTER), "VolumeClaim")):
+    if name.startswith("take-") or name.endswith((str(CLUSTER), "VolumeClaim")):
         import_module("kubernetes.config")
     gc.freeze()  # the less of its memory a child touches, the less is copied
     print(json.dumps(crash_everywhere(name, Path(folder))))  # noqa: T201 - the result

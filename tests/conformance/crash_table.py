@@ -39,6 +39,7 @@ FILES: Final = (
 DEATHS: Final = "test_death_at_every_point"
 IN_A_BUCKET: Final = "test_death_at_every_point_on_a_bucket"
 IMPORTS: Final = "test_an_import_that_is_killed_at_any_point_goes_on"
+TAKINGS: Final = "test_death_while_nodes_are_taken"
 OPERATIONS: Final = ("create", "abandon", "update", "replace", "destroy")
 COURSES: Final[Mapping[str, int]] = {
     "test_few_courses": 2,
@@ -116,6 +117,22 @@ TRIED: Final[Mapping[str, str]] = {
 }
 """What each test does wrong, in words."""
 
+TAKEN: Final[Mapping[str, str]] = {
+    "shrink-cluster": "Together: fewer GPUs",
+    "replace-cluster": "Together: another cluster, the old one first",
+    "roll-out-cluster": "Together: another cluster, the new one first",
+    "destroy-cluster": "Together: the end of the cluster",
+    "shrink-pool": "SCP pool: fewer nodes",
+    "replace-pool-node": "SCP pool: another address of a node",
+    "stop-pool-node": "SCP pool: a node that is stopped",
+    "roll-out-pool": "SCP pool: another image, node by node",
+    "replace-pool": "SCP pool: another image, all at once",
+    "destroy-pool": "SCP pool: its end",
+    "stop-node": "SCP node: stopped",
+    "destroy-node": "SCP node: its end",
+}
+"""How each taking of nodes is told."""
+
 SECTIONS: Final = (
     ("Signals and kills of real processes", ("test_processes", "test_interrupted_removals")),
     ("Faults of the network and of the platform", ("test_faults",)),
@@ -187,7 +204,7 @@ def kept(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, dict[st
 
 def tried_on(test: str, parameters: str) -> str:
     """A kind of a platform; for the loops that kill at every point, what they do to it."""
-    if test in (DEATHS, IN_A_BUCKET, IMPORTS):
+    if test in (DEATHS, IN_A_BUCKET, IMPORTS, TAKINGS):
         return parameters
     kind = re.search(r"(together|scp|tensorone|aios|lens)(-[A-Z][A-Za-z]+)?", parameters)
     return kind[0] if kind else "-"
@@ -258,7 +275,7 @@ def _demands() -> Iterator[str]:
         "* **Nothing of a stranger's is touched.** What a colleague has made under the same name "
         "stays as it is. The random courses have such a colleague.\n"
         "* **No secret is in a file.** The random courses look for every secret in every file.\n"
-        "* **No job is hurt.** After a shrink no node stays cordoned, and no pod was killed."
+        "* **No job is hurt.** Whatever takes nodes: no node stays cordoned, and no job was killed."
     )
 
 
@@ -272,7 +289,12 @@ def _deaths(tests: Mapping[str, Any]) -> Iterator[str]:
         "*abandon* is a create that is killed, followed by a `destroy` instead of another `up`."
     )
     yield _points(tests[f"test_crashes::{DEATHS}"])
-    yield "The same with the state in a bucket:"
+    yield (
+        "A job runs on a node that is taken. The run is killed in the same way, and no job may end "
+        "because of that, no node may stay cordoned, and none may be lost or doubled:"
+    )
+    yield _taken(tests[f"test_crashes::{TAKINGS}"])
+    yield "The same as in the first table, with the state in a bucket:"
     yield _points(tests[f"test_crashes::{IN_A_BUCKET}"])
     yield "`gpuform import --all`, killed in the same way, by the file that it writes to:"
     rows = tests[f"test_importing::{IMPORTS}"]
@@ -292,6 +314,15 @@ def _points(rows: Mapping[str, Mapping[str, int]]) -> str:
     cells = [[name, *(row.get(each, "-") for each in OPERATIONS)] for name, row in kinds.items()]
     shown = table(["kind", *OPERATIONS], cells)
     return f"{shown}\n{table(['other runs', 'points'], others)}" if others else shown
+
+
+def _taken(rows: Mapping[str, Mapping[str, int]]) -> str:
+    """SCP knows no scheduler: there it is Kubernetes that is asked."""
+    cells = []
+    for path, words in TAKEN.items():
+        counts = [rows.get(f"{path}-kubernetes") or rows.get(path), rows.get(f"{path}-slurm")]
+        cells.append([words, *("-" if each is None else _shown(each) for each in counts)])
+    return table(["what takes the node", "Kubernetes", "Slurm"], cells)
 
 
 def _named(kind: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 from bucket_server import BucketServer, url
 from conformance.crash_points import SCENARIOS
 from conformance.kinds import FAST
+from conformance.takings import TAKINGS
 from processes.limits import LAST_RESORT
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(24)]
@@ -41,6 +42,14 @@ def test_death_at_every_point_on_a_bucket(
 ) -> None:
     place = url(bucket_server.bucket(), bucket_server.port)
     record_property("points", assert_nothing_is_lost(scenario, tmp_path, CRASH_BACKEND=place))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("taking", TAKINGS)
+def test_death_while_nodes_are_taken(
+    taking: str, tmp_path: Path, record_property: Recorder
+) -> None:
+    record_property("points", assert_nothing_is_lost(f"take-{taking}", tmp_path))
 
 
 def assert_nothing_is_lost(scenario: str, tmp_path: Path, **environ: str) -> int:
