@@ -31,7 +31,7 @@ from conformance.emulated import Platform
 from conformance.kinds import FAST, KINDS, MADE, TOPOLOGY
 from conformance.settling import assert_destroyed, assert_nothing_is_lost, assert_settles
 from conformance.stacks import Declared, EmbeddedStack, thing
-from conformance.takings import TAKINGS, Jobs, Taking
+from conformance.takings import TAKINGS, Jobs, Taking, ids_of
 from conformance.together_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
@@ -49,7 +49,6 @@ from gpuform.providers.slurm.pods import PodCommands
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import integrity
 from gpuform.stacks.engine.store.storage.addresses import open_storage
-from gpuform.stacks.engine.values import unwrap_secrets
 
 URL = "http://emulator.test"
 START = 1_800_000_000.0
@@ -130,10 +129,7 @@ def _taken(taking: Taking, place: Place) -> Scenario:
 
     def start(world: "World") -> object:
         (entry,) = world.stack.resources
-        nodes = unwrap_secrets(entry.outputs.get("gpu_nodes")) or {"": entry}
-        ids = {each["gpu_node_name"]: each["id"] for each in nodes.values() if each is not entry}
-        name = str(entry.outputs.get("gpu_node_name"))
-        return Jobs.start(world.platform, Path.cwd(), taking, ids or {name: entry.id})
+        return Jobs.start(world.platform, Path.cwd(), taking, ids_of(entry))
 
     before, after = taking.inputs(placed)
     ends = [] if after is None else [thing(placed, after)]

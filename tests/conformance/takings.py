@@ -21,6 +21,8 @@ from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.slurm import slurm_scheduler
 from gpuform.schemas.slurm import SlurmInputs
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.values import unwrap_secrets
 
 Inputs = Mapping[str, Any]
 
@@ -171,6 +173,14 @@ class Jobs:
         if self.is_slurm:
             return slurm_scheduler(SlurmInputs(), kubeconfig=text, cluster="train")
         return KubernetesScheduler(client_by(text, "train"))
+
+
+def ids_of(entry: ResourceState) -> dict[str, str]:
+    """The ids of a pool's nodes by their names, else that of the object."""
+    nodes = unwrap_secrets(entry.outputs.get("gpu_nodes"))
+    if isinstance(nodes, Mapping):
+        return {each["gpu_node_name"]: each["id"] for each in nodes.values()}
+    return {str(entry.outputs.get("gpu_node_name")): entry.id}
 
 
 def _kubeconfig(platform: Platform, cluster: str) -> str:
