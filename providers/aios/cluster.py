@@ -21,6 +21,7 @@ from gpuform.providers.aios.records import (
     is_another,
     is_still_there,
 )
+from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import NotFound, NotReady
@@ -35,6 +36,7 @@ from gpuform.schemas.aios.outputs import ClusterOutputs, UrlMapOutputs
 from gpuform.schemas.aios.totals import value_at
 from gpuform.schemas.aios.updates import Request, changed_fields, cluster_requests, with_sums
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.rules import rules_of
@@ -129,10 +131,34 @@ class ClusterActions:
                 raise gone(f"cluster {id_}")
             return cluster_requests(with_sums(fields, found, *entries), found, *entries)
 
-        change(call, self._client, id_, left)
+        with _taking(call, id_, after).taken(_gone(*entries)):
+            change(call, self._client, id_, left)
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
-        """The record; what the registry answers to that is believed when it shows none."""
+    def leaving(self, call: Call, id_: str, want: ClusterInputs) -> Leaving | None:
+        """The nodes whose entries would go."""
+        after = want.declared()
+        old, new = (value_at(values, "nodes.node_data") for values in (call.known, after))
+        return None if new is None else _taking(call, id_, after).leaving(_gone(old or [], new))
+
+    def all_leaving(
+        self,
+        call: Call,
+        id_: str,
+        known: Mapping[str, Any],
+        because: str,  # noqa: ARG002 - the shape of TakesNodes
+    ) -> Leaving | None:
+        """Those that the record declares itself."""
+        return _taking(call, id_, known).leaving(_declared_nodes(known))
+
+    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Uncordons nodes whose record is gone."""
+        _taking(call, id_, known).release()
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """The record; what the registry answers to that is believed when it shows none.
+
+        Of the nodes that it declares itself no job runs any more.
+        """
 
         def probe() -> Look[object] | None:
             found = find(self._client, id_)
@@ -143,12 +169,13 @@ class ClusterActions:
         there = find(self._client, id_)
         if there is not None and is_another(call, there.object_id):
             return
-        try:
-            self._client.delete(id_)
-        except NotFound as error:
-            if probe() is not None:
-                raise contradicted(error, "it is still there") from None
-        wait_until_gone(call, probe, what=f"cluster {id_}", interval=INTERVAL)
+        with _taking(call, id_, known).taken(_declared_nodes(known)):
+            try:
+                self._client.delete(id_)
+            except NotFound as error:
+                if probe() is not None:
+                    raise contradicted(error, "it is still there") from None
+            wait_until_gone(call, probe, what=f"cluster {id_}", interval=INTERVAL)
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
@@ -193,6 +220,20 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
             return
         because = KNOWN_AFTER_APPLY if after is UNKNOWN else ""
         yield FieldChange("status", Action.UPDATE, before, after, because=because)
+
+
+def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
+    return EntryTaking(call, id_, f"cluster {id_}", declared)
+
+
+def _declared_nodes(values: Mapping[str, Any]) -> list[str]:
+    return [str(each["id"]) for each in value_at(values, "nodes.node_data") or ()]
+
+
+def _gone(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The ids of the nodes that are declared no more."""
+    kept = {each["id"] for each in new}
+    return [str(each["id"]) for each in old if each["id"] not in kept]
 
 
 def look_at(found: wire.Cluster, wanted: str | None) -> Look[Seen]:

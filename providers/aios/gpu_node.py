@@ -19,6 +19,7 @@ from gpuform.providers.aios.records import (
     is_another,
     is_still_there,
 )
+from gpuform.providers.aios.taking import EntryTaking
 from gpuform.providers.calls import Call
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, ServerError
@@ -31,6 +32,7 @@ from gpuform.schemas.aios.inputs import GpuNodeInputs
 from gpuform.schemas.aios.outputs import GpuNodeOutputs
 from gpuform.schemas.aios.updates import Request, node_added, node_changed, node_removed
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.drain import Leaving
 from gpuform.schemas.models import Problem
 
 Seen = Observed[GpuNodeOutputs]
@@ -125,8 +127,26 @@ class GpuNodeActions:
 
         change(call, self._client, want.cluster_id, left)
 
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
-        """Removes the entry; one that is not there is no error."""
+    def leaving(self, call: Call, id_: str, want: GpuNodeInputs) -> Leaving | None:  # noqa: ARG002 - the shape of TakesNodes
+        """None: a change takes no node."""
+        return None
+
+    def all_leaving(
+        self,
+        call: Call,
+        id_: str,
+        known: Mapping[str, Any],
+        because: str,  # noqa: ARG002 - the shape of TakesNodes
+    ) -> Leaving | None:
+        """The node."""
+        return _taking(call, id_, known).leaving([id_.partition("/")[2]])
+
+    def release(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Uncordons the node whose entry is gone."""
+        _taking(call, id_, known).release()
+
+    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
+        """Removes the entry when no job runs on the node; one that is not there is no error."""
         cluster_id, _, node_id = id_.partition("/")
 
         def left(found: wire.Cluster) -> list[Request]:
@@ -135,7 +155,8 @@ class GpuNodeActions:
             return [Request(node_removed(found, node_id))] if is_ours else []
 
         try:
-            change(call, self._client, cluster_id, left)
+            with _taking(call, id_, known).taken([node_id]):
+                change(call, self._client, cluster_id, left)
         except NotFound as error:
             if find(self._client, cluster_id) is not None:
                 raise contradicted(error, "it is still there") from None
@@ -152,6 +173,10 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     actions = GpuNodeActions
     id_example = "west-vision-001/node-1"
     remains = HARDWARE_STAYS
+
+
+def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> EntryTaking:
+    return EntryTaking(call, id_, f"node {id_}", declared)
 
 
 def _entry_of(found: wire.Cluster, node_id: str) -> wire.Node | None:
@@ -174,5 +199,5 @@ def _entry(want: GpuNodeInputs) -> dict[str, Any]:
     declared = want.declared()
     return {
         "id": declared.pop("node_id"),
-        **{k: v for k, v in declared.items() if k != "cluster_id"},
+        **{k: v for k, v in declared.items() if k not in ("cluster_id", "drain")},
     }

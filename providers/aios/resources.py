@@ -14,6 +14,18 @@ from gpuform.providers.resource import PlatformResource
 
 __all__ = ["Cluster", "GpuNode"]
 
+Via = Literal[
+    "exec",
+    "ssh",
+    "local",
+]
+
+OnBusy = Literal[
+    "wait",
+    "fail",
+    "evict",
+]
+
 CreateMode = Literal[
     "parser",
     "direct",
@@ -172,6 +184,51 @@ class ClusterMetadataArguments(TypedDict):
     additional_info: NotRequired[pulumi.Input[Any] | None]
 
 
+class KubernetesArguments(TypedDict):
+    """The Kubernetes that gives nodes their jobs, each node under its own name."""
+
+    # Path of a kubeconfig on this machine; ~/.kube/config when not declared.
+    kubeconfig: NotRequired[pulumi.Input[str] | None]
+    # Context in it; the current one when not declared.
+    context: NotRequired[pulumi.Input[str] | None]
+
+
+class SlurmArguments(TypedDict):
+    """How gpuform asks a cluster's Slurm; its own setting, never sent to the platform."""
+
+    # exec in a pod through the cluster's Kubernetes, ssh to a login node, or local where Slurm's
+    # commands are installed on this machine.
+    via: NotRequired[pulumi.Input[Via] | None]
+    # exec: namespace of Slurm.
+    namespace: NotRequired[pulumi.Input[str] | None]
+    # exec: labels of the pods in which commands can be run; a running one is used.
+    pod_selector: NotRequired[pulumi.Input[str] | None]
+    # exec: the container of the pod.
+    container: NotRequired[pulumi.Input[str] | None]
+    # ssh: the login node, or a Host of your SSH configuration.
+    host: NotRequired[pulumi.Input[str] | None]
+    # ssh: name to log in with; that of your SSH configuration when not declared.
+    user: NotRequired[pulumi.Input[str] | None]
+    # ssh: port of the login node.
+    port: NotRequired[pulumi.Input[int] | None]
+    # Whether changes go through `sudo`, without a password: by default with ssh.
+    sudo: NotRequired[pulumi.Input[bool] | None]
+
+
+class ScheduledDrainArguments(TypedDict):
+    """The same, and who gives the nodes their jobs, where the platform knows no scheduler."""
+
+    # While jobs run on them: wait until they have ended (when not declared), fail at once, or evict
+    # them.
+    on_busy: NotRequired[pulumi.Input[OnBusy] | None]
+    # How long to wait for jobs, in minutes; 60 when not declared. Then nothing is taken.
+    wait_minutes: NotRequired[pulumi.Input[int] | None]
+    # The Kubernetes to ask for jobs; nobody is asked without it and slurm.
+    kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
+    # The Slurm to ask for jobs; exec needs kubernetes as well.
+    slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
+
+
 class ClusterArguments(TypedDict):
     """A cluster's record in the registry. It makes no hardware, and deleting it deletes none."""
 
@@ -205,6 +262,9 @@ class ClusterArguments(TypedDict):
     reputation: NotRequired[pulumi.Input[float] | None]
     # How the record is made: by the Parser, as documented, or directly in the registry. (nothing)
     create_mode: NotRequired[pulumi.Input[CreateMode] | None]
+    # gpuform's own, never sent: what is done about jobs on nodes before their entries leave the
+    # record, and who tells them. Without it nobody looks. (nothing)
+    drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
 
 
 class GpuNodeArguments(TypedDict):
@@ -214,6 +274,9 @@ class GpuNodeArguments(TypedDict):
     cluster_id: pulumi.Input[str] | PlatformResource
     # Id of the node in the cluster. (replaces)
     node_id: pulumi.Input[str]
+    # gpuform's own, never sent: what is done about jobs on the node before its entry leaves the
+    # record, and who tells them. Without it nobody looks. (nothing)
+    drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
     # Its GPUs.
     gpus: pulumi.Input[NodeGpusArguments]
     # Its virtual CPUs.
@@ -248,6 +311,7 @@ class Cluster(PlatformResource, module="gpuform.aios", name="Cluster"):
     cluster_metadata: pulumi.Output[dict[str, Any]]
     reputation: pulumi.Output[float | None]
     create_mode: pulumi.Output[str | None]
+    drain: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     object_id: pulumi.Output[str | None]
@@ -272,6 +336,7 @@ class GpuNode(PlatformResource, module="gpuform.aios", name="GpuNode"):
 
     cluster_id: pulumi.Output[str]
     node_id: pulumi.Output[str]
+    drain: pulumi.Output[dict[str, Any] | None]
     gpus: pulumi.Output[dict[str, Any]]
     vcpus: pulumi.Output[dict[str, Any]]
     memory: pulumi.Output[int]

@@ -20,6 +20,7 @@ from gpuform.schemas.aios.parts import (
     TotalVcpusInputs,
 )
 from gpuform.schemas.aios.totals import total_problems, whole_node, with_totals
+from gpuform.schemas.drain import ScheduledDrainInputs
 from gpuform.schemas.ids import Id, Line
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rules import Default, Immutable, Local, Refers, Unordered, WriteOnly
@@ -134,6 +135,12 @@ class ClusterInputs(InputModel):
         "registry.",
         examples=["direct"],
     )
+    drain: Annotated[ScheduledDrainInputs | None, Local] = Field(
+        default=None,
+        description="gpuform's own, never sent: what is done about jobs on nodes "
+        "before their entries leave the record, and who tells them. Without it nobody looks.",
+        examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/west"}}],
+    )
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -155,6 +162,12 @@ class _OneInputs(InputModel):
     )
     node_id: Annotated[Line, Immutable] = Field(
         min_length=1, description="Id of the node in the cluster.", examples=["node-1"]
+    )
+    drain: Annotated[ScheduledDrainInputs | None, Local] = Field(
+        default=None,
+        description="gpuform's own, never sent: what is done about jobs on the node "
+        "before its entry leaves the record, and who tells them. Without it nobody looks.",
+        examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/west"}}],
     )
 
 

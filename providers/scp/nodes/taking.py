@@ -5,7 +5,6 @@ platform takes the very nodes that it is told.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from gpuform.providers import permissions
@@ -14,23 +13,19 @@ from gpuform.providers.draining import (
     DrainedObject,
     Draining,
     Scheduler,
-    SlurmOnKubernetes,
     Taking,
     Worker,
     problems,
     undo,
 )
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.kubernetes.client import client_by
-from gpuform.providers.kubernetes.kubeconfig import flattened
-from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drain, Drains
 from gpuform.providers.scp.nodes.changes import differences
 from gpuform.providers.scp.nodes.planning import DeclaredNode, Fabric, Plan
 from gpuform.providers.scp.nodes.states import is_leaving
-from gpuform.providers.slurm import slurm_scheduler
-from gpuform.schemas.drain import KubernetesInputs, Leaving, PoolDrainInputs
+from gpuform.providers.slurm import declared_scheduler
+from gpuform.schemas.drain import Leaving, PoolDrainInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_FAILED
 
@@ -148,20 +143,7 @@ class NodeTaking:
 
     def _scheduler(self) -> Scheduler:
         """Raises GpuformError when nobody can be asked."""
-        kube, slurm = self._wanted.kubernetes, self._wanted.slurm
-        if kube is None and slurm is None:
-            raise GpuformError(
-                f"nodes of {self._what} are cordoned, and nobody is declared who could uncordon "
-                "them",
-                hint="declare drain.kubernetes or drain.slurm as before",
-            )
-        text = None if kube is None else _kubeconfig(kube)
-        pods = None if text is None else KubernetesScheduler(client_by(text, self._what))
-        if slurm is None:
-            assert pods is not None  # noqa: S101 - one of the two is declared
-            return pods
-        jobs = slurm_scheduler(slurm, kubeconfig=text, cluster=self._what)
-        return jobs if pods is None else SlurmOnKubernetes(pods, jobs, slurm.namespace, {})
+        return declared_scheduler(self._wanted, self._what)
 
 
 def _workers(nodes: Sequence[NodeOutputs]) -> list[Worker]:
@@ -172,37 +154,3 @@ def _workers(nodes: Sequence[NodeOutputs]) -> list[Worker]:
         Worker(node.gpu_node_name, aliases=(node.id,), is_failed=node.state in NODE_FAILED)
         for node in live
     ]
-
-
-def _kubeconfig(declared: KubernetesInputs) -> str:
-    """The YAML of the declared kubeconfig, with its context as the current one."""
-    import yaml  # noqa: PLC0415 - only who asks a Kubernetes pays for it
-
-    path = Path(declared.kubeconfig or "~/.kube/config").expanduser()
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            return ""  # whoever reads it says that it is none
-        if declared.context is not None:
-            _refuse_unknown(declared.context, config, path)
-            config["current-context"] = declared.context
-        elif not config.get("current-context"):
-            raise GpuformError(
-                f"drain.kubernetes.kubeconfig: {path} has no current context",
-                hint="declare drain.kubernetes.context",
-            )
-        return str(yaml.safe_dump(flattened(config, path.parent)))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise GpuformError(
-            f"drain.kubernetes.kubeconfig: {path} cannot be read ({type(error).__name__})",
-            hint="declare the path of a kubeconfig",
-        ) from None
-
-
-def _refuse_unknown(context: str, config: Mapping[str, Any], path: Path) -> None:
-    names = [each.get("name") for each in config.get("contexts") or () if isinstance(each, dict)]
-    if context not in names:
-        raise GpuformError(
-            f"drain.kubernetes.context: {path} has no context {context}; it has "
-            f"{', '.join(map(str, names)) or 'none'}"
-        )
