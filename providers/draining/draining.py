@@ -367,8 +367,10 @@ class Draining:
         text = f"nothing was taken from {self._subject.what}: {error.message}"
         if isinstance(error, Cancelled):
             return Cancelled(text)
-        hint = error.hint or f"--allow {Permission.EVICT_JOBS} takes them as they are"
-        return GpuformError(text, hint=hint)
+        hints = [error.hint] if error.hint else []
+        if Permission.EVICT_JOBS not in (error.hint or ""):
+            hints.append(f"--allow {Permission.EVICT_JOBS} takes them as they are")
+        return GpuformError(text, hint="; ".join(hints))
 
 
 def undo(call: Call, drain: Drain, ask: Callable[[], Scheduler]) -> bool:

@@ -130,6 +130,7 @@ TAKEN: Final[Mapping[str, str]] = {
     "destroy-pool": "SCP pool: its end",
     "stop-node": "SCP node: stopped",
     "destroy-node": "SCP node: its end",
+    "destroy-entry": "AIOS node: the end of its entry",
 }
 """How each taking of nodes is told."""
 

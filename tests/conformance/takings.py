@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.aios_kinds import GPU_NODE as ENTRY
 from conformance.described import Described, Request
 from conformance.emulated import Platform
 from conformance.scp_kinds import GPU_NODE, NODE_POOL
@@ -56,7 +57,7 @@ class Taking:
 
     def inputs(self, placed: Described) -> tuple[Inputs, Inputs | None]:
         """With what the kind needs on the platform."""
-        good = placed.good if self.kind is GPU_NODE else {}
+        good = placed.good if self.kind in (GPU_NODE, ENTRY) else {}
         return {**good, **self.before}, None if self.after is None else {**good, **self.after}
 
 
@@ -85,6 +86,7 @@ def _takings() -> dict[str, Taking]:
         "destroy-pool": Taking(NODE_POOL, _POOL, None),
         "stop-node": Taking(GPU_NODE, _NODE, {**_NODE, "state": "STOPPED"}),
         "destroy-node": Taking(GPU_NODE, _NODE, None),
+        "destroy-entry": Taking(ENTRY, {"node_id": _worker(), "drain": _DRAIN}, None),
     }
     other = {"gpu_type": CLUSTER.replacing.inputs["gpu_type"]}
     for scheduler, own in (("kubernetes", {}), ("slurm", _SLURM)):
@@ -129,7 +131,7 @@ class Jobs:
             made = platform.send(
                 CLUSTER, Request("POST", "/compute/clusters", {**CLUSTER.good, "num_gpus": 32})
             )
-            cluster, taken_by = made["cluster_id"], ids[_worker()]
+            cluster, taken_by = made["cluster_id"], ids[_worker()].rpartition("/")[2]
             platform.advance(7200)
             (folder / _KUBECONFIG).write_text(_kubeconfig(platform, cluster))
         is_slurm = taking.before.get("cluster_type") == "SLURM"
@@ -180,7 +182,8 @@ def ids_of(entry: ResourceState) -> dict[str, str]:
     nodes = unwrap_secrets(entry.outputs.get("gpu_nodes"))
     if isinstance(nodes, Mapping):
         return {each["gpu_node_name"]: each["id"] for each in nodes.values()}
-    return {str(entry.outputs.get("gpu_node_name")): entry.id}
+    name = entry.outputs.get("gpu_node_name") or entry.outputs.get("node_id")
+    return {str(name): entry.id}
 
 
 def _kubeconfig(platform: Platform, cluster: str) -> str:
