@@ -81,10 +81,15 @@ class LensClient:
         while True:
             params = {"pageNum": str(number), "pageSize": str(page_size)}
             page = self._ask(wire.ConsumerPage, _CONSUMERS, params, retry)
+            known = len(found)
             for each in page.data:
                 found[each.source, each.uid, each.kind, each.namespace, each.name] = each
             number, seen = number + 1, seen + len(page.data)
-            if not page.data or seen >= page.total:
+            if page.total is None:  # until a page brings nothing new
+                is_last = len(found) == known
+            else:
+                is_last = not page.data or seen >= page.total
+            if is_last:
                 return list(found.values())
 
     def heatmap(self, retry: Retry = Retry.SAFE) -> wire.GpuHeatmap:

@@ -1,16 +1,29 @@
 """What is free, and who has asked for the rest, as far as Lens's three calls tell it."""
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 
 from pydantic import Field
 
-from gpuform.schemas.lens.conditions import numbers_of
+from gpuform.schemas.lens.conditions import can_be, numbers_of
 from gpuform.schemas.lens.wire import Consumer, Overview
 from gpuform.schemas.models import WireModel
 
 IDLE_USE = 0.05
 """A workload that uses no more of its GPUs than this leaves them idle."""
+
+_OF: Final = {
+    "nodes": "total_nodes",
+    "free_nodes": "fully_idle_nodes",
+    "partly_free_nodes": "partially_idle_nodes",
+    "busy_nodes": "busy_nodes",
+    "faulty_nodes": "faulty_nodes",
+    "allocation_rate": "allocation_rate",
+    "utilization": "utilization",
+    "storage_total_tb": "storage_total_tb",
+    "storage_available_tb": "storage_available_tb",
+}
+"""The overview's name of each number."""
 
 
 class Capacity(WireModel):
@@ -25,9 +38,9 @@ class Capacity(WireModel):
     busy_nodes: int | None = Field(default=None, description="Nodes with all in use.")
     faulty_nodes: int | None = Field(default=None, description="Nodes with faults.")
     workloads: int = Field(default=0, description="Workloads that request GPUs.")
-    requested_gpus: int = Field(default=0, description="GPUs that workloads request.")
-    idle_gpus: int = Field(
-        default=0, description="Of these, GPUs of workloads that use 5% of them or less."
+    requested_gpus: int | None = Field(default=None, description="GPUs that workloads request.")
+    idle_gpus: int | None = Field(
+        default=None, description="Of these, GPUs of workloads that use 5% of them or less."
     )
     allocation_rate: float | None = Field(default=None, description="GPUs allotted, from 0 to 1.")
     utilization: float | None = Field(default=None, description="Use of them, from 0 to 1.")
@@ -36,24 +49,24 @@ class Capacity(WireModel):
 
     @classmethod
     def of(cls, overview: Overview, consumers: Sequence[Consumer]) -> Self:
-        """A workload whose use is not told is not idle."""
+        """A workload whose use is not told is not idle; what cannot be is not told."""
         numbers = numbers_of(overview)
-        asking = [each for each in consumers if each.stat.gpu_request > 0]
-        names = ("busy_nodes", "faulty_nodes", "allocation_rate", "utilization")
-        sizes = ("storage_total_tb", "storage_available_tb")
+        asking = [each for each in consumers if each.stat.gpu_request is None or _asked(each) > 0]
+        requests = [each.stat.gpu_request for each in asking]
         return cls.model_validate(
             {
-                **{name: numbers[name] for name in (*names, *sizes)},
-                "nodes": overview.total_nodes,
-                "free_nodes": overview.fully_idle_nodes,
-                "partly_free_nodes": overview.partially_idle_nodes,
+                **{own: numbers[name] for own, name in _OF.items() if can_be(name, numbers[name])},
                 "workloads": len(asking),
-                "requested_gpus": sum(each.stat.gpu_request for each in asking),
-                "idle_gpus": sum(each.stat.gpu_request for each in asking if _is_idle(each)),
+                "requested_gpus": None if None in requests else sum(filter(None, requests)),
+                "idle_gpus": sum(_asked(each) for each in asking if _is_idle(each)),
             }
         )
 
 
+def _asked(consumer: Consumer) -> int:
+    return consumer.stat.gpu_request or 0
+
+
 def _is_idle(consumer: Consumer) -> bool:
-    stat = consumer.stat
-    return "gpu_utilization" in stat.model_fields_set and stat.gpu_utilization <= IDLE_USE
+    use = consumer.stat.gpu_utilization
+    return use is not None and 0 <= use <= IDLE_USE

@@ -6,7 +6,6 @@ does a number that cannot be: one below 0, or a rate of more than 1.
 
 import re
 from collections.abc import Iterator, Mapping
-from math import isfinite
 from typing import Any, Final
 
 from pydantic.alias_generators import to_camel
@@ -57,7 +56,7 @@ def numbers_of(overview: Overview, heatmap: GpuHeatmap | None = None) -> dict[st
     ports, nodes, storage = overview.rdma_cluster_stat, overview.model_dump(), overview.storage_stat
     seen = heatmap or GpuHeatmap()
     plain = {name: nodes[name] for name in ConditionInputs.model_fields if name in nodes}
-    found = {
+    return {
         **plain,
         "active_ports": ports.active_ports,
         "total_ports": ports.total_ports,
@@ -71,10 +70,11 @@ def numbers_of(overview: Overview, heatmap: GpuHeatmap | None = None) -> dict[st
         "max_temperature": _highest(seen.temperature, "℃", "°C", "C"),
         "max_power": _highest(seen.power, "W"),
     }
-    return {
-        name: None if value is None or not isfinite(value) else value
-        for name, value in found.items()
-    }
+
+
+def can_be(name: str, value: float | None) -> bool:
+    """Whether a number of this name is told, and is possible."""
+    return value is not None and value >= 0 and (value <= 1 or name not in _RATES)
 
 
 def amiss(condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None = None) -> str:
@@ -92,7 +92,7 @@ def _amiss(condition: Mapping[str, Any], numbers: Numbers, heatmap: GpuHeatmap) 
             wanted += (" and " if wanted else "") + f"at most {most:g}"
         if value is None:
             yield f"{to_camel(name)} is not told (wanted: {wanted})"
-        elif value < 0 or (value > 1 and name in _RATES):
+        elif not can_be(name, value):  # below 0, or a rate of more than 1
             yield f"{to_camel(name)}={value:g} cannot be (wanted: {wanted})"
         elif (least is not None and value < least) or (most is not None and value > most):
             yield f"{to_camel(name)}={value:g}{_where(name, value, heatmap)} (wanted: {wanted})"
@@ -104,13 +104,13 @@ def _where(name: str, value: float, heatmap: GpuHeatmap) -> str:
         return ""
     points = heatmap.power.data if name == "max_power" else heatmap.temperature.data
     point = next(each for each in points if each.value == value)
-    return f" on {point.node_name} {point.device_id}"
+    return f" on {point.gpu}"
 
 
 def _highest(heatmap: Heatmap, *units: str) -> float | None:
     """The highest value; None without any, with one that is not told, and in another unit."""
-    told = [each.value for each in heatmap.data if "value" in each.model_fields_set]
-    is_whole = len(told) == len(heatmap.data) and all(isfinite(each) for each in told)
+    told = [each.value for each in heatmap.data if each.value is not None]
+    is_whole = len(told) == len(heatmap.data)
     return max(told, default=None) if is_whole and heatmap.unit.strip() in units else None
 
 

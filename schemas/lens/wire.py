@@ -1,12 +1,15 @@
 """What Lens sends (Lens reference, 'Clusters API').
 
 Attributes are its names in snake_case. Rates are from 0 to 1, but for the heatmap's utilization,
-which is in percent, as its unit says. An overview's number that is not told is None.
+which is in percent, as its unit says. A number that is not told is None, and so is what is told
+instead of one: that spoils no other field.
 """
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from math import isfinite
+from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BeforeValidator, ConfigDict, ValidationError, WrapValidator
 from pydantic.alias_generators import to_camel
 
 from gpuform.schemas.models import WireList, WireModel
@@ -20,6 +23,36 @@ def repaired(text: object) -> object:
         return text.encode("cp1252").decode("utf-8")
     except UnicodeError:
         return text
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if isfinite(value) else None
+
+
+def _count(value: object) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _part(value: Any, read: Callable[[Any], Any]) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        return read({})
+
+
+Number = Annotated[float | None, BeforeValidator(_number)]
+Count = Annotated[int | None, BeforeValidator(_count)]
+Text = Annotated[str, BeforeValidator(_text)]
+
+PART: Final = WrapValidator(_part)
+"""An object that tells nothing where it cannot be read."""
 
 
 class LensModel(WireModel):
@@ -38,79 +71,91 @@ class Envelope(LensModel):
 class StorageStat(LensModel):
     """Capacities are texts with their units, such as 1000TB."""
 
-    total_capacity: str = ""
-    used_capacity: str = ""
-    available_capacity: str = ""
-    utilization_rate: float | None = None
+    total_capacity: Text = ""
+    used_capacity: Text = ""
+    available_capacity: Text = ""
+    utilization_rate: Number = None
 
 
 class RdmaClusterStat(LensModel):
-    total_ports: int | None = None
-    active_ports: int | None = None
-    bandwidth: str = ""
+    total_ports: Count = None
+    active_ports: Count = None
+    bandwidth: Text = ""
 
 
 class Overview(LensModel):
     """Idle, partially idle and busy nodes need not add up to all of them."""
 
-    total_nodes: int | None = None
-    healthy_nodes: int | None = None
-    faulty_nodes: int | None = None
-    fully_idle_nodes: int | None = None
-    partially_idle_nodes: int | None = None
-    busy_nodes: int | None = None
-    allocation_rate: float | None = None
-    utilization: float | None = None
-    storage_stat: StorageStat = StorageStat()
-    rdma_cluster_stat: RdmaClusterStat = RdmaClusterStat()
+    total_nodes: Count = None
+    healthy_nodes: Count = None
+    faulty_nodes: Count = None
+    fully_idle_nodes: Count = None
+    partially_idle_nodes: Count = None
+    busy_nodes: Count = None
+    allocation_rate: Number = None
+    utilization: Number = None
+    storage_stat: Annotated[StorageStat, PART] = StorageStat()
+    rdma_cluster_stat: Annotated[RdmaClusterStat, PART] = RdmaClusterStat()
 
 
 class GpuStat(LensModel):
-    gpu_request: int = 0
-    gpu_utilization: float = 0.0
+    gpu_request: Count = None
+    gpu_utilization: Number = None
 
 
 class Consumer(LensModel):
     """A workload that uses GPUs. Lists have no pods."""
 
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    stat: GpuStat = GpuStat()
-    pods: tuple[Any, ...] | None = None
-    source: str = ""
+    kind: Text = ""
+    name: Text = ""
+    namespace: Text = ""
+    uid: Text = ""
+    stat: Annotated[GpuStat, PART] = GpuStat()
+    pods: Any = None
+    source: Text = ""
+
+    @property
+    def use(self) -> str:
+        """Its GPUs and their use, in words: `8 GPUs, 40% used`."""
+        gpus, use = self.stat.gpu_request, self.stat.gpu_utilization
+        asked = "GPUs not told" if gpus is None else f"{gpus} GPU{'' if gpus == 1 else 's'}"
+        return f"{asked}, {'use not told' if use is None else f'{use:.0%} used'}"
 
 
 class ConsumerPage(WireList, LensModel):
     """`total` counts those on all pages."""
 
     data: tuple[Consumer, ...]
-    total: int = 0
+    total: Count = None
 
 
 class HeatmapPoint(LensModel):
     """One GPU; `value` is in the heatmap's unit."""
 
-    node_name: str = ""
-    device_id: int = 0
-    value: float = 0.0
-    gpu_model: str = ""
+    node_name: Text = ""
+    device_id: Count = None
+    value: Number = None
+    gpu_model: Text = ""
+
+    @property
+    def gpu(self) -> str:
+        """Its node, and its number there where Lens tells it."""
+        return self.node_name if self.device_id is None else f"{self.node_name} {self.device_id}"
 
 
 class Heatmap(LensModel):
     """The GPUs with the highest values."""
 
-    serial: int = 0
-    unit: Annotated[str, BeforeValidator(repaired)] = ""
-    y_axis_max: int = 0
-    y_axis_min: int = 0
-    data: tuple[HeatmapPoint, ...] = ()
+    serial: Count = None
+    unit: Annotated[Text, BeforeValidator(repaired)] = ""
+    y_axis_max: Number = None
+    y_axis_min: Number = None
+    data: tuple[Annotated[HeatmapPoint, PART], ...] = ()
 
 
 class GpuHeatmap(LensModel):
     """`utilization` is in percent."""
 
-    power: Heatmap = Heatmap()
-    temperature: Heatmap = Heatmap()
-    utilization: Heatmap = Heatmap()
+    power: Annotated[Heatmap, PART] = Heatmap()
+    temperature: Annotated[Heatmap, PART] = Heatmap()
+    utilization: Annotated[Heatmap, PART] = Heatmap()

@@ -20,7 +20,6 @@ from gpuform.schemas.lens.wire import Consumer
 from gpuform.schemas.notices import Notice, NoticeKind
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.stacks.lifecycles import kind_of
-from gpuform.stacks.review.names import counted
 
 IN_USE: Final = 0.05
 """What is used less than that is idle, unless the gate says otherwise."""
@@ -147,7 +146,7 @@ def with_usage(plan: Plan, monitoring: Monitoring) -> Plan:
 
 def _users(names: str, consumers: Sequence[Consumer], limit: float) -> Iterator[str]:
     using = [each for each in consumers if _is_using(each, limit)]
-    using.sort(key=lambda each: (-each.stat.gpu_request, each.namespace, each.name))
+    using.sort(key=lambda each: (-(each.stat.gpu_request or 0), each.namespace, each.name))
     for each in using[:_NAMED]:
         yield f"{names} may be in use by {_workload(each)}"
     if len(using) > _NAMED:
@@ -195,15 +194,12 @@ def _stopped(footprint: Footprint | None) -> float:
 
 def _is_using(consumer: Consumer, limit: float) -> bool:
     """A workload whose use is not told counts as one that uses its GPUs."""
-    stat = consumer.stat
-    is_told = "gpu_utilization" in stat.model_fields_set
-    return stat.gpu_utilization > limit if is_told else True
+    use = consumer.stat.gpu_utilization
+    return use is None or use < 0 or use > limit
 
 
 def _workload(each: Consumer) -> str:
-    gpus = counted(each.stat.gpu_request, "GPU")
-    told = f"{each.stat.gpu_utilization:.0%} used" if each.stat.model_fields_set else "use not told"
-    return f"{each.namespace}/{each.name} ({each.kind}, {gpus}, {told})"
+    return f"{each.namespace}/{each.name} ({each.kind}, {each.use})"
 
 
 def _line(error: GpuformError) -> str:

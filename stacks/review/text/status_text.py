@@ -64,8 +64,11 @@ class Monitoring:
     @property
     def top_consumers(self) -> list[Consumer]:
         """Those with most GPUs, the most used first among equals."""
-        key = lambda each: (-each.stat.gpu_request, -each.stat.gpu_utilization, each.name)  # noqa: E731 - one line
-        return sorted(self.consumers, key=key)[:SHOWN]
+
+        def rank(each: Consumer) -> tuple[float, float, str]:
+            return -(each.stat.gpu_request or 0), -(each.stat.gpu_utilization or 0.0), each.name
+
+        return sorted(self.consumers, key=rank)[:SHOWN]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,14 +229,12 @@ def _monitoring_lines(seen: Monitoring, paint: Paint) -> Iterator[str]:
         heat = seen.heatmap.temperature
         yield "    hottest GPUs:"
         for point in heat.data[:SHOWN]:
-            where = f"{point.node_name} {point.device_id}"
-            yield visible(f"        {where}  {point.gpu_model}  {point.value:g} {heat.unit}")
+            value = "?" if point.value is None else f"{point.value:g}"
+            yield visible(f"        {point.gpu}  {point.gpu_model}  {value} {heat.unit}")
     if seen.consumers:
         yield "    top consumers:"
         for each in seen.top_consumers:
-            use = f"{each.stat.gpu_utilization:.0%} used"
-            gpus = counted(each.stat.gpu_request, "GPU")
-            yield visible(f"        {each.namespace}/{each.name}  {each.kind}  {gpus}, {use}")
+            yield visible(f"        {each.namespace}/{each.name}  {each.kind}  {each.use}")
 
 
 def _overview_lines(overview: Overview) -> Iterator[str]:
@@ -256,7 +257,8 @@ def _overview_lines(overview: Overview) -> Iterator[str]:
 
 
 def _capacity_line(capacity: Capacity) -> str:
-    asked = counted(capacity.requested_gpus, "GPU")
+    gpus = capacity.requested_gpus
+    asked = "? GPUs" if gpus is None else counted(gpus, "GPU")
     line = f"    {counted(capacity.workloads, 'workload')} with {asked}, {capacity.idle_gpus} idle"
     total, free = capacity.storage_total_tb, capacity.storage_available_tb
     return line if total is None or free is None else f"{line}; {free:g} of {total:g} TB free"

@@ -14,6 +14,10 @@ from gpuform.providers.calls.transport import mount
 from gpuform.providers.errors import InvalidRequest, MissingCredentials, ServerError
 from gpuform.providers.lens import capacity, get_consumers, get_heatmap, get_overview
 from gpuform.providers.lens.client import LensClient, client_for, is_configured
+from gpuform.schemas.lens import wire
+from gpuform.schemas.lens.capacity import Capacity
+from gpuform.schemas.lens.conditions import amiss
+from gpuform.schemas.lens.inputs import ConditionInputs
 
 Answer = Callable[[httpx.Request], httpx.Response]
 URL = "http://lens.test"
@@ -152,3 +156,76 @@ def test_programs_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (free.nodes, free.free_nodes, free.partly_free_nodes) == (10, 3, 4)
         assert (free.workloads, free.requested_gpus, free.idle_gpus) == (2, 12, 0)
         assert (free.storage_available_tb, free.allocation_rate) == (550, 0.75)
+
+
+ODD = ["12", True, None, [], {}, float("nan"), float("inf")]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_an_odd_number_is_not_told_and_spoils_no_other(odd: Any) -> None:
+    data = {**OVERVIEW["data"], "healthyNodes": odd, "allocationRate": odd}
+    data["storageStat"] = {**data["storageStat"], "utilizationRate": odd, "totalCapacity": 7}
+    data["rdmaClusterStat"] = {**data["rdmaClusterStat"], "activePorts": odd}
+    told = wire.Overview.model_validate(data)
+    assert (told.healthy_nodes, told.allocation_rate) == (None, None)
+    assert (told.storage_stat.utilization_rate, told.storage_stat.total_capacity) == (None, "")
+    assert told.rdma_cluster_stat.active_ports is None
+    before = wire.Overview.model_validate(OVERVIEW["data"])
+    assert told.total_nodes == before.total_nodes
+    assert told.storage_stat.available_capacity == before.storage_stat.available_capacity
+    condition = ConditionInputs.model_validate({"healthy_nodes": {"at_least": 0}})
+    assert amiss(condition, told) == "healthyNodes is not told (wanted: at least 0)"
+
+
+@pytest.mark.parametrize("odd", [7, "text", None, []])
+def test_a_part_that_is_none_tells_nothing(odd: Any) -> None:
+    told = wire.Overview.model_validate({**OVERVIEW["data"], "storageStat": odd})
+    assert told.storage_stat == wire.StorageStat()
+    assert told.total_nodes == OVERVIEW["data"]["totalNodes"]
+
+
+@pytest.mark.parametrize("odd", [*ODD, "absent"], ids=repr)
+def test_a_heatmap_with_odd_points(odd: Any) -> None:
+    heat = copy.deepcopy(HEATMAP["data"])
+    first = heat["temperature"]["data"][0]
+    if odd == "absent":
+        del first["deviceId"]
+    else:
+        first["deviceId"] = odd
+    told = wire.GpuHeatmap.model_validate(heat)
+    assert told.temperature.data[0].gpu == first["nodeName"]
+    hot = ConditionInputs.model_validate({"max_temperature": {"at_most": 1}})
+    overview = wire.Overview.model_validate(OVERVIEW["data"])
+    assert "maxTemperature=" in amiss(hot, overview, told)
+    heat["temperature"]["data"][-1]["value"] = "hot"
+    told = wire.GpuHeatmap.model_validate(heat)
+    assert amiss(hot, overview, told) == "maxTemperature is not told (wanted: at most 1)"
+
+
+@pytest.mark.parametrize("odd", [*ODD, -3], ids=repr)
+def test_a_workload_that_does_not_tell_its_use_uses_its_gpus(odd: Any) -> None:
+    (one, _) = CONSUMERS["data"]["data"]
+    stat = {"gpuRequest": 8, "gpuUtilization": odd}
+    consumer = wire.Consumer.model_validate({**one, "stat": stat})
+    assert Capacity.of(wire.Overview(), [consumer]).idle_gpus == 0
+
+
+def test_what_cannot_be_is_no_capacity() -> None:
+    told = wire.Overview(total_nodes=-1, allocation_rate=1.5, utilization=0.5)
+    (one, _) = CONSUMERS["data"]["data"]
+    consumer = wire.Consumer.model_validate({**one, "stat": {"gpuRequest": "8"}})
+    found = Capacity.of(told, [consumer])
+    assert (found.nodes, found.allocation_rate, found.utilization) == (None, None, 0.5)
+    assert (found.workloads, found.requested_gpus) == (1, None)
+
+
+def test_pages_without_a_total_are_read_until_nothing_is_new() -> None:
+    (one, _) = CONSUMERS["data"]["data"]
+    everyone = [{**one, "uid": str(at)} for at in range(5)]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        at = 2 * (int(request.url.params["pageNum"]) - 1)
+        page = everyone[at : at + 2] or everyone[-1:]  # the last page again and again
+        return httpx.Response(200, json={"code": 0, "data": {"data": page, "total": "many"}})
+
+    assert len(client(answer).consumers(2)) == 5

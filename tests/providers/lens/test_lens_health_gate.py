@@ -194,6 +194,20 @@ def test_a_silent_lens_keeps_nobody_from_a_look(
     assert "is not known: there is no address of Lens: set LENS_URL" in text
 
 
+def test_a_state_of_an_older_version_plans_nothing(world: World) -> None:
+    """It has fewer numbers of the overview, and does not say what is amiss now."""
+    world.create()
+    kept = ("healthy_nodes", "faulty_nodes")
+    overview = {name: world.state["overview"][name] for name in kept}
+    world.state = {**world.state, "overview": overview}
+    world.state.pop("amiss_now", None)
+    assert world.planned() == []
+    with world.serving():
+        seen = world.lifecycle.read("overview", world.state).outs
+    assert seen["ready"] is True
+    assert world.planned() == []
+
+
 def test_a_gate_that_was_not_passed_is_not_looked_at_again(world: World) -> None:
     world.show(healthyNodes=2)
     world.create(wait_minutes=1.0)
