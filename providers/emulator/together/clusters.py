@@ -317,6 +317,9 @@ class Cluster(BaseModel, frozen=True):
             "add_ons": [add_on.view() for add_on in self.add_ons if add_on.is_enabled],
             "created_at": timestamp(self.created_at),
             "is_in_substrate": True,
+            "machine_cluster_id": f"machines-{self.cluster_id[:8]}",
+            "ums_org_id": "org-emulated",
+            "ums_project_id": f"ums-{self.settings.project_id}",
             **{name: value for name, value in optional.items() if value is not None},
         }
 

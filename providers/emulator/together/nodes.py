@@ -29,7 +29,7 @@ def timestamp(moment: float) -> str:
 class Node(BaseModel, frozen=True):
     """`running_at` None: it never comes up. `removed_at` is when it leaves, if that is known.
 
-    `is_preempted`: it was taken back.
+    `is_preempted`: it was taken back. `remediation` is its latest, as the platform shows it.
     """
 
     node_id: str
@@ -40,6 +40,7 @@ class Node(BaseModel, frozen=True):
     running_at: float | None
     removed_at: float | None = None
     is_preempted: bool = False
+    remediation: dict[str, str] | None = None
 
     @classmethod
     def started(
@@ -91,6 +92,8 @@ class Node(BaseModel, frozen=True):
             "node_id": self.node_id,
             "instance_id": self.instance_id,
             "host_name": self.host_name,
+            "node_name": self.host_name,
+            "public_ipv4": f"203.0.113.{100 + self.index % 100}",
             "status": self._status(now),
             "num_gpus": GPUS_PER_WORKER,
             "num_cpu_cores": machine.num_cpu_cores,
@@ -106,6 +109,8 @@ class Node(BaseModel, frozen=True):
             "marked_for_deletion": self.removed_at is not None,
             "slurm_worker_hostname": self.slurm_name,
         }
+        if self.remediation is not None:
+            view["latest_remediation"] = self.remediation
         if self.removed_at is not None and self.has_left(now):
             view["deleted_at"] = timestamp(self.removed_at)
         return view

@@ -27,9 +27,11 @@ from gpuform.providers.emulator.together.admission import (
 from gpuform.providers.emulator.together.catalogue import DEFAULT_PROJECT, region_named
 from gpuform.providers.emulator.together.clusters import SCHEDULING_SECONDS, Cluster
 from gpuform.providers.emulator.together.errors import ApiError, not_found
+from gpuform.providers.emulator.together.nodes import Node, timestamp
 from gpuform.providers.emulator.together.requests import (
     CreateCluster,
     CreateVolume,
+    Remediation,
     UpdateCluster,
     UpdateVolume,
 )
@@ -39,6 +41,9 @@ _CLUSTER = "together.cluster"
 _VOLUME = "together.volume"
 _CREDIT = "together.credit"
 _NONE = "none"
+
+MOMENTS = ("review_time", "create_time", "update_time", "start_time", "end_time")
+"""Those of a remediation."""
 
 
 class Operations:
@@ -110,6 +115,21 @@ class Operations:
             planned = planned.with_preemptible(self.now, self._store.new_id)
         self._keep_cluster(planned)
         return planned
+
+    def remediate(self, wanted: Remediation) -> None:
+        """A worker of a cluster shows this as its latest remediation; nothing is done to it."""
+        cluster = self.cluster(wanted.cluster_id)
+        moments = dict.fromkeys(MOMENTS, timestamp(self.now))
+
+        def shown(node: Node) -> Node:
+            if node.host_name != wanted.instance_name:
+                return node
+            ids = {"id": self._store.new_id(), "instance_id": node.instance_id}
+            remediation = {**wanted.model_dump(), **moments, **ids}
+            return node.model_copy(update={"remediation": remediation})
+
+        workers = [shown(node) for node in cluster.workers]
+        self._keep_cluster(cluster.model_copy(update={"workers": workers}))
 
     def preempt(self, cluster: Cluster) -> Cluster:
         """Take its preemptible nodes back."""

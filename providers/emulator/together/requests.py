@@ -156,6 +156,21 @@ class UpdateCluster(Body):
     cluster_config: ClusterConfig | None = None
 
 
+class Remediation(Body):
+    """What tests let a worker show; the SDK's, but for ids and moments."""
+
+    cluster_id: str
+    instance_name: str
+    mode: str = "REMEDIATION_MODE_VM_ONLY"
+    state: str = "REMEDIATION_STATE_PENDING_APPROVAL"
+    trigger: str = "REMEDIATION_TRIGGER_AUTOMATED"
+    reason: str = "GpuPcieReplayRateHigh"
+    error_message: str = ""
+    requested_by: str = "together"
+    reviewed_by: str = ""
+    review_comment: str = ""
+
+
 def parse(model: type[_Body], data: bytes) -> _Body:
     """The request body as `model`.
 

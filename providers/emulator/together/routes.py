@@ -23,6 +23,7 @@ from gpuform.providers.emulator.together.operations import Operations
 from gpuform.providers.emulator.together.requests import (
     CreateCluster,
     CreateVolume,
+    Remediation,
     UpdateCluster,
     UpdateVolume,
     parse,
@@ -187,7 +188,18 @@ class _Credit(BaseModel):
 
 class TogetherControls(Controls):
     def _routes(self) -> Table:
-        return (("POST", "/credit", self._set_credit),)
+        return (
+            ("POST", "/credit", self._set_credit),
+            ("POST", "/remediations", self._add_remediation),
+        )
+
+    def _add_remediation(self) -> Response:
+        """A worker shows one as its latest."""
+        wanted = parse(Remediation, request.get_data())
+        now = self._clock.now()
+        self._store.sweep(now)
+        Operations(self._store, now).remediate(wanted)
+        return answer(wanted.model_dump(), 201)
 
     def _set_credit(self) -> Response:
         """From now on there is none, or some again; what is lost by then stays lost."""

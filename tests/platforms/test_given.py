@@ -1,0 +1,201 @@
+"""The emulator gives every field that a platform documents, in one course or another."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conformance.catalogue import KINDS
+from conformance.described import Described, Request
+from conformance.emulated import Platform, emulated
+from platforms.documented import NAMES, documented, leaves
+
+TOGETHER = "/compute/clusters"
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Platform]:
+    with emulated(seed="given") as platform:
+        yield platform
+
+
+def kind(name: str) -> Described:
+    (found,) = [each for each in KINDS if f"{each.platform}:{each.kind}" == name]
+    return found
+
+
+def course_of_together(platform: Platform) -> None:
+    cluster = kind("together:Cluster")
+    whole = {
+        **cluster.good,
+        "num_gpus": 24,
+        "billing_type": "RESERVED",
+        "duration_days": 30,
+        "num_reserved_gpus": 16,
+        "num_preemptible_gpus": 8,
+        "capacity_pool_id": "pool-research",
+        "num_capacity_pool_gpus": 8,
+        "shared_volume": {"volume_name": "d", "region": "us-central-8", "size_tib": 1},
+        "oidc_config": {
+            "client_id": "gpus",
+            "group_claim": "groups",
+            "group_prefix": "oidc:",
+            "issuer_url": "https://login.example.com",
+            "username_claim": "email",
+            "username_prefix": "oidc:",
+            "ca_cert": "PEM",
+        },
+        "cluster_config": {
+            "load_balancer": "NGINX",
+            "ingress": {"enabled": True},
+            "observability": {"enabled": True},
+            "jumphost_enabled": True,
+            "kubernetes_dashboard_enabled": True,
+            "ssh_ca_enabled": True,
+        },
+        "add_ons": [
+            {"add_on_type": each, "name": each, "config": {each: {"enabled": True}}}
+            for each in ("dashboard", "headlamp", "ingress", "slurm_web", "torchpass")
+        ],
+    }
+    made = platform.send(cluster, Request("POST", TOGETHER, whole))["cluster_id"]
+    scripts = ("controller_epilog", "controller_prolog", "extra_slurm_conf", "login_init_script",
+               "nodeset_init_script", "worker_epilog", "worker_prolog")  # fmt: skip
+    slurm = {
+        **cluster.good,
+        "cluster_name": "slurm",
+        "cluster_type": "SLURM",
+        "slurm_shm_size_gib": 64,
+        "billing_type": "SCHEDULED_CAPACITY",
+        "reservation_start_time": "2040-01-01T00:00:00Z",
+        "reservation_end_time": "2040-02-01T00:00:00Z",
+        "cluster_config": {
+            "load_balancer": "NONE",
+            "slurm_startup_scripts": dict.fromkeys(scripts, "#!/bin/sh\ntrue\n"),
+        },
+    }
+    platform.send(cluster, Request("POST", TOGETHER, slurm))
+    platform.advance(7200)
+    for worker in ("train-worker-0", "train-worker-2"):
+        body = {"cluster_id": made, "instance_name": worker}
+        platform.http.post("/_emulator/together/remediations", json=body).raise_for_status()
+    platform.send(cluster, Request("PUT", f"{TOGETHER}/{made}", {"num_gpus": 16}))
+    platform.advance(7200)
+    for path in (TOGETHER, "/compute/regions", f"{TOGETHER}/storage/volumes"):
+        platform.send(cluster, Request("GET", path))
+
+
+def course_of_scp(platform: Platform) -> None:
+    nodes = kind("scp:NodePool")
+    platform.advance(7200)
+    for path in ("gpu-nodes/images?region_id=kr-west1", "gpu-nodes/products", "gpu-nodes",
+                 "cluster-fabrics/node-pools", "cluster-fabrics"):  # fmt: skip
+        platform.send(nodes, Request("GET", f"/v1/{path}"))
+    first, *_ = platform.ids(kind("scp:GpuNode"))
+    nat = {"public_ip_address_id": "0123456789abcdef0123456789abcdef"}
+    platform.send(nodes, Request("POST", f"/v1/gpu-nodes/{first}/public-nat-ip", nat))
+    platform.advance(7200)
+    platform.send(nodes, Request("GET", f"/v1/gpu-nodes/{first}"))
+    platform.send(nodes, Request("PUT", f"/v1/gpu-nodes/{first}/lock"))
+
+
+def course_of_tensorone(platform: Platform) -> None:
+    cluster = kind("tensorone:Cluster")
+    whole = {
+        **cluster.good,
+        "name": "whole",
+        "environment_variables": {"MODE": "fast", "API_TOKEN": "hidden"},
+        "auto_terminate": {"enabled": True, "idle_minutes": 60, "max_runtime_hours": 24},
+    }
+    made = platform.send(cluster, Request("POST", "/clusters", whole))["data"]["id"]
+    platform.advance(7200)
+    platform.send(cluster, Request("GET", f"/clusters/{made}?include_metrics=true"))
+    saved = {"save_state": True, "snapshot_name": "kept"}
+    platform.send(cluster, Request("POST", f"/clusters/{made}/stop", saved))
+    platform.advance(7200)
+    platform.send(cluster, Request("GET", f"/clusters/{made}"))
+
+
+def course_of_aios(platform: Platform) -> None:
+    platform.advance(7200)
+    for id_ in platform.ids(kind("aios:Cluster")):
+        platform.send(kind("aios:Cluster"), Request("GET", f"/clusters/{id_}"))
+        platform.send(kind("aios:Cluster"), Request("DELETE", f"/clusters/{id_}"))
+
+
+def course_of_lens(platform: Platform) -> None:
+    cluster, lens = kind("together:Cluster"), kind("lens:HealthGate")
+    assert cluster.create is not None
+    platform.send(cluster, cluster.create)
+    platform.advance(7200)
+    workload = {
+        "kind": "Job",
+        "name": "train",
+        "namespace": "ml",
+        "uid": "1",
+        "source": "k8s",
+        "stat": {"gpuRequest": 4, "gpuUtilization": 0.5},
+    }
+    settings = {"consumers": [workload]}
+    platform.http.post("/_emulator/lens/settings", json=settings).raise_for_status()
+    for name in ("overview", "consumers?pageNum=1&pageSize=100", "gpuHeatmap"):
+        platform.send(lens, Request("GET", f"/api/clusters/{name}"))
+
+
+COURSES = {
+    "together": course_of_together,
+    "scp": course_of_scp,
+    "tensorone": course_of_tensorone,
+    "aios": course_of_aios,
+    "lens": course_of_lens,
+}
+NEVER = {
+    "together": {
+        "Cluster: gpu_worker_nodes.deleted_at",  # then it is one of deleted_gpu_worker_nodes
+        "Cluster: driver_version",  # the reference's word for the pair, which servers send
+    },
+    "lens": {"ConsumerPage: data.pods"},  # null in every list
+}
+"""What no answer has, by the platform's own rules."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_emulator_gives_every_documented_field(name: str, emulator: Platform) -> None:
+    answers: list[Any] = []
+
+    def keep(_method: str, _path: str, answer: Any) -> Any:
+        answers.append(answer)
+        return answer
+
+    emulator.reset()
+    with emulator.answering(keep):
+        for each in KINDS:
+            if each.platform == name and not each.room:
+                described = emulator.prepare(each)
+                if described.create is not None and "{" not in described.create.path:
+                    emulator.send(described, described.create)
+        COURSES[name](emulator)
+    told = {path for answer in answers for path in paths_in(answer)}
+    missing = {
+        f"{answer.model}: {field}"
+        for answer in documented(name).answers
+        for field in leaves(answer.wire_model)
+        if not any(f".{_spelled(field)}." in f".{path}." for path in told)
+    }
+    assert missing == NEVER.get(name, set())
+
+
+def paths_in(value: Any, before: str = "") -> Iterator[str]:
+    """The paths of what is told, in one spelling, lists left out."""
+    if isinstance(value, list):
+        for each in value:
+            yield from paths_in(each, before)
+    elif isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from paths_in(inner, f"{before}.{_spelled(name)}" if before else _spelled(name))
+    elif value is not None:
+        yield before
+
+
+def _spelled(path: str) -> str:
+    """`nodedata` for `nodeData` and `node_data`; Mongo's own id is our `object_id`."""
+    return "objectid" if path == "_id" else path.replace("_", "").lower()
