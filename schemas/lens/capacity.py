@@ -51,7 +51,7 @@ class Capacity(WireModel):
     def of(cls, overview: Overview, consumers: Sequence[Consumer]) -> Self:
         """A workload whose use is not told is not idle; what cannot be is not told."""
         numbers = numbers_of(overview)
-        asking = [each for each in consumers if each.stat.gpu_request is None or _asked(each) > 0]
+        asking = [each for each in consumers if _is_asking(each)]
         requests = [each.stat.gpu_request for each in asking]
         return cls.model_validate(
             {
@@ -61,6 +61,12 @@ class Capacity(WireModel):
                 "idle_gpus": sum(_asked(each) for each in asking if _is_idle(each)),
             }
         )
+
+
+def _is_asking(consumer: Consumer) -> bool:
+    """Also with a request that is no number."""
+    is_odd = consumer.stat.gpu_request is None and "gpu_request" in consumer.stat.model_fields_set
+    return is_odd or _asked(consumer) > 0
 
 
 def _asked(consumer: Consumer) -> int:

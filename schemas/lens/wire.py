@@ -47,7 +47,7 @@ def _part(value: Any, read: Callable[[Any], Any]) -> Any:
         return read({})
 
 
-Number = Annotated[float | None, BeforeValidator(_number)]
+Number = Annotated[int | float | None, BeforeValidator(_number)]
 Count = Annotated[int | None, BeforeValidator(_count)]
 Text = Annotated[str, BeforeValidator(_text)]
 
