@@ -31,7 +31,7 @@ from conformance.emulated import Platform
 from conformance.kinds import FAST, KINDS, MADE, TOPOLOGY
 from conformance.settling import assert_destroyed, assert_nothing_is_lost, assert_settles
 from conformance.stacks import Declared, EmbeddedStack, thing
-from conformance.takings import TAKINGS, Jobs, Taking, ids_of
+from conformance.takings import TAKINGS, Jobs, Taking, ids_of, run_in, run_locally
 from conformance.together_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
@@ -46,6 +46,7 @@ from gpuform.providers.kubernetes.kubeconfig import access_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.slurm.commands import Output
 from gpuform.providers.slurm.pods import PodCommands
+from gpuform.providers.slurm.processes import LocalCommands
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import integrity
 from gpuform.stacks.engine.store.storage.addresses import open_storage
@@ -180,7 +181,11 @@ THE_ID = "the id of the object that is there"
 
 
 SCENARIOS = _scenarios()
-TAKEN = {f"take-{name}": partial(_taken, taking) for name, taking in TAKINGS.items()}
+TAKEN = {
+    f"take-{path}-{scheduler}": partial(_taken, taking)
+    for scheduler, paths in TAKINGS.items()
+    for path, taking in paths.items()
+}
 
 
 LOOKS = 3
@@ -240,18 +245,19 @@ class Counting(httpx.BaseTransport):
         return response
 
 
-def run_in_pods(http: httpx.Client, hook: Hook | None) -> None:
-    """Commands in pods go past the WebSocket, which needs a real port."""
+def run_commands(http: httpx.Client, hook: Hook | None) -> None:
+    """Slurm's commands go past WebSockets and processes, which need a real port."""
+
+    def told(text: str) -> None:
+        if hook is not None:
+            hook.tick(text)
 
     def run(self: PodCommands, command: Sequence[str], *, is_change: bool = False) -> Output:
         cluster = access_by(self.kubeconfig, self.cluster).server.rpartition("/")[2]
-        path = f"/_emulator/slurm/{cluster}/run"
-        told = http.post(path, json={"command": [*command]}).raise_for_status().json()
-        if hook is not None:
-            hook.tick(f"{'POST' if is_change else 'GET'} {' '.join(command[:3])}")
-        return Output(told["stdout"], told["stderr"], told["code"])
+        return run_in(http, cluster, command, told, is_change=is_change)
 
-    setattr(PodCommands, "run", run)  # noqa: B010 - it is a method of another shape to mypy
+    for place, run_there in ((PodCommands, run), (LocalCommands, run_locally(http, told))):
+        setattr(place, "run", run_there)  # noqa: B010 - a method of another shape to mypy
 
 
 @dataclass(frozen=True)
@@ -271,7 +277,7 @@ class World:
         os.environ.update(environment(URL))
         os.chdir(folder)
         http = httpx.Client(base_url=URL, transport=transport)
-        run_in_pods(http, hook)
+        run_commands(http, hook)
         platform = Platform(cast("Any", None), http)
         return cls(EmbeddedStack(folder, CRYPTER, url=backend_of(folder)), platform)
 

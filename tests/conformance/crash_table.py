@@ -129,6 +129,7 @@ TAKEN: Final[Mapping[str, str]] = {
     "replace-pool": "SCP pool: another image, all at once",
     "destroy-pool": "SCP pool: its end",
     "stop-node": "SCP node: stopped",
+    "move-node": "SCP node: moved to another fabric",
     "destroy-node": "SCP node: its end",
     "destroy-entry": "AIOS node: the end of its entry",
 }
@@ -318,11 +319,10 @@ def _points(rows: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _taken(rows: Mapping[str, Mapping[str, int]]) -> str:
-    """SCP knows no scheduler: there it is Kubernetes that is asked."""
-    cells = []
-    for path, words in TAKEN.items():
-        counts = [rows.get(f"{path}-kubernetes") or rows.get(path), rows.get(f"{path}-slurm")]
-        cells.append([words, *("-" if each is None else _shown(each) for each in counts)])
+    cells = [
+        [words, *(_shown(rows[f"{path}-{each}"]) for each in ("kubernetes", "slurm"))]
+        for path, words in TAKEN.items()
+    ]
     return table(["what takes the node", "Kubernetes", "Slurm"], cells)
 
 

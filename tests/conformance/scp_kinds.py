@@ -85,6 +85,11 @@ def _fabric(name: str, id_: str | None = None) -> dict[str, Any]:
     return {"cluster_fabric_name": name, "node_pool_id": _POOL, "cluster_fabric_id": id_}
 
 
+def another_fabric(name: str) -> Request:
+    """What makes a fabric of somebody else's nodes, named after it."""
+    return _sent(_fabric(name), f"{name}-001", f"{name}-002")
+
+
 _PLATFORM: dict[str, Any] = {
     "platform": "scp",
     "key_variable": "SCP_TF_SECRET_KEY",

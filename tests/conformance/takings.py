@@ -1,26 +1,28 @@
 """Runs that take nodes on which jobs run, by every path and both schedulers, to be killed.
 
-A job of two minutes runs on the node that goes. SCP knows no scheduler: the one of its nodes is the
-Kubernetes of a Together cluster beside them, whose workers have the same names.
+A job of two minutes runs on the node that goes. SCP and AIOS know no scheduler: the one of their
+nodes is that of a Together cluster beside them, whose workers have the same names.
 """
 
 import base64
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 from conformance.aios_kinds import GPU_NODE as ENTRY
-from conformance.described import Described, Request
+from conformance.described import Change, Described, Request
 from conformance.emulated import Platform
-from conformance.scp_kinds import GPU_NODE, NODE_POOL
+from conformance.scp_kinds import GPU_NODE, NODE_POOL, another_fabric
 from conformance.together_kinds import CLUSTER
 
 from gpuform.providers.draining import Scheduler
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.slurm import slurm_scheduler
+from gpuform.providers.slurm.commands import Output
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import unwrap_secrets
@@ -35,16 +37,22 @@ _BUSY: Final = 1
 """The number of the node with the job."""
 _KUBECONFIG: Final = "kubeconfig"
 
-_SLURM = {"cluster_type": "SLURM", "slurm_shm_size_gib": 64}
-_DRAIN = {"kubernetes": {"kubeconfig": _KUBECONFIG}}
-_POOL = {
-    **{name: value for name, value in NODE_POOL.good.items() if name != "count"},
-    "cluster_fabric_name": "train-worker",
-    "gpu_node_name_prefix": "train-worker",
-    "nodes": {str(number): {"ip_address": f"192.168.0.8{number}"} for number in range(3)},
-    "drain": _DRAIN,
+_SCHEDULERS: Final = {
+    "kubernetes": ("train-worker", {"kubernetes": {"kubeconfig": _KUBECONFIG}}, {}),
+    "slurm": (
+        "slurm-worker",
+        {"slurm": {"via": "local"}},
+        {"cluster_type": "SLURM", "slurm_shm_size_gib": 64},
+    ),
 }
-_NODE = {"gpu_node_name": f"train-worker-{_BUSY}", "drain": _DRAIN}
+"""What its nodes are called, how SCP and AIOS declare it, and what a Together cluster has then."""
+
+_MOVED = replace(
+    GPU_NODE,
+    needs=[*GPU_NODE.needs, another_fabric("base2")],
+    in_place=Change({**GPU_NODE.good, "cluster_fabric_id": "{base2}"}, "cluster_fabric_id"),
+)
+"""A node, and two fabrics of others."""
 
 
 @dataclass(frozen=True)
@@ -52,62 +60,109 @@ class Taking:
     """What is declared before and after; nothing: a destroy."""
 
     kind: Described
+    node: str
     before: Inputs
     after: Inputs | None
+    cluster: Inputs
+    """What a Together cluster has that its scheduler is."""
 
     def inputs(self, placed: Described) -> tuple[Inputs, Inputs | None]:
         """With what the kind needs on the platform."""
-        good = placed.good if self.kind in (GPU_NODE, ENTRY) else {}
-        return {**good, **self.before}, None if self.after is None else {**good, **self.after}
+        is_alone = self.kind in (GPU_NODE, ENTRY, _MOVED)
+        good = placed.good if is_alone else {}
+        moved = placed.in_place.inputs if self.kind is _MOVED else good
+        return {**good, **self.before}, None if self.after is None else {**moved, **self.after}
 
 
-def _with(own: Inputs) -> Inputs:
-    nodes = {**_POOL["nodes"], str(_BUSY): own}
-    return {**_POOL, "nodes": nodes}
+def _takings(scheduler: str) -> Iterator[tuple[str, Taking]]:
+    prefix, drain, own = _SCHEDULERS[scheduler]
+    busy = f"{prefix}-{_BUSY}"
+    yield from (
+        (path, Taking(kind, busy, before, after, own))
+        for path, kind, before, after in (
+            *_of_pools(prefix, drain),
+            *_of_nodes(busy, drain),
+            *_of_clusters({**CLUSTER.good, **own}),
+        )
+    )
 
 
-def _takings() -> dict[str, Taking]:
-    found = {
-        "shrink-pool": Taking(
-            NODE_POOL, _POOL, {**_POOL, "nodes": {key: _POOL["nodes"][key] for key in "02"}}
-        ),
-        "replace-pool-node": Taking(NODE_POOL, _POOL, _with({"ip_address": "192.168.0.99"})),
-        "stop-pool-node": Taking(
-            NODE_POOL, _POOL, _with({**_POOL["nodes"][str(_BUSY)], "state": "STOPPED"})
-        ),
-        "roll-out-pool": Taking(
-            NODE_POOL,
-            {**_POOL, "rollout": {}},
-            {**_POOL, "rollout": {}, "image_id": NODE_POOL.replacing.inputs["image_id"]},
-        ),
-        "replace-pool": Taking(
-            NODE_POOL, _POOL, {**_POOL, "image_id": NODE_POOL.replacing.inputs["image_id"]}
-        ),
-        "destroy-pool": Taking(NODE_POOL, _POOL, None),
-        "stop-node": Taking(GPU_NODE, _NODE, {**_NODE, "state": "STOPPED"}),
-        "destroy-node": Taking(GPU_NODE, _NODE, None),
-        "destroy-entry": Taking(ENTRY, {"node_id": _worker(), "drain": _DRAIN}, None),
+_Path = tuple[str, Described, Inputs, Inputs | None]
+
+
+def _of_pools(prefix: str, drain: Inputs) -> Iterator[_Path]:
+    addresses = {str(number): {"ip_address": f"192.168.0.8{number}"} for number in range(3)}
+    pool = {
+        **{name: value for name, value in NODE_POOL.good.items() if name != "count"},
+        "cluster_fabric_name": prefix,
+        "gpu_node_name_prefix": prefix,
+        "nodes": addresses,
+        "drain": drain,
     }
+    image = {"image_id": NODE_POOL.replacing.inputs["image_id"]}
+
+    def other(**own: Any) -> Inputs:
+        key = str(_BUSY)
+        return {**pool, "nodes": {**addresses, key: {**addresses[key], **own}}}
+
+    left = {key: own for key, own in addresses.items() if key != str(_BUSY)}
+    yield "shrink-pool", NODE_POOL, pool, {**pool, "nodes": left}
+    yield "replace-pool-node", NODE_POOL, pool, other(ip_address="192.168.0.99")
+    yield "stop-pool-node", NODE_POOL, pool, other(state="STOPPED")
+    yield "roll-out-pool", NODE_POOL, {**pool, "rollout": {}}, {**pool, "rollout": {}, **image}
+    yield "replace-pool", NODE_POOL, pool, {**pool, **image}
+    yield "destroy-pool", NODE_POOL, pool, None
+
+
+def _of_nodes(busy: str, drain: Inputs) -> Iterator[_Path]:
+    node = {"gpu_node_name": busy, "drain": drain}
+    yield "stop-node", GPU_NODE, node, {**node, "state": "STOPPED"}
+    yield "move-node", _MOVED, node, node
+    yield "destroy-node", GPU_NODE, node, None
+    yield "destroy-entry", ENTRY, {"node_id": busy, "drain": drain}, None
+
+
+def _of_clusters(cluster: Inputs) -> Iterator[_Path]:
     other = {"gpu_type": CLUSTER.replacing.inputs["gpu_type"]}
-    for scheduler, own in (("kubernetes", {}), ("slurm", _SLURM)):
-        cluster = {**CLUSTER.good, **own}
-        rolled = {**cluster, "rollout": {"strategy": "replace_cluster"}}
-        found |= {
-            f"shrink-cluster-{scheduler}": Taking(
-                CLUSTER, cluster, {**cluster, "num_gpus": 8, "drain": {"nodes": [_worker()]}}
-            ),
-            f"replace-cluster-{scheduler}": Taking(CLUSTER, cluster, {**cluster, **other}),
-            f"roll-out-cluster-{scheduler}": Taking(CLUSTER, rolled, {**rolled, **other}),
-            f"destroy-cluster-{scheduler}": Taking(CLUSTER, cluster, None),
-        }
-    return found
+    rolled = {**cluster, "rollout": {"strategy": "replace_cluster"}}
+    fewer = {"num_gpus": 8, "drain": {"nodes": [f"train-worker-{_BUSY}"]}}
+    yield "shrink-cluster", CLUSTER, cluster, {**cluster, **fewer}
+    yield "replace-cluster", CLUSTER, cluster, {**cluster, **other}
+    yield "roll-out-cluster", CLUSTER, rolled, {**rolled, **other}
+    yield "destroy-cluster", CLUSTER, cluster, None
 
 
-def _worker() -> str:
-    return f"train-worker-{_BUSY}"
+TAKINGS: Final[Mapping[str, Mapping[str, Taking]]] = {
+    each: dict(_takings(each)) for each in _SCHEDULERS
+}
+"""By scheduler and path."""
 
 
-TAKINGS: Final = _takings()
+def run_locally(http: httpx.Client, told: Callable[[str], None]) -> Callable[..., Output]:
+    """Slurm's commands of this machine, as a method: they reach the Slurm of the project's jobs.
+
+    Each is told when it is done.
+    """
+
+    def run(_: object, command: Sequence[str], *, is_change: bool = False) -> Output:
+        cluster = Jobs.of(Path.cwd()).cluster
+        return run_in(http, cluster, command, told, is_change=is_change)
+
+    return run
+
+
+def run_in(
+    http: httpx.Client,
+    cluster: str,
+    command: Sequence[str],
+    told: Callable[[str], None],
+    *,
+    is_change: bool,
+) -> Output:
+    path = f"/_emulator/slurm/{cluster}/run"
+    found = http.post(path, json={"command": [*command]}).raise_for_status().json()
+    told(f"{'POST' if is_change else 'GET'} {' '.join(command[:3])}")
+    return Output(found["stdout"], found["stderr"], found["code"])
 
 
 @dataclass(frozen=True)
@@ -128,18 +183,17 @@ class Jobs:
             (cluster,) = ids.values()
             taken_by = cluster
         else:
-            made = platform.send(
-                CLUSTER, Request("POST", "/compute/clusters", {**CLUSTER.good, "num_gpus": 32})
-            )
-            cluster, taken_by = made["cluster_id"], ids[_worker()].rpartition("/")[2]
+            body = {**CLUSTER.good, "num_gpus": 32, **taking.cluster}
+            made = platform.send(CLUSTER, Request("POST", "/compute/clusters", body))
+            cluster, taken_by = made["cluster_id"], ids[taking.node].rpartition("/")[2]
             platform.advance(7200)
             (folder / _KUBECONFIG).write_text(_kubeconfig(platform, cluster))
-        is_slurm = taking.before.get("cluster_type") == "SLURM"
+        is_slurm = bool(taking.cluster)
         if is_slurm:
-            job = {"name": "train", "nodes": [f"slurm-worker-{_BUSY}"], "runs_for": SECONDS}
+            job = {"name": "train", "nodes": [taking.node], "runs_for": SECONDS}
             path = f"/_emulator/slurm/{cluster}/jobs"
         else:
-            job = {"name": "train", "namespace": "ml", "node": _worker(), "runs_for": SECONDS}
+            job = {"name": "train", "namespace": "ml", "node": taking.node, "runs_for": SECONDS}
             path = f"/_emulator/kubernetes/{cluster}/pods"
         platform.http.post(path, json=job).raise_for_status()
         now = float(platform.http.get("/_emulator/clock").json()["now"])

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 from bucket_server import BucketServer, url
-from conformance.crash_points import SCENARIOS
+from conformance.crash_points import SCENARIOS, TAKEN
 from conformance.kinds import FAST
-from conformance.takings import TAKINGS
 from processes.limits import LAST_RESORT
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(24)]
@@ -45,7 +44,7 @@ def test_death_at_every_point_on_a_bucket(
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("taking", TAKINGS)
+@pytest.mark.parametrize("taking", [name.removeprefix("take-") for name in TAKEN])
 def test_death_while_nodes_are_taken(
     taking: str, tmp_path: Path, record_property: Recorder
 ) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from conformance.emulated import Platform
 from conformance.stacks import EmbeddedStack, thing
-from conformance.takings import TAKINGS, Jobs, ids_of
+from conformance.takings import TAKINGS, Jobs, Taking, ids_of, run_locally
 
+from gpuform.providers.slurm.processes import LocalCommands
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.review.text.plan_text import plan_text
@@ -22,18 +23,36 @@ _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", TAKINGS)
+@pytest.mark.parametrize("path", TAKINGS["slurm"])
 def test_a_plan_shows_the_jobs(
-    name: str, platform: Platform, crypter: PassphraseCrypter, tmp_path: Path
+    path: str,
+    platform: Platform,
+    crypter: PassphraseCrypter,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    taking = TAKINGS[name]
+    monkeypatch.setattr(LocalCommands, "run", run_locally(platform.http, lambda _: None))
+    told = []
+    for scheduler, takings in TAKINGS.items():
+        platform.reset()
+        folder = tmp_path / scheduler
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        text = planned(takings[path], platform, EmbeddedStack(folder, crypter))
+        assert re.search(r"runs (1|ml/)", text), "the job on the node is told"
+        told.append(f"== {scheduler}\n\n{text}\n")
+    golden, text = FOLDER / f"{path}.txt", "\n".join(told)
+    if os.environ.get("GPUFORM_UPDATE_GOLDEN") == "1":
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+def planned(taking: Taking, platform: Platform, stack: EmbeddedStack) -> str:
     placed = platform.prepare(taking.kind)
     before, after = taking.inputs(placed)
-    stack = EmbeddedStack(tmp_path, crypter)
     assert stack.up(thing(placed, before)).ok
     (entry,) = stack.resources
-    Jobs.start(platform, tmp_path, taking, ids_of(entry))
-
+    Jobs.start(platform, stack.directory, taking, ids_of(entry))
     operation = "destroy" if after is None else "update"
     stack.run(operation, *([] if after is None else [thing(placed, after)]), preview=True)
     assert stack.told("error") == []
@@ -41,9 +60,4 @@ def test_a_plan_shows_the_jobs(
     for event in stack.events:
         record(event)
     assert stack.outcome is not None
-    text = _ID.sub("ID", plan_text(record.plan("conformance", "dev", stack.outcome)))
-    path = FOLDER / f"{name}.txt"
-    if os.environ.get("GPUFORM_UPDATE_GOLDEN") == "1":
-        path.write_text(text + "\n", encoding="utf-8")
-    assert text + "\n" == path.read_text(encoding="utf-8")
-    assert re.search(r"runs (1|ml/)", text), "the job on the node is told"
+    return _ID.sub("ID", plan_text(record.plan("conformance", "dev", stack.outcome)))
