@@ -13,7 +13,7 @@ from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.pricing.footprints import told
 
-_OBSERVED = (Op.REFRESH, Op.IMPORT)
+_OBSERVED = (Op.REFRESH, Op.IMPORT, Op.READ, Op.READ_REPLACEMENT)
 """Steps whose new entry is what was just seen."""
 
 
@@ -80,14 +80,15 @@ def _notices(found: Iterable[_Seen], now: float) -> tuple[Notice, ...]:
     credited: list[_Credited] = []
     for entry, outputs, before in found:
         lifecycle = lifecycle_of(entry.type)
-        if lifecycle is None or not entry.custom or entry.external or entry.delete:
+        if lifecycle is None or not entry.custom or entry.delete:
             continue
         values, seen, name = told(entry.inputs), told(outputs), name_of(entry.urn)
         named = {"urn": entry.urn, "name": name}
-        own = [*lifecycle.notices(values, seen, now)]
+        # Of what is only read, somebody else declares the rest.
+        own = [] if entry.external else [*lifecycle.notices(values, seen, now)]
         own += lifecycle.news(told(before), seen) if before is not None else ()
         notices += [notice.model_copy(update=named) for notice in own]
-        credit = lifecycle.credit(values, seen)
+        credit = None if entry.external else lifecycle.credit(values, seen)
         if credit is not None:
             credited.append(_Credited(entry.urn, name, lifecycle.platform, credit))
     return (*notices, *_credit_notices(credited))

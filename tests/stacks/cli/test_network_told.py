@@ -62,3 +62,18 @@ def test_policies_keep_the_keys_of_people(up: Any) -> None:
     wanted = {"onScaleUp": {"maxGpus": 8, "pre_check": [True, "runFirst"]}}
     assert config["actionsPolicyMap"] == wanted
     assert run("preview", "--refresh", "--expect-no-changes").code == 0
+
+
+def test_of_a_cluster_that_is_only_read(up: Any, project: Path) -> None:
+    run, url = up
+    (project / "__main__.py").write_text(f'{PROGRAM}\nCluster.get("theirs", "west-1")\n')
+    ran = run("up", "--yes", "--skip-preview")
+    assert ran.code == 0, ran.out + ran.err
+    body = {"$set": {"reputation": 97}}
+    httpx.put(url, json=body, trust_env=False).raise_for_status()
+    told = TOLD.replace("west:", "theirs:")
+    plan = run("preview")
+    assert told in plan.out, plan.out
+    assert "0 to" not in plan.out
+    assert told in run("drift").out
+    assert told in run("status", "--refresh").out
