@@ -36,7 +36,8 @@ class Rollout:
         self._batch: Sequence[str] = ()
         self._replaced = set[str]()
         self._is_due = False
-        self._since: dict[str, float] = {}
+        self._changing: dict[str, float] = {}
+        self._joining: dict[str, float] = {}
         self.is_joining = False
 
     def patience(self, found: Plan) -> float:
@@ -96,7 +97,9 @@ class Rollout:
         names |= {node.gpu_node_name for node in nodes if is_leaving(node.state)}
         settled = NODE_AT_REST | NODE_FAILED
         names |= {node.gpu_node_name for node, _ in found.keep if node.state not in settled}
-        late = [name for name in sorted(names) if self._lasts(f"change of {name}") > STEP]
+        now = self._call.clock.now()
+        self._changing = {name: self._changing.get(name, now) for name in sorted(names)}
+        late = [name for name, since in self._changing.items() if now - since > STEP]
         if late:
             raise GpuformError(f"{_listed(late)} did not come back in {duration(STEP)}")
         return bool(names)
@@ -115,13 +118,9 @@ class Rollout:
                 away[name] = "was made otherwise than declared"
             elif wanted.state == "RUNNING" and workers is not None and _is_useless(workers, name):
                 away[name] = "has not joined its scheduler"
-                self.is_joining |= self._lasts(f"joining of {node.id}") < JOIN
+                now = self._call.clock.now()
+                self.is_joining |= now - self._joining.setdefault(node.id, now) < JOIN
         return away
-
-    def _lasts(self, what: str) -> float:
-        """Seconds since that was first seen."""
-        now = self._call.clock.now()
-        return now - self._since.setdefault(what, now)
 
     def _refuse_to_go_on(
         self, away: Mapping[str, str], left: Sequence[Replacement], room: int
