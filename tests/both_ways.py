@@ -96,8 +96,16 @@ class Host(ProviderHost):
     def may_delete(self, urn: str, outputs: Any, provider: str = "") -> None:
         self.note("may_delete", urn)
 
-    def create(self, urn: str, inputs: Any, timeout: float | None, provider: str = "") -> Any:
-        self.note("create", urn, inputs, timeout, known(provider))
+    def create(
+        self,
+        urn: str,
+        inputs: Any,
+        timeout: float | None,
+        provider: str = "",
+        *,
+        replaces: str = "",
+    ) -> Any:
+        self.note("create", urn, inputs, timeout, known(provider), replaces)
         if "bad" in name_of(urn):
             raise ProviderError("no machine today")
         return Created(f"id-{name_of(urn)}", self.outputs(urn, inputs))

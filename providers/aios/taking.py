@@ -42,14 +42,11 @@ class EntryTaking:
         self.release()
 
     def leaving(self, names: Sequence[str]) -> Leaving | None:
-        """The nodes whose entries would go, for a plan; None where nobody tells their jobs."""
-        if not names:
-            return None
-        if not self._wanted.has_scheduler:
-            self._call.on_unchecked(
-                f"whether jobs run on nodes of {self._what} whose entries go: nobody is declared "
-                "who could tell (drain.kubernetes or drain.slurm)"
-            )
+        """The nodes whose entries would go, for a plan; None where nobody tells their jobs.
+
+        That is not told: without a scheduler the registry's entries are records alone.
+        """
+        if not names or not self._wanted.has_scheduler:
             return None
         return self._draining(names).leaving(Taking(dict.fromkeys(names, "deleted")))
 

@@ -136,6 +136,5 @@ def test_nobody_is_declared(registry: Any, cluster: Any) -> None:
     call.on_unchecked = told.append
     with serving(call):
         assert cluster.lifecycle.all_leaving(cluster.id, cluster.state, "deleted") is None
-    (text,) = told
-    assert text.startswith(f"whether jobs run on nodes of cluster {ID} whose entries go: nobody")
+    assert told == []
     cluster.delete()
