@@ -164,7 +164,7 @@ class Draining:
             drain = self._spare(drain, victims)
             self._cordon(drain)
             with self._call.searching(self._wanted.patience):
-                self._wait(drain)
+                drain = self._wait(drain)
         except GpuformError as error:
             drain = drain or self._drains.find(self._subject.id)
             if drain is not None and not drain.asked:
@@ -302,14 +302,18 @@ class Draining:
         self._call.on_progress(f"cordoning {', '.join(drain.chosen)}")
         answered(self._call, lambda: self._scheduler.cordon(drain.cordoned, drain.mark))
 
-    def _wait(self, drain: Drain) -> None:
+    def _wait(self, drain: Drain) -> Drain:
+        """The record when no job runs on the chosen nodes any more."""
         last: list[Worker] = []
 
         def probe() -> Look[None]:
+            nonlocal drain
             seen = self._look()
             last[:] = busy = self._busy(seen, drain)
             if any(each.name in drain.chosen and _is_open(each) for each in seen):
-                self._cordon(drain)  # somebody has uncordoned it meanwhile
+                # Somebody has uncordoned it meanwhile, or it was not known when it was chosen.
+                drain = self._with_all(drain, seen)
+                self._cordon(drain)
                 return Look(None, "cordoned again")
             if not busy:
                 return Look(None, "no job runs on them", done=True)
@@ -332,6 +336,15 @@ class Draining:
                 hint="run it again when they have ended; drain.wait_minutes waits longer, "
                 f"and --allow {Permission.EVICT_JOBS} ends them",
             ) from None
+        return drain
+
+    def _with_all(self, drain: Drain, seen: Sequence[Worker]) -> Drain:
+        """The record with what its scheduler calls each chosen node that it knows now."""
+        names = [w.scheduled.name for w in seen if w.name in drain.chosen and w.scheduled]
+        whole = replace(drain, cordoned=tuple(dict.fromkeys([*drain.cordoned, *names])))
+        if whole != drain:
+            self._drains.record(whole)
+        return whole
 
     def _busy(self, seen: Sequence[Worker], drain: Drain) -> list[Worker]:
         """Those with jobs among all that the platform may take now.

@@ -53,16 +53,17 @@ class Rollout:
         nodes = sorted(leaving.nodes, key=lambda node: bool(node.jobs))
         return leaving.model_copy(update={"nodes": tuple(nodes)})
 
-    def step(self, found: Plan, nodes: Sequence[NodeOutputs], refused: Collection[str]) -> Plan:
+    def step(self, found: Plan, nodes: Sequence[NodeOutputs], refused: Mapping[str, str]) -> Plan:
         """The plan with those replacements alone that may begin now; the others wait.
 
-        `refused` are the names of nodes that the platform did not make or delete. Sleeps for the
-        pause between two steps. Raises GpuformError when the next one must not begin, or the
-        scheduler cannot be asked.
+        `refused` has, by name, why the platform did not make or delete a node. Sleeps for the pause
+        between two steps. Raises GpuformError when the next one must not begin, or the scheduler
+        cannot be asked.
         """
         if self._wanted is None or not (found.replace or self._batch):
             return found
         left = [each for each in found.replace if each.name not in refused]
+        found = replace(found, replace=left)
         begun = [each for each in left if each.name in self._batch]
         if begun:
             return _only(found, begun)
@@ -76,7 +77,12 @@ class Rollout:
         if self.is_joining:
             return held
         room = self._wanted.room(len(nodes)) - len(away)
-        self._refuse_to_go_on(away, left, room)
+        kept = {
+            name: f"was not deleted ({why})"
+            for name, why in refused.items()
+            if name in self._replaced
+        }
+        self._refuse_to_go_on({**kept, **away}, left, room)
         if not left:
             return held
         if self._is_due:
@@ -105,10 +111,11 @@ class Rollout:
         return bool(names)
 
     def _away(
-        self, found: Plan, workers: Mapping[str, Worker] | None, refused: Collection[str]
+        self, found: Plan, workers: Mapping[str, Worker] | None, refused: Mapping[str, str]
     ) -> dict[str, str]:
         """The nodes that take no jobs and are not about to be replaced, and why."""
-        away = {each.name: "was refused" for each in found.create if each.name in refused}
+        missing = [each.name for each in found.create if each.name in refused]
+        away = {name: f"was refused ({refused[name]})" for name in missing}
         self.is_joining = False
         for node, wanted in found.keep:
             name = node.gpu_node_name

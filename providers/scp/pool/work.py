@@ -127,7 +127,8 @@ class PoolWork:
         return self._rollout.ordered(self.taking.leaving(taking, self.nodes.all))
 
     def _next(self, found: Plan) -> Plan:
-        refused = self._creating.refused.keys() | self._steps.refused.keys() | self._ledger.unsure
+        unsure = dict.fromkeys(self._ledger.unsure, "it is not known whether it was made")
+        refused = {**unsure, **self._creating.refused, **self._steps.refused}
         return self._rollout.step(found, self.nodes.all, refused)
 
     def _ids(self, names: Collection[str]) -> set[str]:

@@ -133,10 +133,44 @@ def test_a_state_of_before_rollouts(world: Any, pool: Any) -> None:
 def test_it_stops_where_a_new_node_is_refused(world: Any, pool: Any, scheduler: Simulated) -> None:
     world.fault("POST", "/v1/gpu-nodes$", status=400, count=None)
     stopped = world.update(pool, declared(pool))
-    assert "the rollout has stopped: train-001 was refused; train-002, " in stopped.reason
+    assert "the rollout has stopped: train-001 was refused (" in stopped.reason
+    assert "; train-002, train-003, train-004 is as before" in stopped.reason
     assert world.states().keys() == {"train-002", "train-003", "train-004"}
     world.heal()
     rolled = world.update(stopped, declared(pool))
+    assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
+    assert scheduler.cordoned == []
+
+
+@pytest.mark.parametrize(("on_failure", "deletions"), [("stop", 1), ("continue", 4)])
+def test_a_refused_deletion_is_a_failure(
+    world: Any, pool: Any, scheduler: Simulated, on_failure: str, deletions: int
+) -> None:
+    world.fault("DELETE", "/v1/gpu-nodes$", status=400, count=None)
+    began = world.now
+    stopped = world.update(pool, declared(pool, on_failure=on_failure))
+    assert "train-001 was not deleted (" in stopped.reason
+    assert world.writes() == {"DELETE /v1/gpu-nodes": deletions}
+    assert world.now - began < 3600
+    assert (len(world.states()), scheduler.cordoned) == (4, [])
+    world.heal()
+    assert images(world.update(stopped, declared(pool))) == dict.fromkeys(NAMES, UBUNTU)
+
+
+def test_a_node_that_its_scheduler_did_not_know_for_a_moment(
+    world: Any, pool: Any, scheduler: Simulated
+) -> None:
+    """It is cordoned as soon as it is known, so that its job can end and no other begins."""
+    known = scheduler.nodes_.pop("train-001")
+    for name in NAMES:
+        scheduler.run(name, 50)
+
+    def come_back(what: str) -> None:
+        if what == "cordon":
+            scheduler.nodes_.setdefault("train-001", known)
+
+    scheduler.before = come_back
+    rolled = world.update(pool, declared(pool))
     assert images(rolled) == dict.fromkeys(NAMES, UBUNTU)
     assert scheduler.cordoned == []
 
