@@ -4,21 +4,27 @@ The environment is the one way that works under both engines and in `destroy`; a
 `--allow` sets it. Permissions are never stored.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
 from gpuform.providers.errors import GpuformError, NotAllowed
+from gpuform.schemas.repair import NodeFault, NodeRepair
 
 VARIABLE = "GPUFORM_ALLOW"
 ADOPT_VARIABLE = "GPUFORM_ADOPT"
 """Ids, comma-separated, of objects that the user says an interrupted create of ours has made."""
 ANEW_VARIABLE = "GPUFORM_CREATE_ANEW"
 """Set to 1, the user says that an interrupted create has made nothing that is still there."""
+REPAIR_VARIABLE = "GPUFORM_REPAIR"
+"""Nodes to repair, comma-separated: `train-worker-1`, or `train-worker-1=REBOOT_VM`."""
 
 GATE = "gate:"
 """How the permissions begin that lift gates of a project; the name of the gate follows."""
+REVIEWED_VARIABLE = "GPUFORM_REVIEWED_REPAIRS"
+"""The repairs that a person has seen in the plan of this run, by their keys, comma-separated."""
 
 
 class Permission(StrEnum):
@@ -31,6 +37,7 @@ class Permission(StrEnum):
     FORGET_MANY = "forget-many"
     NEW_ADDRESS = "new-address"
     EVICT_JOBS = "evict-jobs"
+    REPAIR = "repair"
 
 
 MEANINGS: Final[Mapping[Permission, str]] = {
@@ -41,6 +48,7 @@ MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.FORGET_MANY: "forget three or more resources that their platforms say are gone",
     Permission.NEW_ADDRESS: "go on with a stack whose platform is at another address now",
     Permission.EVICT_JOBS: "end the jobs on nodes that are taken away, or that nobody tells",
+    Permission.REPAIR: "repair broken nodes whose `repair` wants the plan to be reviewed",
 }
 
 
@@ -88,3 +96,22 @@ def adopted(environ: Mapping[str, str] | None = None) -> frozenset[str]:
 def creates_anew(environ: Mapping[str, str] | None = None) -> bool:
     """Whether `--create-anew` was given."""
     return (os.environ if environ is None else environ).get(ANEW_VARIABLE, "") in ("1", "true")
+
+
+def repairs_asked(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The nodes that this run is asked to repair, each with how; empty where that is left open."""
+    text = (os.environ if environ is None else environ).get(REPAIR_VARIABLE, "")
+    pairs = (each.strip().partition("=") for each in text.split(",") if each.strip())
+    return {name.strip(): mode.strip() for name, _, mode in pairs}
+
+
+def repair_key(repair: NodeFault | NodeRepair) -> str:
+    """What tells one fault of one machine from another, for a list of reviewed repairs."""
+    fault = (repair.node, repair.instance, repair.cause, repair.id)
+    return hashlib.sha256("\n".join(fault).encode()).hexdigest()[:24]
+
+
+def reviewed_repairs(environ: Mapping[str, str] | None = None) -> frozenset[str]:
+    """The keys of the repairs that a person has seen in the plan."""
+    text = (os.environ if environ is None else environ).get(REVIEWED_VARIABLE, "")
+    return frozenset(filter(None, text.split(",")))

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from gpuform.schemas.models import Problem
+from gpuform.schemas.repair import NodeRepair
 from gpuform.schemas.rules import FieldRules, KeyedBy, rules_of
 from gpuform.schemas.values import UNKNOWN, Unknown, contains_unknown
 from gpuform.schemas.visible import MASK
@@ -62,6 +63,8 @@ class FieldChange:
     """A field that can only grow would become smaller."""
     only_recorded: bool = False
     """The state alone changes: the platform is sent nothing."""
+    repair: NodeRepair | None = None
+    """It is the repair of a node."""
 
     @property
     def is_sent(self) -> bool:

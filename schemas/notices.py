@@ -41,6 +41,7 @@ class NoticeKind(StrEnum):
     TEMPLATE = "template"
     IMAGE = "image"
     ROLLOUT = "rollout"
+    REPAIR = "repair"
 
 
 class Notice(BaseModel):
@@ -50,7 +51,7 @@ class Notice(BaseModel):
 
     kind: NoticeKind = Field(
         description="What it is about: expiry, credit, selection, use, renamed, workers, changed, "
-        "template, image or rollout."
+        "template, image, rollout or repair."
     )
     text: str = Field(description="What there is to know, and what to do.")
     at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")

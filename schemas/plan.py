@@ -17,6 +17,7 @@ from gpuform.schemas.drain import Leaving
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.notices import Notice
+from gpuform.schemas.repair import NodeRepair
 from gpuform.schemas.values import SECRET, SIGNATURE, UNKNOWN, contains_unknown
 from gpuform.schemas.visible import MASK
 
@@ -152,6 +153,9 @@ class ResourceChange(_PlanModel):
         description="The nodes that an update takes away, and the jobs on them; null where there "
         "are none, or nobody could be asked.",
     )
+    repairs: tuple[NodeRepair, ...] = Field(
+        default=(), description="The broken nodes that an update repairs, in this order."
+    )
 
 
 class OutputChange(_ValueChange):
@@ -253,7 +257,7 @@ class Plan(_PlanModel):
     format_version: str = Field(default=FORMAT_VERSION, description="Version of this form.")
     project: str = Field(description="Name of the Pulumi project.")
     stack: str = Field(description="Name of the stack.")
-    operation: Literal["update", "refresh", "destroy", "expire"] = Field(
+    operation: Literal["update", "refresh", "destroy", "expire", "repair"] = Field(
         default="update", description="What was planned: `up` plans an update."
     )
     emulated: bool = Field(

@@ -11,11 +11,15 @@ NODES: Final = "/api/v1/nodes"
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """`trouble` says why it is not Ready, in Kubernetes' words; empty for one that is."""
+    """`trouble` says why it is not Ready, in Kubernetes' words, and `since` when it is not so.
+
+    Both are empty for one that is Ready; `since` too where nobody tells.
+    """
 
     is_ready: bool
     is_cordoned: bool = False
     trouble: str = ""
+    since: str = ""
 
 
 def node_states(client: KubernetesClient) -> dict[str, NodeState]:
@@ -31,7 +35,13 @@ def state_of(node: Object) -> NodeState:
     if ready.get("status") == "True":
         return NodeState(is_ready=True, is_cordoned=is_cordoned)
     told = ready.get("message") or ready.get("reason") or "it has no condition Ready"
-    return NodeState(is_ready=False, is_cordoned=is_cordoned, trouble=" ".join(str(told).split()))
+    trouble, since = " ".join(str(told).split()), ready.get("lastTransitionTime")
+    return NodeState(
+        is_ready=False,
+        is_cordoned=is_cordoned,
+        trouble=trouble,
+        since=since if isinstance(since, str) else "",
+    )
 
 
 def _ready_condition(node: Object) -> Mapping[str, Any]:

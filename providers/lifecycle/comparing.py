@@ -9,6 +9,7 @@ from gpuform.providers import lifetime
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.traits import Traits
 from gpuform.providers.properties import Properties
+from gpuform.providers.repairing import changes_of
 from gpuform.schemas.changes import RESUME, Action, FieldChange, is_change
 from gpuform.schemas.changes import changes as field_changes
 from gpuform.schemas.checking import check
@@ -79,7 +80,8 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
     found = field_changes(kind.inputs, before, after)
     is_resting = kind.power is not None and now is not declared
     resting = [lifetime.resting(kind.power, declared)] if kind.power and is_resting else []
-    return [*map(judged, found), *kind.planned_changes(old, now), *resting]
+    repairs = changes_of(kind.repairs(old, now))
+    return [*map(judged, found), *kind.planned_changes(old, now), *resting, *repairs]
 
 
 def _without(values: Properties, names: Collection[str]) -> Properties:

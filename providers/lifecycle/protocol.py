@@ -145,6 +145,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             old, declared = plain(_olds), typed(self, plain(_news))
             recorded_for = "" if call.refreshing else _id
             found = self._changes(recorded_for, old, declared, _is_unclaimed(_olds, _news))
+            if call.refreshing:  # that a node is broken is news, and no drift
+                found = [change for change in found if change.repair is None]
             replaces = [change.path for change in found if change.replaces]
             if is_planning:
                 refuse_impossible(self, old, declared)

@@ -10,6 +10,7 @@ from gpuform.providers.idleness import Verdict, noticed
 from gpuform.providers.lifetime import Power
 from gpuform.providers.live import Live
 from gpuform.providers.permissions import Permission
+from gpuform.providers.repairing import Decision, notices_of
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.exposure import Exposure
@@ -99,6 +100,18 @@ class Traits:
         `declared` is canonical and may be UNKNOWN in places.
         """
         return ()
+
+    @classmethod
+    def repairs(
+        cls,
+        old: Mapping[str, Any],  # noqa: ARG003 - a hook
+        declared: Mapping[str, Any],  # noqa: ARG003 - a hook
+    ) -> Decision:
+        """Which broken nodes an update repairs, and which it leaves: pure, from old outputs.
+
+        Raises GpuformError for a node that is asked for and cannot be repaired so.
+        """
+        return Decision()
 
     @classmethod
     def creates_first(cls, declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
@@ -204,7 +217,8 @@ class Traits:
         `values` may be UNKNOWN in places; `seen` are the outputs of its object, if there is one.
         """
         ending = lifetime.ending(values, cls.created_at(seen), now)
-        return (*ending, *noticed(values, is_off=cls.is_off(seen)))
+        broken = notices_of(cls.repairs(seen, values))
+        return (*ending, *noticed(values, is_off=cls.is_off(seen)), *broken)
 
     @classmethod
     def news(cls, before: Mapping[str, Any], seen: Mapping[str, Any]) -> Iterable[Notice]:  # noqa: ARG003 - a hook

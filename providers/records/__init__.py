@@ -1,5 +1,5 @@
-"""What a later run must find: the intents of creates, the drains of nodes, and stops for
-idleness.
+"""What a later run must find: the intents of creates, the drains and repairs of nodes, and stops
+for idleness.
 
 Lifecycles, the engine and its state commands use them. Where records are kept is for whoever makes
 a `Records`: with the state, or in a folder.
@@ -16,6 +16,7 @@ from gpuform.providers.records.intents import (
     Target,
     in_dynamic_form,
 )
+from gpuform.providers.records.repairs import Repair, Repairs
 from gpuform.providers.records.storing import (
     Fields,
     FolderRecords,
@@ -41,6 +42,8 @@ __all__ = [
     "Intent",
     "Intents",
     "Records",
+    "Repair",
+    "Repairs",
     "Stored",
     "Target",
     "Unkept",

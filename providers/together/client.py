@@ -31,6 +31,12 @@ from gpuform.providers.http import (
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs, SharedVolumeInputs
+from gpuform.schemas.together.remediations import (
+    Remediation,
+    RemediationPage,
+    remediation_approve,
+    remediation_create,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -42,6 +48,7 @@ KEY_CONFIG = "together:apiKey"
 
 _CLUSTERS = "/compute/clusters"
 _VOLUMES = "/compute/clusters/storage/volumes"
+_MOST_PAGES = 100
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 _HINTS = {
     401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
@@ -154,6 +161,44 @@ class TogetherClient:
         """Begins the deletion; Conflict while a cluster has it, NotFound when it is gone."""
         self._api.ask(wire.VolumeDeleted, "DELETE", _VOLUMES + at(volume_id))
 
+    def remediations(self, cluster_id: str, instance_id: str) -> Sequence[Remediation]:
+        """All repairs of a machine (SDK, `clusters.remediations.list`), in the platform's order."""
+        found: list[Remediation] = []
+        params: dict[str, str] = {}
+        for _ in range(_MOST_PAGES):
+            path = _remediations(cluster_id, instance_id)
+            page = self._api.ask(RemediationPage, "GET", path, params=params)
+            found += page.remediations
+            if not (page.has_next and page.next_page_token):
+                break
+            params = {"page_token": page.next_page_token}
+        return found
+
+    def remediation(self, cluster_id: str, instance_id: str, id_: str) -> Remediation:
+        """One repair; NotFound where there is none of this id."""
+        return self._api.ask(Remediation, "GET", _remediations(cluster_id, instance_id) + at(id_))
+
+    def create_remediation(
+        self, cluster_id: str, instance_id: str, id_: str, mode: str, reason: str
+    ) -> Remediation:
+        """Asks for a repair under an id of ours, so that sending it again asks for no second one.
+
+        Source: SDK, `remediations.create`: 'Client-specified ID for idempotency'.
+        """
+        path = _remediations(cluster_id, instance_id)
+        body, params = remediation_create(mode, reason), {"remediation_id": id_}
+        return self._api.ask(Remediation, "POST", path, body=body, params=params)
+
+    def approve_remediation(
+        self, cluster_id: str, instance_id: str, id_: str, *, mode: str = "", comment: str = ""
+    ) -> Remediation:
+        """Approves a proposal, as it is or with another mode; Conflict where it is none any more.
+
+        Sending it again is safe: what is approved already cannot be approved again.
+        """
+        path = _remediations(cluster_id, instance_id) + at(id_) + "/approve"
+        return self._api.ask(Remediation, "POST", path, body=remediation_approve(mode, comment))
+
     def regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
         """What each region supports, which says nothing about what is free there."""
         return self._api.ask(wire.RegionList, "GET", "/compute/regions", retry=retry).regions
@@ -241,6 +286,10 @@ def client_for(settings: Settings) -> TogetherClient:
     url = base_url(settings)
     key = settings.value(KEY_VARIABLE, KEY_CONFIG)
     return _clients.get((url, key), url, partial(TogetherClient, url, key))
+
+
+def _remediations(cluster_id: str, instance_id: str) -> str:
+    return f"{_CLUSTERS}{at(cluster_id)}/instances{at(instance_id)}/remediations"
 
 
 def _project(project_id: str | None) -> dict[str, str] | None:

@@ -19,9 +19,11 @@ from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapa
 from gpuform.providers.http import contradicted
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import Permission
-from gpuform.providers.records import Drains, Target
+from gpuform.providers.records import Drains, Repairs, Target
+from gpuform.providers.repairing import Decision
 from gpuform.providers.together import regions
 from gpuform.providers.together.access import cluster_access
+from gpuform.providers.together.attached import refuse_unusable, wait_until_free
 from gpuform.providers.together.client import client_for, write_refusal
 from gpuform.providers.together.cluster_view import (
     Seen,
@@ -32,6 +34,8 @@ from gpuform.providers.together.cluster_view import (
 )
 from gpuform.providers.together.credit import cluster_credit
 from gpuform.providers.together.footprint import cluster_footprint
+from gpuform.providers.together.repairing import Repairing, with_faults
+from gpuform.providers.together.repairs import cluster_repairs
 from gpuform.providers.together.shrinking import Shrinking, drain_of, slurm_of
 from gpuform.providers.together.workers import (
     has_failing_workers,
@@ -54,7 +58,6 @@ from gpuform.schemas.together.statuses import (
     CLUSTER_READY,
     CLUSTER_STUCK,
     ClusterStatus,
-    VolumeStatus,
 )
 from gpuform.schemas.together.timestamps import unix_time
 
@@ -64,15 +67,12 @@ INTERVAL = 30.0
 SHOWN = ("num_gpus", "billing_type", "cuda_version", "nvidia_driver_version")
 """What tells a cluster that we have asked for from another one of its name."""
 
-VOLUME_RELEASE = 600.0
-"""Seconds to wait for the volume of a deleted cluster."""
-
 
 class ClusterActions:
     """The verbs of a cluster."""
 
     def __init__(self, settings: Settings) -> None:
-        self._client = client_for(settings)
+        self._settings, self._client = settings, client_for(settings)
 
     def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:
         """The region, its GPU types and its drivers; then those of the alternatives."""
@@ -108,7 +108,7 @@ class ClusterActions:
                 Attempt(partial(self._send, placed), placed.region, placed.gpu_type, _sent(placed))
                 for placed in want.placements()
             ],
-            before=lambda: self._refuse_unusable_volume(want),
+            before=lambda: refuse_unusable(self._client, want),
             patience=_patience(want),
             clock_ahead=lambda: self._client.clock_ahead,
         )
@@ -156,15 +156,32 @@ class ClusterActions:
         if changes_itself and explains(known, cluster):
             del inputs["num_gpus"]
         seen = Observed(inputs, seen.outputs)
-        return with_workers(call, seen, cluster, slurm_of(known)) if call.only_looks else seen
+        if not call.only_looks:
+            return seen
+        seen = with_workers(call, seen, cluster, slurm_of(known))
+        return with_faults(call, seen, cluster, known, self._settings, self._client)
 
     def update(
         self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
     ) -> None:
         """One request with the changed fields; growing may find no capacity.
 
-        Shrinking takes the nodes that the stack names or needs least, and no job's.
+        Shrinking takes the nodes that the stack names or needs least, and no job's. Then broken
+        nodes are repaired, one after the other.
         """
+        repairs = [each.repair for each in changes if each.repair is not None]
+        others = [each for each in changes if each.repair is None]
+        repairing = self._repairing(call, id_, want)
+        if repairs or repairing.is_interrupted:
+            if others:
+                self._change(call, id_, want, others)
+            repairing.run(repairs)
+        else:
+            self._change(call, id_, want, others)
+
+    def _change(
+        self, call: Call, id_: str, want: ClusterInputs, changes: Sequence[FieldChange]
+    ) -> None:
         count = want.num_gpus if any(each.path == "num_gpus" for each in changes) else None
         send = partial(self._send_changes, call, id_, want)
         if count is None and Drains.beside(call.intents).find(id_) is None:
@@ -202,7 +219,9 @@ class ClusterActions:
         cluster = self._find(id_, want.project_id)
         if cluster is None:
             return None
-        return self._shrinking(call, cluster, want.declared()).leaving(want.num_gpus)
+        decided = cluster_repairs(call.known, want.declared())
+        repaired = [each.node for each in decided.due]
+        return self._shrinking(call, cluster, want.declared()).leaving(want.num_gpus, repaired)
 
     def all_leaving(
         self, call: Call, id_: str, known: Mapping[str, Any], because: str
@@ -255,8 +274,9 @@ class ClusterActions:
             if left is not None and left.status != ClusterStatus.DELETING:
                 raise contradicted(error, "it is still there") from None
         wait_until_gone(call, probe, what=what, interval=self._rhythm)
+        Repairs.beside(call.intents).forget(id_)
         for volume_id in sorted(volumes):
-            self._wait_until_free(call, volume_id, project_id)
+            wait_until_free(call, self._client, volume_id, project_id, self._rhythm)
 
     def _with_workers(
         self,
@@ -290,6 +310,24 @@ class ClusterActions:
         kube_config = decoded_kube_config(cluster.kube_config.get_secret_value())
         return Shrinking(call, cluster, kube_config, drain_of(declared))
 
+    def _repairing(self, call: Call, id_: str, want: ClusterInputs) -> Repairing:
+        def find() -> wire.Cluster:
+            cluster = self._find(id_, want.project_id)
+            if cluster is None:
+                raise GpuformError(f"cluster {id_} is gone from the platform")
+            return cluster
+
+        return Repairing(
+            call,
+            self._client,
+            self._settings,
+            want,
+            id_,
+            find,
+            lambda cluster: self._shrinking(call, cluster, want.declared()),
+            self._rhythm,
+        )
+
     def _mend(self, call: Call, cluster: wire.Cluster, known: Mapping[str, Any]) -> None:
         """Uncordons what an interrupted removal has left, unless somebody only looks."""
         if call.preview:
@@ -311,46 +349,6 @@ class ClusterActions:
 
     def _send(self, want: ClusterInputs) -> str:
         return self._client.create_cluster(want).cluster_id
-
-    def _refuse_unusable_volume(self, want: ClusterInputs) -> None:
-        volume_id = want.volume_id
-        if volume_id is None:
-            return
-        try:
-            status = self._client.shared_volumes(want.project_id).one(volume_id).status
-        except NotFound:
-            raise GpuformError(
-                f"volume_id: there is no shared volume {volume_id}",
-                hint="declare the id of a volume that exists, in the cluster's region",
-            ) from None
-        if status not in (VolumeStatus.AVAILABLE, VolumeStatus.BOUND):
-            raise GpuformError(
-                f"volume_id: the shared volume {volume_id} cannot be attached now: it is {status}",
-                hint="a volume can be attached when it is available, or bound to other clusters",
-            )
-
-    def _wait_until_free(self, call: Call, volume_id: str, project_id: str | None) -> None:
-        volumes = self._client.shared_volumes(project_id)
-        if self._is_used(volume_id, project_id):
-            return
-
-        def probe() -> Look[object]:
-            try:
-                status = volumes.one(volume_id).status
-            except NotFound:
-                return Look(None, "gone", done=True)
-            return Look(None, f"volume {status}", done=status != VolumeStatus.BOUND)
-
-        what = f"release of volume {volume_id}"
-        try:
-            wait_until(call, probe, what=what, interval=self._rhythm, limit=VOLUME_RELEASE)
-        except NotReady as error:
-            # The cluster is gone; deleting the volume waits again.
-            call.on_warning(error.reason)
-
-    def _is_used(self, volume_id: str, project_id: str | None) -> bool:
-        clusters = self._client.shared_clusters(project_id).all()
-        return any(volume_id == each.volume_id for one in clusters for each in one.volumes)
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
@@ -402,6 +400,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:
         """Degraded, or without credit."""
         return old.get("status") in CLUSTER_STUCK
+
+    @classmethod
+    def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+        """Its broken nodes, as `repair` has it."""
+        return cluster_repairs(old, declared)
 
     @classmethod
     def creates_first(cls, declared: Mapping[str, Any]) -> bool:

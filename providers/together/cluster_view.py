@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gpuform.providers.actions import Observed
 from gpuform.providers.calls import Look
+from gpuform.providers.together.repairs import proposals, remediation_of
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.drivers import driver_name, driver_pair
@@ -49,7 +50,11 @@ def look_at(cluster: wire.Cluster, num_gpus: int, *, may_have_more: bool = False
         placed_gpu_type=cluster.gpu_type or None,
         kube_config=decoded_kube_config(cluster.kube_config.get_secret_value()),
         control_plane_nodes=[each.model_dump() for each in cluster.control_plane_nodes],
-        gpu_worker_nodes=[each.model_dump() for each in cluster.gpu_worker_nodes],
+        gpu_worker_nodes=[
+            {**each.model_dump(), "remediation": remediation_of(each)}
+            for each in cluster.gpu_worker_nodes
+        ],
+        faults=proposals(standard_workers(cluster)),
         volumes=[each.model_dump() for each in cluster.volumes],
         driver_version=_driver_version(cluster),
         allocated_preemptible_gpus=cluster.allocated_preemptible_gpus,
@@ -143,6 +148,11 @@ def live_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
         for node in cluster.gpu_worker_nodes
         if not (node.deleted_at or node.marked_for_deletion)
     ]
+
+
+def standard_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
+    """Those that num_gpus counts; preemptible ones come and go by themselves."""
+    return [node for node in live_workers(cluster) if not is_preemptible(node)]
 
 
 def is_preemptible(node: wire.GpuWorkerNode) -> bool:

@@ -43,6 +43,24 @@ OnBusy = Literal[
 
 Strategy = Literal["replace_cluster"]
 
+On = Literal[
+    "platform",
+    "not_ready",
+    "overheated",
+]
+
+Approve = Literal[
+    "reviewed",
+    "automatic",
+]
+
+Modes = Literal[
+    "HOST_AWARE",
+    "VM_ONLY",
+    "REBOOT_VM",
+    "HOST_POWER_CYCLE",
+]
+
 BillingType = Literal[
     "ON_DEMAND",
     "RESERVED",
@@ -259,6 +277,31 @@ class ClusterRolloutArguments(TypedDict):
     keep_volume: NotRequired[pulumi.Input[bool] | None]
 
 
+class ClusterRepairArguments(TypedDict):
+    """The same, and how the nodes of a cluster may be repaired."""
+
+    # Whose word counts: platform (it says that a node is broken, or proposes a repair), not_ready
+    # (the nodes' scheduler cannot use one), overheated (Lens measures it). platform when not
+    # declared.
+    on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
+    # How long a scheduler cannot use a node before that counts; 10m when not declared.
+    not_ready_for: NotRequired[pulumi.Input[str] | None]
+    # What no GPU may be above for on: overheated, in degrees Celsius.
+    max_temperature: NotRequired[pulumi.Input[int] | None]
+    # How many nodes are repaired at a time; 1 when not declared.
+    max_parallel: NotRequired[pulumi.Input[int] | None]
+    # When more nodes than that are broken, nothing is repaired, for then the fault is not the
+    # nodes'. A number, or a share, rounded down to 1 at the least; 25% when not declared.
+    max_unhealthy: NotRequired[pulumi.Input[str | int] | None]
+    # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
+    # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
+    approve: NotRequired[pulumi.Input[Approve] | None]
+    # How nodes may be repaired: a new machine on another host (HOST_AWARE) or on any (VM_ONLY), a
+    # reboot, or the power cycle of its host. What Together proposes if that is among them, else the
+    # first. All, and HOST_AWARE first, when not declared.
+    modes: NotRequired[pulumi.Input[Sequence[pulumi.Input[Modes]]] | None]
+
+
 class ClusterArguments(TypedDict):
     """A GPU cluster: one node for every 8 GPUs."""
 
@@ -341,6 +384,9 @@ class ClusterArguments(TypedDict):
     # cluster is made before the old one goes, so that jobs can move; without it the old one goes
     # first. (nothing)
     rollout: NotRequired[pulumi.Input[ClusterRolloutArguments] | None]
+    # gpuform's own, never sent: which broken nodes are repaired, and how. No job runs on a node
+    # that is repaired, as `drain` has it. (recorded, nothing is sent)
+    repair: NotRequired[pulumi.Input[ClusterRepairArguments] | None]
     # The former name of drain. (as the fields it stands for)
     scale_down: NotRequired[pulumi.Input[ClusterDrainArguments] | None]
 
@@ -406,6 +452,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     ssh_jump: pulumi.Output[str | None]
     drain: pulumi.Output[dict[str, Any] | None]
     rollout: pulumi.Output[dict[str, Any] | None]
+    repair: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]
@@ -415,6 +462,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     control_plane_nodes: pulumi.Output[list[dict[str, Any]]]
     gpu_worker_nodes: pulumi.Output[list[dict[str, Any]]]
     workers_not_asked: pulumi.Output[str | None]
+    faults: pulumi.Output[list[dict[str, Any]]]
     volumes: pulumi.Output[list[dict[str, Any]]]
     driver_version: pulumi.Output[str | None]
     allocated_preemptible_gpus: pulumi.Output[int]

@@ -27,9 +27,10 @@ from gpuform.providers.records import Drain, Drains
 from gpuform.providers.slurm import slurm_scheduler
 from gpuform.providers.together.cluster_view import (
     GPUS_PER_NODE,
-    is_preemptible,
     live_workers,
+    standard_workers,
 )
+from gpuform.providers.together.repairs import UNDER_WAY
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.drain import Leaving
 from gpuform.schemas.slurm import SlurmInputs
@@ -58,6 +59,8 @@ class Shrinking:
         drain = self.earlier
         if drain is None or not drain.asked:
             return False
+        if self._repaired(drain):
+            return True
         wanted = standard_gpus(self.cluster)
         was_taken = wanted < GPUS_PER_NODE * len(drain.present)
         return was_taken and wanted < GPUS_PER_NODE * len(self._standard)
@@ -67,10 +70,29 @@ class Shrinking:
         running = GPUS_PER_NODE * len(self._standard)
         return max(0, min(running, standard_gpus(self.cluster)) - num_gpus) // GPUS_PER_NODE
 
-    def leaving(self, num_gpus: int) -> Leaving | None:
-        """The nodes that would go now, for a plan; None where none goes or nobody tells which."""
+    def leaving(self, num_gpus: int, repaired: Sequence[str] = ()) -> Leaving | None:
+        """The nodes that would go now or are `repaired`, for a plan.
+
+        None where there are none, or nobody tells the jobs on them.
+        """
         count = self.going(num_gpus)
-        return self._draining().leaving(self._fewer(count)) if count else None
+        going = self._draining().leaving(self._fewer(count)) if count else None
+        if not repaired:
+            return going
+        taking = self.repairing(repaired)
+        found = self.draining_for_repair().leaving(taking) if taking else None
+        if going is None or found is None:
+            return going or found
+        return going.model_copy(update={"nodes": (*going.nodes, *found.nodes)})
+
+    def repairing(self, names: Sequence[str]) -> Taking:
+        """What is taken of these nodes for their repair: those of them that are there."""
+        there = {_worker(node).name for node in self._standard}
+        return Taking({name: "repaired" for name in names if name in there})
+
+    def draining_for_repair(self) -> Draining:
+        """The taking of nodes that are named one by one."""
+        return self._draining(self._standard)
 
     def all_leaving(self, because: str) -> Leaving | None:
         """All nodes, for a plan that takes the cluster; None where no job can run."""
@@ -128,6 +150,15 @@ class Shrinking:
             [node.host_name for node in live_workers(self.cluster)],
         )
 
+    def _repaired(self, drain: Drain) -> bool:
+        """Whether a repair of what was drained goes on: until it ends, nobody is to run there."""
+        return any(
+            _worker(node).name in drain.chosen
+            and node.latest_remediation is not None
+            and node.latest_remediation.state in UNDER_WAY
+            for node in self.cluster.gpu_worker_nodes
+        )
+
     def scheduler(self) -> Scheduler:
         """Who gives the nodes their jobs. Raises GpuformError when nobody can be asked."""
         if not self.kube_config:
@@ -159,8 +190,7 @@ class Shrinking:
 
     @property
     def _standard(self) -> Sequence[wire.GpuWorkerNode]:
-        """Those that num_gpus counts; preemptible ones come and go by themselves."""
-        return [node for node in live_workers(self.cluster) if not is_preemptible(node)]
+        return standard_workers(self.cluster)
 
     def _fewer(self, count: int) -> Taking:
         return Taking(count=count, named=self.wanted.nodes or ())

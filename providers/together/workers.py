@@ -7,14 +7,15 @@ sent again, for what they say is beside what the platform says.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpuform.providers.calls import Call, Look
+from gpuform.providers.calls import Call, Look, current_call
 from gpuform.providers.draining import answered
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.nodes import NodeState, node_states
+from gpuform.providers.lifetime import written
 from gpuform.providers.slurm import Node, slurm_scheduler
 from gpuform.providers.together.cluster_view import (
     Seen,
@@ -42,13 +43,20 @@ _ASKED: Final = (ClusterStatus.READY, ClusterStatus.DEGRADED)
 class Workers:
     """What the schedulers say, by host name, in the words of the outputs.
 
-    `failing` has a sentence for each that cannot be used. `unasked` says who could not be asked.
+    `failing` has a sentence for each that cannot be used, and `since` when that began, where it is
+    told. `unasked` says who could not be asked.
     """
 
     kubernetes: Mapping[str, str]
     slurm: Mapping[str, str]
-    failing: Sequence[str] = ()
+    failing: Mapping[str, str] = field(default_factory=dict)
+    since: Mapping[str, str] = field(default_factory=dict)
     unasked: str = ""
+
+    def can_use(self, name: str) -> bool:
+        """Whether every scheduler that was asked can give it jobs, or could if nobody forbade."""
+        told = (self.kubernetes.get(name), self.slurm.get(name))
+        return name in self.kubernetes and name not in self.failing and MISSING not in told
 
 
 def with_workers(call: Call, seen: Seen, cluster: wire.Cluster, slurm: SlurmInputs) -> Seen:
@@ -62,18 +70,18 @@ def with_workers(call: Call, seen: Seen, cluster: wire.Cluster, slurm: SlurmInpu
     found = look_at_workers(call, cluster, slurm)
     if found.unasked:
         call.on_unchecked(f"workers of cluster {cluster.cluster_name}: {found.unasked}")
-    return replace(seen, outputs=_outputs(seen, found))
+    return replace(seen, outputs=_outputs(seen, found, call))
 
 
 def waited_for(look: Look[Seen], found: Workers, waited: float) -> Look[Seen]:
     """A look of somebody who has `waited` so many seconds for workers alone."""
-    value = replace(look.value, outputs=_outputs(look.value, found))
+    value = replace(look.value, outputs=_outputs(look.value, found, current_call()))
     if not found.failing:
         return replace(look, value=value)
-    reason = _text(found.failing)
+    reason = _text([*found.failing.values()])
     failed = None
     if waited >= PATIENCE:
-        failed = f"{reason}; look at it with kubectl or on Together's pages, and repair it there"
+        failed = f"{reason}; look at it with kubectl, and repair it: `gpuform repair`"
     return Look(value, f"{look.phase}, but {reason}", failed=failed)
 
 
@@ -141,7 +149,8 @@ def _workers(
 ) -> Workers:
     kubernetes: dict[str, str] = {}
     slurm: dict[str, str] = {}
-    failing: list[str] = []
+    failing: dict[str, str] = {}
+    since: dict[str, str] = {}
     for worker in workers:
         name = worker.host_name
         node, other = nodes.get(name), in_slurm.get(worker.slurm_worker_hostname or name)
@@ -152,10 +161,11 @@ def _workers(
         if is_preemptible(worker):
             continue  # it may be on its way out, which is no failure
         if node is not None and not node.is_ready:
-            failing.append(f"worker {name} is NotReady in Kubernetes: {_short(node.trouble)}")
+            failing[name] = f"worker {name} is NotReady in Kubernetes: {_short(node.trouble)}"
+            since[name] = node.since
         elif other is not None and other.is_failed:
-            failing.append(f"worker {name} cannot be used by Slurm: {_trouble(other)}")
-    return Workers(kubernetes, slurm, failing, unasked)
+            failing[name] = f"worker {name} cannot be used by Slurm: {_trouble(other)}"
+    return Workers(kubernetes, slurm, failing, since, unasked)
 
 
 def _in_kubernetes(node: NodeState | None) -> str:
@@ -180,13 +190,20 @@ def _trouble(node: Node) -> str:
     return f"{node.trouble} ({_short(node.reason)})" if node.reason else node.trouble
 
 
-def _outputs(seen: Seen, found: Workers) -> Any:
-    outputs = seen.outputs
+def _outputs(seen: Seen, found: Workers, call: Call) -> Any:
+    outputs, before = seen.outputs, _unusable(call.known)
+    now = written(call.clock.now())
     nodes = [
         each.model_copy(
             update={
                 "kubernetes": found.kubernetes.get(each.host_name),
                 "slurm": found.slurm.get(each.host_name),
+                # Slurm does not tell: it is as long as we have seen it.
+                "unusable_since": (
+                    found.since.get(each.host_name) or before.get(each.host_name) or now
+                    if each.host_name in found.failing
+                    else None
+                ),
             }
         )
         for each in outputs.gpu_worker_nodes
@@ -196,8 +213,20 @@ def _outputs(seen: Seen, found: Workers) -> Any:
         "workers_not_asked": found.unasked or None,
     }
     if outputs.ready and found.failing:
-        told |= {"ready": False, "not_ready_reason": _text(found.failing)}
+        reason = _text([*found.failing.values()])
+        told |= {"ready": False, "not_ready_reason": reason}
     return outputs.model_copy(update=told)
+
+
+def _unusable(seen: Mapping[str, Any]) -> dict[str, str]:
+    """Since when each worker of these outputs could not be used."""
+    told = seen.get("gpu_worker_nodes")
+    nodes = told if isinstance(told, list) else []
+    return {
+        str(node.get("host_name")): str(node["unusable_since"])
+        for node in nodes
+        if node.get("unusable_since")
+    }
 
 
 def _text(failing: Sequence[str]) -> str:

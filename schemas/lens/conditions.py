@@ -31,6 +31,7 @@ _TERABYTES: Final[Mapping[str, float]] = {
     "PIB": 2**50 / 1e12,
 }
 _GIGABITS: Final[Mapping[str, float]] = {"MBPS": 1e-3, "GBPS": 1.0, "TBPS": 1e3}
+_DEGREES: Final = ("℃", "°C", "C")
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)", re.ASCII)
 _RATES: Final = frozenset(
     name
@@ -67,7 +68,7 @@ def numbers_of(overview: Overview, heatmap: GpuHeatmap | None = None) -> dict[st
         "storage_used_tb": terabytes(storage.used_capacity),
         "storage_available_tb": terabytes(storage.available_capacity),
         "rdma_bandwidth_gbps": _measured(ports.bandwidth, _GIGABITS),
-        "max_temperature": _highest(seen.temperature, "℃", "°C", "C"),
+        "max_temperature": _highest(seen.temperature, *_DEGREES),
         "max_power": _highest(seen.power, "W"),
     }
 
@@ -105,6 +106,11 @@ def _where(name: str, value: float, heatmap: GpuHeatmap) -> str:
     points = heatmap.power.data if name == "max_power" else heatmap.temperature.data
     point = next(each for each in points if each.value == value)
     return f" on {point.gpu}"
+
+
+def degrees_of(value: float | None, unit: str) -> float | None:
+    """A value of the heatmap of temperatures in °C; None where it is not told in that unit."""
+    return value if unit.strip() in _DEGREES else None
 
 
 def _highest(heatmap: Heatmap, *units: str) -> float | None:

@@ -1,13 +1,14 @@
 """The objects inside a cluster's declaration."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.drain import ChosenDrainInputs
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.no_capacity import WaitMinutes
+from gpuform.schemas.repair import RepairInputs
 from gpuform.schemas.rules import Immutable
 from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together.gpu_types import checked_gpu_type
@@ -219,6 +220,26 @@ class ClusterDrainInputs(ChosenDrainInputs):
         description="How the Slurm of a SLURM cluster is asked: by default in the pod of Slinky's "
         "controller.",
         examples=[{"via": "ssh", "host": "slurm-login"}],
+    )
+
+
+REPAIR_MODES: Final = ("HOST_AWARE", "VM_ONLY", "REBOOT_VM", "HOST_POWER_CYCLE")
+"""The ways to repair a node that leave the cluster its size, the usual one first.
+
+Together has one more, EVICT_WITHOUT_REPLACEMENT: that is a smaller cluster.
+"""
+
+
+class ClusterRepairInputs(RepairInputs):
+    """The same, and how the nodes of a cluster may be repaired."""
+
+    modes: list[Literal["HOST_AWARE", "VM_ONLY", "REBOOT_VM", "HOST_POWER_CYCLE"]] | None = Field(
+        default=None,
+        min_length=1,
+        description="How nodes may be repaired: a new machine on another host (HOST_AWARE) or on "
+        "any (VM_ONLY), a reboot, or the power cycle of its host. What Together proposes if that "
+        "is among them, else the first. All, and HOST_AWARE first, when not declared.",
+        examples=[["HOST_AWARE", "REBOOT_VM"]],
     )
 
 

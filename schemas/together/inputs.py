@@ -35,6 +35,7 @@ from gpuform.schemas.together.cluster_parts import (
     AddOnInputs,
     ClusterConfigInputs,
     ClusterDrainInputs,
+    ClusterRepairInputs,
     ClusterRolloutInputs,
     GpuType,
     OidcConfigInputs,
@@ -293,6 +294,13 @@ class ClusterInputs(InputModel):
         "With it the new cluster is made before the old one goes, so that jobs can move; without "
         "it the old one goes first.",
         examples=[{"strategy": "replace_cluster", "keep_volume": True}],
+    )
+
+    repair: Annotated[ClusterRepairInputs | None, Local, Recorded] = Field(
+        default=None,
+        description="gpuform's own, never sent: which broken nodes are repaired, and how. No job "
+        "runs on a node that is repaired, as `drain` has it.",
+        examples=[{"on": ["platform", "not_ready"], "max_parallel": 1, "max_unhealthy": "25%"}],
     )
 
     scale_down: Annotated[ClusterDrainInputs | None, Local, Spelling] = Field(

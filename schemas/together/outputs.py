@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpuform.schemas.models import OutputModel
+from gpuform.schemas.repair import NodeFault
 from gpuform.schemas.rules import Secret
 
 
@@ -21,6 +22,15 @@ class ControlPlaneNodeOutputs(_Part):
     status: str = Field(description="Its status, in the platform's words.")
     network: str = Field(default="", description="Its address inside the cluster.")
     public_ipv4: str | None = Field(default=None, description="Its public address.")
+
+
+class RemediationOutputs(_Part):
+    id: str = Field(description="Its id.")
+    mode: str = Field(description="How, such as HOST_AWARE.")
+    state: str = Field(description="How far it is, such as PENDING_APPROVAL or SUCCEEDED.")
+    reason: str | None = Field(default=None, description="What it is for.")
+    error_message: str | None = Field(default=None, description="Why it has failed.")
+    ended_at: str | None = Field(default=None, description="When it ended.")
 
 
 class GpuWorkerNodeOutputs(_Part):
@@ -39,6 +49,12 @@ class GpuWorkerNodeOutputs(_Part):
     slurm: str | None = Field(
         default=None,
         description="Whether Slurm can use it; absent where Slurm was not asked.",
+    )
+    unusable_since: str | None = Field(
+        default=None, description="Since when its scheduler cannot use it, in UTC, if so."
+    )
+    remediation: RemediationOutputs | None = Field(
+        default=None, description="Its latest repair, or the one that Together proposes."
     )
 
 
@@ -73,6 +89,9 @@ class ClusterOutputs(OutputModel):
     workers_not_asked: str | None = Field(
         default=None,
         description="Why Kubernetes or Slurm could not be asked for the workers, if so.",
+    )
+    faults: list[NodeFault] = Field(
+        default=[], description="The nodes that are broken, as they were last seen."
     )
     volumes: list[AttachedVolumeOutputs] = Field(default=[], description="The attached volumes.")
     driver_version: str | None = Field(

@@ -8,33 +8,12 @@ from pydantic import Field, SecretStr
 
 from gpuform.schemas.ids import Id, Line
 from gpuform.schemas.models import WireList, WireModel
+from gpuform.schemas.together.remediations import Remediation
 
 
 class PhaseTransition(WireModel):
     phase: str = ""
     transition_time: str = ""
-
-
-class Remediation(WireModel):
-    """A repair of a node's machine."""
-
-    id: str = ""
-    cluster_id: Line = ""
-    instance_id: Line = ""
-    instance_name: str | None = None
-    mode: str = ""
-    state: str = ""
-    trigger: str = ""
-    reason: str | None = None
-    error_message: str | None = None
-    requested_by: str | None = None
-    reviewed_by: str | None = None
-    review_comment: str | None = None
-    review_time: str | None = None
-    create_time: str | None = None
-    update_time: str | None = None
-    start_time: str | None = None
-    end_time: str | None = None
 
 
 class ControlPlaneNode(WireModel):

@@ -38,6 +38,10 @@ _COMMANDS = {
         "runs.expire_command",
         "Destroy what has expired, and stop or start what has running hours.",
     ),
+    "repair": (
+        "runs.repair_command",
+        "Repair broken nodes, none under a job.",
+    ),
     "status": (
         "looking.status_command",
         "Show the stack's resources: state, readiness, GPUs, cost, alerts.",

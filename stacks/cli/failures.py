@@ -33,7 +33,7 @@ class Meaning(NamedTuple):
     text: str
 
 
-_RUNS: Final = ("preview", "up", "refresh", "destroy", "expire")
+_RUNS: Final = ("preview", "up", "refresh", "destroy", "expire", "repair")
 
 MEANINGS: Final = (
     Meaning(SUCCESS, "SUCCESS", (), "It is done."),
@@ -48,12 +48,12 @@ MEANINGS: Final = (
         CHANGES, "CHANGES", ("review", "drift"), "With `--detailed-exitcode`: there are changes."
     ),
     Meaning(FOUND, "FOUND", ("orphans",), "There are objects that no stack owns."),
-    Meaning(FOUND, "FOUND", ("expire",), "With `--dry-run`: something is due."),
+    Meaning(FOUND, "FOUND", ("expire", "repair"), "With `--dry-run`: something is due."),
     Meaning(FOUND, "FOUND", ("review",), "With `--fail-on-danger`: a change is dangerous."),
     Meaning(
         INCOMPLETE,
         "INCOMPLETE",
-        ("preview", "up", "destroy", "expire", "review"),
+        ("preview", "up", "destroy", "expire", "repair", "review"),
         "With `--require-checks`: a check could not be made. Nothing was changed.",
     ),
     Meaning(INCOMPLETE, "INCOMPLETE", ("orphans",), "A platform or a state could not be read."),
@@ -64,7 +64,7 @@ MEANINGS: Final = (
     Meaning(
         POLICY_VIOLATION,
         "POLICY_VIOLATION",
-        ("preview", "up", "destroy", "expire"),
+        ("preview", "up", "destroy", "expire", "repair"),
         "A gate stops the plan. Nothing was changed.",
     ),
     Meaning(

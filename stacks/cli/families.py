@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from typing import Final
 
 FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "runs": ("preview", "up", "refresh", "destroy", "import", "drift", "expire", "cancel"),
+    "runs": (
+        *("preview", "up", "refresh", "destroy", "import", "drift", "expire", "repair"),
+        "cancel",
+    ),
     "review": ("review", "fetch-plan", "graph"),
     "files": ("new", "validate", "fmt", "convert", "console", "schema", "manifests"),
     "looking": ("status", "logs", "doctor", "orphans", "offers"),

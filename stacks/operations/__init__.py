@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         outputs,
         preview,
         refresh,
+        repair,
         status,
         up,
     )
@@ -73,6 +74,7 @@ __all__ = [
     "outputs",
     "preview",
     "refresh",
+    "repair",
     "select_stack",
     "status",
     "up",
@@ -80,7 +82,7 @@ __all__ = [
 
 _HOMES = {
     "automation": "Confirm OnEvent destroy drift expire export_stack import_resources import_stack"
-    " outputs preview refresh status up",
+    " outputs preview refresh repair status up",
     "drifting": "DriftResult",
     "importing": "ImportResult",
     "opening.selecting": "SelectedStack create_or_select_stack create_stack select_stack",

@@ -95,6 +95,19 @@ def expire(
     return run(stack, options, _caller(on_event, confirm, cancellation))
 
 
+def repair(
+    stack: SelectedStack,
+    options: RunOptions = _DEFAULTS,
+    *,
+    on_event: OnEvent | None = None,
+    confirm: Confirm | None = None,
+    cancellation: Cancellation | None = None,
+) -> RunResult:
+    """Repairs broken nodes as their `repair` says, or those of `repair_nodes`; none under a job."""
+    options = replace(options, operation="repair")
+    return run(stack, options, _caller(on_event, confirm, cancellation))
+
+
 def import_resources(
     stack: SelectedStack,
     options: ImportOptions,

@@ -21,9 +21,10 @@ _BECAUSE: Final = {
     "replaced": "deleted and made anew",
     "stopped": "stopped",
     "moved": "moved to another fabric",
+    "repaired": "repaired",
 }
 
-_OF_ALL: Final = ("deleted", "replaced", "stopped", "moved")
+_OF_ALL: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
 """The reasons that hold for many nodes at once."""
 
 

@@ -10,7 +10,7 @@ from gpuform.providers.emulator.kubernetes.controllers import (
     run_slurm,
 )
 from gpuform.providers.emulator.kubernetes.kinds import DAEMON_SET, NAMESPACE, NODE, POD
-from gpuform.providers.emulator.kubernetes.nodes import sync_nodes
+from gpuform.providers.emulator.kubernetes.nodes import rebooted, sync_nodes
 from gpuform.providers.emulator.kubernetes.objects import Objects
 from gpuform.providers.emulator.kubernetes.pods import end_pods, place_pods
 from gpuform.providers.emulator.kubernetes.storage import sync_claims, sync_volumes
@@ -40,7 +40,7 @@ def brought_to(store: Store, cluster: Cluster, now: float) -> Objects:
     left = sync_nodes(objects, cluster)
     run_slurm(objects, cluster)
     sync_volumes(store, objects, cluster)
-    end_pods(store, cluster.cluster_id, objects, left)
+    end_pods(store, cluster.cluster_id, objects, left, rebooted(cluster, now))
     settle(store, objects)
     return objects
 

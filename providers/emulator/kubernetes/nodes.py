@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpuform.providers.emulator.kubernetes.kinds import NODE
-from gpuform.providers.emulator.kubernetes.objects import Object, Objects, timestamp
+from gpuform.providers.emulator.kubernetes.objects import Object, Objects, timestamp, unix_time
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import MACHINES
 from gpuform.providers.emulator.together.clusters import Cluster
@@ -22,9 +22,34 @@ def sync_nodes(objects: Objects, cluster: Cluster) -> dict[str, float]:
             objects.remove(NODE, node)
             left[name] = removed_at.get(name) or objects.now
     for name, worker in running.items():
-        if objects.get(NODE, name) is None:
-            objects.add(NODE, _node(worker, cluster))
+        node = objects.get(NODE, name) or objects.add(NODE, _node(worker, cluster))
+        _follow_reboots(objects, node, worker)
     return left
+
+
+def rebooted(cluster: Cluster, now: float) -> dict[str, float]:
+    """When the machines last began to start anew, or ended that, by host name, if they did."""
+    found = {}
+    for worker in (*cluster.workers, *cluster.preemptible):
+        begun = [span for span in worker.down if span[0] <= now]
+        if begun:
+            start, end = max(begun)
+            found[worker.host_name] = end if end <= now else start
+    return found
+
+
+def _follow_reboots(objects: Objects, node: Object, worker: Node) -> None:
+    """It is not Ready while its machine starts anew, and Ready afterwards, whatever it was."""
+    begun = [span for span in worker.down if span[0] <= objects.now]
+    if not begun:
+        return
+    start, end = max(begun)
+    condition = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+    since = unix_time(condition["lastTransitionTime"])
+    if objects.now < end and is_ready(node):
+        objects.replace(NODE, node, with_readiness(node, start, ready=False))
+    elif objects.now >= end > since and not is_ready(node):
+        objects.replace(NODE, node, with_readiness(node, end, ready=True))
 
 
 def is_cordoned(node: Object) -> bool:

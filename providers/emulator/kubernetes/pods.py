@@ -1,6 +1,8 @@
 """What happens to pods: they are placed on nodes, run, end in time, are deleted or killed."""
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NODE, POD
@@ -35,15 +37,24 @@ def is_healthy(pod: Object) -> bool:
     return is_active(pod) and pod["status"].get("phase") == "Running"
 
 
-def end_pods(store: Store, cluster_id: str, objects: Objects, left: dict[str, float]) -> None:
-    """Pods that did their work, were deleted or lost their node, whatever came first."""
+def end_pods(
+    store: Store,
+    cluster_id: str,
+    objects: Objects,
+    left: Mapping[str, float],
+    rebooted: Mapping[str, float] = MappingProxyType({}),
+) -> None:
+    """Pods that did their work, were deleted or lost their node, whatever came first.
+
+    A node is lost when it has `left`, and to all that ran there before it `rebooted`.
+    """
     for pod in objects.of(POD):
         node = pod["spec"].get("nodeName")
         deleted_at = pod["metadata"].get("deletionTimestamp")
         moments = {
             "succeeded": float(pod["metadata"].get("annotations", {}).get(_ENDS_AT, "inf")),
             "deleted": unix_time(deleted_at) if deleted_at else float("inf"),
-            "killed": left.get(node, float("inf")),
+            "killed": min(left.get(node, float("inf")), _rebooted_at(pod, rebooted)),
         }
         how = min(moments, key=lambda name: moments[name])
         if moments[how] > objects.now:
@@ -55,6 +66,15 @@ def end_pods(store: Store, cluster_id: str, objects: Objects, left: dict[str, fl
             objects.remove(POD, pod)
         elif not is_done(pod):
             objects.replace(POD, pod, _succeeded(pod, objects.now))
+
+
+def _rebooted_at(pod: Object, rebooted: Mapping[str, float]) -> float:
+    """When its node began to start anew under it; never where it was started afterwards."""
+    moment = rebooted.get(pod["spec"].get("nodeName"))
+    started = pod.get("status", {}).get("startTime")
+    if moment is None or started is None or "config.mirror" in str(pod["metadata"]):
+        return float("inf")
+    return moment if unix_time(started) < moment else float("inf")
 
 
 def place_pods(objects: Objects) -> None:

@@ -64,7 +64,8 @@ class Slurm:
         base = "IDLE" if not gpus else "ALLOCATED" if gpus >= GPUS_PER_WORKER else "MIXED"
         completes = any(job.state == "COMPLETING" for job in self.jobs_on(name))
         flags = {"COMPLETING": completes, "DRAIN": name in self._kept.drained}
-        base = "DOWN" if name in self._kept.down else base
+        is_down = name in self._kept.down or self._all[name].is_down(self.now)
+        base = "DOWN" if is_down else base
         return [base, *(flag for flag, is_set in flags.items() if is_set)]
 
     def reason(self, name: str) -> Reason | None:
@@ -150,6 +151,9 @@ class Slurm:
         while (moment := self._next(at)) <= self.now:
             at = moment
             self._kept.jobs = [self._at(job, at) for job in self._kept.jobs]
+            for name, node in self._all.items():
+                if any(end == at for _, end in node.down):  # what was wrong has ended with it
+                    self._kept.down.pop(name, None)
             self._schedule(at)
         self._kept.at = max(at, self.now)
         for told in (self._kept.drained, self._kept.down, self._kept.reasons):
@@ -162,6 +166,7 @@ class Slurm:
         later = [job.eligible_at for job in self._kept.jobs if job.state == "PENDING"]
         for node in self._all.values():
             later += [each for each in (node.running_at, node.removed_at) if each is not None]
+            later += [moment for span in node.down for moment in span]
         return min([*moments, *(each for each in later if each > at)], default=float("inf"))
 
     def _at(self, job: Job, at: float) -> Job:
@@ -173,7 +178,7 @@ class Slurm:
 
     def _has_left(self, name: str, at: float) -> bool:
         node = self._all.get(name)
-        return node is None or node.has_left(at)
+        return node is None or node.has_left(at) or node.is_down(at)
 
     def _schedule(self, at: float) -> None:
         """First come, first served, on the nodes that take jobs."""
@@ -186,7 +191,13 @@ class Slurm:
                 self._kept.jobs[index] = job.started(chosen, at)
 
     def _takes(self, name: str, wanted: JobRequest, at: float) -> bool:
-        if not self._all[name].runs(at) or name in self._kept.drained or name in self._kept.down:
+        node = self._all[name]
+        if (
+            not node.runs(at)
+            or node.is_down(at)
+            or name in self._kept.drained
+            or name in self._kept.down
+        ):
             return False
         used = sum(job.wanted.gpus for job in self.jobs_on(name))
         return used + wanted.gpus <= GPUS_PER_WORKER

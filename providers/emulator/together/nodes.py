@@ -29,7 +29,7 @@ def timestamp(moment: float) -> str:
 class Node(BaseModel, frozen=True):
     """`running_at` None: it never comes up. `removed_at` is when it leaves, if that is known.
 
-    `is_preempted`: it was taken back. `remediation` is its latest, as the platform shows it.
+    `is_preempted`: it was taken back. `down` are the times while its machine starts anew.
     """
 
     node_id: str
@@ -40,7 +40,7 @@ class Node(BaseModel, frozen=True):
     running_at: float | None
     removed_at: float | None = None
     is_preempted: bool = False
-    remediation: dict[str, str] | None = None
+    down: list[tuple[float, float]] = []
 
     @classmethod
     def started(
@@ -67,6 +67,10 @@ class Node(BaseModel, frozen=True):
 
     def runs(self, now: float) -> bool:
         return self.has_joined(now) and not self.has_left(now)
+
+    def is_down(self, now: float) -> bool:
+        """Whether its machine starts anew."""
+        return any(start <= now < end for start, end in self.down)
 
     def has_joined(self, now: float) -> bool:
         return self.running_at is not None and self.running_at <= now
@@ -109,13 +113,13 @@ class Node(BaseModel, frozen=True):
             "marked_for_deletion": self.removed_at is not None,
             "slurm_worker_hostname": self.slurm_name,
         }
-        if self.remediation is not None:
-            view["latest_remediation"] = self.remediation
         if self.removed_at is not None and self.has_left(now):
             view["deleted_at"] = timestamp(self.removed_at)
         return view
 
     def _status(self, now: float) -> str:
+        if self.is_down(now):
+            return "Booting"
         return value_at(self.phases, now).removeprefix("NODE_PHASE_").capitalize()
 
     def _transitions(self, now: float) -> list[dict[str, str]]:

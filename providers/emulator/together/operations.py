@@ -27,11 +27,12 @@ from gpuform.providers.emulator.together.admission import (
 from gpuform.providers.emulator.together.catalogue import DEFAULT_PROJECT, region_named
 from gpuform.providers.emulator.together.clusters import SCHEDULING_SECONDS, Cluster
 from gpuform.providers.emulator.together.errors import ApiError, not_found
-from gpuform.providers.emulator.together.nodes import Node, timestamp
+from gpuform.providers.emulator.together.remediations import Remediation, Remediations
 from gpuform.providers.emulator.together.requests import (
+    ApproveRemediation,
     CreateCluster,
+    CreateRemediation,
     CreateVolume,
-    Remediation,
     UpdateCluster,
     UpdateVolume,
 )
@@ -41,9 +42,6 @@ _CLUSTER = "together.cluster"
 _VOLUME = "together.volume"
 _CREDIT = "together.credit"
 _NONE = "none"
-
-MOMENTS = ("review_time", "create_time", "update_time", "start_time", "end_time")
-"""Those of a remediation."""
 
 
 class Operations:
@@ -116,20 +114,28 @@ class Operations:
         self._keep_cluster(planned)
         return planned
 
-    def remediate(self, wanted: Remediation) -> None:
-        """A worker of a cluster shows this as its latest remediation; nothing is done to it."""
-        cluster = self.cluster(wanted.cluster_id)
-        moments = dict.fromkeys(MOMENTS, timestamp(self.now))
+    @property
+    def remediations(self) -> Remediations:
+        """The repairs of workers' machines, at this moment."""
+        return Remediations(self._store, self.now)
 
-        def shown(node: Node) -> Node:
-            if node.host_name != wanted.instance_name:
-                return node
-            ids = {"id": self._store.new_id(), "instance_id": node.instance_id}
-            remediation = {**wanted.model_dump(), **moments, **ids}
-            return node.model_copy(update={"remediation": remediation})
+    def create_remediation(
+        self, cluster_id: str, instance_id: str, id_: str | None, body: CreateRemediation
+    ) -> Remediation:
+        cluster = self.cluster(cluster_id)
+        made, planned = self.remediations.create(cluster, instance_id, id_, body)
+        self._keep_cluster(planned)
+        return made
 
-        workers = [shown(node) for node in cluster.workers]
-        self._keep_cluster(cluster.model_copy(update={"workers": workers}))
+    def approve_remediation(self, found: Remediation, body: ApproveRemediation) -> Remediation:
+        approved, planned = self.remediations.approve(self.cluster(found.cluster_id), found, body)
+        self._keep_cluster(planned)
+        return approved
+
+    def cancel_remediation(self, found: Remediation) -> Remediation:
+        cancelled, planned = self.remediations.cancel(self.cluster(found.cluster_id), found)
+        self._keep_cluster(planned)
+        return cancelled
 
     def preempt(self, cluster: Cluster) -> Cluster:
         """Take its preemptible nodes back."""
@@ -172,7 +178,12 @@ class Operations:
         token = self._store.token_for(cluster.cluster_id)
         server = f"{self._address}/kubernetes/{cluster.cluster_id}"
         credential = kubeconfig(server, cluster.settings.cluster_name, token)
-        return cluster.view(self.now, volume, credential)
+        view = cluster.view(self.now, volume, credential)
+        latest = self.remediations.latest(cluster.cluster_id)
+        for worker in view["gpu_worker_nodes"]:
+            if worker["instance_id"] in latest:
+                worker["latest_remediation"] = latest[worker["instance_id"]]
+        return view
 
     # Volumes.
 

@@ -156,19 +156,56 @@ class UpdateCluster(Body):
     cluster_config: ClusterConfig | None = None
 
 
-class Remediation(Body):
-    """What tests let a worker show; the SDK's, but for ids and moments."""
+_Mode = Literal[
+    "REMEDIATION_MODE_VM_ONLY",
+    "REMEDIATION_MODE_HOST_AWARE",
+    "REMEDIATION_MODE_EVICT_WITHOUT_REPLACEMENT",
+    "REMEDIATION_MODE_REBOOT_VM",
+    "REMEDIATION_MODE_HOST_POWER_CYCLE",
+]
+
+
+class CreateRemediation(Body):
+    mode: _Mode
+    reason: str | None = None
+
+
+class ApproveRemediation(Body):
+    """`mode`: another one than proposed."""
+
+    comment: str | None = None
+    mode: _Mode | None = None
+
+
+class RejectRemediation(Body):
+    comment: str | None = None
+
+
+class Alert(Body):
+    """What a health check has found, for a proposal."""
+
+    alert_name: str = "GpuPcieReplayRateHigh"
+    severity: str = "PHC_SEVERITY_CRITICAL"
+    description: str = "PCIe replays of a GPU are frequent"
+
+
+class ProposeRemediation(Body):
+    """What tests let the platform propose, or show in another state. `fails`: what it will say."""
 
     cluster_id: str
     instance_name: str
-    mode: str = "REMEDIATION_MODE_VM_ONLY"
-    state: str = "REMEDIATION_STATE_PENDING_APPROVAL"
+    id: str | None = None
+    mode: _Mode = "REMEDIATION_MODE_HOST_AWARE"
+    state: str = "PENDING_APPROVAL"
     trigger: str = "REMEDIATION_TRIGGER_AUTOMATED"
-    reason: str = "GpuPcieReplayRateHigh"
+    reason: str = "a passive health check has found alerts"
     error_message: str = ""
     requested_by: str = "together"
     reviewed_by: str = ""
     review_comment: str = ""
+    fails: str = ""
+    alerts: list[Alert] = [Alert()]
+    are_resolved: bool = False
 
 
 def parse(model: type[_Body], data: bytes) -> _Body:

@@ -18,12 +18,17 @@ from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
 from gpuform.providers.emulator.together.catalogue import REGIONS
 from gpuform.providers.emulator.together.clusters import Cluster, phase_of
+from gpuform.providers.emulator.together.errors import ApiError
 from gpuform.providers.emulator.together.nodes import timestamp
 from gpuform.providers.emulator.together.operations import Operations
+from gpuform.providers.emulator.together.remediations import MODES, STATES
 from gpuform.providers.emulator.together.requests import (
+    ApproveRemediation,
     CreateCluster,
+    CreateRemediation,
     CreateVolume,
-    Remediation,
+    ProposeRemediation,
+    RejectRemediation,
     UpdateCluster,
     UpdateVolume,
     parse,
@@ -32,6 +37,10 @@ from gpuform.providers.emulator.together.volumes import Volume
 
 _CLUSTERS = "/compute/clusters"
 _VOLUMES = "/compute/clusters/storage/volumes"
+TRIGGERS = frozenset({"REMEDIATION_TRIGGER_MANUAL", "REMEDIATION_TRIGGER_AUTOMATED"})
+_REMEDIATIONS = f"{_CLUSTERS}/<cluster_id>/instances/<instance_id>/remediations"
+_PAGE = 50
+"""Remediations of a page, where a request names no number; at most as many."""
 _ERROR_TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -60,6 +69,12 @@ class Together(Api):
             ("GET", f"{_CLUSTERS}/<cluster_id>", self._get_cluster),
             ("PUT", f"{_CLUSTERS}/<cluster_id>", self._update_cluster),
             ("DELETE", f"{_CLUSTERS}/<cluster_id>", self._delete_cluster),
+            ("POST", _REMEDIATIONS, self._create_remediation),
+            ("GET", _REMEDIATIONS, self._list_remediations),
+            ("GET", f"{_REMEDIATIONS}/<remediation_id>", self._get_remediation),
+            ("POST", f"{_REMEDIATIONS}/<remediation_id>/approve", self._approve_remediation),
+            ("POST", f"{_REMEDIATIONS}/<remediation_id>/reject", self._reject_remediation),
+            ("POST", f"{_REMEDIATIONS}/<remediation_id>/cancel", self._cancel_remediation),
         )
 
     def refusal(self, asked: Request) -> Response | None:
@@ -152,6 +167,66 @@ class Together(Api):
         operations.delete_volume(volume_id, trouble())
         return answer({"success": True})
 
+    # Remediations (SDK, `clusters.remediations`).
+
+    def _create_remediation(
+        self, operations: Operations, cluster_id: str, instance_id: str
+    ) -> Response:
+        body = parse(CreateRemediation, request.get_data())
+        id_ = request.args.get("remediation_id")
+        made = operations.create_remediation(cluster_id, instance_id, id_, body)
+        return answer(made.view(operations.now))
+
+    def _list_remediations(
+        self, operations: Operations, cluster_id: str, instance_id: str
+    ) -> Response:
+        """The newest first, unless `order_by` says `create_time` (the documents name no words)."""
+        operations.cluster(cluster_id)
+        found = operations.remediations.of(cluster_id, instance_id)
+        views = [each.view(operations.now) for each in found]
+        for name, words in (("mode", MODES), ("state", STATES), ("trigger", TRIGGERS)):
+            wanted = _several(name)
+            if not wanted <= words:
+                raise ApiError(400, f"{name}: {', '.join(sorted(wanted - words))} is no {name}")
+            views = [each for each in views if not wanted or each[name] in wanted]
+        order = request.args.get("order_by", "create_time desc")
+        if order not in ("create_time", "create_time asc", "create_time desc"):
+            raise ApiError(400, f"order_by: {order} cannot be ordered by")
+        views = views if order.endswith("desc") else views[::-1]
+        size, first = _whole("page_size", _PAGE), _whole("page_token", 0)
+        size = min(size or _PAGE, _PAGE)
+        has_next = first + size < len(views)
+        token = str(first + size) if has_next else ""
+        page = views[first : first + size]
+        return answer({"remediations": page, "has_next": has_next, "next_page_token": token})
+
+    def _get_remediation(
+        self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
+    ) -> Response:
+        found = operations.remediations.one(cluster_id, instance_id, remediation_id)
+        return answer(found.view(operations.now))
+
+    def _approve_remediation(
+        self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
+    ) -> Response:
+        found = operations.remediations.one(cluster_id, instance_id, remediation_id)
+        body = parse(ApproveRemediation, request.get_data() or b"{}")
+        return answer(operations.approve_remediation(found, body).view(operations.now))
+
+    def _reject_remediation(
+        self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
+    ) -> Response:
+        found = operations.remediations.one(cluster_id, instance_id, remediation_id)
+        body = parse(RejectRemediation, request.get_data() or b"{}")
+        rejected = operations.remediations.reject(found, body.comment)
+        return answer(rejected.view(operations.now))
+
+    def _cancel_remediation(
+        self, operations: Operations, cluster_id: str, instance_id: str, remediation_id: str
+    ) -> Response:
+        found = operations.remediations.one(cluster_id, instance_id, remediation_id)
+        return answer(operations.cancel_remediation(found).view(operations.now))
+
     def _cluster(self, operations: Operations, cluster: Cluster) -> Response:
         volume_id = cluster.volume_id
         volume = None if volume_id is None else operations.volume(volume_id)
@@ -181,6 +256,24 @@ def _address() -> str:
     return f"{scheme}://{request.host}"
 
 
+def _several(name: str) -> set[str]:
+    """The values of a parameter that may be repeated, or have commas, as the SDKs send it."""
+    given = (each for text in request.args.getlist(name) for each in text.split(","))
+    return {each for each in given if each}
+
+
+def _whole(name: str, default: int) -> int:
+    text = request.args.get(name) or str(default)
+    if not text.isdecimal():
+        raise ApiError(400, f"{name}: {text} is no number")
+    return int(text)
+
+
+class _Worker(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    repair_fails: str = ""
+
+
 class _Credit(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     exhausted: bool
@@ -190,16 +283,33 @@ class TogetherControls(Controls):
     def _routes(self) -> Table:
         return (
             ("POST", "/credit", self._set_credit),
-            ("POST", "/remediations", self._add_remediation),
+            ("POST", "/remediations", self._propose),
+            ("POST", "/remediations/<remediation_id>/resolve", self._resolve),
+            ("POST", "/workers/<name>", self._set_worker),
         )
 
-    def _add_remediation(self) -> Response:
-        """A worker shows one as its latest."""
-        wanted = parse(Remediation, request.get_data())
+    def _propose(self) -> Response:
+        """The platform proposes the repair of a worker, or shows one in another state."""
+        wanted = parse(ProposeRemediation, request.get_data())
+        operations = self._operations()
+        proposed = operations.remediations.propose(operations.cluster(wanted.cluster_id), wanted)
+        return answer(proposed.view(operations.now), 201)
+
+    def _resolve(self, remediation_id: str) -> Response:
+        """The alerts of a proposal have ended."""
+        operations = self._operations()
+        return answer(operations.remediations.resolve(remediation_id).view(operations.now))
+
+    def _set_worker(self, name: str) -> Response:
+        """Every repair fails that is asked for this worker, with these words; empty: none."""
+        wanted = parse(_Worker, request.get_data())
+        self._operations().remediations.fail_next(name, wanted.repair_fails)
+        return answer(wanted.model_dump())
+
+    def _operations(self) -> Operations:
         now = self._clock.now()
         self._store.sweep(now)
-        Operations(self._store, now).remediate(wanted)
-        return answer(wanted.model_dump(), 201)
+        return Operations(self._store, now)
 
     def _set_credit(self) -> Response:
         """From now on there is none, or some again; what is lost by then stays lost."""

@@ -15,6 +15,7 @@ from gpuform.stacks.review.text.plan_text import plan_text
 
 _LOOKING: Final = {
     "expire": "expire --dry-run",
+    "repair": "repair --dry-run",
     "destroy": "destroy --preview-only",
     "refresh": "refresh --preview-only",
 }
@@ -32,7 +33,7 @@ def refuse_what_nobody_can_answer(arguments: RunArguments, screen: Screen) -> No
             f"`gpuform {_LOOKING.get(options.operation, 'preview')} --json`"
         )
     if not screen.interactive and not options.skip_preview:
-        skipping = "" if options.operation == "expire" else " or --skip-preview"
+        skipping = "" if options.operation in ("expire", "repair") else " or --skip-preview"
         looking = _LOOKING.get(options.operation, "preview")
         raise EngineError(
             f"`gpuform {arguments.command}` asks before it changes anything, and nobody is here "

@@ -111,6 +111,7 @@ _DOING = {
     "refresh": "Refreshing",
     "destroy": "Destroying",
     "expire": "Expiring",
+    "repair": "Repairing",
 }
 
 

@@ -162,7 +162,7 @@ class Deployment:
             self._update(base)
         elif options.operation == "destroy":
             self._destroy(base)
-        elif options.operation == "expire" and options.calendar is not None:
+        elif options.operation in {"expire", "repair"} and options.calendar is not None:
             self._expire(base, options.calendar)
 
     def _expire(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
@@ -382,7 +382,8 @@ class Deployment:
 
     def _scope(self) -> Iterator[str]:
         options, touched = self.options, self._executor.effects
-        if options.selection.is_limited and options.operation != "expire":  # it selects by itself
+        selects_itself = options.operation in {"expire", "repair"}
+        if options.selection.is_limited and not selects_itself:
             base = self.subject.snapshot.resources
             notes = SelectionNotes(
                 options.selection, options.operation, base, self._declared, touched

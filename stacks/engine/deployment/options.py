@@ -27,7 +27,7 @@ from gpuform.stacks.engine.state import (
 from gpuform.stacks.engine.store import OtherStacks
 from gpuform.stacks.engine.values import Crypter, PropertyMap
 
-Operation = Literal["update", "refresh", "destroy", "expire"]
+Operation = Literal["update", "refresh", "destroy", "expire", "repair"]
 
 DEFAULT_PARALLEL = 256
 """Provider calls at a time: waiting is cheap, and requests are limited per platform."""

@@ -70,6 +70,7 @@ def describe(
         gpus_added=_gpus_added(op, before, after),
         gpus_removed=_gpus_added(op, after, before),
         retained=retained,
+        repairs=tuple(field.repair for field in fields if field.repair is not None),
         **place_of(subject),
     )
 

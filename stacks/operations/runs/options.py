@@ -23,10 +23,11 @@ class RunOptions:
     protected to what is excluded. With `remove` a destroyed stack is removed, too. With
     `run_program` a refresh or destroy takes components and providers from the program; with
     `clear_pending_creates` a refresh forgets the creates that were interrupted and that nothing can
-    look for. With `require_checks` a plan fails whose checks could not be made.
+    look for. With `require_checks` a plan fails whose checks could not be made. `repair_nodes` are
+    the nodes that a repair is for, each as NODE or NODE=MODE; with none it is for all broken ones.
     """
 
-    operation: Literal["update", "refresh", "destroy", "expire"] = "update"
+    operation: Literal["update", "refresh", "destroy", "expire", "repair"] = "update"
     preview_only: bool = False
     skip_preview: bool = False
     parallel: int | None = None
@@ -55,6 +56,7 @@ class RunOptions:
     remove: bool = False
     run_program: bool = False
     clear_pending_creates: bool = False
+    repair_nodes: tuple[str, ...] = ()
 
     @property
     def selection(self) -> Selection:

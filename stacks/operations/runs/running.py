@@ -1,8 +1,8 @@
-"""`preview`, `up`, `refresh`, `destroy` and `expire`: plan, ask, do, and say how it ended."""
+"""`preview`, `up`, `refresh`, `destroy`, `expire`, `repair`: plan, ask, do, say how it ended."""
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -36,6 +36,7 @@ from gpuform.stacks.operations.runs.caller import Caller, Interrupted, RunEnded,
 from gpuform.stacks.operations.runs.expiring import Expiry, names_without_end
 from gpuform.stacks.operations.runs.forgetting import forget_deleted
 from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.repairing import RepairRun, preview_permissions, reviewed
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult, output_values
 from gpuform.stacks.operations.runs.rights import Rights
 from gpuform.stacks.operations.runs.run_log import LogKeeper
@@ -61,6 +62,9 @@ def run(selected: SelectedStack, options: RunOptions, caller: Caller) -> RunResu
     with contextlib.ExitStack() as held:
         held.enter_context(selected.environment())
         held.enter_context(set_variables(_permissions(options)))
+        if options.repair_nodes:
+            asked = {permissions.REPAIR_VARIABLE: ",".join(options.repair_nodes)}
+            held.enter_context(set_variables(asked))
         given = answers(options.adopt, create_anew=options.create_anew)
         held.enter_context(set_variables(given))
         lock = None
@@ -199,9 +203,11 @@ class PlannedRun:
 
     def go(self) -> RunResult:
         options, saved = self.options, self.saved
+        shown: Mapping[str, str] = {}
         bound = saved.bound(options, self.stack) if saved else None
         if not options.skip_preview or saved or self._must_be_planned:
-            ended, outcome = self._deploy(preview=True)
+            with set_variables(preview_permissions(is_reviewed=self._is_reviewed)):
+                ended, outcome = self._deploy(preview=True)
             if not outcome.succeeded:
                 return self._result(ended, outcome)
             self.judge(outcome)
@@ -221,7 +227,13 @@ class PlannedRun:
                 return self._result(ended, outcome, ExitReason.DECLINED)
             if options.operation == "expire":
                 self.expiry.begin(outcome)
-        origin = origin_of(self.stack, os.environ, options.message, saved)
+            shown = reviewed(ended.plan) if self._is_reviewed else {}
+        with set_variables(shown):
+            return self._apply(bound)
+
+    def _apply(self, bound: PlanConstraint | None) -> RunResult:
+        options = self.options
+        origin = origin_of(self.stack, os.environ, options.message, self.saved)
         run = self.stack.begin(options.operation, origin)
         keeper = LogKeeper(Stopwatch(clock_from(os.environ)))
         ended, outcome = self._deploy(preview=False, bound=bound, keeper=keeper)
@@ -230,6 +242,13 @@ class PlannedRun:
         forget_deleted(self.stack, outcome.snapshot, self.caller.warn)
         self.expiry.settle(outcome)
         return self._result(ended, outcome)
+
+    @property
+    def _is_reviewed(self) -> bool:
+        """Whether a person sees the plan before it is applied, if it ever is."""
+        options = self.options
+        is_asked = self.caller.confirm is not None and not options.skip_preview
+        return options.preview_only or self.saved is not None or is_asked
 
     @property
     def _must_be_planned(self) -> bool:
@@ -300,11 +319,11 @@ class PlannedRun:
             return ExitReason.CANCELLED if outcome.cancelled else ExitReason.FAILED
         if self.options.expect_no_changes and outcome.has_changes:
             return ExitReason.UNEXPECTED_CHANGES
-        if self.options.operation == "expire":
-            if names_without_end(outcome):
-                return ExitReason.END_UNKNOWN
-            if self.options.preview_only and outcome.has_changes:
-                return ExitReason.DUE
+        if self.options.operation == "expire" and names_without_end(outcome):
+            return ExitReason.END_UNKNOWN
+        does_what_is_due = self.options.operation in ("expire", "repair")
+        if does_what_is_due and self.options.preview_only and outcome.has_changes:
+            return ExitReason.DUE
         return ExitReason.SUCCEEDED
 
     def _is_out_of_credit(self, outcome: Outcome) -> bool:
@@ -337,6 +356,8 @@ class PlannedRun:
         )
         if asked.operation == "expire":
             options = self.expiry.options(options)
+        if asked.operation == "repair":
+            options = RepairRun(stack, asked.repair_nodes).options(options)
         started = RunStarted(
             asked.operation, preview, stack.project.name, stack.name, emulated=self.emulated
         )

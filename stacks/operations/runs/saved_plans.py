@@ -23,10 +23,11 @@ from gpuform.stacks.engine.stack import Origin, Stack
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_plan, write_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.repairing import other_repairs
 
 _KEPT = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),
-    *("replace", "target_replace", "run_program"),
+    *("replace", "target_replace", "run_program", "repair_nodes"),
 )
 _DEFAULTS = {f.name: f.default for f in fields(RunOptions) if f.name in _KEPT}
 
@@ -137,7 +138,8 @@ class SavedPlan:
         `bound` is what the method `bound` gave: state and configuration are still what they were.
         """
         now = basis_after(self.basis, preview, bound.digest)
-        self._refuse(bound.exceeded(now, plan.changes))
+        others = other_repairs(self.plan, plan.changes)
+        self._refuse([*bound.exceeded(now, plan.changes), *others])
 
     def _refuse(self, moved: Iterable[str]) -> None:
         lines = "".join(f"\n  {text}" for text in moved)

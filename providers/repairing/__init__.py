@@ -1,0 +1,26 @@
+"""Repairing broken nodes: which of them now, and the record of what was asked for.
+
+Pure, but for the record: each platform says what is broken, and does the repairing.
+"""
+
+from gpuform.providers.repairing.deciding import (
+    Decision,
+    Fleet,
+    Held,
+    decide,
+    faults_in,
+    repair_of,
+)
+from gpuform.providers.repairing.telling import changes_of, notices_of, path_of
+
+__all__ = [
+    "Decision",
+    "Fleet",
+    "Held",
+    "changes_of",
+    "decide",
+    "faults_in",
+    "notices_of",
+    "path_of",
+    "repair_of",
+]

@@ -1,0 +1,189 @@
+"""Which broken nodes a run repairs, and why not the others. Pure: from what was last seen.
+
+Only `--allow repair` and the nodes that somebody asks for come from elsewhere: the environment.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from gpuform.providers import permissions
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.permissions import Permission
+from gpuform.schemas.repair import Cause, NodeFault, NodeRepair, RepairInputs
+from gpuform.schemas.values import contains_unknown
+
+Policy = TypeVar("Policy", bound=RepairInputs)
+
+_FIRST: Final = tuple(Cause)
+"""Whose word goes before another's about one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The nodes of one object, by name, and how the platform can repair one.
+
+    `modes` are those that may be used, in the platform's words, the first where nobody names one;
+    `every` are all that there are. A proposal cannot be changed to one of `own`. `unhealthy` are
+    the nodes that cannot be used, whoever says so; `under_way` those whose repair goes on already.
+    """
+
+    nodes: Collection[str]
+    modes: Sequence[str]
+    every: Collection[str]
+    own: Collection[str] = ()
+    unhealthy: Collection[str] = ()
+    under_way: Collection[str] = ()
+    instances: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A fault that is left, and `why`; `is_open` where a person can let it be repaired now."""
+
+    fault: NodeFault
+    why: str
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`due` in the order of their repair, `parallel` of them at a time, of all `nodes`."""
+
+    due: Sequence[NodeRepair] = ()
+    held: Sequence[Held] = ()
+    parallel: int = 1
+    nodes: Collection[str] = ()
+
+
+def repair_of(values: Mapping[str, Any], kind: type[Policy]) -> Policy | None:
+    """What canonical inputs declare; None where they say nothing, or that is not known yet."""
+    declared = values.get("repair")
+    if not isinstance(declared, Mapping) or contains_unknown(declared):
+        return None
+    return kind.model_validate(declared)
+
+
+def faults_in(seen: Mapping[str, Any]) -> list[NodeFault]:
+    """The faults that outputs tell of; states of older versions tell none."""
+    told = seen.get("faults")
+    try:
+        return [NodeFault.model_validate(each) for each in told] if isinstance(told, list) else []
+    except ValidationError:
+        return []
+
+
+def decide(policy: RepairInputs | None, faults: Sequence[NodeFault], fleet: Fleet) -> Decision:
+    """What is repaired now. Nobody is asked.
+
+    Raises GpuformError for a way of repair that there is not.
+
+    A node that somebody asks for by name is repaired whatever is declared; two repairs of one node
+    are one. Above `max_unhealthy` nothing is, but by name.
+    """
+    asked = permissions.repairs_asked()
+    worst = _worst(faults, fleet)
+    due: list[NodeRepair] = []
+    held: list[Held] = []
+    refusal = _refusal(policy, {*fleet.unhealthy, *worst}, fleet)
+    for fault in worst.values():
+        if fault.node in asked:
+            continue
+        why = _why_not(policy, fault, fleet) or refusal
+        if why is not None:
+            held.append(why if isinstance(why, Held) else Held(fault, why))
+        else:
+            due.append(_repair(fault, _mode(fault, fleet)))
+    named = [
+        _named(name, mode, worst, fleet)
+        for name, mode in asked.items()
+        if name in fleet.nodes and name not in fleet.under_way
+    ]
+    parallel = 1 if policy is None else policy.parallel
+    return Decision((*named, *due), held, parallel, fleet.nodes)
+
+
+def _worst(faults: Sequence[NodeFault], fleet: Fleet) -> dict[str, NodeFault]:
+    """One fault for each node that is there, and whose repair has not begun."""
+    found: dict[str, NodeFault] = {}
+    for fault in sorted(faults, key=lambda each: (_rank(each), each.node)):
+        if fault.node in fleet.nodes and fault.node not in fleet.under_way:
+            found.setdefault(fault.node, fault)
+    return found
+
+
+def _rank(fault: NodeFault) -> int:
+    return _FIRST.index(Cause(fault.cause)) if fault.cause in set(Cause) else len(_FIRST)
+
+
+def _why_not(policy: RepairInputs | None, fault: NodeFault, fleet: Fleet) -> str | Held | None:
+    """What speaks against the repair of this node alone."""
+    if policy is None:
+        return "nothing is declared: `repair` would repair it"
+    if fault.cause not in policy.causes:
+        return f"repair.on has no {fault.cause}"
+    if not _mode(fault, fleet):
+        return f"{fault.mode} is none of repair.modes"
+    if not policy.is_automatic and not _is_reviewed(fault):
+        return Held(fault, "it waits for a review of the plan", is_open=True)
+    return None
+
+
+def _is_reviewed(fault: NodeFault) -> bool:
+    if Permission.REPAIR in permissions.given():
+        return True
+    return permissions.repair_key(fault) in permissions.reviewed_repairs()
+
+
+def _refusal(policy: RepairInputs | None, unhealthy: Collection[str], fleet: Fleet) -> str | None:
+    """What speaks against every repair."""
+    if policy is None:
+        return None
+    broken, nodes = {*unhealthy, *fleet.under_way}, len(fleet.nodes)
+    if len(broken) <= policy.most_unhealthy(nodes):
+        return None
+    return (
+        f"{len(broken)} of {nodes} nodes are unhealthy, more than repair.max_unhealthy "
+        f"({policy.limit}) lets be: the fault may not be the nodes'"
+    )
+
+
+def _mode(fault: NodeFault, fleet: Fleet) -> str:
+    """How it is repaired: as the platform proposes where that may be, else the first of all."""
+    if fault.mode in fleet.modes:
+        return fault.mode
+    return next((each for each in fleet.modes if not fault.id or each not in fleet.own), "")
+
+
+def _named(name: str, mode: str, worst: Mapping[str, NodeFault], fleet: Fleet) -> NodeRepair:
+    """The repair of a node that somebody asks for; `mode` is empty where they leave it open."""
+    if mode and mode not in fleet.every:
+        raise GpuformError(
+            f"node {name} cannot be repaired by {mode}",
+            hint=f"ways to repair it are: {', '.join(fleet.every)}",
+        )
+    fault = worst.get(name)
+    if fault is not None and fault.id and mode in fleet.own and mode != fault.mode:
+        raise GpuformError(
+            f"the proposed repair of node {name} ({fault.mode}) cannot be changed to {mode}",
+            hint="approve it as it is, or reject it on the platform's own pages first",
+        )
+    if fault is None:
+        instance = fleet.instances.get(name, "")
+        fault = NodeFault(node=name, cause=Cause.ASKED, because="asked for", instance=instance)
+    return _repair(fault, mode or _mode(fault, fleet))
+
+
+def _repair(fault: NodeFault, mode: str) -> NodeRepair:
+    return NodeRepair(
+        node=fault.node,
+        mode=mode,
+        cause=fault.cause,
+        because=fault.because,
+        since=fault.since,
+        proposed=fault.mode,
+        id=fault.id,
+        instance=fault.instance,
+    )

@@ -1,0 +1,38 @@
+"""Repairs as changes of a plan, and what is not repaired as something to know."""
+
+from collections.abc import Iterator
+
+from gpuform.providers.repairing.deciding import Decision
+from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.notices import Notice, NoticeKind
+from gpuform.schemas.repair import Cause
+
+BROKEN = "broken"
+"""What a node is before its repair, in a plan."""
+
+
+def path_of(node: str) -> str:
+    """Where a plan tells the repair of a node."""
+    return f'repair["{node}"]'
+
+
+def changes_of(decision: Decision) -> Iterator[FieldChange]:
+    """A change for each node that is repaired, in their order."""
+    most = f"{decision.parallel} at a time"
+    for each in decision.due:
+        before = "in use" if each.cause == Cause.ASKED else BROKEN
+        because = f"{each.evidence}; {most}" if len(decision.due) > 1 else each.evidence
+        path = path_of(each.node)
+        yield FieldChange(path, Action.UPDATE, before, each.mode, because=because, repair=each)
+
+
+def notices_of(decision: Decision) -> Iterator[Notice]:
+    """What is broken and not repaired, and why not."""
+    for held in decision.held:
+        fault = held.fault
+        wish = f"; {fault.mode} is proposed" if fault.mode else ""
+        since = f", since {fault.since}" if fault.since else ""
+        text = (
+            f"node {fault.node} is broken: {fault.because}{since}{wish}. Not repaired: {held.why}"
+        )
+        yield Notice(kind=NoticeKind.REPAIR, text=text, at=fault.since)

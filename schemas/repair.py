@@ -1,0 +1,173 @@
+"""Which broken nodes are repaired, how, and how many at a time: `repair`, faults and repairs."""
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from gpuform.schemas.lifetime import seconds_of
+from gpuform.schemas.models import InputModel, Problem
+
+DEFAULT_AFTER: Final = 600.0
+"""Seconds for which a node is not ready before that is a fault, when nothing is declared."""
+
+DEFAULT_UNHEALTHY: Final = "25%"
+
+_SHARE: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
+
+
+class Cause(StrEnum):
+    """Who says that a node is broken."""
+
+    PLATFORM = "platform"
+    NOT_READY = "not_ready"
+    OVERHEATED = "overheated"
+    ASKED = "asked"
+
+
+MEANINGS: Final[Mapping[Cause, str]] = {
+    Cause.PLATFORM: "its platform says that it is broken, or proposes a repair",
+    Cause.NOT_READY: "its scheduler cannot use it",
+    Cause.OVERHEATED: "Lens measures more than max_temperature on one of its GPUs",
+    Cause.ASKED: "somebody has asked for it",
+}
+
+
+def _checked_number(value: str | int | None) -> str | int | None:
+    if isinstance(value, int) and value < 1:
+        raise ValueError(f"{value} is no number of nodes: write 1 or more")
+    if isinstance(value, str) and not _SHARE.fullmatch(value):
+        raise ValueError(f"{value} is no number of nodes: write one, such as 2, or a share, as 25%")
+    return value
+
+
+def _checked_time(value: str | None) -> str | None:
+    try:
+        if value is not None:
+            seconds_of(value)
+    except ValueError:
+        raise ValueError(f"{value} is no time: write hours and minutes, such as 10m") from None
+    return value
+
+
+class RepairInputs(InputModel):
+    """Which broken nodes are repaired, how many at a time, and who has to have seen the plan."""
+
+    on: list[Literal["platform", "not_ready", "overheated"]] | None = Field(
+        default=None,
+        min_length=1,
+        description="Whose word counts: platform (it says that a node is broken, or proposes a "
+        "repair), not_ready (the nodes' scheduler cannot use one), overheated (Lens measures it). "
+        "platform when not declared.",
+        examples=[["platform", "not_ready"]],
+    )
+    not_ready_for: Annotated[str | None, AfterValidator(_checked_time)] = Field(
+        default=None,
+        description="How long a scheduler cannot use a node before that counts; 10m when not "
+        "declared.",
+        examples=["10m"],
+    )
+    max_temperature: int | None = Field(
+        default=None,
+        ge=60,
+        le=120,
+        description="What no GPU may be above for on: overheated, in degrees Celsius.",
+        examples=[90],
+    )
+    max_parallel: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many nodes are repaired at a time; 1 when not declared.",
+        examples=[1],
+    )
+    max_unhealthy: Annotated[str | int | None, AfterValidator(_checked_number)] = Field(
+        default=None,
+        description="When more nodes than that are broken, nothing is repaired, for then the fault "
+        "is not the nodes'. A number, or a share, rounded down to 1 at the least; 25% when not "
+        "declared.",
+        examples=["25%", 2],
+    )
+    approve: Literal["reviewed", "automatic"] | None = Field(
+        default=None,
+        description="reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or "
+        "--allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed when not "
+        "declared.",
+        examples=["reviewed"],
+    )
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Whose word counts."""
+        return tuple(map(Cause, self.on or ("platform",)))
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds a node has to be not ready."""
+        return seconds_of(self.not_ready_for) if self.not_ready_for else DEFAULT_AFTER
+
+    @property
+    def parallel(self) -> int:
+        """How many nodes are repaired at a time."""
+        return self.max_parallel or 1
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether nobody has to have seen the plan."""
+        return self.approve == "automatic"
+
+    @property
+    def limit(self) -> str | int:
+        """How many nodes may be broken, as declared."""
+        return self.max_unhealthy or DEFAULT_UNHEALTHY
+
+    def most_unhealthy(self, nodes: int) -> int:
+        """How many of so many nodes may be broken for one to be repaired."""
+        most = self.limit
+        if isinstance(most, str):
+            return max(1, nodes * int(most.removesuffix("%")) // 100)
+        return most
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        on = values.get("on")
+        is_measured = isinstance(on, list) and "overheated" in on
+        if is_measured and values.get("max_temperature") is None:
+            yield Problem("max_temperature", "is needed for on: overheated: declare it, such as 90")
+        if values.get("max_temperature") is not None and not is_measured and values.get("on", []):
+            yield Problem("on", "has no overheated, which max_temperature is for: add it")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+
+class NodeFault(_Part):
+    """A node that is broken, as it was last seen."""
+
+    node: str = Field(description="Its name on the platform.")
+    cause: str = Field(description="Who says so: platform, not_ready or overheated.")
+    because: str = Field(description="What is wrong, in the words of whoever says so.")
+    since: str = Field(default="", description="Since when, in UTC; empty where nobody tells.")
+    mode: str = Field(default="", description="The repair that the platform proposes, if it does.")
+    id: str = Field(default="", description="The platform's id of its proposal, if there is one.")
+    instance: str = Field(default="", description="The machine that the node is on.")
+
+
+class NodeRepair(_Part):
+    """A node that is repaired by a plan, and why."""
+
+    node: str = Field(description="Its name on the platform.")
+    mode: str = Field(description="How: the platform's own word.")
+    cause: str = Field(description="Who wants it: platform, not_ready, overheated or asked.")
+    because: str = Field(description="What is wrong with the node.")
+    since: str = Field(default="", description="Since when, in UTC; empty where nobody tells.")
+    proposed: str = Field(default="", description="The repair that the platform proposes, if any.")
+    id: str = Field(default="", description="The platform's id of its proposal, if there is one.")
+    instance: str = Field(default="", description="The machine that the node is on.")
+
+    @property
+    def evidence(self) -> str:
+        """What is wrong and since when, in words."""
+        return f"{self.because}, since {self.since}" if self.since else self.because
