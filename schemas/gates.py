@@ -64,7 +64,7 @@ class GateInputs(InputModel):
     rules: ClassVar[tuple[str, ...]] = (
         *("max_destroyed_gpus", "not_replaced", "allowed_regions", "allowed_gpu_types"),
         *("max_hourly_cost", "required_tags", "protected", "expiry_required"),
-        *("not_busy", "no_open_ports", "python"),
+        *("not_busy", "no_open_ports", "max_repaired_nodes", "python"),
     )
 
     max_destroyed_gpus: int | None = Field(
@@ -116,8 +116,8 @@ class GateInputs(InputModel):
     )
     not_busy: NotBusyInputs | None = Field(
         default=None,
-        description="Nothing is taken away or replaced that is in use, by TensorOne's own word or "
-        "by Lens's; and nothing of which that cannot be told.",
+        description="Nothing is taken away, replaced or repaired that is in use, by TensorOne's "
+        "own word or by Lens's; and nothing of which that cannot be told.",
         examples=[{"above": 0.05}],
     )
     no_open_ports: NoOpenPortsInputs | None = Field(
@@ -126,6 +126,12 @@ class GateInputs(InputModel):
         "rules that TensorOne shows; and nothing of which that cannot be told. Of a new cluster it "
         "can be told only with ssh_enabled: false, and without port_mappings and security_groups.",
         examples=[{"allowed": [443]}],
+    )
+    max_repaired_nodes: int | None = Field(
+        default=None,
+        ge=0,
+        description="The most broken nodes that one plan may repair.",
+        examples=[1],
     )
     python: _Function | None = Field(
         default=None,

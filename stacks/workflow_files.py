@@ -18,6 +18,7 @@ _TARGETS: Final[Mapping[ForgeName, Mapping[str, str]]] = {
         ".github/workflows/gpuform.yml": "gpuform.yml.j2",
         ".github/workflows/gpuform-drift.yml": "gpuform-drift.yml.j2",
         ".github/workflows/gpuform-expire.yml": "gpuform-expire.yml.j2",
+        ".github/workflows/gpuform-repair.yml": "gpuform-repair.yml.j2",
     },
     "gitlab": {".gitlab-ci.yml": "gitlab-ci.yml.j2"},
 }

@@ -11,7 +11,7 @@ from gpuform.providers.repairing.deciding import (
     faults_in,
     repair_of,
 )
-from gpuform.providers.repairing.telling import changes_of, notices_of, path_of
+from gpuform.providers.repairing.telling import changes_of, due_notices, notices_of, path_of
 
 __all__ = [
     "Decision",
@@ -19,6 +19,7 @@ __all__ = [
     "Held",
     "changes_of",
     "decide",
+    "due_notices",
     "faults_in",
     "notices_of",
     "path_of",

@@ -26,6 +26,13 @@ def changes_of(decision: Decision) -> Iterator[FieldChange]:
         yield FieldChange(path, Action.UPDATE, before, each.mode, because=because, repair=each)
 
 
+def due_notices(decision: Decision) -> Iterator[Notice]:
+    """What the next `up` or `repair` does, for who looks at a state and plans nothing."""
+    for each in decision.due:
+        text = f"node {each.node} is broken: {each.evidence}. `gpuform repair` does {each.mode}"
+        yield Notice(kind=NoticeKind.REPAIR, text=text, at=each.since)
+
+
 def notices_of(decision: Decision) -> Iterator[Notice]:
     """What is broken and not repaired, and why not."""
     for held in decision.held:

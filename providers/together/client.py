@@ -199,6 +199,18 @@ class TogetherClient:
         path = _remediations(cluster_id, instance_id) + at(id_) + "/approve"
         return self._api.ask(Remediation, "POST", path, body=remediation_approve(mode, comment))
 
+    def reject_remediation(
+        self, cluster_id: str, instance_id: str, id_: str, comment: str = ""
+    ) -> Remediation:
+        """Rejects a proposal, which is CANCELLED then; Conflict where it is none any more."""
+        path = _remediations(cluster_id, instance_id) + at(id_) + "/reject"
+        return self._api.ask(Remediation, "POST", path, body={"comment": comment})
+
+    def cancel_remediation(self, cluster_id: str, instance_id: str, id_: str) -> Remediation:
+        """Cancels a repair that is proposed or queued; Conflict once it has begun."""
+        path = _remediations(cluster_id, instance_id) + at(id_) + "/cancel"
+        return self._api.ask(Remediation, "POST", path)
+
     def regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
         """What each region supports, which says nothing about what is free there."""
         return self._api.ask(wire.RegionList, "GET", "/compute/regions", retry=retry).regions

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from gpuform.providers.lifetime import written
 from gpuform.providers.repairing import Decision, Fleet, decide, faults_in, repair_of
 from gpuform.schemas.repair import Cause, NodeFault
 from gpuform.schemas.together import wire
@@ -132,7 +133,8 @@ def _alert(alert: LinkedAlert) -> str:
 
 def _since(remediation: Remediation) -> str:
     starts = [each.started_at for each in remediation.linked_alerts if each.started_at]
-    return min(starts, default="") or remediation.create_time or ""
+    since = unix_time(min(starts, default="") or remediation.create_time)
+    return "" if since is None else written(since)
 
 
 def _listed(texts: Iterable[str]) -> str:

@@ -5,9 +5,7 @@ and triggers are written without what all of them begin with, as the platform's 
 does: HOST_AWARE for REMEDIATION_MODE_HOST_AWARE.
 """
 
-from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator
@@ -41,8 +39,8 @@ class LinkedAlert(WireModel):
     instance_id: Line | None = None
     passive_health_check_alert_id: str = ""
     node_remediation_intent_id: str | None = None
-    annotation: Mapping[str, Any] = MappingProxyType({})
-    annotations: Mapping[str, Any] = MappingProxyType({})
+    annotation: Any = None
+    annotations: Any = None
 
 
 class Remediation(WireModel):

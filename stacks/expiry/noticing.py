@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from gpuform.providers.repairing import due_notices
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.notices import Credit, CreditState, Notice, NoticeKind
 from gpuform.stacks.engine.planning import Op, Step
@@ -32,8 +33,9 @@ def notices_of_entries(
 
     `before` are, by URN, the outputs that the state has of those that were looked at now.
     """
+    entries = [*entries]
     found = [(entry, entry.outputs, before.get(entry.urn)) for entry in entries]
-    return _notices(found, now)
+    return (*_notices(found, now), *_of_repairs(entries))
 
 
 def exposures_of_steps(steps: Iterable[Step]) -> tuple[Exposure, ...]:
@@ -92,6 +94,17 @@ def _notices(found: Iterable[_Seen], now: float) -> tuple[Notice, ...]:
         if credit is not None:
             credited.append(_Credited(entry.urn, name, lifecycle.platform, credit))
     return (*notices, *_credit_notices(credited))
+
+
+def _of_repairs(entries: Iterable[ResourceState]) -> Iterator[Notice]:
+    """The nodes that the next run repairs; a plan has them as changes."""
+    for entry in entries:
+        lifecycle = lifecycle_of(entry.type)
+        if lifecycle is None or not entry.custom or entry.delete or entry.external:
+            continue
+        named = {"urn": entry.urn, "name": name_of(entry.urn)}
+        for notice in due_notices(lifecycle.repairs(told(entry.outputs), told(entry.inputs))):
+            yield notice.model_copy(update=named)
 
 
 def _of_replacements(steps: Iterable[Step]) -> Iterator[Notice]:

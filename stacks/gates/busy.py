@@ -173,12 +173,12 @@ def _jobs_of(name: str, leaving: Leaving) -> Iterator[str]:
 
 
 def takes_capacity(change: ResourceChange) -> bool:
-    """Whether GPUs go, or stop."""
+    """Whether GPUs go, or stop, for good or for a repair."""
     if change.action in (PlanAction.REPLACE, PlanAction.DELETE):
         return change.gpus_removed != 0
     if change.action is not PlanAction.UPDATE:
         return False
-    return change.gpus_removed != 0 or _stops(change)
+    return change.gpus_removed != 0 or bool(change.repairs) or _stops(change)
 
 
 def _stops(change: ResourceChange) -> bool:

@@ -114,11 +114,19 @@ def expiry_required(plan: Plan, changes: Sequence[ResourceChange], _true: bool) 
             yield f"{name} never ends by itself"
 
 
+def max_repaired_nodes(plan: Plan, changes: Sequence[ResourceChange], most: int) -> Iterator[str]:
+    del plan
+    names = [each.node for change in changes for each in change.repairs]
+    if len(names) > most:
+        found = f"{counted(len(names), 'node')} would be repaired ({', '.join(names)})"
+        yield f"{found}: at most {most} may"
+
+
 OVER_PLANS: Final[Mapping[str, Rule]] = {
     rule.__name__: rule
     for rule in (
         *(max_destroyed_gpus, not_replaced, allowed_regions, allowed_gpu_types, max_hourly_cost),
-        *(required_tags, protected, expiry_required),
+        *(required_tags, protected, expiry_required, max_repaired_nodes),
     )
 }
 """The rules that ask nothing but the plan, by their names in a file of gates."""

@@ -141,7 +141,8 @@ PLAN: Final = """\
       },
       "retained": false,
       "in_use": "",
-      "leaving": null
+      "leaving": null,
+      "repairs": []
     }
   ],
   "summary": {

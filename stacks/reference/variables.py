@@ -51,6 +51,18 @@ VARIABLES: Final = (
         flag="--create-anew",
     ),
     Variable(
+        "GPUFORM_REPAIR",
+        GPUFORM,
+        "Nodes to repair, with commas between them, each as NODE or NODE=MODE. `gpuform repair` "
+        "sets it; with `pulumi up` it is the one way.",
+    ),
+    Variable(
+        "GPUFORM_REVIEWED_REPAIRS",
+        GPUFORM,
+        "Set by gpuform itself while it applies a plan that a person has seen: what may be "
+        "repaired by it.",
+    ),
+    Variable(
         "GPUFORM_NEW_PASSPHRASE",
         GPUFORM,
         "The new passphrase for `gpuform stack change-secrets-provider passphrase`.",

@@ -110,6 +110,8 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform refresh --save-plan drift.json",
         "gpuform drift --detailed-exitcode --format github --output drift.md",
         "gpuform expire --dry-run",
+        "gpuform repair --dry-run",
+        asked("gpuform repair training-worker-0 --mode REBOOT_VM", "yes"),
         "gpuform stack history",
         "gpuform stack history --json --page-size 100",
         "gpuform logs",

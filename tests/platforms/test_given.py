@@ -75,11 +75,17 @@ def course_of_together(platform: Platform) -> None:
     }
     platform.send(cluster, Request("POST", TOGETHER, slurm))
     platform.advance(7200)
-    for worker in ("train-worker-0", "train-worker-2"):
-        body = {"cluster_id": made, "instance_name": worker}
-        platform.http.post("/_emulator/together/remediations", json=body).raise_for_status()
     platform.send(cluster, Request("PUT", f"{TOGETHER}/{made}", {"num_gpus": 16}))
     platform.advance(7200)
+    told = {"reviewed_by": "ada", "review_comment": "seen", "are_resolved": True}
+    told |= {"state": "FAILED", "error_message": "no host is free"}
+    for alerts in ([{}], []):
+        for worker in ("train-worker-0", "train-worker-2"):
+            body = {"cluster_id": made, "instance_name": worker, "alerts": alerts, **told}
+            path = "/_emulator/together/remediations"
+            platform.http.post(path, json=body).raise_for_status()
+        platform.send(cluster, Request("GET", f"{TOGETHER}/{made}"))
+        platform.advance(60)
     for path in (TOGETHER, "/compute/regions", f"{TOGETHER}/storage/volumes"):
         platform.send(cluster, Request("GET", path))
 

@@ -180,7 +180,7 @@ class Operations:
         credential = kubeconfig(server, cluster.settings.cluster_name, token)
         view = cluster.view(self.now, volume, credential)
         latest = self.remediations.latest(cluster.cluster_id)
-        for worker in view["gpu_worker_nodes"]:
+        for worker in (*view["gpu_worker_nodes"], *view["deleted_gpu_worker_nodes"]):
             if worker["instance_id"] in latest:
                 worker["latest_remediation"] = latest[worker["instance_id"]]
         return view

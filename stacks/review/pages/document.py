@@ -27,6 +27,7 @@ from gpuform.stacks.review.names import counted, short_type
 from gpuform.stacks.review.notices_text import notice_text
 from gpuform.stacks.review.pages.fitting import Item, Part, fit, length
 from gpuform.stacks.review.reasons import causes
+from gpuform.stacks.review.repairs_text import repair_texts
 from gpuform.stacks.review.summary_text import unchecked_line
 
 _LONGEST_BRIEF: Final = 200
@@ -40,6 +41,7 @@ _SHARES: Final = {
     "errors": (0.12, 0.12),
     "stacks": (0.15, 0.15),
     "costs": (0.2, 0.2),
+    "repairs": (0.22, 0.22),
     "notices": (0.25, 0.25),
     "gates": (0.3, 0.3),
     "commands": (0.35, 0.35),
@@ -135,6 +137,7 @@ def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:
             brief = partial(_text, pieces.line, stack, first, several)
             made["errors"].append(Item(brief, partial(_text, pieces.line, stack, error, several)))
         lines = {
+            "repairs": repair_texts(stack.plan),
             "notices": map(notice_text, stack.plan.notices),
             "gates": map(gate_text, stack.plan.gates or ()),
             "unchecked": stack.plan.unchecked,

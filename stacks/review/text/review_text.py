@@ -9,6 +9,7 @@ from gpuform.stacks.review.gates_text import gates_lines
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
+from gpuform.stacks.review.repairs_text import repairs_lines
 from gpuform.stacks.review.summary_text import unchecked_line
 from gpuform.stacks.review.text.change_text import output_changes_lines
 from gpuform.stacks.review.text.dangers_text import dangers_lines
@@ -19,6 +20,7 @@ def review_text(review: Review, paint: Paint = PLAIN) -> str:
     """The text, without an end of its own; nothing is left out."""
     blocks = ["\n".join(_errors_lines(review, paint)), unchecked_line(review.unchecked, paint)]
     blocks += ["\n".join(_heading(review, paint)), "\n".join(dangers_lines(review, paint))]
+    blocks.append("\n".join(repairs_lines((stack.plan for stack in review.stacks), paint)))
     for stack in review.stacks:
         title = paint("bold", f"{visible(stack.name)}:")
         blocks += [title] if len(review.stacks) > 1 else []

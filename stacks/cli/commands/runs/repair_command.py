@@ -64,19 +64,20 @@ from gpuform.stacks.operations.runs.options import RunOptions
 @emulate_flag
 @stack_flags
 def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
-    """Repair broken nodes as their `repair` says, or the nodes NODE whatever is broken.
+    """Repair broken nodes, none under a job.
 
-    Works from the state, without the program: looks at the resources that have nodes, and shows
-    what is broken, the evidence and the jobs on it. What is repaired is drained first: no job runs
-    on it. Nodes whose `repair` wants a review are repaired when a person answers the question, or
-    by a saved plan; with --yes only those with `approve: automatic`, and those that are named.
-    Exits with 0 when all that was due is done or nothing is, 1 when something failed or was
+    Repairs what the `repair` of the resources lets be repaired, or the nodes NODE whatever is
+    declared. Works from the state, without the program: looks at the resources that have nodes,
+    and shows what is broken, the evidence and the jobs there. What is repaired is drained first:
+    no job runs on it. Nodes whose `repair` wants a review are repaired when a person answers the
+    question, or by a saved plan; with --yes only those with `approve: automatic`, and those that
+    are named. Exits with 0 when all that was due is done or nothing is, 1 when something failed or was
     refused; with --dry-run with 3 when something is due.
 
     \b
     Examples:
       gpuform repair --dry-run
-      gpuform repair train-worker-1 --mode REBOOT_VM
+      gpuform repair training-worker-0 --mode REBOOT_VM
     """
     from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
 

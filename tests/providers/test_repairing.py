@@ -1,0 +1,322 @@
+"""Broken nodes of a Together cluster that are repaired, over the emulated platform."""
+
+import itertools
+from typing import Any
+
+import pytest
+from cluster_with_jobs import PROGRAM, Cluster, Killed, Properties, create_cluster
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.permissions import REPAIR_VARIABLE, VARIABLE
+from gpuform.providers.together.client import TogetherClient
+from gpuform.providers.together.repairing import Repairing
+
+AUTOMATIC = {"approve": "automatic", "on": ["platform", "not_ready"]}
+BROKEN = "train-worker-1"
+ROW = f'repair["{BROKEN}"]'
+
+
+@pytest.fixture
+def cluster(emulator: Any, cluster_inputs: Properties) -> Cluster:
+    return create_cluster(emulator, cluster_inputs)
+
+
+def declared(cluster: Cluster, drain: Properties | None = None, **repair: Any) -> Properties:
+    policy = {**AUTOMATIC, **repair}
+    cluster.inputs = {**cluster.inputs, "num_gpus": 32.0, "repair": policy, **PROGRAM}
+    if drain is not None:
+        cluster.inputs["drain"] = drain
+    cluster.outs = {**cluster.outs, "repair": policy}
+    return cluster.inputs
+
+
+def propose(cluster: Cluster, worker: int = 1, **fields: Any) -> str:
+    body = {"cluster_id": cluster.id, "instance_name": f"train-worker-{worker}", **fields}
+    answer = cluster.emulator.http.post("/_emulator/together/remediations", json=body)
+    return str(answer.raise_for_status().json()["id"])
+
+
+def remediations(cluster: Cluster) -> list[tuple[str, str]]:
+    """The mode and the state of all that were ever asked for."""
+    shown = cluster.emulator.platform("GET", f"/clusters/{cluster.id}")
+    nodes = [*shown["gpu_worker_nodes"], *shown["deleted_gpu_worker_nodes"]]
+    found = []
+    for node in nodes:
+        path = f"/clusters/{cluster.id}/instances/{node['instance_id']}/remediations"
+        found += cluster.emulator.platform("GET", path)["remediations"]
+    return sorted((each["mode"].removeprefix("REMEDIATION_MODE_"), each["state"]) for each in found)
+
+
+def advance(cluster: Cluster, seconds: float) -> None:
+    cluster.emulator.http.post("/_emulator/clock", json={"advance": seconds}).raise_for_status()
+
+
+def break_node(cluster: Cluster, worker: int = 1, seconds: float = 3600) -> None:
+    cluster.control("POST", f"nodes/train-worker-{worker}", {"ready": False})
+    advance(cluster, seconds)
+
+
+def assert_sound(cluster: Cluster) -> None:
+    """Nobody's job was ended, and no node stays cordoned."""
+    assert "killed" not in cluster.ended.values()
+    assert "evicted" not in cluster.ended.values()
+    assert (cluster.cordoned, cluster.record) == ([], None)
+
+
+def test_a_proposal_is_a_row_then_a_repair_then_nothing(cluster: Cluster) -> None:
+    news = declared(cluster)
+    job = cluster.run(1, minutes=30)
+    propose(cluster)
+    cluster.refresh()
+    assert cluster.plan(news) == [ROW]
+    assert cluster.leaving(news) == {BROKEN: ("repaired", [job])}
+    assert cluster.update(news)["ready"]
+    assert remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
+    assert cluster.ended == {job: "succeeded"}
+    assert cluster.workers == ["0", "2", "3", "4"]
+    assert_sound(cluster)
+    cluster.refresh()
+    assert cluster.plan(news) == []
+
+
+def test_the_evidence_is_told_with_its_age(cluster: Cluster) -> None:
+    propose(cluster)
+    cluster.refresh()
+    (fault,) = cluster.outs["faults"]
+    assert (fault["because"], fault["mode"]) == ("GpuPcieReplayRateHigh (critical)", "HOST_AWARE")
+    assert fault["since"].startswith("20")
+
+
+def test_nothing_is_done_about_it_that_nobody_declares(cluster: Cluster) -> None:
+    propose(cluster)
+    cluster.refresh()
+    news = {**cluster.inputs, **PROGRAM}
+    assert cluster.plan(news) == []
+    (told,) = [n.text for n in cluster.lifecycle.notices(news, cluster.outs, 0.0)]
+    assert told.startswith(f"node {BROKEN} is broken: GpuPcieReplayRateHigh (critical)")
+    assert "HOST_AWARE is proposed. Not repaired: nothing is declared" in told
+
+
+def test_a_refresh_finds_no_drift_in_it(cluster: Cluster) -> None:
+    news = declared(cluster)
+    propose(cluster)
+    cluster.refresh()
+    with cluster.emulator.serving(refreshing=True):
+        found = cluster.lifecycle.compared(cluster.id, {**cluster.outs, **PROGRAM}, news)
+    assert found[0].changes is False
+
+
+def test_a_job_that_does_not_end_keeps_its_node(cluster: Cluster) -> None:
+    news = declared(cluster, drain={"wait_minutes": 5})
+    cluster.run(1)
+    propose(cluster)
+    cluster.refresh()
+    with pytest.raises(GpuformError, match="jobs still run on train-worker-1: ml/on-1"):
+        cluster.update(news)
+    assert remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL")]
+    cluster.assert_unchanged()
+
+
+def test_a_proposal_that_has_changed_is_refused(cluster: Cluster) -> None:
+    news = declared(cluster)
+    id_ = propose(cluster)
+    cluster.refresh()
+    propose(cluster, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
+    with pytest.raises(GpuformError, match="proposes another repair of node train-worker-1"):
+        cluster.update(news)
+    assert remediations(cluster) == [("VM_ONLY", "PENDING_APPROVAL")]
+    cluster.assert_unchanged()
+
+
+def test_one_that_has_ended_meanwhile_is_left(cluster: Cluster) -> None:
+    news = declared(cluster)
+    id_ = propose(cluster)
+    cluster.refresh()
+    cluster.emulator.http.post(f"/_emulator/together/remediations/{id_}/resolve")
+    cluster.update(news)
+    assert remediations(cluster) == [("HOST_AWARE", "AUTO_RESOLVED")]
+    assert "has ended meanwhile: HOST_AWARE AUTO_RESOLVED" in cluster.emulator.told.warnings[-1]
+    cluster.assert_unchanged()
+
+
+def test_another_mode_than_proposed_may_be_declared(cluster: Cluster) -> None:
+    news = declared(cluster, modes=["REBOOT_VM"])
+    propose(cluster)
+    cluster.refresh()
+    cluster.update(news)
+    assert remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
+    cluster.assert_unchanged()
+
+
+def test_a_node_that_is_not_ready_for_long_is_repaired_once(cluster: Cluster) -> None:
+    news = declared(cluster, modes=["REBOOT_VM"])
+    break_node(cluster, seconds=300)
+    cluster.refresh()
+    assert ROW not in cluster.plan(news)
+    advance(cluster, 600)
+    cluster.refresh()
+    assert ROW in cluster.plan(news)
+    assert cluster.update(news)["ready"]
+    assert remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
+    cluster.assert_unchanged()
+    cluster.refresh()
+    assert cluster.plan(news) == []
+
+
+def test_a_node_that_can_be_used_again_is_left(cluster: Cluster) -> None:
+    news = declared(cluster)
+    break_node(cluster)
+    cluster.refresh()
+    cluster.control("POST", f"nodes/{BROKEN}", {"ready": True})
+    cluster.update(news)
+    assert remediations(cluster) == []
+    cluster.assert_unchanged()
+
+
+def test_one_fault_is_never_repaired_twice(cluster: Cluster) -> None:
+    """The reboot helps nothing: the node's kubelet dies at once again, with the same date."""
+    news = declared(cluster, modes=["REBOOT_VM"])
+    cluster.emulator.http.post(
+        f"/_emulator/together/workers/{BROKEN}", json={"repair_fails": "no power"}
+    )
+    break_node(cluster)
+    cluster.refresh()
+    before = dict(cluster.outs)
+    with pytest.raises(GpuformError, match=r"REBOOT_VM FAILED \(no power\)"):
+        cluster.update(news)
+    assert cluster.cordoned == []
+    cluster.outs = before
+    cluster.control("POST", f"nodes/{BROKEN}", {"ready": False})
+    with pytest.raises(GpuformError, match=r"REBOOT_VM FAILED \(no power\)"):
+        cluster.update(news)
+    assert remediations(cluster) == [("REBOOT_VM", "FAILED")]
+    assert (cluster.cordoned, cluster.record) == ([], None)
+
+
+def test_above_max_unhealthy_nothing_happens(cluster: Cluster) -> None:
+    news = declared(cluster)
+    for worker in (1, 2):
+        break_node(cluster, worker)
+        propose(cluster, worker)
+    cluster.refresh()
+    assert not [path for path in cluster.plan(news) if path.startswith("repair[")]
+    told = [notice.text for notice in cluster.lifecycle.notices(news, cluster.outs, 0.0)]
+    assert any("2 of 4 nodes are unhealthy" in text for text in told)
+
+
+def test_as_many_at_a_time_as_declared(cluster: Cluster) -> None:
+    news = declared(cluster, max_unhealthy=4, max_parallel=1)
+    for worker in (0, 1, 2):
+        propose(cluster, worker)
+    cluster.refresh()
+    cluster.update(news)
+    assert remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")] * 3
+    approved = [
+        each for each in cluster.emulator.requests("POST") if each["path"].endswith("/approve")
+    ]
+    times = [each["time"] for each in approved]
+    assert min(b - a for a, b in itertools.pairwise(times)) > 900
+    assert_sound(cluster)
+
+
+def test_a_failure_stops_before_the_next(cluster: Cluster) -> None:
+    news = declared(cluster, max_unhealthy=4)
+    propose(cluster, 0, fails="no host is free")
+    propose(cluster, 1)
+    cluster.refresh()
+    with pytest.raises(GpuformError, match="no host is free"):
+        cluster.update(news)
+    assert remediations(cluster) == [("HOST_AWARE", "FAILED"), ("HOST_AWARE", "PENDING_APPROVAL")]
+    cluster.assert_unchanged()
+
+
+def test_somebody_else_approves_it_first(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    news = declared(cluster)
+    id_ = propose(cluster)
+    cluster.refresh()
+    approve = TogetherClient.approve_remediation
+
+    def approve_twice(client: TogetherClient, *path: str, **said: str) -> Any:
+        approve(client, *path, **said)
+        return approve(client, *path, **said)
+
+    monkeypatch.setattr(TogetherClient, "approve_remediation", approve_twice)
+    assert cluster.update(news)["ready"]
+    assert remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
+    assert id_
+    assert_sound(cluster)
+
+
+@pytest.mark.parametrize("step", ["_ask", "_wait", "_wait_for_workers", "_conclude"])
+@pytest.mark.parametrize("cause", ["proposed", "not ready", "asked"])
+def test_a_run_that_dies_is_gone_on_with(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, cause: str
+) -> None:
+    news = declared(cluster, modes=["REBOOT_VM"])
+    if cause == "proposed":
+        propose(cluster)
+    elif cause == "not ready":
+        break_node(cluster)
+    else:
+        monkeypatch.setenv(REPAIR_VARIABLE, f"{BROKEN}=REBOOT_VM")
+    cluster.refresh()
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    before = dict(cluster.outs)
+    with monkeypatch.context() as dying:
+        dying.setattr(Repairing, step, die)
+        with pytest.raises(Killed):
+            cluster.update(news)
+    cluster.outs = before
+    cluster.run(0, minutes=5)
+    assert cluster.update(news)["ready"]
+    assert remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
+    assert_sound(cluster)
+    cluster.refresh()
+    monkeypatch.delenv(REPAIR_VARIABLE, raising=False)
+    assert cluster.plan(news) == []
+
+
+def test_a_node_that_is_asked_for_needs_no_declaration(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPAIR_VARIABLE, "train-worker-2=VM_ONLY")
+    news = {**cluster.inputs, "num_gpus": 32.0, **PROGRAM}
+    assert cluster.plan(news) == ['repair["train-worker-2"]']
+    assert cluster.update(news)["ready"]
+    assert remediations(cluster) == [("VM_ONLY", "SUCCEEDED")]
+    assert cluster.workers == ["0", "1", "3", "4"]
+    assert_sound(cluster)
+
+
+def test_a_review_is_waited_for(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    news = declared(cluster, approve="reviewed")
+    propose(cluster)
+    cluster.refresh()
+    assert cluster.plan(news) == []
+    monkeypatch.setenv(VARIABLE, "repair")
+    assert cluster.plan(news) == [ROW]
+
+
+def test_growing_and_repairing_go_together(cluster: Cluster) -> None:
+    propose(cluster)
+    news = declared(cluster)
+    cluster.refresh()
+    outs = cluster.update({**news, "num_gpus": 40.0})
+    assert (outs["ready"], len(cluster.workers)) == (True, 5)
+    assert remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
+    assert_sound(cluster)
+
+
+def test_the_records_of_a_cluster_go_with_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REPAIR_VARIABLE, f"{BROKEN}=REBOOT_VM")
+    cluster.update(declared(cluster))
+    names = cluster.emulator.intents.records.names
+    assert [name for name in names() if name.startswith("repair-")]
+    with cluster.emulator.serving():
+        cluster.lifecycle.delete(cluster.id, cluster.outs)
+    assert not [name for name in names() if name.startswith("repair-")]
