@@ -44,6 +44,7 @@ from gpuform.providers.plugin.wire import (
     to_struct,
 )
 from gpuform.providers.properties import Properties, plain
+from gpuform.providers.repairing import repair_text
 from gpuform.providers.values import secret_texts
 from gpuform.schemas.changes import is_change
 
@@ -258,7 +259,12 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.UpdateResponse:
         lifecycle, given = self._lifecycle(request), from_struct(request.news)
         if request.preview:
-            previewed = lifecycle.previewed(revealed(given))
+            with self._calling(request) as served:
+                olds, news = _arguments(request.olds), revealed(given)
+                for change in lifecycle.changes(olds, news, request.id):
+                    if change.repair is not None:  # Pulumi's own plan has no words for it
+                        served.on_warning(repair_text(change.repair))
+            previewed = lifecycle.previewed(news)
             return provider_pb2.UpdateResponse(properties=_struct(lifecycle, previewed, given))
         with self._calling(request) as served:
             made = lifecycle.update(request.id, _arguments(request.olds), revealed(given))

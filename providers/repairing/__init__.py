@@ -11,7 +11,13 @@ from gpuform.providers.repairing.deciding import (
     faults_in,
     repair_of,
 )
-from gpuform.providers.repairing.telling import changes_of, due_notices, notices_of, path_of
+from gpuform.providers.repairing.telling import (
+    changes_of,
+    due_notices,
+    notices_of,
+    path_of,
+    repair_text,
+)
 
 __all__ = [
     "Decision",
@@ -24,4 +30,5 @@ __all__ = [
     "notices_of",
     "path_of",
     "repair_of",
+    "repair_text",
 ]

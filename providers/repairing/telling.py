@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gpuform.providers.repairing.deciding import Decision
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.notices import Notice, NoticeKind
-from gpuform.schemas.repair import Cause
+from gpuform.schemas.repair import Cause, NodeRepair
 
 BROKEN = "broken"
 """What a node is before its repair, in a plan."""
@@ -24,6 +24,11 @@ def changes_of(decision: Decision) -> Iterator[FieldChange]:
         because = f"{each.evidence}; {most}" if len(decision.due) > 1 else each.evidence
         path = path_of(each.node)
         yield FieldChange(path, Action.UPDATE, before, each.mode, because=because, repair=each)
+
+
+def repair_text(repair: NodeRepair) -> str:
+    """A repair in words, where no plan tells it."""
+    return f"repairs node {repair.node} by {repair.mode}: {repair.evidence}"
 
 
 def due_notices(decision: Decision) -> Iterator[Notice]:

@@ -76,7 +76,8 @@ def with_faults(
             call.on_unchecked(f"why Together proposes to repair {fault.node}: {error.message}")
     patience = DEFAULT_AFTER if policy is None else policy.patience
     faults: list[NodeFault] = [*proposals(workers, told)]
-    faults += unusable(nodes, patience, call.clock.now())
+    now, _ = call.platform_time(client.clock_ahead)
+    faults += unusable(nodes, patience, now)
     if policy is not None and policy.max_temperature is not None:
         try:
             names = [each.host_name for each in nodes]

@@ -130,7 +130,9 @@ def _taken(taking: Taking, place: Place) -> Scenario:
 
     def start(world: "World") -> object:
         (entry,) = world.stack.resources
-        return Jobs.start(world.platform, Path.cwd(), taking, ids_of(entry))
+        Jobs.start(world.platform, Path.cwd(), taking, ids_of(entry))
+        if taking.broken:
+            world.stack.refresh()
 
     before, after = taking.inputs(placed)
     ends = [] if after is None else [thing(placed, after)]

@@ -65,6 +65,19 @@ class Taking:
     after: Inputs | None
     cluster: Inputs
     """What a Together cluster has that its scheduler is."""
+    broken: str = ""
+    """How the node is broken, that is repaired: `proposed` by the platform, or `not_ready`."""
+
+    def break_node(self, platform: Platform, cluster: str) -> None:
+        """The platform or Kubernetes says that the node is broken, for long enough."""
+        worker = f"train-worker-{_BUSY}"
+        if self.broken == "proposed":
+            body = {"cluster_id": cluster, "instance_name": worker}
+            platform.http.post("/_emulator/together/remediations", json=body).raise_for_status()
+        elif self.broken:
+            path = f"/_emulator/kubernetes/{cluster}/nodes/{worker}"
+            platform.http.post(path, json={"ready": False}).raise_for_status()
+            platform.advance(600)
 
     def inputs(self, placed: Described) -> tuple[Inputs, Inputs | None]:
         """With what the kind needs on the platform."""
@@ -85,6 +98,13 @@ def _takings(scheduler: str) -> Iterator[tuple[str, Taking]]:
             *_of_clusters({**CLUSTER.good, **own}),
         )
     )
+    for broken in ("proposed", "not_ready"):
+        repair = {"on": ["platform", "not_ready"], "approve": "automatic", "not_ready_for": "5m"}
+        cluster = {**CLUSTER.good, **own, "num_gpus": 24, "repair": repair}
+        if broken == "not_ready":
+            cluster["repair"] = {**repair, "modes": ["REBOOT_VM"]}
+        path = f"repair-{broken.replace('_', '-')}-node"
+        yield path, Taking(CLUSTER, busy, cluster, cluster, own, broken)
 
 
 _Path = tuple[str, Described, Inputs, Inputs | None]
@@ -167,12 +187,16 @@ def run_in(
 
 @dataclass(frozen=True)
 class Jobs:
-    """The one job of a project: who gives it its node, until when, and how the node is taken."""
+    """The one job of a project: who gives it its node, until when, and how the node is taken.
+
+    `is_repair`: the node is repaired, once.
+    """
 
     cluster: str
     is_slurm: bool
     taken_by: str
     until: float
+    is_repair: bool = False
 
     @classmethod
     def start(
@@ -182,6 +206,7 @@ class Jobs:
         if taking.kind is CLUSTER:
             (cluster,) = ids.values()
             taken_by = cluster
+            taking.break_node(platform, cluster)
         else:
             body = {**CLUSTER.good, "num_gpus": 32, **taking.cluster}
             made = platform.send(CLUSTER, Request("POST", "/compute/clusters", body))
@@ -198,6 +223,7 @@ class Jobs:
         platform.http.post(path, json=job).raise_for_status()
         now = float(platform.http.get("/_emulator/clock").json()["now"])
         kept = {"cluster": cluster, "is_slurm": is_slurm, "taken_by": taken_by}
+        kept["is_repair"] = bool(taking.broken)
         (folder / JOB).write_text(json.dumps({**kept, "until": now + SECONDS}))
 
     @classmethod
@@ -220,6 +246,19 @@ class Jobs:
             found = self._scheduler(platform).nodes()
             cordoned = [node.name for node in found if node.is_cordoned]
             assert not cordoned, f"still cordoned: {cordoned}"
+
+        if self.is_repair:
+            assert self._repairs(platform) == ["SUCCEEDED"]
+
+    def _repairs(self, platform: Platform) -> list[str]:
+        """The states of all that were ever asked for or proposed."""
+        shown = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{self.cluster}"))
+        nodes = [*shown["gpu_worker_nodes"], *shown["deleted_gpu_worker_nodes"]]
+        found = []
+        for node in nodes:
+            path = f"/compute/clusters/{self.cluster}/instances/{node['instance_id']}/remediations"
+            found += platform.send(CLUSTER, Request("GET", path))["remediations"]
+        return [each["state"] for each in found]
 
     def _exists(self, platform: Platform) -> bool:
         return self.cluster in platform.ids(CLUSTER)

@@ -53,6 +53,8 @@ def planned(taking: Taking, platform: Platform, stack: EmbeddedStack) -> str:
     assert stack.up(thing(placed, before)).ok
     (entry,) = stack.resources
     Jobs.start(platform, stack.directory, taking, ids_of(entry))
+    if taking.broken:
+        assert stack.refresh().ok
     operation = "destroy" if after is None else "update"
     stack.run(operation, *([] if after is None else [thing(placed, after)]), preview=True)
     assert stack.told("error") == []

@@ -270,3 +270,19 @@ def test_a_function_called_wrongly_says_so(
     request = provider_pb2.InvokeRequest(tok=token, args=to_struct(arguments))
     _, text = refused(plugin.Invoke, request)
     assert told in text
+
+
+def test_a_preview_tells_which_node_is_repaired_for_pulumi_s_plan_has_no_words_for_it(
+    plugin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(EngineLog, "warning", lambda _self, _urn, text: told.append(text))
+    repair = {"approve": "automatic"}
+    fault = {"node": "w-1", "cause": "platform", "because": "it is hot", "mode": "REBOOT_VM"}
+    olds = {**GOOD, "ready": True, "repair": repair, "faults": [fault]}
+    olds["gpu_worker_nodes"] = [{"host_name": "w-1", "instance_id": ""}]
+    news = to_struct({**GOOD, "repair": repair})
+    plugin.Update(
+        provider_pb2.UpdateRequest(id="c-1", urn=URN, olds=to_struct(olds), news=news, preview=True)
+    )
+    assert told == ["repairs node w-1 by REBOOT_VM: it is hot"]

@@ -71,8 +71,8 @@ def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
     and shows what is broken, the evidence and the jobs there. What is repaired is drained first:
     no job runs on it. Nodes whose `repair` wants a review are repaired when a person answers the
     question, or by a saved plan; with --yes only those with `approve: automatic`, and those that
-    are named. Exits with 0 when all that was due is done or nothing is, 1 when something failed or was
-    refused; with --dry-run with 3 when something is due.
+    are named. Exits with 0 when all that was due is done or nothing is, 1 when something failed or
+    was refused; with --dry-run with 3 when something is due.
 
     \b
     Examples:

@@ -1,0 +1,35 @@
+"""A broken node that is repaired under each host: gpuform's engine, Pulumi's, and the plugin."""
+
+from typing import Any
+
+import pytest
+from conformance.described import Request
+from conformance.emulated import Platform
+from conformance.together_kinds import CLUSTER
+from conformance.verbs import Verbs
+
+REPAIR = {"approve": "automatic", "on": ["platform", "not_ready"]}
+
+
+@pytest.mark.parametrize("described", [CLUSTER], indirect=True)
+def test_a_proposal_is_repaired_and_then_there_is_nothing_to_do(
+    verbs: Verbs, platform: Platform
+) -> None:
+    checked = verbs.check({**CLUSTER.good, "repair": REPAIR}).inputs
+    made = verbs.create(checked)
+    body = {"cluster_id": made.id, "instance_name": "train-worker-1"}
+    platform.http.post("/_emulator/together/remediations", json=body).raise_for_status()
+    pod = {"name": "train-0", "namespace": "ml", "node": "train-worker-1", "runs_for": 600}
+    platform.http.post(f"/_emulator/kubernetes/{made.id}/pods", json=pod).raise_for_status()
+    seen = verbs.read(made.id, made.outputs).outputs
+    assert verbs.diff(made.id, seen, checked).changes is True
+    outputs = verbs.update(made.id, seen, checked)
+    assert outputs["ready"] is True
+    ended = platform.http.get(f"/_emulator/kubernetes/{made.id}/ended").json()
+    assert [each["how"] for each in ended if each["pod"] == "ml/train-0"] == ["succeeded"]
+    workers: list[Any] = outputs["gpu_worker_nodes"]
+    assert [each["host_name"] for each in workers] == ["train-worker-0", "train-worker-2"]
+    again = verbs.read(made.id, outputs).outputs
+    assert verbs.diff(made.id, again, checked).changes is False
+    sent = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{made.id}"))
+    assert all("latest_remediation" not in each for each in sent["gpu_worker_nodes"])
