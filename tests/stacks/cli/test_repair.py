@@ -124,7 +124,7 @@ def test_status_tells_what_the_next_run_repairs(train: Any) -> None:
 
 
 def test_a_saved_plan_is_bound_to_the_proposal(train: Any) -> None:
-    scene = train()
+    scene = train("{max_unhealthy: 4}")
     id_ = propose(scene)
     assert scene.run("repair", "--dry-run", "--save-plan", "plan.json").code == 3
     propose(scene, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
