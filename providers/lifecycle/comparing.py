@@ -8,6 +8,8 @@ from typing import Any
 from gpuform.providers import lifetime
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.traits import Traits
+from gpuform.providers.lifetime import Power
+from gpuform.providers.permissions import Permission
 from gpuform.providers.properties import Properties
 from gpuform.providers.repairing import changes_of
 from gpuform.schemas.changes import RESUME, Action, FieldChange, is_change
@@ -78,10 +80,17 @@ def compare(kind: Traits, old: Properties, declared: Properties) -> list[FieldCh
     planned = kind.planned_of(now)
     before, after = (_without(each, planned) for each in (recorded, now))
     found = field_changes(kind.inputs, before, after)
-    is_resting = kind.power is not None and now is not declared
-    resting = [lifetime.resting(kind.power, declared)] if kind.power and is_resting else []
+    resting = [_resting(kind.power, old, declared)] if kind.power and now is not declared else []
     repairs = changes_of(kind.repairs(old, now))
     return [*map(judged, found), *kind.planned_changes(old, now), *resting, *repairs]
+
+
+def _resting(power: Power, old: Properties, declared: Properties) -> FieldChange:
+    """For a plan to say why it does not start what is off; it is no change."""
+    if declared.get("schedule") is not None:
+        return lifetime.resting(power, declared)
+    because = f"stopped by {old.get('stopped_by')}; --allow {Permission.START_TERMINATED} starts it"
+    return FieldChange(power.field, Action.KEEP, power.off, power.off, because=because)
 
 
 def _without(values: Properties, names: Collection[str]) -> Properties:
@@ -89,11 +98,17 @@ def _without(values: Properties, names: Collection[str]) -> Properties:
 
 
 def at_this_hour(kind: Traits, old: Properties, declared: Properties) -> Properties:
-    """The declaration as it holds now: what is off outside of its running hours stays so."""
-    if kind.power is None or declared.get("schedule") is None or not kind.is_off(old):
+    """The declaration as it holds now: what is off outside of its running hours stays so.
+
+    So does what its kind leaves off.
+    """
+    if kind.power is None or not kind.is_off(old):
         return declared
-    off = {kind.power.field: kind.power.off}
-    return {**declared, **off} if lifetime.is_out_of_hours(declared) else declared
+    if declared.get("schedule") is not None:
+        stays_off = lifetime.is_out_of_hours(declared)
+    else:
+        stays_off = kind.stays_off(old, declared)
+    return {**declared, kind.power.field: kind.power.off} if stays_off else declared
 
 
 def echo(kind: Traits, values: Mapping[str, Any]) -> Properties:

@@ -204,6 +204,11 @@ class Traits:
         return False
 
     @classmethod
+    def stays_off(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+        """Whether an object of these outputs, which is off, stays so though it is to run."""
+        return False
+
+    @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:  # noqa: ARG003 - a hook
         """When an object of these outputs was made, in Unix seconds; None where nobody tells."""
         return None

@@ -16,6 +16,7 @@ from gpuform.providers.records.intents import (
     Target,
     in_dynamic_form,
 )
+from gpuform.providers.records.quiet_looks import Quiet, QuietLooks
 from gpuform.providers.records.repairs import Repair, Repairs
 from gpuform.providers.records.storing import (
     Fields,
@@ -41,6 +42,8 @@ __all__ = [
     "IdleStops",
     "Intent",
     "Intents",
+    "Quiet",
+    "QuietLooks",
     "Records",
     "Repair",
     "Repairs",

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from gpuform.providers import permissions
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
+from gpuform.providers.calls import Call, Look, current_call, wait_until, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.draining import Taking
 from gpuform.providers.errors import GpuformError, NotFound, NotReady
+from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
@@ -18,6 +19,13 @@ from gpuform.providers.scp import offers, server_types
 from gpuform.providers.scp.access import node_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import node_footprint
+from gpuform.providers.scp.idleness import (
+    forget_idleness,
+    judged,
+    remember_stop,
+    stays_idle,
+    with_idle_stop,
+)
 from gpuform.providers.scp.newer_image import image_notices, with_newer_image
 from gpuform.providers.scp.nodes import (
     DeclaredNode,
@@ -43,6 +51,7 @@ from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, cont
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.drain import Leaving
 from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.scp import requests, wire
@@ -134,7 +143,8 @@ class GpuNodeActions:
             _taking(call, id_, want.declared()).conclude(_present(node.look()))
         except GpuformError as error:
             raise NotReady(f"{what}: {error}", last=seen) from None
-        return with_newer_image(client, call, want.declared(), seen)
+        seen = with_newer_image(client, call, want.declared(), seen)
+        return with_idle_stop(call, id_, seen, is_off=want.state == "STOPPED")
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
         """Which public IP it has is not told: that is as known.
@@ -154,7 +164,8 @@ class GpuNodeActions:
             power = power_of(seen.state)
             inputs |= {"nat_enabled": None, "lock_enabled": seen.lock_enabled, "state": power}
         found = Observed(inputs, _outputs(node.last, seen, reason))
-        return with_newer_image(client, call, known or inputs, found)
+        found = with_newer_image(client, call, known or inputs, found)
+        return with_idle_stop(call, id_, found, is_off=power_of(seen.state) == "STOPPED")
 
     def update(
         self,
@@ -181,6 +192,7 @@ class GpuNodeActions:
             if reason:
                 raise GpuformError(f"cluster_fabric_id: {reason}")
         _taking(call, id_, want.declared()).clear(_taken(seen, want), [seen])
+        remember_stop(call, id_, want.declared())
 
     def leaving(self, call: Call, id_: str, want: GpuNodeInputs) -> Leaving | None:
         """The node, if an update would stop or move it now."""
@@ -226,6 +238,7 @@ class GpuNodeActions:
         what = f"GPU node {known.get('gpu_node_name') or id_}"
         wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
         taking.conclude(())
+        forget_idleness(call, id_)
 
     def _joined(self, client: ScpClient, call: Call, want: GpuNodeInputs) -> wire.ClusterFabric:
         """The fabric, once it takes nodes; whether it does before it is RUNNING is not known."""
@@ -286,6 +299,13 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         return (*super().notices(values, seen, now), *image_notices(seen))
 
     @classmethod
+    def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
+        """By its scheduler and by Lens."""
+        call = current_call()
+        node, taking = _stored(call.known), _taking(call, id_, call.known)
+        return judged(call, settings, id_, taking, _present(node), idleness)
+
+    @classmethod
     def owner(cls, seen: Mapping[str, Any]) -> str:
         """Who made it."""
         return str(seen.get("created_by") or "")
@@ -299,6 +319,11 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def is_off(cls, seen: Mapping[str, Any]) -> bool:
         """Its output `state` is the platform's."""
         return power_of(str(seen.get("state"))) == "STOPPED"
+
+    @classmethod
+    def stays_off(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
+        """As `gpuform expire` has left it."""
+        return stays_idle(old, declared)
 
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:

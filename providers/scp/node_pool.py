@@ -11,9 +11,10 @@ from typing import Any
 
 from gpuform.providers import permissions
 from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
-from gpuform.providers.calls import Call, Look, wait_until_gone
+from gpuform.providers.calls import Call, Look, current_call, wait_until_gone
 from gpuform.providers.draining import Taking
 from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
@@ -21,6 +22,13 @@ from gpuform.providers.scp import offers, server_types
 from gpuform.providers.scp.access import pool_access
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.footprint import pool_footprint
+from gpuform.providers.scp.idleness import (
+    forget_idleness,
+    judged,
+    remember_stop,
+    stays_idle,
+    with_idle_stop,
+)
 from gpuform.providers.scp.newer_image import image_notices, with_newer_image
 from gpuform.providers.scp.nodes import (
     ROLLED,
@@ -54,6 +62,7 @@ from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.drain import Leaving
 from gpuform.schemas.footprint import Footprint
+from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.scp import wire
@@ -91,6 +100,7 @@ class NodePoolActions:
         client = self._client_of(want)
         work = PoolWork(client, call, want, id_)
         seen = with_newer_image(client, call, want.declared(), work.finish())
+        seen = with_idle_stop(call, id_, seen, is_off=want.state == "STOPPED")
         try:
             work.taking.conclude(work.nodes.all)
         except GpuformError as error:
@@ -113,7 +123,9 @@ class NodePoolActions:
         declared = DeclaredPool.of(known or call.known)
         outputs = outputs_of(nodes, ledger, declared.key_of, _not_ready(nodes.all, declared))
         found = Observed(_observed(nodes.all, declared), outputs)
-        return with_newer_image(client, call, known or call.known, found)
+        found = with_newer_image(client, call, known or call.known, found)
+        is_off = any(power_of(node.state) == "STOPPED" for node in nodes.all)
+        return with_idle_stop(call, id_, found, is_off=is_off)
 
     def update(
         self,
@@ -136,6 +148,7 @@ class NodePoolActions:
             permissions.require(Permission.UNLOCK, locked(names))
         refuse_moves(client, call, want, found)
         work.clear(found)
+        remember_stop(call, id_, want.declared())
 
     def leaving(self, call: Call, id_: str, want: NodePoolInputs) -> Leaving | None:
         """The nodes that an update would take now; None when it takes none."""
@@ -175,6 +188,7 @@ class NodePoolActions:
         steps = NodeSteps(client, nodes)
         wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
         taking.conclude(())
+        forget_idleness(call, id_)
 
     def _mend(
         self, call: Call, id_: str, known: Mapping[str, Any], nodes: Sequence[NodeOutputs]
@@ -275,6 +289,14 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         return (*super().notices(values, seen, now), *image_notices(seen))
 
     @classmethod
+    def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
+        """By its scheduler and by Lens, of all its nodes."""
+        call = current_call()
+        taking = NodeTaking.of_pool(call, id_, call.known)
+        nodes = [node for node in stored_nodes(call.known) or () if not is_leaving(node.state)]
+        return judged(call, settings, id_, taking, nodes, idleness)
+
+    @classmethod
     def owner(cls, seen: Mapping[str, Any]) -> str:
         """Those who made its nodes."""
         nodes = seen.get("gpu_nodes")
@@ -291,6 +313,11 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def is_off(cls, seen: Mapping[str, Any]) -> bool:
         """One of the nodes that have no state of their own is stopped."""
         return is_off(seen)
+
+    @classmethod
+    def stays_off(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
+        """As `gpuform expire` has left it."""
+        return stays_idle(old, declared)
 
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:

@@ -47,6 +47,8 @@ Days = Literal[
     "sun",
 ]
 
+Then = Literal["stop"]
+
 
 class NodeArguments(TypedDict):
     """One node of a pool, where it differs from the others."""
@@ -141,6 +143,20 @@ class ScheduleArguments(TypedDict):
     time_zone: pulumi.Input[str]
 
 
+IdleArguments = TypedDict(
+    "IdleArguments",
+    {
+        # What each GPU is used less than, in percent.
+        "below": pulumi.Input[str],
+        # For how long without a break, 30m to 7d.
+        "for": pulumi.Input[str],
+        # What `gpuform expire` does: stop, which is the default.
+        "then": NotRequired[pulumi.Input[Then] | None],
+    },
+)
+"""When its GPUs count as idle; then `gpuform expire` stops it."""
+
+
 class NodePoolArguments(TypedDict):
     """GPU nodes that are made and kept together in one fabric of one vendor pool."""
 
@@ -206,6 +222,9 @@ class NodePoolArguments(TypedDict):
     # begin. Being stopped in between is no drift, and `up` starts nothing. (recorded, nothing is
     # sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
+    # When its GPUs count as idle, so that `gpuform expire` stops it. It stays stopped until idle is
+    # removed, or --allow start-terminated starts it. (recorded, nothing is sent)
+    idle: NotRequired[pulumi.Input[IdleArguments] | None]
 
 
 class ScheduledDrainArguments(TypedDict):
@@ -275,6 +294,9 @@ class GpuNodeArguments(TypedDict):
     # begin. Being stopped in between is no drift, and `up` starts nothing. (recorded, nothing is
     # sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
+    # When its GPUs count as idle, so that `gpuform expire` stops it. It stays stopped until idle is
+    # removed, or --allow start-terminated starts it. (recorded, nothing is sent)
+    idle: NotRequired[pulumi.Input[IdleArguments] | None]
 
 
 class FabricArguments(TypedDict):
@@ -317,11 +339,13 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     expires: pulumi.Output[str | None]
     ttl: pulumi.Output[str | None]
     schedule: pulumi.Output[dict[str, Any] | None]
+    idle: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     gpu_nodes: pulumi.Output[dict[str, dict[str, Any]]]
     node_ids: pulumi.Output[list[str]]
     newer_image: pulumi.Output[dict[str, Any] | None]
+    stopped_by: pulumi.Output[str | None]
 
     def __init__(
         self,
@@ -358,8 +382,10 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     expires: pulumi.Output[str | None]
     ttl: pulumi.Output[str | None]
     schedule: pulumi.Output[dict[str, Any] | None]
+    idle: pulumi.Output[dict[str, Any] | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
+    stopped_by: pulumi.Output[str | None]
     policy_ip: pulumi.Output[str | None]
     policy_use_nat: pulumi.Output[bool]
     policy_nat: pulumi.Output[str | None]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from gpuform.schemas.drain import PoolDrainInputs, ScheduledDrainInputs
+from gpuform.schemas.idleness import Idle, idleness_problems
 from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.rollout import RolloutInputs
@@ -41,6 +42,7 @@ from gpuform.schemas.scp.texts import (
     Password,
     Tags,
 )
+from gpuform.schemas.values import UNKNOWN
 
 Power = Literal["RUNNING", "STOPPED"]
 
@@ -176,6 +178,7 @@ class _MadeInputs(InputModel):
     expires: Expires = None
     ttl: Ttl = None
     schedule: Schedule = None
+    idle: Idle = None
 
 
 class _PoolInputs(InputModel):
@@ -260,7 +263,7 @@ class NodePoolInputs(_MadeInputs, _PoolInputs):
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return chain(node_pool_problems(values), lifetime_problems(values))
+        return chain(node_pool_problems(values), lifetime_problems(values), _idle_problems(values))
 
     @classmethod
     def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -315,8 +318,19 @@ class GpuNodeInputs(_MadeInputs, _OneInputs):
 
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        return chain(gpu_node_problems(values), lifetime_problems(values))
+        return chain(gpu_node_problems(values), lifetime_problems(values), _idle_problems(values))
 
     @classmethod
     def canonical(cls, values: dict[str, Any]) -> dict[str, Any]:
         return without_empty(values)
+
+
+def _idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Who tells the jobs has to be declared."""
+    yield from idleness_problems(values)
+    if values.get("idle") is None or values["idle"] is UNKNOWN:
+        return
+    drain = values.get("drain")
+    if drain is not UNKNOWN and not any((drain or {}).get(n) for n in ("kubernetes", "slurm")):
+        reason = "needs somebody who tells the jobs: declare drain.kubernetes or drain.slurm"
+        yield Problem("idle", reason)

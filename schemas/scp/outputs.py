@@ -65,11 +65,17 @@ class NodePoolOutputs(OutputModel):
         default=None,
         description="A newer image of the same distribution and kind, if the platform lists one.",
     )
+    stopped_by: str | None = Field(
+        default=None, description="Why `gpuform expire` has stopped it, if it has."
+    )
 
 
 class GpuNodeOutputs(OutputModel):
     """One node as the platform shows it."""
 
+    stopped_by: str | None = Field(
+        default=None, description="Why `gpuform expire` has stopped it, if it has."
+    )
     state: str = Field(description="State, in the platform's words.")
     policy_ip: str | None = Field(default=None, description="Address in the subnet.")
     policy_use_nat: bool = Field(default=False, description="Whether it has a public address.")

@@ -7,6 +7,7 @@ from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, Clock, serving
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.idleness import Verdict
+from gpuform.providers.records import Intents
 from gpuform.schemas.idleness import idleness_of
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
@@ -16,10 +17,14 @@ from gpuform.stacks.pricing.footprints import told
 
 @dataclass(slots=True)
 class IdleWatch:
-    """Asks by `settings`, and keeps by URN what was last told."""
+    """Asks by `settings`, and keeps by URN what was last told.
+
+    Looks that are remembered are kept beside `intents`.
+    """
 
     settings: Settings
     clock: Clock
+    intents: Intents
     verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def __call__(self, entry: ResourceState) -> Verdict | None:
@@ -31,7 +36,8 @@ class IdleWatch:
         if lifecycle is None or idleness is None or lifecycle.is_off(told(entry.outputs)):
             return None
         try:
-            with serving(Call(clock=self.clock)):
+            known = told(entry.outputs)
+            with serving(Call(clock=self.clock, intents=self.intents, known=known)):
                 verdict = lifecycle.idle(self.settings, entry.id, idleness)
         except GpuformError as error:
             verdict = Verdict(is_idle=False, because=f"it cannot be told: {error.message}")

@@ -12,6 +12,7 @@ from gpuform.providers.calls import CLOCK_VARIABLE, clock_from, synchronised
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.live import Live
+from gpuform.providers.records import Intents, Unkept
 from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.footprint import Footprint
 from gpuform.stacks.engine.stack import Stack, read_resources
@@ -72,7 +73,7 @@ def status_of(
     settings = Settings(config=config.get, environ=environ)
     clock = synchronised(clock_from(environ))
     measured = _measured(seen, settings) if refresh else {}
-    watch = IdleWatch(settings, clock)
+    watch = IdleWatch(settings, clock, Intents(Unkept(stack.intents().records)))
     found = [_status(each, book, measured.get(each.entry.urn)) for each in seen]
     if refresh:
         found = [_with_idleness(each, was, watch) for each, was in zip(found, seen, strict=True)]

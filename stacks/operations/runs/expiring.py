@@ -7,6 +7,7 @@ from typing import Self
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Clock
+from gpuform.providers.records import Intents, Unkept
 from gpuform.stacks.engine.deployment import Options, Outcome
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Selection, UrnPatterns
@@ -31,12 +32,15 @@ class Expiry:
     def of(cls, stack: Stack, clock: Clock) -> Self:
         # Read when something is asked: most runs do not need the configuration in the clear here.
         settings = Settings(config=lambda key: config_of(stack).get(key), environ=os.environ)
-        return cls(stack, clock.now(), Expired(stack), IdleWatch(settings, clock))
+        watch = IdleWatch(settings, clock, Intents(Unkept(stack.intents().records)))
+        return cls(stack, clock.now(), Expired(stack), watch)
 
     def options(self, options: Options) -> Options:
         """Those of a run that does what is due: it reads what has an end or hours before."""
         urns = [entry.urn for entry in timed(self.stack.snapshot.resources)]
         dependents = options.selection.target_dependents
+        kept = self.stack.intents()
+        self.idle.intents = Intents(Unkept(kept.records)) if options.preview else kept
         return replace(
             options,
             refresh=bool(urns),

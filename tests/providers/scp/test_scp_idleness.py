@@ -1,0 +1,269 @@
+"""Whether nodes of SCP are idle: by looks at their scheduler and at Lens that are remembered."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_scheduler import Simulated
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.errors import GpuformError, Unreachable
+from gpuform.providers.idleness import Verdict
+from gpuform.providers.records import Intents, QuietLooks, Unkept
+from gpuform.providers.scp import idleness
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
+from gpuform.providers.scp.nodes import NodeTaking
+from gpuform.schemas.idleness import Idleness, idleness_of
+from gpuform.schemas.lens.wire import GpuHeatmap
+from gpuform.schemas.scp.outputs import NodeOutputs
+
+Properties = dict[str, Any]
+
+ASKED = {"kubernetes": {"kubeconfig": "kubeconfig"}}
+IDLE = {"below": "5%", "for": "1h", "then": "stop"}
+WANTED = Idleness(5.0, 3600.0, "below 5% for 1h")
+MADE_AT = "2027-01-15T07:00:00Z"
+START = 1_800_100_000.0
+LOOK = 600.0
+
+
+def heatmap(*uses: float | None, unit: str = "%", node: str = "train-001") -> GpuHeatmap:
+    points = [
+        {"nodeName": node, "deviceId": at, "value": use, "gpuModel": "H100"}
+        for at, use in enumerate(uses)
+    ]
+    return GpuHeatmap.model_validate({"utilization": {"unit": unit, "data": points}})
+
+
+QUIET = heatmap(1.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass
+class Clock:
+    time: float = START
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float, cancelled: object) -> None:
+        self.time += seconds
+
+
+@dataclass
+class Watched:
+    """One node, who gives it its jobs, and what Lens says."""
+
+    monkeypatch: pytest.MonkeyPatch
+    clock: Clock = field(default_factory=Clock)
+    told: GpuHeatmap | GpuformError = QUIET
+    node: NodeOutputs = field(
+        default_factory=lambda: NodeOutputs.model_validate(
+            {
+                "id": "n-1",
+                "gpu_node_name": "train-001",
+                "state": "RUNNING",
+                "created_at": MADE_AT,
+                "modified_at": MADE_AT,
+            }
+        )
+    )
+
+    def __post_init__(self) -> None:
+        self.scheduler = Simulated(self.clock, ["train-001"])
+        self.intents = Intents(Unkept())
+        self.monkeypatch.setattr(NodeTaking, "_scheduler", lambda _: self.scheduler)
+        self.monkeypatch.setattr(idleness, "client_for", lambda _: self)
+
+    def heatmap(self, retry: object) -> GpuHeatmap:
+        if isinstance(self.told, GpuformError):
+            raise self.told
+        return self.told
+
+    def look(self, wanted: Idleness = WANTED, drain: Any = ASKED) -> Verdict:
+        call = Call(clock=self.clock, intents=self.intents)
+        taking = NodeTaking(call, "pool", "pool train", {"drain": drain})
+        with serving(call):
+            return idleness.judged(call, Settings(), "pool", taking, [self.node], wanted)
+
+    def looks(self, seconds: float, every: float = LOOK) -> Verdict:
+        verdict = self.look()
+        for _ in range(int(seconds / every)):
+            self.clock.time += every
+            verdict = self.look()
+        return verdict
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+def test_one_quiet_look_proves_nothing(watched: Watched) -> None:
+    verdict = watched.look()
+    assert not verdict.is_idle
+    assert verdict.because.startswith("quiet for less than a minute, so that it may be due at ")
+
+
+def test_quiet_looks_over_the_whole_time_prove_it(watched: Watched) -> None:
+    assert not watched.looks(3599.0, every=599.0).is_idle
+    watched.clock.time += 600.0
+    verdict = watched.look()
+    assert verdict.is_idle
+    assert verdict.because.startswith("no job, and each GPU used below 5% for 1h, at 20")
+
+
+def test_between_two_looks_somebody_may_have_used_it(watched: Watched) -> None:
+    assert not watched.looks(2 * 3600.0, every=idleness.GAP + 1).is_idle
+    assert watched.looks(4500.0, every=idleness.GAP).is_idle
+
+
+def _job(watched: Watched) -> None:
+    watched.scheduler.run("train-001", 1.0)
+
+
+def _unknown(watched: Watched) -> None:
+    watched.scheduler.nodes_.clear()
+    watched.scheduler.nodes_["another"] = replace(Simulated(watched.clock).nodes_["w0"])
+
+
+def _node(**fields: Any) -> Callable[[Watched], None]:
+    def change(watched: Watched) -> None:
+        watched.node = watched.node.model_copy(update=fields)
+
+    return change
+
+
+def _told(told: GpuHeatmap | GpuformError) -> Callable[[Watched], None]:
+    def change(watched: Watched) -> None:
+        watched.told = told
+
+    return change
+
+
+def _backwards(watched: Watched) -> None:
+    watched.clock.time -= 5000.0
+
+
+DOUBTS: dict[str, Callable[[Watched], None]] = {
+    "a job": _job,
+    "a scheduler that does not know it": _unknown,
+    "a stopped node": _node(state="STOPPED"),
+    "a locked node": _node(lock_enabled=True),
+    "a node that was changed": _node(modified_at="2027-01-16T11:40:00Z"),
+    "a date that is none": _node(created_at="soon"),
+    "one GPU at work": _told(heatmap(0.0, 5.0, 0.0, 0.0, 0.0)),
+    "a busy fleet, of whose other GPUs nobody knows": _told(heatmap(*[90.0] * 5, node="other")),
+    "no figures": _told(heatmap()),
+    "a figure that is not told": _told(heatmap(None, 0.0)),
+    "a figure that cannot be": _told(heatmap(-1.0, 0.0)),
+    "another unit": _told(heatmap(0.0, 0.0, unit="W")),
+    "a clock that went backwards": _backwards,
+}
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_a_doubt_begins_the_time_anew(watched: Watched, doubt: str) -> None:
+    assert watched.looks(3000.0).because.startswith("quiet for 50m")
+    before = watched.node, watched.told, dict(watched.scheduler.nodes_)
+    DOUBTS[doubt](watched)
+    assert not watched.look().is_idle
+    watched.node, watched.told, watched.scheduler.nodes_ = before
+    watched.scheduler.ends.clear()
+    watched.clock.time += LOOK
+    assert not watched.look().is_idle, "the time before does not count"
+    assert watched.looks(3600.0).is_idle
+
+
+def test_a_silent_lens_ends_the_quiet_time(watched: Watched) -> None:
+    watched.looks(3000.0)
+    watched.told = Unreachable("lens is silent")
+    with pytest.raises(GpuformError, match="lens is silent"):
+        watched.look()
+    assert QuietLooks.beside(watched.intents).find("pool") is None
+
+
+def test_a_busy_fleet_is_told_of(watched: Watched) -> None:
+    watched.told = heatmap(*[90.0] * 5, node="other")
+    assert "Lens tells the 5 busiest GPUs alone, each used 90% or more" in watched.look().because
+
+
+def test_other_busy_nodes_prove_nothing_against_it(watched: Watched) -> None:
+    watched.told = heatmap(99.0, 98.0, 97.0, 96.0, 1.0, node="other")
+    assert watched.looks(3600.0).is_idle
+
+
+def test_other_nodes_or_another_bound_are_another_time(watched: Watched) -> None:
+    watched.looks(3000.0)
+    watched.clock.time += LOOK
+    assert not watched.look(replace(WANTED, below=10.0)).is_idle
+    watched.node = watched.node.model_copy(update={"id": "n-2"})
+    watched.clock.time += LOOK
+    assert not watched.look(replace(WANTED, below=10.0)).is_idle
+
+
+@given(course=st.lists(st.tuples(st.floats(1.0, 1800.0), st.booleans()), max_size=40))
+def test_never_idle_while_a_look_within_the_time_was_not_quiet_or_too_far(
+    course: list[tuple[float, bool]],
+) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        watched = Watched(monkeypatch)
+        seen: list[tuple[float, bool]] = []
+        for pause, is_quiet in course:
+            watched.clock.time += pause
+            watched.told = QUIET if is_quiet else heatmap(50.0)
+            verdict = watched.look()
+            seen.append((watched.clock.time, is_quiet))
+            if verdict.is_idle:
+                began = watched.clock.time - WANTED.lasting
+                first = max(at for at, (time, _) in enumerate(seen) if time <= began)
+                window = seen[first:]
+                assert all(quiet for _, quiet in window)
+                times = [time for time, _ in window]
+                gaps = [b - a for a, b in itertools.pairwise(times)]
+                assert all(gap <= idleness.GAP for gap in gaps)
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"idle": IDLE}, "idle"),
+        ({"idle": IDLE, "drain": ASKED, "schedule": {"start": "08:00", "stop": "20:00"}}, "idle"),
+        ({"idle": IDLE, "drain": ASKED, "state": "STOPPED"}, "idle"),
+    ],
+)
+def test_what_it_does_not_go_with(
+    world: Any, pool_inputs: Properties, values: Properties, path: str
+) -> None:
+    with world.serving("train", preview=True):
+        found = NodePoolLifecycle().check({}, {**pool_inputs, **values}).failures
+    assert path in [each.property for each in found]
+
+
+def test_what_was_stopped_as_idle_stays_so_and_starts_without_idle(
+    world: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = Simulated(world.clock, [f"train-00{number}" for number in range(1, 4)])
+    monkeypatch.setattr(NodeTaking, "_scheduler", lambda _: scheduler)
+    declared = {**pool_inputs, "drain": ASKED, "idle": IDLE}
+    pool = world.create("NodePool", declared)
+    assert idleness_of(declared) is not None
+    stopped = world.update(pool, {**declared, "state": "STOPPED"})
+    assert stopped.outs["stopped_by"].startswith("idleness, each GPU used below 5% for 1h up to ")
+    kept = {"state": ("STOPPED", "STOPPED")}
+    assert world.changes(stopped, declared) == kept
+    seen = world.refresh(stopped)
+    assert seen.outs["stopped_by"] == stopped.outs["stopped_by"]
+    assert world.changes(seen, declared) == kept
+    monkeypatch.setenv("GPUFORM_ALLOW", "start-terminated")
+    assert world.changes(seen, declared)["state"][1] != "STOPPED"
+    monkeypatch.delenv("GPUFORM_ALLOW")
+    without = {name: value for name, value in declared.items() if name != "idle"}
+    assert world.changes(seen, without)["state"][1] != "STOPPED"
+    started = world.update(seen, without)
+    assert started.outs.get("stopped_by") is None
+    assert {node["state"] for node in started.outs["gpu_nodes"].values()} == {"RUNNING"}

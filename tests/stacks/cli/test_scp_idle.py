@@ -1,0 +1,119 @@
+"""SCP nodes that `gpuform expire` stops as idle: by Kubernetes and Lens, look by look."""
+
+import base64
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+from plan_scenes import Scene
+
+from gpuform.providers.emulator.together import ADMIN_KEY
+
+POOL = """
+node_pools:
+  pool:
+    platform: scp
+    node_pool_id: POOL001-krw1a
+    cluster_fabric_name: fabric1
+    gpu_node_name_prefix: train-worker
+    nodes: {"0": {}, "1": {}}
+    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
+    region_id: kr-west1
+    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
+    subnet_id: ab313c43291e4b678f4bacffe10768ae
+    os_user_password: Abcdef12!
+    drain: {kubernetes: {kubeconfig: kubeconfig}}
+    idle: {below: 5%, for: 30m}
+"""
+CLUSTER = {
+    "cluster_name": "train",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 16,
+    "cuda_version": "12.6",
+    "nvidia_driver_version": "560",
+    "billing_type": "ON_DEMAND",
+}
+LOOK = 600.0
+
+
+def send(scene: Scene, path: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{scene.url}/{path}", data, headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def advance(scene: Scene, seconds: float) -> None:
+    send(scene, "_emulator/clock", {"advance": seconds})
+
+
+def states(scene: Scene) -> set[str]:
+    return {each["status"] for each in send(scene, "_emulator/objects")["scp"]["gpu_nodes"]}
+
+
+@pytest.fixture
+def pool(scene: Scene) -> tuple[Scene, str]:
+    """The pool, whose Kubernetes is that of a cluster with workers of the same names; its id."""
+    (scene.project / "__main__.py").write_text(
+        "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
+    )
+    (scene.project / "topology.yaml").write_text(POOL)
+    made = send(scene, "together/v1/compute/clusters", CLUSTER)["cluster_id"]
+    advance(scene, 7200)
+    shown = send(scene, f"together/v1/compute/clusters/{made}")
+    (scene.project / "kubeconfig").write_bytes(base64.b64decode(shown["kube_config"]))
+    ran = scene.run("up", "--yes")
+    assert ran.code == 0, ran.err
+    advance(scene, 7200)
+    return scene, made
+
+
+def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[Scene, str]) -> None:
+    scene, _ = pool
+    for _ in range(3):
+        ran = scene.run("expire", "--yes")
+        assert (ran.code, states(scene)) == (0, {"RUNNING"}), ran.err
+        assert "pool is not stopped as idle: quiet for " in ran.out + ran.err
+        advance(scene, LOOK)
+    dry = scene.run("expire", "--dry-run")
+    assert (dry.code, states(scene)) == (3, {"RUNNING"}), dry.out
+    assert '~ state: "RUNNING" => "STOPPED"  # idle: no job, and each GPU used below 5%' in dry.out
+    done = scene.run("expire", "--yes")
+    assert (done.code, states(scene)) == (0, {"STOPPED"}), done.err
+    assert scene.run("drift", "--detailed-exitcode").code == 0
+    kept = scene.run("up", "--yes", "--refresh")
+    assert 'state: stays "STOPPED": stopped by idleness, each GPU used below 5%' in kept.out
+    assert scene.run("refresh", "--yes", "--expect-no-changes").code == 0
+    assert states(scene) == {"STOPPED"}
+    assert scene.run("up", "--yes", "--allow", "start-terminated").code == 0
+    assert states(scene) == {"RUNNING"}
+
+
+def test_looks_of_a_dry_run_or_a_status_are_not_remembered(pool: tuple[Scene, str]) -> None:
+    scene, _ = pool
+    for _ in range(5):
+        assert scene.run("expire", "--dry-run").code == 0
+        assert "quiet for less than a minute" in scene.run("status", "--refresh").out
+        advance(scene, LOOK)
+
+
+def test_a_job_or_a_busy_gpu_begins_the_time_anew(pool: tuple[Scene, str]) -> None:
+    scene, cluster = pool
+    pod = {"name": "train-0", "namespace": "ml", "node": "train-worker-1", "runs_for": 300}
+    for _ in range(3):
+        assert scene.run("expire", "--yes").code == 0
+        advance(scene, LOOK)
+    send(scene, f"_emulator/kubernetes/{cluster}/pods", pod)
+    ran = scene.run("expire", "--yes")
+    assert "pool is not stopped as idle: train-worker-1 runs ml/train-0" in ran.out + ran.err
+    advance(scene, LOOK)
+    consumer = {"kind": "Job", "name": "t", "namespace": "ml", "uid": "1"}
+    consumer |= {"stat": {"gpuRequest": 32, "gpuUtilization": 0.9}, "source": "k8s"}
+    send(scene, "_emulator/lens/settings", {"consumers": [consumer]})
+    ran = scene.run("expire", "--yes")
+    assert "used 90" in ran.out + ran.err
+    assert states(scene) == {"RUNNING"}
