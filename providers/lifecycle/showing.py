@@ -8,7 +8,9 @@ from gpuform.providers.calls import Call
 from gpuform.providers.lifecycle.traits import Traits
 from gpuform.providers.properties import Properties
 
-MESSAGES: Final = frozenset({"not_ready_reason", "message", "status_message"})
+MESSAGES: Final = frozenset(
+    {"not_ready_reason", "message", "status_message", "because", "reason", "error_message"}
+)
 """The outputs, and members of them, that a platform writes for people."""
 
 

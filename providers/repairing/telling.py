@@ -22,6 +22,8 @@ def changes_of(decision: Decision) -> Iterator[FieldChange]:
     for each in decision.due:
         before = "in use" if each.cause == Cause.ASKED else BROKEN
         because = f"{each.evidence}; {most}" if len(decision.due) > 1 else each.evidence
+        if each.proposed and each.proposed != each.mode:
+            because += f"; {each.proposed} was proposed"
         path = path_of(each.node)
         yield FieldChange(path, Action.UPDATE, before, each.mode, because=because, repair=each)
 

@@ -12,7 +12,14 @@ from typing import Final
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import Call, Look, Rhythm, wait_until
 from gpuform.providers.draining import conclude
-from gpuform.providers.errors import ApiError, Conflict, GpuformError, NotFound, NotReady
+from gpuform.providers.errors import (
+    ApiError,
+    Cancelled,
+    Conflict,
+    GpuformError,
+    NotFound,
+    NotReady,
+)
 from gpuform.providers.lens.heat import overheated
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import Drains, Repair, Repairs
@@ -21,8 +28,10 @@ from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import Seen, standard_workers
 from gpuform.providers.together.repairs import (
     ENDED,
+    NOT_APPROVED,
     PROPOSED,
     SUCCEEDED,
+    UNDER_WAY,
     hot,
     proposals,
     unusable,
@@ -123,43 +132,74 @@ class Repairing:
         todo = [each for each in batch if self._is_needed(cluster, each)]
         if not todo:
             return
+        self._refuse_too_many(cluster, todo)
         shrinking = self.shrinking_of(cluster)
         before = {each.host_name for each in standard_workers(cluster)}
-        begun: dict[NodeRepair, Remediation] = {}
-        refused: list[str] = []
         taking = shrinking.repairing([each.node for each in todo])
         with shrinking.draining_for_repair().taken(taking):
-            for each in todo:
-                try:
-                    begun[each] = self._ask(cluster, each)
-                except ApiError as error:
-                    if not (error.is_definite and begun):
-                        raise
-                    # What was asked for goes on: it is waited for before anything is uncordoned.
-                    refused.append(f"{each.node}: {error.message}")
-        self._finish(cluster, begun, before, refused)
-
-    def _finish(
-        self,
-        cluster: wire.Cluster,
-        begun: Mapping[NodeRepair, Remediation],
-        before: set[str],
-        refused: Sequence[str],
-    ) -> None:
-        ended = self._wait(cluster, begun)
-        problems = [*refused, *_failures(ended)]
-        done = [each for each, last in ended.items() if last.state == SUCCEEDED]
-        try:
-            if done:
-                self._wait_for_workers(done, before)
-        except NotReady as error:
-            problems.append(error.reason)
+            begun, refused = self._begin(todo)
+        problems = [*refused, *(self._finish(cluster, begun, before) if begun else ())]
         self._conclude()
         if problems:
             raise GpuformError(
                 "; ".join(problems),
                 hint="look at the node with kubectl and on Together's pages; `gpuform repair NODE "
                 "--mode ...` repairs it in another way",
+            )
+
+    def _begin(self, todo: Sequence[NodeRepair]) -> tuple[dict[NodeRepair, Remediation], list[str]]:
+        """Asks for each that is needed still, now that no job runs there; and what was refused.
+
+        Raises GpuformError where nothing was begun, or nobody can tell.
+        """
+        begun: dict[NodeRepair, Remediation] = {}
+        refused: list[str] = []
+        for each in todo:
+            try:
+                cluster = self.find()
+                if self._is_needed(cluster, each):
+                    begun[each] = self._ask(cluster, each)
+            except GpuformError as error:
+                is_answered = isinstance(error, ApiError)
+                is_lost = isinstance(error, ApiError) and not error.is_definite
+                if is_lost or (not begun and (is_answered or isinstance(error, Cancelled))):
+                    raise
+                # What was asked for goes on: it is waited for before anything is uncordoned.
+                refused.append(f"{each.node}: {error.message}")
+        return begun, refused
+
+    def _finish(
+        self, cluster: wire.Cluster, begun: Mapping[NodeRepair, Remediation], before: set[str]
+    ) -> list[str]:
+        """Waits until all is over; what went wrong."""
+        ended = self._wait(cluster, begun)
+        problems = [*_failures(ended)]
+        done = [each for each, last in ended.items() if last.state == SUCCEEDED]
+        try:
+            if done:
+                self._wait_for_workers(done, before)
+        except Cancelled:
+            raise
+        except NotReady as error:
+            problems.append(error.reason)
+        return problems
+
+    def _refuse_too_many(self, cluster: wire.Cluster, todo: Sequence[NodeRepair]) -> None:
+        """When more nodes are broken by now, the fault may not be the nodes'."""
+        policy = self.want.repair
+        if policy is None or all(each.cause == Cause.ASKED for each in todo):
+            return
+        workers = standard_workers(cluster)
+        found = look_at_workers(self.call, cluster, slurm_of(self.want.declared()))
+        open_ = {PROPOSED, *UNDER_WAY}
+        latest = ((each.host_name, each.latest_remediation) for each in workers)
+        broken = {name for name, one in latest if one is not None and one.state in open_}
+        broken |= {*found.failing} | {each.node for each in todo}
+        if len(broken) > policy.most_unhealthy(len(workers)):
+            raise GpuformError(
+                f"{len(broken)} of {len(workers)} nodes are unhealthy by now, more than "
+                f"repair.max_unhealthy ({policy.limit}) lets be: {', '.join(sorted(broken))}",
+                hint="look for what they have in common; `gpuform repair NODE` repairs one by name",
             )
 
     def _is_needed(self, cluster: wire.Cluster, each: NodeRepair) -> bool:
@@ -223,8 +263,16 @@ class Repairing:
         if not each.id:
             id_ = self._id_of(cluster, each)
             reason = f"gpuform: {each.evidence}"[:500]
-            return self.client.create_remediation(*path, id_, each.mode, reason)
-        mode = "" if each.mode == each.proposed else each.mode
+            try:
+                return self.client.create_remediation(*path, id_, each.mode, reason)
+            except Conflict:
+                try:  # nobody documents what a second request of one id is answered
+                    return self.client.remediation(*path, id_)
+                except NotFound:
+                    pass
+                raise
+        # What was reviewed is said: a proposal could have changed since it was looked at.
+        mode = "" if each.mode in NOT_APPROVED else each.mode
         comment = f"gpuform: {each.evidence}"[:500]
         try:
             return self.client.approve_remediation(*path, each.id, mode=mode, comment=comment)

@@ -15,9 +15,11 @@ from gpuform.schemas.together.cluster_parts import REPAIR_MODES, ClusterRepairIn
 from gpuform.schemas.together.outputs import GpuWorkerNodeOutputs, RemediationOutputs
 from gpuform.schemas.together.remediations import LinkedAlert, Remediation
 from gpuform.schemas.together.timestamps import unix_time
+from gpuform.schemas.visible import shortened
 
 PROPOSED: Final = "PENDING_APPROVAL"
 UNDER_WAY: Final = frozenset({"PENDING", "QUARANTINING", "QUARANTINED", "RUNNING"})
+_LONGEST: Final = 200
 SUCCEEDED: Final = "SUCCEEDED"
 ENDED: Final = frozenset({SUCCEEDED, "FAILED", "CANCELLED", "AUTO_RESOLVED"})
 
@@ -29,7 +31,7 @@ def cluster_repairs(old: Mapping[str, Any], declared: Mapping[str, Any]) -> Deci
     """What a run does about the broken nodes of these outputs, by this declaration."""
     policy = repair_of(declared, ClusterRepairInputs)
     told = old.get("gpu_worker_nodes")
-    nodes = [each for each in told if each.get("host_name")] if isinstance(told, list) else []
+    nodes = [each for each in told if _is_standard(each)] if isinstance(told, list) else []
     fleet = Fleet(
         nodes=[each["host_name"] for each in nodes],
         modes=(policy and policy.modes) or REPAIR_MODES,
@@ -109,6 +111,12 @@ def remediation_of(worker: wire.GpuWorkerNode) -> RemediationOutputs | None:
     )
 
 
+def _is_standard(node: Mapping[str, Any]) -> bool:
+    """Preemptible nodes come and go by themselves (Together docs, 'Preemptible compute')."""
+    name = str(node.get("host_name") or "")
+    return bool(name) and "preemptible" not in name
+
+
 def _trouble(node: GpuWorkerNodeOutputs) -> str:
     if node.kubernetes is not None and node.kubernetes.startswith("NotReady"):
         return f"{node.kubernetes} (Kubernetes)"
@@ -123,7 +131,8 @@ def _state(node: Mapping[str, Any]) -> str:
 def _evidence(remediation: Remediation) -> str:
     """`GpuPcieReplayRateHigh (critical)`, or the reason that it has."""
     alerts = _listed(_alert(each) for each in remediation.linked_alerts)
-    return alerts or remediation.reason or "Together proposes its repair"
+    told = alerts or remediation.reason or "Together proposes its repair"
+    return shortened(" ".join(told.split()), _LONGEST)
 
 
 def _alert(alert: LinkedAlert) -> str:

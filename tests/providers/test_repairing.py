@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from cluster_with_jobs import PROGRAM, Cluster, Killed, Properties, create_cluster
 
+from gpuform.providers.draining import Draining, Taking
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import REPAIR_VARIABLE, VARIABLE
 from gpuform.providers.together.client import TogetherClient
@@ -320,3 +321,103 @@ def test_the_records_of_a_cluster_go_with_it(
     with cluster.emulator.serving():
         cluster.lifecycle.delete(cluster.id, cluster.outs)
     assert not [name for name in names() if name.startswith("repair-")]
+
+
+def test_what_was_reviewed_is_what_is_approved_whatever_is_proposed_by_then(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together changes its mind while a job is waited for."""
+    news = declared(cluster)
+    cluster.run(1, minutes=30)
+    id_ = propose(cluster)
+    cluster.refresh()
+    clear = Draining.clear
+
+    def changed(draining: Draining, taking: Taking) -> Any:
+        drain = clear(draining, taking)
+        propose(cluster, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
+        return drain
+
+    monkeypatch.setattr(Draining, "clear", changed)
+    with pytest.raises(GpuformError, match="proposes another repair of node train-worker-1"):
+        cluster.update(news)
+    assert remediations(cluster) == [("VM_ONLY", "PENDING_APPROVAL")]
+    assert_sound(cluster)
+
+
+def test_a_node_that_recovers_while_its_jobs_are_waited_for_is_left(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    news = declared(cluster)
+    break_node(cluster)
+    cluster.refresh()
+    clear = Draining.clear
+
+    def recovered(draining: Draining, taking: Taking) -> Any:
+        drain = clear(draining, taking)
+        cluster.control("POST", f"nodes/{BROKEN}", {"ready": True})
+        return drain
+
+    monkeypatch.setattr(Draining, "clear", recovered)
+    cluster.update(news)
+    assert remediations(cluster) == []
+    cluster.assert_unchanged()
+
+
+def test_more_broken_nodes_by_now_than_may_be_are_a_reason_to_do_nothing(
+    cluster: Cluster,
+) -> None:
+    news = declared(cluster)
+    propose(cluster)
+    cluster.refresh()
+    for worker in (0, 2):
+        break_node(cluster, worker, seconds=0)
+    with pytest.raises(GpuformError, match="3 of 4 nodes are unhealthy by now"):
+        cluster.update(news)
+    assert remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL")]
+    assert (cluster.cordoned, cluster.record) == ([], None)
+
+
+def test_a_platform_that_refuses_a_second_request_of_an_id_is_asked_for_the_first(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    news = declared(cluster, modes=["REBOOT_VM"])
+    break_node(cluster)
+    cluster.refresh()
+    create = TogetherClient.create_remediation
+
+    def create_twice(client: TogetherClient, *said: str) -> Any:
+        create(client, *said)
+        cluster.emulator.fault("POST", "remediations", status=409, count=1)
+        return create(client, *said)
+
+    monkeypatch.setattr(TogetherClient, "create_remediation", create_twice)
+    assert cluster.update(news)["ready"]
+    assert remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
+    cluster.assert_unchanged()
+
+
+def test_what_else_the_platform_proposes_is_told(cluster: Cluster) -> None:
+    news = declared(cluster)
+    propose(cluster, mode="REMEDIATION_MODE_EVICT_WITHOUT_REPLACEMENT")
+    cluster.refresh()
+    with cluster.emulator.serving():
+        (row,) = cluster.lifecycle.changes({**cluster.outs, **PROGRAM}, news, cluster.id)
+    assert row.after == "HOST_AWARE"
+    assert row.because.endswith("; EVICT_WITHOUT_REPLACEMENT was proposed")
+
+
+def test_a_text_of_the_platform_is_one_short_line(cluster: Cluster) -> None:
+    propose(cluster, alerts=[{"alert_name": "a\n# b\x1b[31m" * 1000, "severity": "X"}])
+    cluster.refresh()
+    (fault,) = cluster.outs["faults"]
+    assert len(fault["because"]) <= 200
+    assert "\n" not in fault["because"]
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "A_NEW_ONE", ""])
+def test_a_repair_of_somebody_else_is_left_alone(cluster: Cluster, state: str) -> None:
+    news = declared(cluster)
+    propose(cluster, state=state)
+    cluster.refresh()
+    assert cluster.plan(news) == []

@@ -207,3 +207,17 @@ def test_what_cannot_be_meant_is_refused(
     ran = scene.run(*flags)
     assert (ran.code, said in ran.err) == (code, True), ran.err
     assert asked(scene) == []
+
+
+def test_a_slurm_node_that_is_down_for_long_is_repaired(train: Any) -> None:
+    repair = "{on: [not_ready], approve: automatic, modes: [REBOOT_VM]}"
+    scene = train(repair, "cluster_type: SLURM", "slurm_shm_size_gib: 64")
+    down = ["scontrol", "update", "NodeName=slurm-worker-1", "State=DOWN", "Reason=xid"]
+    control(scene, f"slurm/{cluster_of(scene)}/run", {"command": down})
+    ran = scene.run("repair", "--yes")
+    assert (ran.code, asked(scene)) == (0, []), "Slurm does not tell since when: it is as of now"
+    control(scene, "clock", {"advance": 700})
+    ran = scene.run("repair", "--yes")
+    assert (ran.code, len(asked(scene))) == (0, 1)
+    assert '"broken" => "REBOOT_VM"  # unusable: DOWN (xid) (Slurm), since ' in ran.out
+    assert scene.run("preview", "--refresh", "--expect-no-changes").code == 0
