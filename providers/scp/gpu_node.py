@@ -275,7 +275,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     actions = GpuNodeActions
     id_example = "20c507a036c447cdb3b19468d8ea62ac"
-    guarded_by = (Permission.UNLOCK,)
+    guarded_by = (Permission.UNLOCK, Permission.START_TERMINATED)
     asked = "server_type_id"
     planned = frozenset({*PLANNED, "gpu_type"})  # another GPU is another server_type_id
     moving = frozenset({"newer_image"})

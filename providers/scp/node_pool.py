@@ -260,7 +260,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     timeouts = Timeouts(create=7200, update=7200, delete=3600)
     actions = NodePoolActions
     id_example = "POOL001-krw1a/train-a/train"
-    guarded_by = (Permission.UNLOCK,)
+    guarded_by = (Permission.UNLOCK, Permission.START_TERMINATED)
     asked = "server_type_id"
     parts = "node_ids"
     parts_kind = "GpuNode"
