@@ -41,11 +41,10 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A fault that is left, and `why`; `is_open` where a person can let it be repaired now."""
+    """A fault that is left, and `why`."""
 
     fault: NodeFault
     why: str
-    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +77,12 @@ def faults_in(seen: Mapping[str, Any]) -> list[NodeFault]:
 def decide(policy: RepairInputs | None, faults: Sequence[NodeFault], fleet: Fleet) -> Decision:
     """What is repaired now. Nobody is asked.
 
-    Raises GpuformError for a way of repair that there is not.
-
     A node that somebody asks for by name is repaired whatever is declared; two repairs of one node
-    are one. Above `max_unhealthy` nothing is, but by name.
+    are one. Above `max_unhealthy` nothing is, but by name. Raises GpuformError for a way of repair
+    that there is not.
     """
     asked = permissions.repairs_asked()
-    worst = _worst(faults, fleet)
+    worst = _worst(policy, faults, fleet)
     due: list[NodeRepair] = []
     held: list[Held] = []
     refusal = _refusal(policy, {*fleet.unhealthy, *worst}, fleet)
@@ -93,7 +91,7 @@ def decide(policy: RepairInputs | None, faults: Sequence[NodeFault], fleet: Flee
             continue
         why = _why_not(policy, fault, fleet) or refusal
         if why is not None:
-            held.append(why if isinstance(why, Held) else Held(fault, why))
+            held.append(Held(fault, why))
         else:
             due.append(_repair(fault, _mode(fault, fleet)))
     named = [
@@ -105,12 +103,27 @@ def decide(policy: RepairInputs | None, faults: Sequence[NodeFault], fleet: Flee
     return Decision((*named, *due), held, parallel, fleet.nodes)
 
 
-def _worst(faults: Sequence[NodeFault], fleet: Fleet) -> dict[str, NodeFault]:
-    """One fault for each node that is there, and whose repair has not begun."""
+def _worst(
+    policy: RepairInputs | None, faults: Sequence[NodeFault], fleet: Fleet
+) -> dict[str, NodeFault]:
+    """One fault for each node that is there, and whose repair has not begun.
+
+    What counts goes before what does not. A proposal that there is for the node is what is
+    approved, whoever else says that it is broken.
+    """
+    causes = policy.causes if policy is not None else ()
+
+    def rank(fault: NodeFault) -> tuple[bool, int, str]:
+        return fault.cause not in causes, _rank(fault), fault.node
+
     found: dict[str, NodeFault] = {}
-    for fault in sorted(faults, key=lambda each: (_rank(each), each.node)):
-        if fault.node in fleet.nodes and fault.node not in fleet.under_way:
-            found.setdefault(fault.node, fault)
+    for fault in sorted(faults, key=rank):
+        if fault.node not in fleet.nodes or fault.node in fleet.under_way:
+            continue
+        chosen = found.setdefault(fault.node, fault)
+        if fault.id and not chosen.id:
+            proposal = {"id": fault.id, "mode": fault.mode}
+            found[fault.node] = chosen.model_copy(update=proposal)
     return found
 
 
@@ -118,7 +131,7 @@ def _rank(fault: NodeFault) -> int:
     return _FIRST.index(Cause(fault.cause)) if fault.cause in set(Cause) else len(_FIRST)
 
 
-def _why_not(policy: RepairInputs | None, fault: NodeFault, fleet: Fleet) -> str | Held | None:
+def _why_not(policy: RepairInputs | None, fault: NodeFault, fleet: Fleet) -> str | None:
     """What speaks against the repair of this node alone."""
     if policy is None:
         return "nothing is declared: `repair` would repair it"
@@ -127,7 +140,7 @@ def _why_not(policy: RepairInputs | None, fault: NodeFault, fleet: Fleet) -> str
     if not _mode(fault, fleet):
         return f"{fault.mode} is none of repair.modes"
     if not policy.is_automatic and not _is_reviewed(fault):
-        return Held(fault, "it waits for a review of the plan", is_open=True)
+        return "it waits for a review of the plan"
     return None
 
 

@@ -18,9 +18,7 @@ from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.review.text.plan_text import plan_text
 
 FOLDER = Path(__file__).parent / "taking_plans"
-_ID = re.compile(
-    r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[0-9:]+Z"
-)
+_ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[0-9:]+Z")
 """What is another one in each run: ids and moments."""
 
 

@@ -97,6 +97,12 @@ def test_of_one_node_the_platforms_word_goes_first() -> None:
     assert (one.cause, one.id, one.mode) == ("platform", "r", "REBOOT")
 
 
+def test_a_cause_that_counts_is_not_hidden_by_one_that_does_not() -> None:
+    proposal = fault(1, id="r", mode="REBOOT")
+    (one,) = decide(declared(on=["not_ready"]), [proposal, fault(1, "not_ready")], fleet()).due
+    assert (one.cause, one.id, one.mode, one.proposed) == ("not_ready", "r", "REBOOT", "REBOOT")
+
+
 def test_a_review_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, broken = declared(approve="reviewed"), fault(1)
     assert why(decide(policy, [broken], fleet())) == "it waits for a review of the plan"
