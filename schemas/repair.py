@@ -52,8 +52,47 @@ def _checked_time(value: str | None) -> str | None:
     return value
 
 
-class RepairInputs(InputModel):
-    """Which broken nodes are repaired, how many at a time, and who has to have seen the plan."""
+class RepairPolicy(InputModel):
+    """Who has to have seen the plan of a repair, where the platform alone says what is broken."""
+
+    approve: Literal["reviewed", "automatic"] | None = Field(
+        default=None,
+        description="reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or "
+        "--allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed when not "
+        "declared.",
+        examples=["reviewed"],
+    )
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Whose word counts."""
+        return (Cause.PLATFORM,)
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether nobody has to have seen the plan."""
+        return self.approve == "automatic"
+
+    @property
+    def parallel(self) -> int:
+        """How many nodes are repaired at a time."""
+        return 1
+
+    @property
+    def limit(self) -> str | int:
+        """How many nodes may be broken, as declared."""
+        return DEFAULT_UNHEALTHY
+
+    def most_unhealthy(self, nodes: int) -> int:
+        """How many of so many nodes may be broken for one to be repaired."""
+        most = self.limit
+        if isinstance(most, str):
+            return max(1, nodes * int(most.removesuffix("%")) // 100)
+        return most
+
+
+class MachineRepairInputs(RepairPolicy):
+    """When a broken machine is repaired, and who has to have seen the plan."""
 
     on: list[Literal["platform", "not_ready", "overheated"]] | None = Field(
         default=None,
@@ -76,6 +115,30 @@ class RepairInputs(InputModel):
         description="What no GPU may be above for on: overheated, in degrees Celsius.",
         examples=[90],
     )
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """Whose word counts."""
+        return tuple(map(Cause, self.on or ("platform",)))
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds a node has to be not ready."""
+        return seconds_of(self.not_ready_for) if self.not_ready_for else DEFAULT_AFTER
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        on = values.get("on")
+        is_measured = isinstance(on, list) and "overheated" in on
+        if is_measured and values.get("max_temperature") is None:
+            yield Problem("max_temperature", "is needed for on: overheated: declare it, such as 90")
+        if values.get("max_temperature") is not None and not is_measured and values.get("on", []):
+            yield Problem("on", "has no overheated, which max_temperature is for: add it")
+
+
+class RepairInputs(MachineRepairInputs):
+    """Which broken nodes are repaired, how many at a time, and who has to have seen the plan."""
+
     max_parallel: int | None = Field(
         default=None,
         ge=1,
@@ -89,23 +152,6 @@ class RepairInputs(InputModel):
         "declared.",
         examples=["25%", 2],
     )
-    approve: Literal["reviewed", "automatic"] | None = Field(
-        default=None,
-        description="reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or "
-        "--allow repair). automatic: `up --yes` and `repair --yes` repair. reviewed when not "
-        "declared.",
-        examples=["reviewed"],
-    )
-
-    @property
-    def causes(self) -> tuple[Cause, ...]:
-        """Whose word counts."""
-        return tuple(map(Cause, self.on or ("platform",)))
-
-    @property
-    def patience(self) -> float:
-        """For how many seconds a node has to be not ready."""
-        return seconds_of(self.not_ready_for) if self.not_ready_for else DEFAULT_AFTER
 
     @property
     def parallel(self) -> int:
@@ -113,30 +159,9 @@ class RepairInputs(InputModel):
         return self.max_parallel or 1
 
     @property
-    def is_automatic(self) -> bool:
-        """Whether nobody has to have seen the plan."""
-        return self.approve == "automatic"
-
-    @property
     def limit(self) -> str | int:
         """How many nodes may be broken, as declared."""
         return self.max_unhealthy or DEFAULT_UNHEALTHY
-
-    def most_unhealthy(self, nodes: int) -> int:
-        """How many of so many nodes may be broken for one to be repaired."""
-        most = self.limit
-        if isinstance(most, str):
-            return max(1, nodes * int(most.removesuffix("%")) // 100)
-        return most
-
-    @classmethod
-    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        on = values.get("on")
-        is_measured = isinstance(on, list) and "overheated" in on
-        if is_measured and values.get("max_temperature") is None:
-            yield Problem("max_temperature", "is needed for on: overheated: declare it, such as 90")
-        if values.get("max_temperature") is not None and not is_measured and values.get("on", []):
-            yield Problem("on", "has no overheated, which max_temperature is for: add it")
 
 
 class _Part(BaseModel):

@@ -57,6 +57,8 @@ class Traits:
     """An id of such an object, as an import is given it."""
     guarded_by: ClassVar[tuple[Permission, ...]] = ()
     """What a run may have to be allowed, beside what holds for every kind."""
+    remade_by_repair: ClassVar[bool] = False
+    """A repair makes another object in its place: it is a replacement."""
     power: ClassVar[Power | None] = None
     """How it is started and stopped, where the platform can do that."""
 

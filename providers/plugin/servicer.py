@@ -197,10 +197,12 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             result = lifecycle.diff(request.id, olds, news)
             found = lifecycle.changes(olds, news, request.id)
         details = detailed(found, olds, news)
+        replaces = [change.path for change in found if change.replaces]
+        is_remade = any(change.replaces and change.repair is not None for change in found)
         return provider_pb2.DiffResponse(
             changes=provider_pb2.DiffResponse.DIFF_SOME if is_change(found) else _NONE,
-            replaces=list(dict.fromkeys(map(top_level, result.replaces or ()))),
-            deleteBeforeReplace=bool(result.delete_before_replace),
+            replaces=list(dict.fromkeys(map(top_level, replaces))),
+            deleteBeforeReplace=bool(result.delete_before_replace) or is_remade,
             diffs=list(dict.fromkeys(map(top_level, details))),
             detailedDiff=details,
             hasDetailedDiff=True,

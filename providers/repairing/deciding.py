@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from gpuform.providers import permissions
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.permissions import Permission
-from gpuform.schemas.repair import Cause, NodeFault, NodeRepair, RepairInputs
+from gpuform.schemas.repair import Cause, NodeFault, NodeRepair, RepairPolicy
 from gpuform.schemas.values import contains_unknown
 
-Policy = TypeVar("Policy", bound=RepairInputs)
+Policy = TypeVar("Policy", bound=RepairPolicy)
 
 _FIRST: Final = tuple(Cause)
 """Whose word goes before another's about one node."""
@@ -74,7 +74,7 @@ def faults_in(seen: Mapping[str, Any]) -> list[NodeFault]:
         return []
 
 
-def decide(policy: RepairInputs | None, faults: Sequence[NodeFault], fleet: Fleet) -> Decision:
+def decide(policy: RepairPolicy | None, faults: Sequence[NodeFault], fleet: Fleet) -> Decision:
     """What is repaired now. Nobody is asked.
 
     A node that somebody asks for by name is repaired whatever is declared; two repairs of one node
@@ -104,7 +104,7 @@ def decide(policy: RepairInputs | None, faults: Sequence[NodeFault], fleet: Flee
 
 
 def _worst(
-    policy: RepairInputs | None, faults: Sequence[NodeFault], fleet: Fleet
+    policy: RepairPolicy | None, faults: Sequence[NodeFault], fleet: Fleet
 ) -> dict[str, NodeFault]:
     """One fault for each node that is there, and whose repair has not begun.
 
@@ -131,7 +131,7 @@ def _rank(fault: NodeFault) -> int:
     return _FIRST.index(Cause(fault.cause)) if fault.cause in set(Cause) else len(_FIRST)
 
 
-def _why_not(policy: RepairInputs | None, fault: NodeFault, fleet: Fleet) -> str | None:
+def _why_not(policy: RepairPolicy | None, fault: NodeFault, fleet: Fleet) -> str | None:
     """What speaks against the repair of this node alone."""
     if policy is None:
         return "nothing is declared: `repair` would repair it"
@@ -150,7 +150,7 @@ def _is_reviewed(fault: NodeFault) -> bool:
     return permissions.repair_key(fault) in permissions.reviewed_repairs()
 
 
-def _refusal(policy: RepairInputs | None, unhealthy: Collection[str], fleet: Fleet) -> str | None:
+def _refusal(policy: RepairPolicy | None, unhealthy: Collection[str], fleet: Fleet) -> str | None:
     """What speaks against every repair."""
     if policy is None:
         return None

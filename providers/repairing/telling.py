@@ -16,8 +16,8 @@ def path_of(node: str) -> str:
     return f'repair["{node}"]'
 
 
-def changes_of(decision: Decision) -> Iterator[FieldChange]:
-    """A change for each node that is repaired, in their order."""
+def changes_of(decision: Decision, *, replaces: bool = False) -> Iterator[FieldChange]:
+    """A change for each node that is repaired, in their order; `replaces`: the object goes."""
     most = f"{decision.parallel} at a time"
     for each in decision.due:
         before = "in use" if each.cause == Cause.ASKED else BROKEN
@@ -25,7 +25,9 @@ def changes_of(decision: Decision) -> Iterator[FieldChange]:
         if each.proposed and each.proposed != each.mode:
             because += f"; {each.proposed} was proposed"
         path = path_of(each.node)
-        yield FieldChange(path, Action.UPDATE, before, each.mode, because=because, repair=each)
+        yield FieldChange(
+            path, Action.UPDATE, before, each.mode, replaces, because=because, repair=each
+        )
 
 
 def repair_text(repair: NodeRepair) -> str:

@@ -15,6 +15,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
+from gpuform.providers.repairing import Decision, faults_in, repair_of
 from gpuform.providers.scp import offers, server_types
 from gpuform.providers.scp.access import node_access
 from gpuform.providers.scp.client import ScpClient, client_for
@@ -30,9 +31,11 @@ from gpuform.providers.scp.newer_image import image_notices, with_newer_image
 from gpuform.providers.scp.nodes import (
     DeclaredNode,
     Fabric,
+    Inspection,
     NodeSteps,
     NodeTaking,
     candidate,
+    decided,
     differences,
     fabric_of_id,
     interruptions,
@@ -54,6 +57,7 @@ from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
+from gpuform.schemas.repair import MachineRepairInputs, NodeFault
 from gpuform.schemas.scp import requests, wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.moments import unix_time
@@ -134,7 +138,8 @@ class GpuNodeActions:
             failed = steps.refused.get(wanted.name) or _failure(seen)
             done = seen.state in NODE_AT_REST and not left and not is_told
             reason = None if done else (failed or seen.state or "no state")
-            observed = Observed({}, _outputs(node.last, seen, reason))
+            seen, faults = self._inspected(call, want.declared(), seen)
+            observed = Observed({}, _outputs(node.last, seen, reason, faults))
             return Look(observed, seen.state, done=done, failed=None if is_told else failed)
 
         what = f"GPU node {want.gpu_node_name}"
@@ -163,7 +168,8 @@ class GpuNodeActions:
         if not known:
             power = power_of(seen.state)
             inputs |= {"nat_enabled": None, "lock_enabled": seen.lock_enabled, "state": power}
-        found = Observed(inputs, _outputs(node.last, seen, reason))
+        seen, faults = self._inspected(call, known, seen)
+        found = Observed(inputs, _outputs(node.last, seen, reason, faults))
         found = with_newer_image(client, call, known or inputs, found)
         return with_idle_stop(call, id_, found, is_off=power_of(seen.state) == "STOPPED")
 
@@ -257,6 +263,13 @@ class GpuNodeActions:
             call.raise_if_cancelled()
             return _existing(client, want.cluster_fabric_id)
 
+    def _inspected(
+        self, call: Call, declared: Mapping[str, Any], seen: NodeOutputs
+    ) -> tuple[NodeOutputs, list[NodeFault]]:
+        what = f"GPU node {seen.gpu_node_name}"
+        nodes, faults = Inspection(call, self._settings, what, declared).faults([seen])
+        return nodes[0], faults
+
     def _client(self, values: Mapping[str, Any]) -> ScpClient:
         region = values.get("region_id")
         return client_for(self._settings, region if isinstance(region, str) else None)
@@ -280,6 +293,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     planned = frozenset({*PLANNED, "gpu_type"})  # another GPU is another server_type_id
     moving = frozenset({"newer_image"})
     power = Power("state", "RUNNING", "STOPPED")
+    remade_by_repair = True
 
     @classmethod
     def gpus(cls, values: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
@@ -356,6 +370,14 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
             yield FieldChange(each.field, Action.UPDATE, each.before, each.after)
 
     @classmethod
+    def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+        """A broken node is deleted and made anew: as another object."""
+        node = _stored(old)
+        ids = {each.instance for each in faults_in(old)}
+        nodes = [] if node is None else [node.model_copy(update={"id": next(iter(ids), "")})]
+        return decided(repair_of(declared, MachineRepairInputs), old, nodes)
+
+    @classmethod
     def guarded(cls, old: Mapping[str, Any]) -> Guard | None:
         """A locked node is deleted only with permission."""
         if not old.get("lock_enabled"):
@@ -423,9 +445,15 @@ def _mend(call: Call, id_: str, known: Mapping[str, Any], seen: NodeOutputs) -> 
 
 def _wanted(declared: Mapping[str, Any]) -> DeclaredNode:
     name = str(declared.get("gpu_node_name"))
-    names = ("nat_enabled", "public_ip_address_id", "lock_enabled", "ip_address")
-    state = declared.get("state", "RUNNING")
-    return DeclaredNode(name, name, state=state, **{each: declared.get(each) for each in names})
+    return DeclaredNode(
+        key=name,
+        name=name,
+        nat_enabled=declared.get("nat_enabled"),
+        public_ip_address_id=declared.get("public_ip_address_id"),
+        lock_enabled=declared.get("lock_enabled"),
+        ip_address=declared.get("ip_address"),
+        state=declared.get("state", "RUNNING"),
+    )
 
 
 def _known_ip(call: Call, want: GpuNodeInputs) -> str | None:
@@ -476,17 +504,27 @@ def _stored(old: Mapping[str, Any]) -> NodeOutputs | None:
     """The node of stored outputs; None where none was seen yet."""
     if "policy_use_nat" not in old:
         return None
-    names = ("gpu_node_name", "state", "policy_use_nat", "lock_enabled", "public_ip_address_id")
+    names = (
+        "gpu_node_name",
+        "state",
+        "policy_use_nat",
+        "lock_enabled",
+        "public_ip_address_id",
+        "trouble",
+    )
     known = {name: old.get(name) for name in (*names, "policy_ip", "cluster_fabric_id")}
     return NodeOutputs(id="", **known)
 
 
-def _outputs(node: wire.GpuNode, seen: NodeOutputs, reason: str | None) -> GpuNodeOutputs:
+def _outputs(
+    node: wire.GpuNode, seen: NodeOutputs, reason: str | None, faults: Sequence[NodeFault] = ()
+) -> GpuNodeOutputs:
     fields = seen.model_dump(exclude={"id", "gpu_node_name", "cluster_fabric_id"})
     return GpuNodeOutputs(
         ready=reason is None,
         not_ready_reason=reason,
         node_pool_id=node.node_pool_id or None,
+        faults=[*faults],
         **fields,
     )
 

@@ -18,6 +18,8 @@ from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.permissions import Permission
+from gpuform.providers.records import Repairs
+from gpuform.providers.repairing import Decision
 from gpuform.providers.scp import offers, server_types
 from gpuform.providers.scp.access import pool_access
 from gpuform.providers.scp.client import ScpClient, client_for
@@ -33,6 +35,7 @@ from gpuform.providers.scp.newer_image import image_notices, with_newer_image
 from gpuform.providers.scp.nodes import (
     ROLLED,
     DeclaredPool,
+    Inspection,
     Ledger,
     NodeSteps,
     NodeTaking,
@@ -55,6 +58,7 @@ from gpuform.providers.scp.pool import (
     planned_names,
     pool_changes,
     pool_id_of,
+    pool_repairs,
     stored_nodes,
     target_of,
 )
@@ -65,6 +69,7 @@ from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
+from gpuform.schemas.repair import NodeFault
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
 from gpuform.schemas.scp.moments import unix_time
@@ -92,13 +97,13 @@ class NodePoolActions:
         """The first batch of nodes; the others are made while they are waited for."""
         target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
         call.held.enter_context(call.intents.claim(target))
-        PoolWork(self._client_of(want), call, want).begin()
+        PoolWork(self._client_of(want), self._settings, call, want).begin()
         return pool_id_of(want)
 
     def settle(self, call: Call, id_: str, want: NodePoolInputs) -> Seen:
         """Every declared node is there and as declared, and no other."""
         client = self._client_of(want)
-        work = PoolWork(client, call, want, id_)
+        work = PoolWork(client, self._settings, call, want, id_)
         seen = with_newer_image(client, call, want.declared(), work.finish())
         seen = with_idle_stop(call, id_, seen, is_off=want.state == "STOPPED")
         try:
@@ -121,7 +126,8 @@ class NodePoolActions:
             return None
         self._mend(call, id_, known, nodes.all)
         declared = DeclaredPool.of(known or call.known)
-        outputs = outputs_of(nodes, ledger, declared.key_of, _not_ready(nodes.all, declared))
+        inspected = self._inspected(call, known or call.known, nodes)
+        outputs = outputs_of(inspected, ledger, declared.key_of, _not_ready(nodes.all, declared))
         found = Observed(_observed(nodes.all, declared), outputs)
         found = with_newer_image(client, call, known or call.known, found)
         is_off = any(power_of(node.state) == "STOPPED" for node in nodes.all)
@@ -139,7 +145,7 @@ class NodePoolActions:
         Nodes that are taken have no job any more.
         """
         client = self._client_of(want)
-        work = PoolWork(client, call, want, id_)
+        work = PoolWork(client, self._settings, call, want, id_)
         found = work.plan()
         if not work.nodes.seen:
             return
@@ -152,7 +158,7 @@ class NodePoolActions:
 
     def leaving(self, call: Call, id_: str, want: NodePoolInputs) -> Leaving | None:
         """The nodes that an update would take now; None when it takes none."""
-        return PoolWork(self._client_of(want), call, want, id_).leaving()
+        return PoolWork(self._client_of(want), self._settings, call, want, id_).leaving()
 
     def all_leaving(
         self, call: Call, id_: str, known: Mapping[str, Any], because: str
@@ -189,6 +195,7 @@ class NodePoolActions:
         wait_until_gone(call, probe, what=what, interval=client.rhythm(INTERVAL))
         taking.conclude(())
         forget_idleness(call, id_)
+        Repairs.beside(call.intents).forget(id_)
 
     def _mend(
         self, call: Call, id_: str, known: Mapping[str, Any], nodes: Sequence[NodeOutputs]
@@ -238,9 +245,16 @@ class NodePoolActions:
         inputs = _importable(named, prefix)
         declared = declared or DeclaredPool.of(inputs)
         seen = _observed(nodes.all, declared) if known else {}
-        outputs = outputs_of(nodes, ledger, declared.key_of, _not_ready(nodes.all, declared))
+        inspected = self._inspected(call, known, nodes)
+        outputs = outputs_of(inspected, ledger, declared.key_of, _not_ready(nodes.all, declared))
         found = Observed({**inputs, **seen}, outputs)
         return with_newer_image(client, call, found.inputs, found)
+
+    def _inspected(
+        self, call: Call, declared: Mapping[str, Any], nodes: PoolNodes
+    ) -> tuple[Sequence[NodeOutputs], list[NodeFault]]:
+        what = f"pool {declared.get('gpu_node_name_prefix') or ''}".strip()
+        return Inspection(call, self._settings, what, declared).faults(nodes.all)
 
     def _client(self, values: Mapping[str, Any]) -> ScpClient:
         region = values.get("region_id")
@@ -343,6 +357,11 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     ) -> Iterable[FieldChange]:
         """What differs of the nodes, each one by itself."""
         return pool_changes(old, declared)
+
+    @classmethod
+    def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+        """Broken nodes are deleted and made anew."""
+        return pool_repairs(old, declared)
 
     @classmethod
     def guarded(cls, old: Mapping[str, Any]) -> Guard | None:

@@ -37,6 +37,17 @@ OnFailure = Literal[
     "continue",
 ]
 
+Approve = Literal[
+    "reviewed",
+    "automatic",
+]
+
+On = Literal[
+    "platform",
+    "not_ready",
+    "overheated",
+]
+
 Days = Literal[
     "mon",
     "tue",
@@ -129,6 +140,27 @@ class RolloutArguments(TypedDict):
     on_failure: NotRequired[pulumi.Input[OnFailure] | None]
 
 
+class RepairArguments(TypedDict):
+    """Which broken nodes are repaired, how many at a time, and who has to have seen the plan."""
+
+    # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
+    # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
+    approve: NotRequired[pulumi.Input[Approve] | None]
+    # Whose word counts: platform (it says that a node is broken, or proposes a repair), not_ready
+    # (the nodes' scheduler cannot use one), overheated (Lens measures it). platform when not
+    # declared.
+    on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
+    # How long a scheduler cannot use a node before that counts; 10m when not declared.
+    not_ready_for: NotRequired[pulumi.Input[str] | None]
+    # What no GPU may be above for on: overheated, in degrees Celsius.
+    max_temperature: NotRequired[pulumi.Input[int] | None]
+    # How many nodes are repaired at a time; 1 when not declared.
+    max_parallel: NotRequired[pulumi.Input[int] | None]
+    # When more nodes than that are broken, nothing is repaired, for then the fault is not the
+    # nodes'. A number, or a share, rounded down to 1 at the least; 25% when not declared.
+    max_unhealthy: NotRequired[pulumi.Input[str | int] | None]
+
+
 class ScheduleArguments(TypedDict):
     """The hours in which something runs; outside of them `gpuform expire` stops it."""
 
@@ -184,6 +216,10 @@ class NodePoolArguments(TypedDict):
     # nodes step by step, under no job, and so are failed nodes. Without it another image or type
     # replaces the pool as a whole. (nothing)
     rollout: NotRequired[pulumi.Input[RolloutArguments] | None]
+    # gpuform's own, never sent: which broken nodes are deleted and made anew, and how many at a
+    # time. No job runs on a node that goes, as `drain` has it. Without it every `up` makes nodes in
+    # ERROR anew. (recorded, nothing is sent)
+    repair: NotRequired[pulumi.Input[RepairArguments] | None]
     # The former name of drain. (as the fields it stands for)
     scale_down: NotRequired[pulumi.Input[PoolDrainArguments] | None]
     # Whether the nodes are locked against deletion and stopping.
@@ -241,6 +277,22 @@ class ScheduledDrainArguments(TypedDict):
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
 
 
+class MachineRepairArguments(TypedDict):
+    """When a broken machine is repaired, and who has to have seen the plan."""
+
+    # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
+    # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
+    approve: NotRequired[pulumi.Input[Approve] | None]
+    # Whose word counts: platform (it says that a node is broken, or proposes a repair), not_ready
+    # (the nodes' scheduler cannot use one), overheated (Lens measures it). platform when not
+    # declared.
+    on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
+    # How long a scheduler cannot use a node before that counts; 10m when not declared.
+    not_ready_for: NotRequired[pulumi.Input[str] | None]
+    # What no GPU may be above for on: overheated, in degrees Celsius.
+    max_temperature: NotRequired[pulumi.Input[int] | None]
+
+
 class GpuNodeArguments(TypedDict):
     """One GPU node that joins a fabric which exists."""
 
@@ -262,6 +314,9 @@ class GpuNodeArguments(TypedDict):
     # gpuform's own, never sent: what is done about jobs on the node when it is deleted, replaced,
     # stopped or moved, and who tells them. Without it nobody looks. (nothing)
     drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
+    # gpuform's own, never sent: when the node is broken and made anew, which replaces this
+    # resource. No job runs on it then, as `drain` has it. (recorded, nothing is sent)
+    repair: NotRequired[pulumi.Input[MachineRepairArguments] | None]
     # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
     image_id: pulumi.Input[str]
     # Id of the product (the type of server); or declare its gpu_type. (replaces, write-only)
@@ -324,6 +379,7 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     remove: pulumi.Output[list[str] | None]
     drain: pulumi.Output[dict[str, Any] | None]
     rollout: pulumi.Output[dict[str, Any] | None]
+    repair: pulumi.Output[dict[str, Any] | None]
     lock_enabled: pulumi.Output[bool | None]
     state: pulumi.Output[str | None]
     image_id: pulumi.Output[str]
@@ -346,6 +402,7 @@ class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
     node_ids: pulumi.Output[list[str]]
     newer_image: pulumi.Output[dict[str, Any] | None]
     stopped_by: pulumi.Output[str | None]
+    faults: pulumi.Output[list[dict[str, Any]]]
 
     def __init__(
         self,
@@ -369,6 +426,7 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     lock_enabled: pulumi.Output[bool]
     state: pulumi.Output[str]
     drain: pulumi.Output[dict[str, Any] | None]
+    repair: pulumi.Output[dict[str, Any] | None]
     image_id: pulumi.Output[str]
     server_type_id: pulumi.Output[str | None]
     gpu_type: pulumi.Output[str | None]
@@ -401,6 +459,9 @@ class GpuNode(PlatformResource, module="gpuform.scp", name="GpuNode"):
     created_by: pulumi.Output[str | None]
     modified_at: pulumi.Output[str | None]
     modified_by: pulumi.Output[str | None]
+    trouble: pulumi.Output[str | None]
+    unusable_since: pulumi.Output[str | None]
+    faults: pulumi.Output[list[dict[str, Any]]]
     newer_image: pulumi.Output[dict[str, Any] | None]
 
     def __init__(

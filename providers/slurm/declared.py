@@ -1,6 +1,7 @@
 """Who gives nodes their jobs, where the platform knows no scheduler and the stack names one."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from gpuform.providers.draining import Scheduler, SlurmOnKubernetes
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.kubeconfig import flattened
+from gpuform.providers.kubernetes.nodes import node_states
 from gpuform.providers.kubernetes.scheduler import KubernetesScheduler
 from gpuform.providers.slurm.scheduler import slurm_scheduler
 from gpuform.schemas.drain import KubernetesInputs, ScheduledDrainInputs
@@ -32,6 +34,37 @@ def declared_scheduler(wanted: ScheduledDrainInputs, what: str) -> Scheduler:
         return pods
     jobs = slurm_scheduler(slurm, kubeconfig=text, cluster=what)
     return jobs if pods is None else SlurmOnKubernetes(pods, jobs, slurm.namespace, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Whether a scheduler can use a node: `trouble` says why not, and is empty where it can.
+
+    `since` is when that began, in UTC; empty where it is not told.
+    """
+
+    trouble: str = ""
+    since: str = ""
+
+
+def declared_conditions(wanted: ScheduledDrainInputs, what: str) -> dict[str, Condition]:
+    """Every node that a declared scheduler knows, by its name there; each is asked once.
+
+    Raises GpuformError when one of them cannot be asked.
+    """
+    kube, slurm = wanted.kubernetes, wanted.slurm
+    text = None if kube is None else _kubeconfig(kube)
+    found = {}
+    for name, state in ({} if text is None else node_states(client_by(text, what))).items():
+        trouble = "" if state.is_ready else f"NotReady: {state.trouble} (Kubernetes)"
+        found[name] = Condition(trouble, state.since)
+    states = {} if slurm is None else slurm_scheduler(slurm, kubeconfig=text, cluster=what).states()
+    for name, node in states.items():
+        if name not in found or (node.is_failed and not found[name].trouble):
+            reason = f", {node.reason}" if node.reason else ""
+            trouble = f"{node.trouble}{reason} (Slurm)" if node.is_failed else ""
+            found[name] = Condition(trouble)
+    return found
 
 
 def _kubeconfig(declared: KubernetesInputs) -> str:

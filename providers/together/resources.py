@@ -43,15 +43,15 @@ OnBusy = Literal[
 
 Strategy = Literal["replace_cluster"]
 
+Approve = Literal[
+    "reviewed",
+    "automatic",
+]
+
 On = Literal[
     "platform",
     "not_ready",
     "overheated",
-]
-
-Approve = Literal[
-    "reviewed",
-    "automatic",
 ]
 
 Modes = Literal[
@@ -280,6 +280,9 @@ class ClusterRolloutArguments(TypedDict):
 class ClusterRepairArguments(TypedDict):
     """The same, and how the nodes of a cluster may be repaired."""
 
+    # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
+    # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
+    approve: NotRequired[pulumi.Input[Approve] | None]
     # Whose word counts: platform (it says that a node is broken, or proposes a repair), not_ready
     # (the nodes' scheduler cannot use one), overheated (Lens measures it). platform when not
     # declared.
@@ -293,9 +296,6 @@ class ClusterRepairArguments(TypedDict):
     # When more nodes than that are broken, nothing is repaired, for then the fault is not the
     # nodes'. A number, or a share, rounded down to 1 at the least; 25% when not declared.
     max_unhealthy: NotRequired[pulumi.Input[str | int] | None]
-    # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
-    # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
-    approve: NotRequired[pulumi.Input[Approve] | None]
     # How nodes may be repaired: a new machine on another host (HOST_AWARE) or on any (VM_ONLY), a
     # reboot, or the power cycle of its host. What Together proposes if that is among them, else the
     # first. All, and HOST_AWARE first, when not declared.

@@ -14,12 +14,14 @@ from gpuform.schemas.drain import PoolDrainInputs, ScheduledDrainInputs
 from gpuform.schemas.idleness import Idle, idleness_problems
 from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.repair import MachineRepairInputs, RepairInputs
 from gpuform.schemas.rollout import RolloutInputs
 from gpuform.schemas.rules import (
     AtCreate,
     Default,
     Immutable,
     Local,
+    Recorded,
     Secret,
     Source,
     Spelling,
@@ -236,6 +238,13 @@ class _PoolInputs(InputModel):
         "it another image or type replaces the pool as a whole.",
         examples=[{"max_unavailable": 1, "pause": "5m"}],
     )
+    repair: Annotated[RepairInputs | None, Local, Recorded] = Field(
+        default=None,
+        description="gpuform's own, never sent: which broken nodes are deleted and made anew, and "
+        "how many at a time. No job runs on a node that goes, as `drain` has it. Without it every "
+        "`up` makes nodes in ERROR anew.",
+        examples=[{"on": ["platform", "not_ready"], "max_parallel": 1, "max_unhealthy": "25%"}],
+    )
     scale_down: Annotated[PoolDrainInputs | None, Local, Spelling] = Field(
         default=None, description="The former name of drain.", examples=[{"nodes": ["train-003"]}]
     )
@@ -308,6 +317,12 @@ class _OneInputs(InputModel):
         description="gpuform's own, never sent: what is done about jobs on the node when it is "
         "deleted, replaced, stopped or moved, and who tells them. Without it nobody looks.",
         examples=[{"on_busy": "wait", "kubernetes": {"kubeconfig": "~/.kube/train"}}],
+    )
+    repair: Annotated[MachineRepairInputs | None, Local, Recorded] = Field(
+        default=None,
+        description="gpuform's own, never sent: when the node is broken and made anew, which "
+        "replaces this resource. No job runs on it then, as `drain` has it.",
+        examples=[{"on": ["platform", "not_ready"]}],
     )
 
 

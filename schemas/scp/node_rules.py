@@ -45,6 +45,7 @@ def node_problems(values: Values) -> Iterator[Problem]:
 def gpu_node_problems(values: Values) -> Iterator[Problem]:
     yield from server_problems(values)
     yield from node_problems(values)
+    yield from _repair(values)
     if values.get("cluster_fabric_id") == "":
         yield Problem("cluster_fabric_id", f"is empty, the fabric has no members yet: {ALONE}")
 
@@ -64,6 +65,7 @@ def node_pool_problems(values: Values) -> Iterator[Problem]:
             yield Problem("drain.nodes", "goes with count only: remove the node from nodes instead")
         elif values.get("remove"):
             yield Problem("remove", "does not go with drain.nodes, which says the same")
+    yield from _repair(values)
     if isinstance(nodes, Mapping):
         yield from _nodes(nodes, values.get("gpu_node_name_prefix"))
 
@@ -77,6 +79,20 @@ def without_empty(values: dict[str, Any]) -> dict[str, Any]:
 def node_name(key: str, node: Values, prefix: str) -> Any:
     """The name of a pool's node; UNKNOWN as long as it is."""
     return node.get("gpu_node_name", f"{prefix}-{key}")
+
+
+def _repair(values: Values) -> Iterator[Problem]:
+    """The platform knows no scheduler: who says that a node is not ready has to be declared."""
+    repair, drain = values.get("repair"), values.get("drain")
+    on = repair.get("on") if isinstance(repair, Mapping) else None
+    if not isinstance(on, list) or "not_ready" not in on or drain is UNKNOWN:
+        return
+    schedulers = [drain.get(name) for name in ("kubernetes", "slurm")] if drain else []
+    if not any(each is not None for each in schedulers):
+        yield Problem(
+            "repair.on",
+            "has not_ready, which a scheduler tells: declare drain.kubernetes or drain.slurm",
+        )
 
 
 def _nodes(nodes: Values, prefix: Any) -> Iterator[Problem]:

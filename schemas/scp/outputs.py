@@ -6,6 +6,7 @@ Where an output has the name of an input, it is what the platform has, not what 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpuform.schemas.models import OutputModel
+from gpuform.schemas.repair import NodeFault
 
 
 class NodeOutputs(BaseModel):
@@ -39,6 +40,13 @@ class NodeOutputs(BaseModel):
     created_by: str | None = Field(default=None, description="Id of who made it.")
     modified_at: str | None = Field(default=None, description="When it was last changed.")
     modified_by: str | None = Field(default=None, description="Id of who changed it last.")
+    trouble: str | None = Field(
+        default=None,
+        description="Why its scheduler cannot use it, where `repair` has it asked.",
+    )
+    unusable_since: str | None = Field(
+        default=None, description="Since when its scheduler cannot use it, in UTC, if so."
+    )
 
 
 class NewerImageOutputs(BaseModel):
@@ -68,6 +76,9 @@ class NodePoolOutputs(OutputModel):
     stopped_by: str | None = Field(
         default=None, description="Why `gpuform expire` has stopped it, if it has."
     )
+    faults: list[NodeFault] = Field(
+        default=[], description="The nodes that are broken, as they were last seen."
+    )
 
 
 class GpuNodeOutputs(OutputModel):
@@ -96,6 +107,16 @@ class GpuNodeOutputs(OutputModel):
     created_by: str | None = Field(default=None, description="Id of who made it.")
     modified_at: str | None = Field(default=None, description="When it was last changed.")
     modified_by: str | None = Field(default=None, description="Id of who changed it last.")
+    trouble: str | None = Field(
+        default=None,
+        description="Why its scheduler cannot use it, where `repair` has it asked.",
+    )
+    unusable_since: str | None = Field(
+        default=None, description="Since when its scheduler cannot use it, in UTC, if so."
+    )
+    faults: list[NodeFault] = Field(
+        default=[], description="What is broken about it, as it was last seen."
+    )
     newer_image: NewerImageOutputs | None = Field(
         default=None,
         description="A newer image of the same distribution and kind, if the platform lists one.",

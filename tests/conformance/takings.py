@@ -66,16 +66,23 @@ class Taking:
     cluster: Inputs
     """What a Together cluster has that its scheduler is."""
     broken: str = ""
-    """How the node is broken, that is repaired: `proposed` by the platform, or `not_ready`."""
+    """How the node is broken, that is repaired: `proposed` by the platform, `not_ready`, or
+    `failed` by the platform's word."""
 
-    def break_node(self, platform: Platform, cluster: str) -> None:
-        """The platform or Kubernetes says that the node is broken, for long enough."""
+    def break_node(self, platform: Platform, id_: str) -> None:
+        """The platform or Kubernetes says that the node is broken, for long enough.
+
+        `id_` is that of its cluster, or its own.
+        """
         worker = f"train-worker-{_BUSY}"
         if self.broken == "proposed":
-            body = {"cluster_id": cluster, "instance_name": worker}
+            body = {"cluster_id": id_, "instance_name": worker}
             platform.http.post("/_emulator/together/remediations", json=body).raise_for_status()
+        elif self.broken == "failed":
+            path = f"/_emulator/scp/gpu-nodes/{id_}"
+            platform.http.post(path, json={"state": "ERROR"}).raise_for_status()
         elif self.broken:
-            path = f"/_emulator/kubernetes/{cluster}/nodes/{worker}"
+            path = f"/_emulator/kubernetes/{id_}/nodes/{worker}"
             platform.http.post(path, json={"ready": False}).raise_for_status()
             platform.advance(600)
 
@@ -98,6 +105,12 @@ def _takings(scheduler: str) -> Iterator[tuple[str, Taking]]:
             *_of_clusters({**CLUSTER.good, **own}),
         )
     )
+    remade = {"repair": {"approve": "automatic"}}
+    for path, kind, before in (
+        ("repair-pool-node", NODE_POOL, {**_pool(prefix, drain), **remade}),
+        ("repair-node", GPU_NODE, {"gpu_node_name": busy, "drain": drain, **remade}),
+    ):
+        yield path, Taking(kind, busy, before, before, own, "failed")
     for broken in ("proposed", "not_ready"):
         repair = {"on": ["platform", "not_ready"], "approve": "automatic", "not_ready_for": "5m"}
         cluster = {**CLUSTER.good, **own, "num_gpus": 24, "repair": repair}
@@ -110,15 +123,19 @@ def _takings(scheduler: str) -> Iterator[tuple[str, Taking]]:
 _Path = tuple[str, Described, Inputs, Inputs | None]
 
 
-def _of_pools(prefix: str, drain: Inputs) -> Iterator[_Path]:
-    addresses = {str(number): {"ip_address": f"192.168.0.8{number}"} for number in range(3)}
-    pool = {
+def _pool(prefix: str, drain: Inputs) -> dict[str, Any]:
+    return {
         **{name: value for name, value in NODE_POOL.good.items() if name != "count"},
         "cluster_fabric_name": prefix,
         "gpu_node_name_prefix": prefix,
-        "nodes": addresses,
+        "nodes": {str(number): {"ip_address": f"192.168.0.8{number}"} for number in range(3)},
         "drain": drain,
     }
+
+
+def _of_pools(prefix: str, drain: Inputs) -> Iterator[_Path]:
+    pool = _pool(prefix, drain)
+    addresses = pool["nodes"]
     image = {"image_id": NODE_POOL.replacing.inputs["image_id"]}
 
     def other(**own: Any) -> Inputs:
@@ -189,7 +206,7 @@ def run_in(
 class Jobs:
     """The one job of a project: who gives it its node, until when, and how the node is taken.
 
-    `is_repair`: the node is repaired, once.
+    `is_repair`: the node is repaired, once; `is_remade`: by making it anew.
     """
 
     cluster: str
@@ -197,6 +214,7 @@ class Jobs:
     taken_by: str
     until: float
     is_repair: bool = False
+    is_remade: bool = False
 
     @classmethod
     def start(
@@ -211,6 +229,7 @@ class Jobs:
             body = {**CLUSTER.good, "num_gpus": 32, **taking.cluster}
             made = platform.send(CLUSTER, Request("POST", "/compute/clusters", body))
             cluster, taken_by = made["cluster_id"], ids[taking.node].rpartition("/")[2]
+            taking.break_node(platform, taken_by)
             platform.advance(7200)
             (folder / _KUBECONFIG).write_text(_kubeconfig(platform, cluster))
         is_slurm = bool(taking.cluster)
@@ -223,7 +242,8 @@ class Jobs:
         platform.http.post(path, json=job).raise_for_status()
         now = float(platform.http.get("/_emulator/clock").json()["now"])
         kept = {"cluster": cluster, "is_slurm": is_slurm, "taken_by": taken_by}
-        kept["is_repair"] = bool(taking.broken)
+        kept["is_repair"] = bool(taking.broken) and taking.kind is CLUSTER
+        kept["is_remade"] = taking.broken == "failed"
         (folder / JOB).write_text(json.dumps({**kept, "until": now + SECONDS}))
 
     @classmethod
@@ -249,6 +269,10 @@ class Jobs:
 
         if self.is_repair:
             assert self._repairs(platform) == ["SUCCEEDED"]
+        if self.is_remade:
+            deleted = {str(each["body"]) for each in requests if each["method"] == "DELETE"}
+            assert len(deleted) == 1, f"not one node was taken: {deleted}"
+            assert self.taken_by in deleted.pop()
 
     def _repairs(self, platform: Platform) -> list[str]:
         """The states of all that were ever asked for or proposed."""

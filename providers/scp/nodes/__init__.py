@@ -9,6 +9,7 @@ from gpuform.providers.scp.nodes.fabrics import (
     refuse_other_pool,
 )
 from gpuform.providers.scp.nodes.ledger import Ledger, candidate, sent
+from gpuform.providers.scp.nodes.looking import Inspection
 from gpuform.providers.scp.nodes.moving import (
     no_fabric,
     node_problems,
@@ -27,6 +28,7 @@ from gpuform.providers.scp.nodes.planning import (
     plan,
     replacement,
 )
+from gpuform.providers.scp.nodes.repairs import decided
 from gpuform.providers.scp.nodes.states import is_leaving, power_of
 from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.nodes.taking import NodeTaking, interruptions
@@ -37,6 +39,7 @@ __all__ = [
     "DeclaredNode",
     "DeclaredPool",
     "Fabric",
+    "Inspection",
     "Ledger",
     "NodeSteps",
     "NodeTaking",
@@ -44,6 +47,7 @@ __all__ = [
     "Replacement",
     "batches",
     "candidate",
+    "decided",
     "differences",
     "fabric_of_id",
     "find_fabric",

@@ -4,7 +4,7 @@ The same plan is shown before an update and carried out by it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count as numbers
 from typing import Any, Final
 
@@ -15,6 +15,9 @@ from gpuform.schemas.scp.statuses import NODE_FAILED
 
 ROLLED: Final = ("image_id", "server_type_id")
 """What a pool with a `rollout` changes node by node."""
+
+REPAIR: Final = "repair"
+"""The field of the replacements that are repairs."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,10 @@ class DeclaredNode:
     public_ip_address_id: str | None = None
     lock_enabled: bool | None = None
     state: str = "RUNNING"
+    remade: Collection[str] = ()
+    """The ids of the nodes that are made anew because somebody wants it."""
+    keeps_failed: bool = False
+    """A failed node stays, unless it is `remade`."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,10 @@ class DeclaredPool:
     state: str = "RUNNING"
     is_asked: bool = False
     """Which nodes go is not decided before their scheduler has said what runs on them."""
+    remade: Collection[str] = ()
+    """The ids of the nodes whose repair is due."""
+    keeps_failed: bool = False
+    """A `repair` says which failed nodes are made anew, and when."""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "DeclaredPool":
@@ -94,6 +105,7 @@ class DeclaredPool:
             server_type_id=server_type,
             lock_enabled=lock,
             state=state,
+            keeps_failed=values.get("repair") is not None,
         )
 
     def has(self, name: str) -> bool:
@@ -103,7 +115,8 @@ class DeclaredPool:
     def wanted(self, name: str) -> DeclaredNode:
         """What is declared of the node of this name."""
         if self.count is None:
-            return self.nodes[name]
+            own = self.nodes[name]
+            return replace(own, remade=self.remade, keeps_failed=self.keeps_failed)
         return DeclaredNode(
             key=name,
             name=name,
@@ -111,6 +124,8 @@ class DeclaredPool:
             server_type_id=self.server_type_id,
             lock_enabled=self.lock_enabled,
             state=self.state,
+            remade=self.remade,
+            keeps_failed=self.keeps_failed,
         )
 
     def key_of(self, name: str) -> str:
@@ -132,6 +147,11 @@ class Replacement:
     def name(self) -> str:
         """The node's."""
         return self.node.gpu_node_name
+
+    @property
+    def is_repair(self) -> bool:
+        """Whether it is due by a `repair`, or asked for by name."""
+        return self.field == REPAIR
 
     @property
     def because(self) -> str:
@@ -173,21 +193,23 @@ def plan(declared: DeclaredPool, nodes: Sequence[NodeOutputs], spare: Collection
     gone = {node.id for node in delete}
     stay = [node for node in live if node.id not in gone]
     there = {node.gpu_node_name for node in live}
-    replace, keep = [], []
+    replaced, keep = [], []
     for node in stay:
         wanted = declared.wanted(node.gpu_node_name)
         found = None if node.id in spare else replacement(node, wanted)
         if found:
-            replace.append(found)
+            replaced.append(found)
         else:
             keep.append((node, wanted))
     create = [declared.wanted(name) for name in names if name not in there]
-    return Plan(create, delete, replace, keep=keep)
+    return Plan(create, delete, replaced, keep=keep)
 
 
 def replacement(node: NodeOutputs, wanted: DeclaredNode) -> Replacement | None:
     """Why a node has to be made again, if it has; what the platform does not tell is right."""
-    if node.state in NODE_FAILED:
+    if node.id in wanted.remade:
+        return Replacement(node, wanted, REPAIR, node.state, wanted.state)
+    if node.state in NODE_FAILED and not wanted.keeps_failed:
         return Replacement(node, wanted, "state", node.state, wanted.state)
     made = {
         "ip_address": (node.policy_ip, wanted.ip_address),

@@ -7,11 +7,11 @@ from gpuform.providers.scp.pool.changes import (
     locked_names,
     planned_names,
     pool_changes,
-    stored_nodes,
 )
 from gpuform.providers.scp.pool.creating import INTERVAL, PATIENCE, server_of, tags_of
 from gpuform.providers.scp.pool.nodes import PoolNodes, shown
 from gpuform.providers.scp.pool.place import pool_id_of
+from gpuform.providers.scp.pool.repairs import pool_repairs, stored_nodes
 from gpuform.providers.scp.pool.work import PoolWork, Seen, outputs_of, target_of
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "planned_names",
     "pool_changes",
     "pool_id_of",
+    "pool_repairs",
     "server_of",
     "shown",
     "stored_nodes",

@@ -1,6 +1,7 @@
 """What a plan of a pool has to show, and what it needs to be allowed: from stored outputs. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from gpuform.providers.actions import Guard
@@ -15,11 +16,11 @@ from gpuform.providers.scp.nodes import (
     plan,
     power_of,
 )
+from gpuform.providers.scp.pool.repairs import declared_pool, stored_nodes
 from gpuform.providers.scp.pool.rollout import rollout_text
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.scp.inputs import NodePoolInputs
-from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.values import UNKNOWN
 
 _PLANNED: Final = frozenset(
@@ -34,17 +35,6 @@ Values = Mapping[str, Any]
 def planned_names(declared: Values) -> frozenset[str]:
     """The inputs of a pool that are compared with its nodes."""
     return _PLANNED | {*ROLLED} if declared.get("rollout") is not None else _PLANNED
-
-
-def stored_nodes(old: Values) -> list[NodeOutputs] | None:
-    """The nodes in a pool's outputs; None where a run ended before it saw any."""
-    nodes = old.get("gpu_nodes")
-    if not isinstance(nodes, Mapping):
-        return None
-    # States of older versions do not say what each node was made with: as all of them.
-    made = {"image_id": old.get("image_id"), "product_type_id": old.get("server_type_id")}
-    told = ({k: v for k, v in node.items() if v is not None} for node in nodes.values())
-    return [NodeOutputs.model_validate({**made, **node}) for node in told]
 
 
 def is_off(old: Values) -> bool:
@@ -69,9 +59,10 @@ def pool_changes(old: Values, declared: Values) -> Iterator[FieldChange]:
         whole = planned - {"cluster_fabric_id", *unknown}
         yield from by_rules(NodePoolInputs, *(_only(each, whole) for each in (old, declared)))
         return
-    pool = DeclaredPool.of(declared)
+    pool = declared_pool(old, declared)
     found = plan(pool, nodes)
     live = len(found.keep) + len(found.replace) + len(found.delete)
+    found = replace(found, replace=[each for each in found.replace if not each.is_repair])
     how = rollout_text(declared, found, live)
     of_all = {change.path: change for change in _of_all(old, declared)}
     of_all |= {change.path: change for change in _rolled(old, declared, found, how)}
@@ -94,7 +85,7 @@ def change_guard(old: Values, declared: Values) -> Guard | None:
     planned = planned_names(declared)
     if nodes is None or any(contains_unknown(declared.get(name)) for name in planned):
         return None
-    found = plan(DeclaredPool.of(declared), nodes)
+    found = plan(declared_pool(old, declared), nodes)
     names = locked_names(found)
     if not names:
         return None

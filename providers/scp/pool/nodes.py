@@ -9,7 +9,7 @@ from gpuform.providers.creating import AGAIN, SETTLE
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import Ledger, in_parallel
-from gpuform.providers.scp.pool.changes import stored_nodes
+from gpuform.providers.scp.pool.repairs import stored_nodes
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.outputs import NodeOutputs
 

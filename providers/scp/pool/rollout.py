@@ -1,11 +1,13 @@
 """Replaces nodes of a pool some at a time: the next ones when the last ones take jobs again.
 
+So does a repair: there the nodes that are broken anyway, and are left so, do not count as away.
+
 The old nodes go before the new ones come, for there are no spare GPUs. Nothing is remembered: what
 the nodes are tells what is left to do, so that a killed rollout goes on.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpuform.providers.calls import Call, duration
@@ -26,13 +28,53 @@ JOIN: Final = 1800.0
 _SHOWN: Final = 12
 
 
-class Rollout:
-    """The replacements of one call."""
+@dataclass(frozen=True)
+class Pace:
+    """How fast nodes are replaced: as a `rollout` declares it, and `parallel` repairs at a time.
 
-    def __init__(self, call: Call, wanted: RolloutInputs | None, taking: NodeTaking) -> None:
+    `broken` are the nodes that are broken and stay so.
+    """
+
+    rollout: RolloutInputs | None = None
+    parallel: int | None = None
+    broken: Collection[str] = field(default=())
+
+    def __bool__(self) -> bool:
+        return self.rollout is not None or self.parallel is not None
+
+    def room(self, nodes: int) -> int:
+        """How many of so many nodes may be away at a time."""
+        rooms = [] if self.rollout is None else [self.rollout.room(nodes)]
+        return min([*rooms, *([] if self.parallel is None else [self.parallel])])
+
+    @property
+    def seconds(self) -> float:
+        """The pause after each step."""
+        return 0.0 if self.rollout is None else self.rollout.seconds
+
+    @property
+    def stops(self) -> bool:
+        """Whether nothing more is replaced once a new node has failed."""
+        return self.rollout is None or self.rollout.on_failure != "continue"
+
+
+class Rollout:
+    """The replacements of one call.
+
+    `is_due` is asked right before a node is taken, whether it is to be replaced yet.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        pace: Pace,
+        taking: NodeTaking,
+        is_due: Callable[[Replacement], bool] = lambda _: True,
+    ) -> None:
         self._call = call
-        self._wanted = wanted
+        self._pace = pace
         self._taking = taking
+        self._is_still_due = is_due
         self._batch: Sequence[str] = ()
         self._replaced = set[str]()
         self._is_due = False
@@ -42,13 +84,13 @@ class Rollout:
 
     def patience(self, found: Plan) -> float:
         """Seconds that these replacements may take, without the waits for jobs."""
-        if self._wanted is None:
+        if not self._pace:
             return 0.0
-        return len(found.replace) * (STEP + JOIN + self._wanted.seconds)
+        return len(found.replace) * (STEP + JOIN + self._pace.seconds)
 
     def ordered(self, leaving: Leaving | None) -> Leaving | None:
         """The nodes that go in the order in which they would go now."""
-        if self._wanted is None or leaving is None:
+        if not self._pace or leaving is None:
             return leaving
         nodes = sorted(leaving.nodes, key=lambda node: bool(node.jobs))
         return leaving.model_copy(update={"nodes": tuple(nodes)})
@@ -60,7 +102,7 @@ class Rollout:
         between two steps. Raises GpuformError when the next one must not begin, or the scheduler
         cannot be asked.
         """
-        if self._wanted is None or not (found.replace or self._batch):
+        if not self._pace or not (found.replace or self._batch):
             return found
         left = [each for each in found.replace if each.name not in refused]
         found = replace(found, replace=left)
@@ -76,7 +118,7 @@ class Rollout:
         away = self._away(found, workers, refused)
         if self.is_joining:
             return held
-        room = self._wanted.room(len(nodes)) - len(away)
+        room = self._pace.room(len(nodes)) - len(away)
         kept = {
             name: f"was not deleted ({why})"
             for name, why in refused.items()
@@ -87,13 +129,24 @@ class Rollout:
             return held
         if self._is_due:
             self._is_due = False
-            self._pause(self._wanted.seconds)
+            self._wait(self._pace.seconds)
             return held
-        first = sorted(left, key=lambda each: self._rank(each, workers))[: _within(room, nodes)]
+        first = self._first(left, workers, _within(room, nodes))
+        if not first:
+            return held
         self._batch = [each.name for each in first]
         self._replaced.update(self._batch)
         self._is_due = True
         return _only(found, first)
+
+    def _first(
+        self, left: Sequence[Replacement], workers: Mapping[str, Worker] | None, room: int
+    ) -> list[Replacement]:
+        found: list[Replacement] = []
+        for each in sorted(left, key=lambda each: self._rank(each, workers)):
+            if len(found) < room and self._is_still_due(each):
+                found.append(each)
+        return found
 
     def _is_changing(
         self, found: Plan, nodes: Sequence[NodeOutputs], refused: Collection[str]
@@ -117,8 +170,12 @@ class Rollout:
         missing = [each.name for each in found.create if each.name in refused]
         away = {name: f"was refused ({refused[name]})" for name in missing}
         self.is_joining = False
+        # Those that are broken anyway do not count where nodes are only repaired.
+        is_broken = self._pace.broken if self._pace.parallel is not None else ()
         for node, wanted in found.keep:
             name = node.gpu_node_name
+            if name in is_broken and name not in self._replaced:
+                continue
             if node.state in NODE_FAILED:
                 away[name] = f"is {node.state}"
             elif replacement(node, wanted):
@@ -132,18 +189,20 @@ class Rollout:
     def _refuse_to_go_on(
         self, away: Mapping[str, str], left: Sequence[Replacement], room: int
     ) -> None:
-        assert self._wanted is not None  # noqa: S101 - nobody else asks
         failed = away.keys() & self._replaced
-        stops = self._wanted.on_failure != "continue" or not left
+        stops = self._pace.stops or not left
         if not (failed and stops) and (room > 0 or not left):
             return
         reasons = "; ".join(f"{name} {why}" for name, why in sorted(away.items()))
         waiting = [each.name for each in left]
         if not waiting:
             raise GpuformError(reasons)
+        what, limit = ("rollout", "rollout.max_unavailable")
+        if all(each.is_repair for each in left):
+            what, limit = ("repair", "repair.max_parallel")
         raise GpuformError(
-            f"the rollout has stopped: {reasons}; {_listed(waiting)} is as before",
-            hint="run it again to go on when that is well, or raise rollout.max_unavailable",
+            f"the {what} has stopped: {reasons}; {_listed(waiting)} is as before",
+            hint=f"run it again to go on when that is well, or raise {limit}",
         )
 
     def _rank(
@@ -156,7 +215,7 @@ class Rollout:
         has_jobs = worker is not None and bool(worker.jobs)
         return each.name not in self._taking.chosen, not is_failed, has_jobs, each.name
 
-    def _pause(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         if seconds:
             self._call.on_progress(f"pausing for {duration(seconds)}")
             self._call.sleep(seconds)

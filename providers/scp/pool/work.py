@@ -5,16 +5,17 @@ where an earlier run was cut off.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from gpuform.providers.actions import Observed
+from gpuform.providers.actions import Observed, Settings
 from gpuform.providers.calls import Call, Look, wait_until
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.records import Target
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import (
     DeclaredPool,
+    Inspection,
     Ledger,
     NodeSteps,
     NodeTaking,
@@ -26,14 +27,15 @@ from gpuform.providers.scp.nodes import (
     plan,
     replacement,
 )
-from gpuform.providers.scp.pool.changes import stored_nodes
 from gpuform.providers.scp.pool.creating import INTERVAL, PoolCreating
 from gpuform.providers.scp.pool.nodes import PoolNodes
 from gpuform.providers.scp.pool.place import pool_id_of
-from gpuform.providers.scp.pool.rollout import Rollout
+from gpuform.providers.scp.pool.repairs import PoolRepairs, stored_nodes
+from gpuform.providers.scp.pool.rollout import Pace, Rollout
 from gpuform.schemas.drain import Leaving
+from gpuform.schemas.repair import NodeFault
 from gpuform.schemas.scp.inputs import NodePoolInputs
-from gpuform.schemas.scp.outputs import NodePoolOutputs
+from gpuform.schemas.scp.outputs import NodeOutputs, NodePoolOutputs
 from gpuform.schemas.scp.statuses import NODE_AT_REST, NODE_FAILED
 
 Seen = Observed[NodePoolOutputs]
@@ -50,15 +52,26 @@ def target_of(node_pool_id: str, prefix: str) -> Target:
 class PoolWork:
     """One call's work on a pool; of the nodes that it takes no job runs any more."""
 
-    def __init__(self, client: ScpClient, call: Call, want: NodePoolInputs, id_: str = "") -> None:
+    def __init__(
+        self,
+        client: ScpClient,
+        settings: Settings,
+        call: Call,
+        want: NodePoolInputs,
+        id_: str = "",
+    ) -> None:
         known, pool_id = call.known, pool_id_of(want)
+        what = f"pool {want.gpu_node_name_prefix}"
+        self._inspection = Inspection(call, settings, what, want.declared())
+        self._repairs = PoolRepairs(call, self._inspection, id_ or pool_id, want.declared())
         self.taking = NodeTaking.of_pool(call, id_ or pool_id, want.declared())
         self._client = client
         self._call = call
         self._want = want
         self._cleared = set[str]()
         self._declared = DeclaredPool.of(want.declared())
-        self._rollout = Rollout(call, want.rollout, self.taking)
+        pace = Pace(want.rollout, self._repairs.parallel, self._repairs.held)
+        self._rollout = Rollout(call, pace, self.taking, self._repairs.is_due)
         target = target_of(want.node_pool_id, want.gpu_node_name_prefix)
         node_ids = known.get("node_ids") or ()
         self._ledger = Ledger(call, target, pool_id, node_ids, lambda: client.clock_ahead)
@@ -93,6 +106,7 @@ class PoolWork:
             raise type(error)(error.reason, last=self._seen(error.reason)) from None
         except GpuformError as error:
             raise NotReady(str(error), last=self._seen(str(error))) from None
+        self._repairs.end()
         return self._seen(None)
 
     def plan(self) -> Plan:
@@ -141,14 +155,15 @@ class PoolWork:
 
     def _planned(self) -> Plan:
         """Not replaced is what this call has made, and what has failed since it was last seen."""
+        remade = self._repairs.ids
         spare = {
             node.id
             for node in self.nodes.all
             if node.id not in self._before
             or (node.state in NODE_FAILED and self._before[node.id] not in NODE_FAILED)
         }
-        declared = replace(self._declared, cleared=self.taking.chosen)
-        return plan(declared, self.nodes.all, spare)
+        declared = replace(self._declared, cleared=self.taking.chosen, remade=remade)
+        return plan(declared, self.nodes.all, spare - remade)
 
     def _look(self) -> Look[None]:
         found = self.plan()
@@ -203,7 +218,7 @@ class PoolWork:
         for node, wanted in found.keep:
             wrong = replacement(node, wanted)
             if node.state in NODE_FAILED:
-                told[node.gpu_node_name] = f"its state is {node.state}; another run makes it again"
+                told[node.gpu_node_name] = self._broken(node)
             elif wrong:
                 because = f"its {wrong.field} is {wrong.before} and not {wrong.after}"
                 told[node.gpu_node_name] = f"{because}; another run makes it again"
@@ -213,6 +228,12 @@ class PoolWork:
         for name, reason in sorted(told.items()):
             reasons.setdefault(reason, []).append(name)
         return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+
+    def _broken(self, node: NodeOutputs) -> str:
+        because = f"its state is {node.state}"
+        if node.gpu_node_name in self._repairs.held:
+            return f"{because}, and it is not repaired: {self._repairs.held[node.gpu_node_name]}"
+        return f"{because}; another run makes it again"
 
     def _phase(self, found: Plan) -> str:
         states = Counter(node.state or "no state" for node in self.nodes.all)
@@ -226,19 +247,25 @@ class PoolWork:
         return ", ".join(parts) or "no node yet"
 
     def _seen(self, reason: str | None) -> Seen:
-        return Observed({}, outputs_of(self.nodes, self._ledger, self._declared.key_of, reason))
+        found = self._inspection.faults(self.nodes.all)
+        return Observed({}, outputs_of(found, self._ledger, self._declared.key_of, reason))
 
 
 def outputs_of(
-    nodes: PoolNodes, ledger: Ledger, key_of: Callable[[str], str], reason: str | None
+    found: tuple[Sequence[NodeOutputs], list[NodeFault]],
+    ledger: Ledger,
+    key_of: Callable[[str], str],
+    reason: str | None,
 ) -> NodePoolOutputs:
-    """A pool as outputs; `reason` says why it is not ready."""
-    fabrics = Counter(node.cluster_fabric_id for node in nodes.all if node.cluster_fabric_id)
-    keyed = {key_of(node.gpu_node_name): node for node in nodes.all}
+    """A pool as outputs: its nodes and their faults; `reason` says why it is not ready."""
+    nodes, faults = found
+    fabrics = Counter(node.cluster_fabric_id for node in nodes if node.cluster_fabric_id)
+    keyed = {key_of(node.gpu_node_name): node for node in nodes}
     return NodePoolOutputs(
         ready=reason is None,
         not_ready_reason=reason,
         gpu_nodes=keyed,
         node_ids=sorted(ledger.ids),
         cluster_fabric_id=next((id_ for id_, _ in fabrics.most_common(1)), None),
+        faults=faults,
     )

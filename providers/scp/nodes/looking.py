@@ -1,0 +1,118 @@
+"""Asks who may know of broken nodes: their declared scheduler, and Lens."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.calls import Call
+from gpuform.providers.draining import answered
+from gpuform.providers.errors import Cancelled, GpuformError
+from gpuform.providers.lens.heat import overheated
+from gpuform.providers.lifetime import written
+from gpuform.providers.repairing import faults_in, repair_of
+from gpuform.providers.scp.nodes.repairs import failures, hot, kept, unusable
+from gpuform.providers.slurm import Condition, declared_conditions
+from gpuform.schemas.drain import PoolDrainInputs
+from gpuform.schemas.repair import Cause, NodeFault, RepairInputs
+from gpuform.schemas.scp.outputs import NodeOutputs
+from gpuform.schemas.scp.statuses import NodeState
+
+_LONGEST: Final = 200
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Looks at the nodes of one resource; `what` is for people, `declared` its canonical inputs."""
+
+    call: Call
+    settings: Settings
+    what: str
+    declared: Mapping[str, Any]
+
+    def faults(self, nodes: Sequence[NodeOutputs]) -> tuple[Sequence[NodeOutputs], list[NodeFault]]:
+        """The nodes with what their scheduler says of them, and those that are broken.
+
+        Only who looks asks others than the platform, and only for a declared `repair`. Who cannot
+        be asked is told to the call, and says nothing.
+        """
+        known, now = faults_in(self.call.known), self.call.clock.now()
+        found = failures(nodes, known, written(now))
+        policy = repair_of(self.declared, RepairInputs)
+        if policy is None:
+            return nodes, found
+        if not self.call.only_looks:
+            return nodes, [*found, *kept(nodes, known)]
+        running = [node for node in nodes if node.state == NodeState.RUNNING]
+        if running and self._drain.has_scheduler:
+            told = self._with_conditions(running, known, written(now))
+            nodes = [told.get(node.id, node) for node in nodes]
+            found += unusable(nodes, policy.patience, now)
+        if running and policy.max_temperature is not None:
+            try:
+                measured = self.measured(running, policy.max_temperature)
+                found += hot(running, measured, known, written(now))
+            except Cancelled:
+                raise
+            except GpuformError as error:
+                self.call.on_unchecked(f"how hot the nodes of {self.what} are: {error.message}")
+        return nodes, found
+
+    def conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, Condition]:
+        """What the scheduler says of nodes, by their ids, of those that it knows.
+
+        Raises GpuformError when it cannot be asked.
+        """
+        told = answered(self.call, lambda: declared_conditions(self._drain, self.what))
+        found = ((node, told.get(node.gpu_node_name) or told.get(node.id)) for node in nodes)
+        return {node.id: condition for node, condition in found if condition is not None}
+
+    def measured(self, nodes: Sequence[NodeOutputs], limit: float) -> Mapping[str, str]:
+        """What is wrong with those that are hotter than `limit`, by name; raises GpuformError."""
+        names = [node.gpu_node_name for node in nodes]
+        return answered(self.call, lambda: overheated(self.settings, names, limit))
+
+    @property
+    def _drain(self) -> PoolDrainInputs:
+        return PoolDrainInputs.model_validate(self.declared.get("drain") or {})
+
+    def _with_conditions(
+        self, running: Sequence[NodeOutputs], known: Sequence[NodeFault], now: str
+    ) -> dict[str, NodeOutputs]:
+        """By their ids, with why the scheduler cannot use them, and since when as far as known."""
+        try:
+            conditions = self.conditions(running)
+        except Cancelled:
+            raise
+        except GpuformError as error:
+            self.call.on_unchecked(
+                f"whether the scheduler can use the nodes of {self.what}: {error.message}"
+            )
+            return {}
+        if not conditions:
+            self.call.on_unchecked(
+                f"whether the scheduler can use the nodes of {self.what}: it knows none of them"
+            )
+        before = self._unusable_before(running, known)
+        return {
+            node.id: node.model_copy(
+                update={
+                    "trouble": conditions[node.id].trouble[:_LONGEST],
+                    # Slurm does not tell: it is as long as we have seen it.
+                    "unusable_since": conditions[node.id].since or before.get(node.id) or now,
+                }
+            )
+            for node in running
+            if node.id in conditions and conditions[node.id].trouble
+        }
+
+    def _unusable_before(
+        self, running: Sequence[NodeOutputs], known: Sequence[NodeFault]
+    ) -> dict[str, str]:
+        """Since when each could not be used, by what was seen before."""
+        nodes = self.call.known.get("gpu_nodes")
+        alone = {"id": running[0].id, **self.call.known}
+        seen = nodes.values() if isinstance(nodes, Mapping) else [alone]
+        told = {str(n["id"]): str(n["unusable_since"]) for n in seen if n.get("unusable_since")}
+        faults = {each.instance: each.since for each in known if each.cause == Cause.NOT_READY}
+        return faults | told

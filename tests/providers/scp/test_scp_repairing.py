@@ -1,0 +1,468 @@
+"""Broken nodes of a pool are made anew: which, how many at a time, under no job, never twice."""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lens_document import HEATMAP
+from simulated_scheduler import Simulated
+
+from gpuform.providers.errors import GpuformError, Unreachable
+from gpuform.providers.permissions import REPAIR_VARIABLE, REVIEWED_VARIABLE, VARIABLE
+from gpuform.providers.records import Drains, Repairs
+from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
+from gpuform.providers.scp.node_pool import NodePoolLifecycle
+from gpuform.providers.scp.nodes import NodeTaking, looking
+from gpuform.providers.slurm import Condition
+
+Properties = dict[str, Any]
+
+ASKED = {"kubernetes": {"kubeconfig": "kubeconfig"}}
+NAMES = ["train-001", "train-002", "train-003", "train-004"]
+ROW = 'repair["train-002"]'
+AUTOMATIC = {"approve": "automatic", "on": ["platform", "not_ready"], "max_unhealthy": "50%"}
+
+
+class Conditions:
+    """What the scheduler says of nodes, beside their jobs."""
+
+    def __init__(self) -> None:
+        self.told = {name: Condition() for name in NAMES}
+        self.is_silent = False
+
+    def __call__(self, *_: Any) -> dict[str, Condition]:
+        if self.is_silent:
+            raise Unreachable("nobody answers")
+        return dict(self.told)
+
+    def not_ready(self, name: str, since: str = "") -> None:
+        self.told[name] = Condition("NotReady: kubelet stopped posting (Kubernetes)", since)
+
+
+@pytest.fixture(autouse=True)
+def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (VARIABLE, REPAIR_VARIABLE, REVIEWED_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def scheduler(world: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
+    made = Simulated(world.clock, NAMES)
+    monkeypatch.setattr(NodeTaking, "_scheduler", lambda _: made)
+    return made
+
+
+@pytest.fixture
+def conditions(monkeypatch: pytest.MonkeyPatch) -> Conditions:
+    made = Conditions()
+    monkeypatch.setattr(looking, "declared_conditions", made)
+    return made
+
+
+@pytest.fixture
+def pool(world: Any, pool_inputs: Properties, conditions: Conditions) -> Any:
+    inputs = {**pool_inputs, "count": 4, "drain": ASKED, "repair": AUTOMATIC}
+    made = world.create("NodePool", inputs)
+    world.writes()
+    return made
+
+
+def declared(pool: Any, **repair: Any) -> Properties:
+    return {**pool.inputs, "repair": {**AUTOMATIC, **repair}}
+
+
+def broken(world: Any, pool: Any, *names: str) -> Any:
+    for name in names or ("train-002",):
+        world.in_state(pool.nodes[name]["id"], "ERROR")
+    return world.refresh(pool)
+
+
+def ids(pool: Any) -> dict[str, str]:
+    return {name: node["id"] for name, node in pool.nodes.items()}
+
+
+def remade(before: Any, after: Any) -> list[str]:
+    return sorted(name for name, id_ in ids(after).items() if ids(before)[name] != id_)
+
+
+def notices(pool: Any, inputs: Properties | None = None) -> list[str]:
+    told = NodePoolLifecycle().notices(inputs or pool.inputs, pool.outs, 0.0)
+    return [each.text for each in told if each.kind == "repair"]
+
+
+def away(world: Any, scheduler: Simulated) -> list[list[str]]:
+    """The nodes that do not run at each look of the scheduler, but for those left in ERROR."""
+    seen: list[list[str]] = []
+
+    def look(_: str) -> None:
+        states = world.states()
+        seen.append([name for name in NAMES if states.get(name) not in ("RUNNING", "ERROR")])
+
+    scheduler.before = look
+    return seen
+
+
+def assert_free(world: Any, pool: Any, scheduler: Simulated) -> None:
+    assert (scheduler.cordoned, Drains.beside(world.intents).find(pool.id)) == ([], None)
+
+
+def test_a_failed_node_is_a_row_then_made_anew_then_nothing(
+    world: Any, pool: Any, scheduler: Simulated
+) -> None:
+    scheduler.run("train-002", 30)
+    pool = broken(world, pool)
+    assert world.changes(pool) == {ROW: ("broken", "REMAKE")}
+    with world.serving(pool.name, preview=True):
+        leaving = NodePoolLifecycle().leaving(pool.id, pool.outs, pool.inputs)
+    assert [(node.name, len(node.jobs)) for node in leaving.nodes] == [("train-002", 1)]
+    began = world.now
+    mended = world.update(pool)
+    assert remade(pool, mended) == ["train-002"]
+    assert world.now - began >= 30 * 60
+    assert world.writes() == {"DELETE /v1/gpu-nodes": 1, "POST /v1/gpu-nodes": 1}
+    assert (mended.outs["ready"], mended.outs["faults"]) == (True, [])
+    assert world.changes(mended) == {}
+    assert world.changes(world.refresh(mended)) == {}
+    assert_free(world, pool, scheduler)
+
+
+def test_a_fault_is_told_with_the_moment_of_the_first_look(world: Any, pool: Any) -> None:
+    pool = broken(world, pool)
+    (fault,) = pool.outs["faults"]
+    assert (fault["because"], fault["instance"]) == ("its state is ERROR", ids(pool)["train-002"])
+    world.advance(7200)
+    (later,) = world.refresh(pool).outs["faults"]
+    assert later["since"] == fault["since"] != ""
+
+
+def test_a_state_of_an_older_version_tells_its_failed_nodes(
+    world: Any, pool: Any, scheduler: Simulated
+) -> None:
+    pool = broken(world, pool)
+    del pool.outs["faults"]
+    assert world.changes(pool) == {ROW: ("broken", "REMAKE")}
+    assert remade(pool, world.update(pool)) == ["train-002"]
+
+
+def test_without_a_declaration_all_is_as_before(world: Any, pool_inputs: Properties) -> None:
+    pool = world.create("NodePool", {**pool_inputs, "count": 4})
+    pool = broken(world, pool, *NAMES[:3])
+    assert set(world.changes(pool)) == {f'nodes["{name}"].state' for name in NAMES[:3]}
+    assert notices(pool) == []
+
+
+def test_who_declares_a_review_gets_nothing_done_without_one(
+    world: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    news = declared(pool, approve="reviewed")
+    pool = broken(world, pool)
+    assert ROW not in world.changes(pool, news)
+    (fault,) = pool.outs["faults"]
+    (told,) = notices(pool, news)
+    assert told.startswith(f"node train-002 is broken: its state is ERROR, since {fault['since']}.")
+    assert told.endswith("Not repaired: it waits for a review of the plan")
+    stayed = world.update(pool, news)
+    assert "train-002: its state is ERROR, and it is not repaired: it waits for" in stayed.reason
+    assert (ids(stayed), world.writes()) == (ids(pool), {})
+    monkeypatch.setenv(VARIABLE, "repair")
+    assert ROW in world.changes(pool, news)
+
+
+def test_above_max_unhealthy_nothing_is_made_anew(world: Any, pool: Any) -> None:
+    pool = broken(world, pool, *NAMES[:3])
+    assert [path for path in world.changes(pool) if path.startswith("repair")] == []
+    assert "3 of 4 nodes are unhealthy, more than repair.max_unhealthy (50%)" in notices(pool)[0]
+    assert ids(world.update(pool)) == ids(pool)
+    assert world.writes() == {}
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_so_many_at_a_time(world: Any, pool: Any, scheduler: Simulated, parallel: int) -> None:
+    seen = away(world, scheduler)
+    pool = broken(world, pool, *NAMES[:3])
+    mended = world.update(pool, declared(pool, max_unhealthy=4, max_parallel=parallel))
+    assert remade(pool, mended) == NAMES[:3]
+    assert max(map(len, seen)) <= parallel
+    assert world.writes()["DELETE /v1/gpu-nodes"] == 3 // parallel + 3 % parallel
+    assert_free(world, pool, scheduler)
+
+
+def test_what_is_broken_and_stays_so_does_not_stop_the_others(
+    world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+) -> None:
+    conditions.not_ready("train-004", "2020-01-01T00:00:00Z")
+    pool = broken(world, pool)
+    news = declared(pool, on=["platform"])
+    assert notices(pool, news)[0].endswith("Not repaired: repair.on has no not_ready")
+    scheduler.nodes_["train-004"] = scheduler.nodes_["train-004"].__class__(
+        "train-004", is_failed=True
+    )
+    mended = world.update(pool, news)
+    assert remade(pool, mended) == ["train-002"]
+    assert mended.outs["ready"] is True
+
+
+def test_it_stops_at_the_first_that_does_not_come_back(
+    world: Any, pool: Any, scheduler: Simulated
+) -> None:
+    pool = broken(world, pool, *NAMES[:2])
+    world.fault("POST", "/v1/gpu-nodes$", status=400, count=None)
+    stopped = world.update(pool)
+    assert "the repair has stopped: train-001 was refused" in stopped.reason
+    assert "train-002 is as before" in stopped.reason
+    assert world.writes()["DELETE /v1/gpu-nodes"] == 1
+    world.heal()
+    mended = world.update(world.refresh(stopped))
+    assert set(ids(mended)) == set(NAMES)
+    assert world.changes(mended) == {}
+
+
+def test_a_node_under_a_job_stays(world: Any, pool: Any, scheduler: Simulated) -> None:
+    scheduler.run("train-002", 300)
+    pool = broken(world, pool)
+    news = {**declared(pool), "drain": {**ASKED, "wait_minutes": 5}}
+    with pytest.raises(GpuformError, match="jobs still run on train-002"):
+        world.update(pool, news)
+    assert world.writes() == {}
+    assert_free(world, pool, scheduler)
+
+
+def test_a_locked_node_needs_its_permission(world: Any, pool: Any) -> None:
+    pool = world.update(pool, {**pool.inputs, "lock_enabled": True})
+    pool = broken(world, pool)
+    with pytest.raises(GpuformError, match="train-002 is locked"):
+        world.diff(pool, pool.inputs)
+
+
+def test_one_that_has_become_well_is_left(world: Any, pool: Any, scheduler: Simulated) -> None:
+    pool = broken(world, pool)
+    world.in_state(pool.nodes["train-002"]["id"], "RUNNING")
+    assert ids(world.update(pool)) == ids(pool)
+    assert "node train-002 is no longer broken: it is left as it is" in world.told
+
+
+def test_the_server_in_its_place_is_never_taken(
+    world: Any, pool: Any, scheduler: Simulated
+) -> None:
+    """The state is of before a run that was killed: what it says is about a server that is gone."""
+    before = broken(world, pool)
+    mended = world.update(before)
+    world.writes()
+    again = world.update(world.refresh(before), before.inputs)
+    assert (ids(again), world.writes()) == (ids(mended), {})
+
+
+class TestNotReady:
+    def test_for_long_is_a_fault(
+        self, world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+    ) -> None:
+        conditions.not_ready("train-002", "2026-11-01T00:00:00Z")
+        pool = world.refresh(pool)
+        (fault,) = pool.outs["faults"]
+        assert (fault["cause"], fault["since"]) == ("not_ready", "2026-11-01T00:00:00Z")
+        assert world.changes(pool) == {ROW: ("broken", "REMAKE")}
+        mended = world.update(pool)
+        assert remade(pool, mended) == ["train-002"]
+        conditions.told["train-002"] = Condition()
+        assert world.changes(world.refresh(mended)) == {}
+
+    def test_for_a_moment_is_none(self, world: Any, pool: Any, conditions: Conditions) -> None:
+        """Slurm does not tell since when: it is counted from the first look."""
+        conditions.not_ready("train-002")
+        seen = world.refresh(pool)
+        assert (seen.outs["faults"], world.changes(seen)) == ([], {})
+        assert seen.nodes["train-002"]["trouble"].startswith("NotReady: kubelet")
+        world.clock.sleep(599, threading.Event())
+        seen = world.refresh(seen)
+        assert seen.outs["faults"] == []
+        world.clock.sleep(2, threading.Event())
+        assert [each["node"] for each in world.refresh(seen).outs["faults"]] == ["train-002"]
+
+    def test_counts_among_the_unhealthy_before_it_is_a_fault(
+        self, world: Any, pool: Any, conditions: Conditions
+    ) -> None:
+        for name in NAMES[2:]:
+            conditions.not_ready(name)
+        pool = broken(world, pool)
+        assert "3 of 4 nodes are unhealthy" in notices(pool)[0]
+
+    def test_and_well_again_is_left(
+        self, world: Any, pool: Any, scheduler: Simulated, conditions: Conditions
+    ) -> None:
+        conditions.not_ready("train-002", "2026-11-01T00:00:00Z")
+        pool = world.refresh(pool)
+        conditions.told["train-002"] = Condition()
+        assert ids(world.update(pool)) == ids(pool)
+        assert "node train-002 can be used again: it is left as it is" in world.told
+
+    def test_of_a_stopped_node_is_no_fault(
+        self, world: Any, pool: Any, conditions: Conditions
+    ) -> None:
+        conditions.not_ready("train-002", "2026-11-01T00:00:00Z")
+        world.in_state(pool.nodes["train-002"]["id"], "STOPPED")
+        assert world.refresh(pool).outs["faults"] == []
+
+    def test_is_not_known_where_nobody_answers(
+        self, world: Any, pool: Any, conditions: Conditions, scheduler: Simulated
+    ) -> None:
+        conditions.not_ready("train-002", "2026-11-01T00:00:00Z")
+        pool = world.refresh(pool)
+        conditions.is_silent = True
+        with pytest.raises(GpuformError, match="nobody answers"):
+            world.update(pool)
+        assert world.refresh(pool).outs["faults"] == []
+        assert "whether the scheduler can use the nodes of pool train" in world.unchecked[-1]
+
+    def test_needs_somebody_who_tells_it(self, world: Any, pool_inputs: Properties) -> None:
+        told = world.problems("NodePool", {**pool_inputs, "repair": {"on": ["not_ready"]}})
+        assert "declare drain.kubernetes or drain.slurm" in told["repair.on"]
+
+
+def heat(world: Any, node: str, degrees: float) -> None:
+    shown = json.loads(json.dumps(HEATMAP["data"]))
+    for point in shown["temperature"]["data"]:
+        point["nodeName"], point["value"] = node, degrees
+    world.control("POST", "lens/settings", {"heatmap": shown})
+
+
+def test_one_that_is_too_hot(world: Any, pool: Any, scheduler: Simulated) -> None:
+    news = declared(pool, on=["overheated"], max_temperature=90)
+    pool = world.update(pool, news)
+    heat(world, "train-002", 95)
+    pool = world.refresh(pool)
+    assert "has 95 °C, above 90 °C (Lens)" in pool.outs["faults"][0]["because"]
+    assert list(world.changes(pool)) == [ROW]
+    assert remade(pool, world.update(pool)) == ["train-002"]
+
+
+def test_one_that_has_cooled_is_left(world: Any, pool: Any, scheduler: Simulated) -> None:
+    pool = world.update(pool, declared(pool, on=["overheated"], max_temperature=90))
+    heat(world, "train-002", 95)
+    pool = world.refresh(pool)
+    heat(world, "train-002", 60)
+    assert ids(world.update(pool)) == ids(pool)
+
+
+class TestAskedFor:
+    @pytest.fixture(autouse=True)
+    def _asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(REPAIR_VARIABLE, "train-002")
+
+    def test_by_name(self, world: Any, pool: Any, scheduler: Simulated) -> None:
+        assert world.changes(pool) == {ROW: ("in use", "REMAKE")}
+        mended = world.update(pool)
+        assert remade(pool, mended) == ["train-002"]
+        assert remade(mended, world.update(mended)) == ["train-002"], "asked for once more"
+
+    def test_by_name_where_nothing_is_declared(self, world: Any, pool_inputs: Properties) -> None:
+        pool = world.create("NodePool", {**pool_inputs, "count": 4})
+        pool = broken(world, pool, "train-002", "train-003")
+        assert set(world.changes(pool)) == {ROW, 'nodes["train-003"].state'}
+        assert remade(pool, world.update(pool)) == ["train-002", "train-003"]
+
+    def test_by_a_run_that_was_killed_is_done_once(
+        self, world: Any, pool: Any, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Killed(BaseException):
+            pass
+
+        def die(*_: Any) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Repairs, "forget", die)
+            with pytest.raises(Killed):
+                world.update(pool)
+        seen = world.refresh(pool)
+        assert remade(pool, seen) == ["train-002"]
+        world.writes()
+        assert ids(world.update(seen)) == ids(seen)
+        assert world.writes() == {}
+        assert "was made anew already, by the run of" in " ".join(world.told)
+
+    def test_in_another_way_is_refused(
+        self, world: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(REPAIR_VARIABLE, "train-002=REBOOT_VM")
+        with pytest.raises(GpuformError, match="cannot be repaired by REBOOT_VM"):
+            world.changes(pool)
+
+    def test_the_last_one_of_a_fabric_stays(
+        self, world: Any, pool: Any, monkeypatch: pytest.MonkeyPatch, scheduler: Simulated
+    ) -> None:
+        monkeypatch.setenv(REPAIR_VARIABLE, "")
+        news = {**declared(pool), "count": 1}
+        pool = world.update(pool, news)
+        (name,) = pool.nodes
+        monkeypatch.setenv(REPAIR_VARIABLE, name)
+        world.writes()
+        with pytest.raises(GpuformError, match="deletes the last node of fabric fabric1"):
+            world.update(pool, news)
+        assert world.writes() == {}
+
+
+class TestOneNode:
+    """An scp.GpuNode: its repair is its replacement."""
+
+    @pytest.fixture
+    def node(self, world: Any, pool: Any, node_inputs: Properties) -> Any:
+        inputs = {
+            **node_inputs,
+            "cluster_fabric_id": pool.outs["cluster_fabric_id"],
+            "repair": {"approve": "automatic"},
+        }
+        made = world.create("GpuNode", inputs, "solo")
+        world.writes()
+        return made
+
+    def test_that_failed_is_replaced(self, world: Any, node: Any) -> None:
+        world.in_state(node.id, "ERROR")
+        seen = world.refresh(node)
+        assert world.diff(seen, node.inputs) == ['repair["solo"]']
+        (fault,) = seen.outs["faults"]
+        assert (fault["node"], fault["instance"]) == ("solo", node.id)
+
+    def test_that_failed_stays_where_nothing_is_declared(self, world: Any, node: Any) -> None:
+        world.in_state(node.id, "ERROR")
+        inputs = {name: value for name, value in node.inputs.items() if name != "repair"}
+        assert world.diff(world.refresh(node), inputs) == []
+
+    def test_that_is_asked_for(
+        self, world: Any, node: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(REPAIR_VARIABLE, "solo")
+        assert world.diff(node, node.inputs) == ['repair["solo"]']
+
+    def test_that_waits_for_a_review_says_so(self, world: Any, node: Any) -> None:
+        world.in_state(node.id, "ERROR")
+        inputs = {**node.inputs, "repair": {}}
+        told = GpuNodeLifecycle().notices(inputs, world.refresh(node).outs, 0.0)
+        assert "it waits for a review of the plan" in next(each.text for each in told)
+
+
+@given(
+    st.sets(st.sampled_from(range(12))),
+    st.integers(1, 4),
+    st.one_of(st.integers(1, 12), st.sampled_from(["1%", "25%", "50%", "100%"])),
+)
+def test_whatever_is_broken_the_bounds_hold(
+    failed: set[int], parallel: int, most: int | str
+) -> None:
+    nodes = {
+        f"n{at}": {
+            "id": f"i{at}",
+            "gpu_node_name": f"n{at}",
+            "state": "ERROR" if at in failed else "RUNNING",
+        }
+        for at in range(12)
+    }
+    policy = {"approve": "automatic", "max_parallel": parallel, "max_unhealthy": most}
+    decision = NodePoolLifecycle.repairs({"gpu_nodes": nodes}, {"repair": policy})
+    bound = most if isinstance(most, int) else max(1, 12 * int(most[:-1]) // 100)
+    assert {each.instance for each in decision.due} == (
+        {f"i{at}" for at in failed} if len(failed) <= bound else set()
+    )
+    assert decision.parallel == parallel
