@@ -1,0 +1,91 @@
+"""A broken node that the real CLI repairs, in both forms: shown, done, and then nothing to do."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conformance.described import Request
+from conformance.emulated import Platform, emulated
+from conformance.together_kinds import CLUSTER
+from processes.commands import PASSPHRASE, SALT, Result, pulumi
+
+from gpuform.providers.emulator.server import environment
+
+INPUTS = {**CLUSTER.good, "repair": {"on": ["platform"]}}
+PROGRAMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "plugin": (
+        {
+            "runtime": "yaml",
+            "resources": {"train": {"type": "gpuform:together:Cluster", "properties": INPUTS}},
+        },
+        {},
+    ),
+    "dynamic": (
+        {"runtime": "python"},
+        {
+            "__main__.py": "from gpuform.stacks import run\n\nrun('topology.yaml')\n",
+            "topology.yaml": yaml.safe_dump(
+                {"clusters": {"train": {"platform": "together", **INPUTS}}}
+            ),
+        },
+    ),
+}
+
+
+@pytest.fixture
+def platform() -> Iterator[Platform]:
+    with emulated(seed="repaired") as platform:
+        yield platform
+
+
+@pytest.mark.parametrize("form", PROGRAMS)
+def test_a_proposal_is_repaired_by_who_has_seen_it(
+    form: str, platform: Platform, tmp_path: Path
+) -> None:
+    settings, files = PROGRAMS[form]
+    folder = tmp_path / "project"
+    (tmp_path / "state").mkdir()
+    folder.mkdir()
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "repairs", **settings}))
+    (folder / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"encryptionsalt": SALT}))
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    environ = {
+        **environment(platform.server.url),
+        "PULUMI_BACKEND_URL": f"file://{tmp_path}/state",
+        "PULUMI_HOME": str(tmp_path / "home"),
+        "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
+    }
+
+    def run(*arguments: str, **more: str) -> Result:
+        return pulumi(folder, *arguments, "--non-interactive", **environ, **more)
+
+    def said(*arguments: str, **more: str) -> str:
+        done = run(*arguments, **more)
+        assert done.code == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def states() -> list[str]:
+        found = []
+        (cluster,) = platform.ids(CLUSTER)
+        shown = platform.send(CLUSTER, Request("GET", f"/compute/clusters/{cluster}"))
+        for node in (*shown["gpu_worker_nodes"], *shown["deleted_gpu_worker_nodes"]):
+            path = f"/compute/clusters/{cluster}/instances/{node['instance_id']}/remediations"
+            found += platform.send(CLUSTER, Request("GET", path))["remediations"]
+        return [each["state"] for each in found]
+
+    said("stack", "init", "dev")
+    said("up", "--yes", "--skip-preview")
+    (cluster,) = platform.ids(CLUSTER)
+    body = {"cluster_id": cluster, "instance_name": "train-worker-1"}
+    platform.http.post("/_emulator/together/remediations", json=body).raise_for_status()
+    said("up", "--yes", "--skip-preview", "--refresh")
+    assert states() == ["PENDING_APPROVAL"], "nobody says that the plan was reviewed"
+    shown = said("preview", "--refresh", GPUFORM_ALLOW="repair")
+    if form == "plugin":
+        assert "repairs node train-worker-1 by HOST_AWARE: GpuPcieReplayRateHigh" in shown
+    said("up", "--yes", "--skip-preview", "--refresh", GPUFORM_ALLOW="repair")
+    assert states() == ["SUCCEEDED"]
+    said("preview", "--refresh", "--expect-no-changes")
