@@ -155,12 +155,15 @@ def _refusal(policy: RepairPolicy | None, unhealthy: Collection[str], fleet: Fle
     if policy is None:
         return None
     broken, nodes = {*unhealthy, *fleet.under_way}, len(fleet.nodes)
-    if len(broken) <= policy.most_unhealthy(nodes):
-        return None
-    return (
-        f"{len(broken)} of {nodes} nodes are unhealthy, more than repair.max_unhealthy "
-        f"({policy.limit}) lets be: the fault may not be the nodes'"
-    )
+    if len(broken) > policy.most_unhealthy(nodes):
+        return (
+            f"{len(broken)} of {nodes} nodes are unhealthy, more than repair.max_unhealthy "
+            f"({policy.limit}) lets be: the fault may not be the nodes'"
+        )
+    going = len(fleet.under_way)
+    if going >= policy.parallel:
+        return f"{going} repaired already, of at most {policy.parallel} at a time"
+    return None
 
 
 def _mode(fault: NodeFault, fleet: Fleet) -> str:

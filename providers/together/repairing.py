@@ -122,10 +122,32 @@ class Repairing:
         Raises GpuformError when one fails or may not be done, and Cancelled.
         """
         self._end_earlier()
-        size = 1 if self.want.repair is None else self.want.repair.parallel
-        for first in range(0, len(repairs), size):
+        left = [*repairs]
+        while left:
+            room = self._room(left)
             with self.call.searching(LONGEST + JOIN):
-                self._repair(repairs[first : first + size])
+                self._repair(left[:room])
+            del left[:room]
+
+    def _room(self, left: Sequence[NodeRepair]) -> int:
+        """How many of these may be away now, beside those that others repair."""
+        policy = self.want.repair
+        if policy is None or all(each.cause == Cause.ASKED for each in left):
+            return 1
+        mine = {each.node for each in left}
+        going = [
+            each.host_name
+            for each in standard_workers(self.find())
+            if each.latest_remediation is not None
+            and each.latest_remediation.state in UNDER_WAY
+            and each.host_name not in mine
+        ]
+        if len(going) >= policy.parallel:
+            raise GpuformError(
+                f"{', '.join(going)} is repaired now, and repair.max_parallel is {policy.parallel}",
+                hint="run it again when that has ended",
+            )
+        return policy.parallel - len(going)
 
     def _repair(self, batch: Sequence[NodeRepair]) -> None:
         cluster = self.find()

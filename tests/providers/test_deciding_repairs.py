@@ -86,9 +86,13 @@ def test_above_max_unhealthy_nothing_is_repaired() -> None:
 
 def test_what_is_repaired_already_counts_and_is_not_repaired_again() -> None:
     faults = [fault(1), fault(2)]
-    decision = decide(declared(max_unhealthy=2), faults, fleet(under_way=[NODES[1]]))
+    going = fleet(under_way=[NODES[1]])
+    decision = decide(declared(max_unhealthy=2, max_parallel=2), faults, going)
     assert repaired(decision) == {"node-2": "REPLACE"}
-    assert not decide(declared(max_unhealthy=1), faults, fleet(under_way=[NODES[1]])).due
+    assert not decide(declared(max_unhealthy=1, max_parallel=2), faults, going).due
+    assert why(decide(declared(max_unhealthy=2), faults, going)) == (
+        "1 repaired already, of at most 1 at a time"
+    )
 
 
 def test_of_one_node_the_platforms_word_goes_first() -> None:

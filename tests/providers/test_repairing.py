@@ -421,3 +421,18 @@ def test_a_repair_of_somebody_else_is_left_alone(cluster: Cluster, state: str) -
     propose(cluster, state=state)
     cluster.refresh()
     assert cluster.plan(news) == []
+
+
+def test_what_others_repair_counts_for_max_parallel(cluster: Cluster) -> None:
+    news = declared(cluster, max_unhealthy=4)
+    propose(cluster, 1)
+    cluster.refresh()
+    propose(cluster, 2, state="RUNNING")
+    with pytest.raises(GpuformError, match=r"train-worker-2 is repaired now, and repair\.max_par"):
+        cluster.update(news)
+    assert remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL"), ("HOST_AWARE", "RUNNING")]
+    assert (cluster.cordoned, cluster.record) == ([], None)
+    cluster.refresh()
+    assert cluster.plan(news) == []
+    told = [notice.text for notice in cluster.lifecycle.notices(news, cluster.outs, 0.0)]
+    assert any("1 repaired already, of at most 1 at a time" in text for text in told)
