@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from gpuform.providers import permissions
 from gpuform.providers.actions import Observed, Settings, Timeouts
 from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
@@ -24,12 +23,13 @@ from gpuform.providers.errors import (
     OutOfCapacity,
 )
 from gpuform.providers.http import contradicted
-from gpuform.providers.idleness import Verdict, is_for_idleness
+from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
 from gpuform.providers.live import Live
 from gpuform.providers.permissions import Permission
-from gpuform.providers.records import IdleStops, Target
+from gpuform.providers.records import IdleStops, Repairs, Target
+from gpuform.providers.repairing import Decision
 from gpuform.providers.tensorone.access import cluster_access
 from gpuform.providers.tensorone.client import client_for
 from gpuform.providers.tensorone.course import Course, out_of_stock, patience, shortage
@@ -39,9 +39,12 @@ from gpuform.providers.tensorone.freshness import Sighting
 from gpuform.providers.tensorone.idleness import judged, stopped_for
 from gpuform.providers.tensorone.live import clusters_live
 from gpuform.providers.tensorone.noticing import cluster_notices
+from gpuform.providers.tensorone.power import how_started, state_changes
+from gpuform.providers.tensorone.repairing import Restarting
+from gpuform.providers.tensorone.repairs import cluster_repairs
 from gpuform.providers.tensorone.shown import failure, inputs_of, outputs_of, unhealthy
 from gpuform.schemas.access import Access
-from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange
+from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.changes import changes as by_rules
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.footprint import Footprint
@@ -55,7 +58,6 @@ from gpuform.schemas.tensorone.moments import unix_time
 from gpuform.schemas.tensorone.outputs import ClusterOutputs
 from gpuform.schemas.tensorone.statuses import AT_REST, ClusterStatus
 from gpuform.schemas.tensorone.termination import credit_of, stopped_by
-from gpuform.schemas.values import UNKNOWN
 
 BY_START: Final = (*CONFIGURED, "restore_snapshot")
 SHOWN: Final = ("gpu_type", "gpu_count", "storage_gb")
@@ -115,11 +117,13 @@ class ClusterActions:
     def settle(self, call: Call, id_: str, want: ClusterInputs) -> Seen:
         """Running or stopped, as declared, with everything that changes at a start alone."""
         course = Course(self._client, call, id_, want)
+        last: list[Sighting] = []
 
         def probe() -> Look[Seen]:
             seen = self._find(id_)
             if seen is None:
                 raise NotReady(f"cluster {id_} is gone from the platform")
+            last[:] = [seen]
             cluster = seen.cluster
             phase, failed = cluster.status or "no status", failure(cluster)
             done = False
@@ -139,9 +143,12 @@ class ClusterActions:
             return Look(Observed({}, outputs), phase, done=done, failed=failed)
 
         with call.searching(patience(want)):
-            return wait_until(
+            found = wait_until(
                 call, probe, what=f"cluster {want.name}", interval=self._client.rhythm
             )
+        restarting = self._restarting(call, id_, want.name)
+        restarting.end()
+        return restarting.inspected(last[0], found, call.known)
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
         """Auto-termination is no drift, nor is where a search for capacity has placed it. An answer
@@ -163,19 +170,25 @@ class ClusterActions:
         reason = ill if at_rest else failure(cluster) or f"it is {cluster.status or 'unknown'}"
         restored, made_from = map(call.known.get, ("restored_snapshot", "made_from_version"))
         outputs = outputs_of(cluster, reason, by, restored, made_from=made_from)
-        return Observed(inputs, outputs)
+        restarting = self._restarting(call, id_, known.get("name") or cluster.name)
+        return restarting.inspected(seen, Observed(inputs, outputs), call.known)
 
     def update(
         self,
-        call: Call,  # noqa: ARG002 - the shape of Actions
+        call: Call,
         id_: str,
         want: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """One request with what changes in place, if anything does; the rest is `settle`'s."""
+        """One request with what changes in place, if anything does; the rest is `settle`'s.
+
+        One that is broken is stopped, so that `settle` starts it.
+        """
         body = requests.cluster_update(want, changes)
         if body:
             self._client.update(id_, body)
+        if any(each.repair is not None for each in changes):
+            self._restarting(call, id_, want.name).run()
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """Done when the cluster answers 404; stopped before, where the platform insists."""
@@ -208,6 +221,10 @@ class ClusterActions:
         what = f"cluster {known.get('name') or id_}"
         wait_until_gone(call, probe, what=what, interval=self._client.rhythm)
         IdleStops.beside(call.intents).forget(id_)
+        Repairs.beside(call.intents).forget(id_)
+
+    def _restarting(self, call: Call, id_: str, name: str) -> Restarting:
+        return Restarting(call, self._client, id_, name, partial(self._fresh, call, id_))
 
     def _send(self, want: ClusterInputs) -> str:
         try:
@@ -319,6 +336,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         return seen.get("status") in (ClusterStatus.STOPPED, ClusterStatus.STOPPING)
 
     @classmethod
+    def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
+        """It is restarted when it is broken."""
+        return cluster_repairs(old, declared)
+
+    @classmethod
     def credit(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
         """What the text of its status says."""
         return credit_of(seen)
@@ -350,53 +372,15 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         cls, old: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterator[FieldChange]:
         """Whether it is to be started or stopped, and what changes only by that."""
-        yield from _state_changes(old, declared)
+        yield from state_changes(old, declared)
         parts = ({k: v for k, v in each.items() if k in BY_START} for each in (old, declared))
         for change in by_rules(ClusterInputs, *parts):
             if change.action is Action.KEEP:
                 if change.path in CONFIGURED:
                     yield change
             else:
-                because = change.because or _how(change.path, old, declared)
+                because = change.because or how_started(change.path, old, declared)
                 yield replace(change, because=because)
-
-
-def _state_changes(old: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[FieldChange]:
-    status, state = old.get("status"), declared.get("state", "running")
-    seen = status if status in AT_REST else old.get("state", "running")
-    before, by = old.get("state", seen), old.get("stopped_by")
-    if state is UNKNOWN:
-        because = KNOWN_AFTER_APPLY
-        yield FieldChange("state", Action.UPDATE, before, state, because=because)
-    elif is_for_idleness(by) and declared.get("idle") is not None and state == "stopped":
-        return  # as `gpuform expire` has left it: who declares idle cannot declare that
-    elif by and not (is_for_idleness(by) and declared.get("idle") is None):
-        yield _after_termination(by, state)
-    elif before != state:
-        yield FieldChange("state", Action.UPDATE, before, state)
-    elif seen != state:
-        yield FieldChange("state", Action.UPDATE, seen, state)
-
-
-def _after_termination(by: str, state: str) -> FieldChange:
-    """What is done about a cluster that its own limit has stopped."""
-    because = f"stopped by {by}"
-    if state == "stopped":
-        return FieldChange("state", Action.UPDATE, "running", state, because=because)
-    if Permission.START_TERMINATED in permissions.given():
-        return FieldChange("state", Action.UPDATE, "stopped", state, because=because)
-    because = f"{because}; --allow {Permission.START_TERMINATED} starts it again"
-    return FieldChange("state", Action.KEEP, "stopped", "stopped", because=because)
-
-
-def _how(path: str, old: Mapping[str, Any], declared: Mapping[str, Any]) -> str:
-    """What a change at a start takes, in the plan's words."""
-    is_stopped = old.get("status") == ClusterStatus.STOPPED
-    if declared.get("state") == "stopped":
-        if path == "restore_snapshot":
-            return "at the next start"
-        return "starts and stops the cluster" if is_stopped else "restarts and stops the cluster"
-    return "starts the cluster" if is_stopped else "stops and starts the cluster"
 
 
 def _without_placement(

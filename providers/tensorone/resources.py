@@ -18,6 +18,13 @@ Protocol = Literal[
     "udp",
 ]
 
+Approve = Literal[
+    "reviewed",
+    "automatic",
+]
+
+On = Literal["platform"]
+
 Region = Literal[
     "us-east-1",
     "us-west-2",
@@ -83,6 +90,16 @@ class AutoTerminateArguments(TypedDict):
     max_runtime_hours: NotRequired[pulumi.Input[int] | None]
     # At this cost, in USD.
     cost_limit_usd: NotRequired[pulumi.Input[float] | None]
+
+
+class ClusterRepairArguments(TypedDict):
+    """When a broken cluster is restarted, and who has to have seen the plan."""
+
+    # reviewed: a person has seen the plan (asked by `up`, or by a saved plan, or --allow repair).
+    # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
+    approve: NotRequired[pulumi.Input[Approve] | None]
+    # Whose word counts: platform, which is its status or the health of its GPUs.
+    on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
 
 
 class AlternativeArguments(TypedDict):
@@ -179,6 +196,10 @@ class ClusterArguments(TypedDict):
     # Checks of its health that have to be healthy while it runs: until then it is not ready, and a
     # create or an update waits for them. (recorded, nothing is sent)
     require_healthy: NotRequired[pulumi.Input[Sequence[pulumi.Input[RequireHealthy]]] | None]
+    # gpuform's own, never sent: whether it is restarted (stopped and started) when its status is
+    # error, or the health of its GPUs is bad. Never while its GPUs are used, or nobody tells that,
+    # but with --allow evict-jobs. (recorded, nothing is sent)
+    repair: NotRequired[pulumi.Input[ClusterRepairArguments] | None]
     # Id of a snapshot to start from, once; declaring another one stops and starts the cluster. (in
     # place, write-only)
     restore_snapshot: NotRequired[pulumi.Input[str] | None]
@@ -230,6 +251,7 @@ class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
     tags: pulumi.Output[dict[str, str] | None]
     state: pulumi.Output[str | None]
     require_healthy: pulumi.Output[list[str] | None]
+    repair: pulumi.Output[dict[str, Any] | None]
     restore_snapshot: pulumi.Output[str | None]
     final_snapshot: pulumi.Output[bool | None]
     final_snapshot_name: pulumi.Output[str | None]
@@ -266,6 +288,9 @@ class Cluster(PlatformResource, module="gpuform.tensorone", name="Cluster"):
     storage_health: pulumi.Output[str | None]
     network_health: pulumi.Output[str | None]
     docker_health: pulumi.Output[str | None]
+    faults: pulumi.Output[list[dict[str, Any]]]
+    maybe_busy: pulumi.Output[str | None]
+    restarted_at: pulumi.Output[str | None]
     alerts: pulumi.Output[list[dict[str, Any]]]
     current_hourly_rate: pulumi.Output[float | None]
     currency: pulumi.Output[str | None]

@@ -16,6 +16,7 @@ from gpuform.schemas.idleness import Idle, idleness_problems
 from gpuform.schemas.lifetime import Expires, Schedule, Ttl, lifetime_problems
 from gpuform.schemas.models import InputModel, Problem
 from gpuform.schemas.no_capacity import WaitMinutes, no_capacity_problems
+from gpuform.schemas.repair import RepairPolicy
 from gpuform.schemas.rules import (
     Default,
     GrowOnly,
@@ -102,6 +103,17 @@ class OnNoCapacityInputs(InputModel):
         examples=[[{"region": "us-east-1"}, {"gpu_type": "H100"}]],
     )
     wait_minutes: WaitMinutes = None
+
+
+class ClusterRepairInputs(RepairPolicy):
+    """When a broken cluster is restarted, and who has to have seen the plan."""
+
+    on: list[Literal["platform"]] | None = Field(
+        default=None,
+        min_length=1,
+        description="Whose word counts: platform, which is its status or the health of its GPUs.",
+        examples=[["platform"]],
+    )
 
 
 CONFIGURED: Final = ("gpu_count", "cpu_cores", "memory_gb", "storage_gb", "docker_image")
@@ -232,6 +244,13 @@ class ClusterInputs(InputModel):
         description="Checks of its health that have to be healthy while it runs: until then it is "
         "not ready, and a create or an update waits for them.",
         examples=[["gpu", "network"]],
+    )
+    repair: Annotated[ClusterRepairInputs | None, Local, Recorded] = Field(
+        default=None,
+        description="gpuform's own, never sent: whether it is restarted (stopped and started) "
+        "when its status is error, or the health of its GPUs is bad. Never while its GPUs are "
+        "used, or nobody tells that, but with --allow evict-jobs.",
+        examples=[{"approve": "automatic"}],
     )
     restore_snapshot: Annotated[str | None, WriteOnly] = Field(
         default=None,

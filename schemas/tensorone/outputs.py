@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from gpuform.schemas.models import OutputModel
+from gpuform.schemas.repair import NodeFault
 from gpuform.schemas.rules import Secret
 
 
@@ -117,6 +118,16 @@ class ClusterOutputs(OutputModel):
     storage_health: str | None = Field(default=None, description="Health of the storage.")
     network_health: str | None = Field(default=None, description="Health of the network.")
     docker_health: str | None = Field(default=None, description="Health of the container runtime.")
+    faults: list[NodeFault] = Field(
+        default=[], description="What is broken about it, as it was last seen."
+    )
+    maybe_busy: str | None = Field(
+        default=None, description="Why it is not known to have no work, where it is broken."
+    )
+    restarted_at: str | None = Field(
+        default=None,
+        description="When gpuform has restarted it because it was broken, in UTC, if it is so yet.",
+    )
     alerts: list[AlertOutputs] = Field(default=[], description="What the platform warns of.")
     current_hourly_rate: float | None = Field(
         default=None, description="Cost of an hour, in currency."

@@ -21,6 +21,7 @@ OWN: Final = frozenset(
         "final_snapshot_name",
         "on_no_capacity",
         "idle",
+        "repair",
         *LIFETIME,
     }
 )

@@ -6,6 +6,7 @@ import pytest
 from conformance.described import Described, Request
 from conformance.emulated import Platform
 from conformance.scp_kinds import GPU_NODE, NODE_POOL
+from conformance.tensorone_kinds import CLUSTER as TENSORONE
 from conformance.together_kinds import CLUSTER
 from conformance.verbs import Verbs
 
@@ -80,3 +81,28 @@ def test_a_failed_node_alone_is_replaced(
     found = verbs.diff(made.id, seen, checked)
     assert (found.changes, found.delete_first) == (True, True)
     assert [each.partition("[")[0] for each in found.replaces] == ["repair"]
+
+
+@pytest.mark.parametrize("described", [TENSORONE], indirect=True)
+def test_a_cluster_with_bad_gpus_is_restarted(verbs: Verbs, platform: Platform) -> None:
+    def show(health: str) -> None:
+        shown = {"status_details": {"health_checks": {"gpu_health": health}}}
+        body = {"idle": True, "shown": shown}
+        path = f"/_emulator/tensorone/clusters/{made.id}"
+        platform.http.post(path, json=body).raise_for_status()
+
+    checked = verbs.check({**TENSORONE.good, "repair": {"approve": "automatic"}}).inputs
+    made = verbs.create(checked)
+    show("degraded")
+    seen = verbs.read(made.id, made.outputs).outputs
+    assert verbs.diff(made.id, seen, checked).changes is True
+    platform.forget_requests()
+    outputs = verbs.update(made.id, seen, checked)
+    sent = [r for r in platform.http.get("/_emulator/requests").json() if r["method"] != "GET"]
+    assert [each["path"].rpartition("/")[2] for each in sent] == ["stop", "start"]
+    assert outputs["restarted_at"]
+    assert verbs.diff(made.id, outputs, checked).changes is False
+    show("healthy")
+    again = verbs.read(made.id, outputs).outputs
+    assert again["faults"] == []
+    assert verbs.diff(made.id, again, checked).changes is False

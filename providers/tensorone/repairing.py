@@ -1,0 +1,178 @@
+"""Restarts a broken cluster, when its GPUs are not used: TensorOne's own stop, then its start.
+
+A record is kept before the stop, so that a run which was killed in between is gone on with, and so
+that a restart which did not help is not repeated.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gpuform.providers import permissions
+from gpuform.providers.actions import Observed
+from gpuform.providers.calls import Call, Look, wait_until
+from gpuform.providers.errors import Conflict, GpuformError, NotReady
+from gpuform.providers.lifetime import written
+from gpuform.providers.permissions import Permission
+from gpuform.providers.records import Repair, Repairs
+from gpuform.providers.repairing import faults_in
+from gpuform.providers.tensorone.client import TensorOneClient
+from gpuform.providers.tensorone.freshness import Sighting
+from gpuform.providers.tensorone.repairs import RESTART, faults_of, use_of
+from gpuform.schemas.tensorone.moments import unix_time
+from gpuform.schemas.tensorone.outputs import ClusterOutputs
+from gpuform.schemas.tensorone.statuses import ClusterStatus
+
+AGAIN: Final = 3600.0
+"""Seconds in which a run that was cut off is believed to be the one that is run again."""
+
+LONGEST: Final = 3600.0
+"""Seconds that a stop may take: the platform's own limit ('Stop Cluster', `timeout_minutes`)."""
+
+_BEGUN: Final = "begun"
+_ENDED: Final = "ended"
+
+Seen = Observed[ClusterOutputs]
+
+
+@dataclass(frozen=True)
+class Restarting:
+    """The restart of one cluster in one call. `find` looks at it; None: it is gone."""
+
+    call: Call
+    client: TensorOneClient
+    id: str
+    name: str
+    find: Callable[[], Sighting | None]
+
+    def run(self) -> None:
+        """Stops the cluster if it is broken yet, or asked for by name; `settle` starts it.
+
+        Raises GpuformError where it may have work, and where it cannot be stopped.
+        """
+        seen = self.find()
+        if seen is None or not self._is_due(seen):
+            return
+        status = seen.cluster.status
+        if status != ClusterStatus.STOPPED:
+            self._refuse_used(seen)
+            self._keep(_BEGUN)
+            self._stop(seen)
+
+    def end(self) -> None:
+        """It is as declared again."""
+        last = self._last
+        if last is not None and last.repair == _BEGUN:
+            self._records.record(replace(last, repair=_ENDED))
+
+    def inspected(self, seen: Sighting, found: Seen, known: Mapping[str, Any]) -> Seen:
+        """What was seen of the cluster, with what is broken about it."""
+        now, _ = self.call.platform_time(self.client.clock_ahead)
+        is_cut_off = known.get("state") != "stopped" and self._is_cut_off(seen)
+        before = faults_in(known)
+        faults = faults_of(seen, self.name, before, now, is_cut_off=is_cut_off)
+        restarted = self._restarted(seen) if faults else ""
+        is_well = not faults and seen.cluster.status == ClusterStatus.RUNNING
+        if is_well and (before or known.get("restarted_at")) and not self.call.preview:
+            self._records.forget(self.id)
+        outputs = found.outputs.model_copy(
+            update={
+                "faults": faults,
+                "maybe_busy": use_of(seen.cluster, now) if faults else None,
+                "restarted_at": restarted or None,
+            }
+        )
+        return Observed(found.inputs, outputs)
+
+    @property
+    def _records(self) -> Repairs:
+        return Repairs.beside(self.call.intents)
+
+    @property
+    def _last(self) -> Repair | None:
+        return self._records.find(self.id, self.name)
+
+    def _is_cut_off(self, seen: Sighting) -> bool:
+        """Whether a run has stopped it to restart it, and nobody has started it since."""
+        if seen.cluster.status not in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
+            return False
+        last = self._last
+        return last is not None and last.repair == _BEGUN
+
+    def _restarted(self, seen: Sighting) -> str:
+        """When it was restarted because it was broken; empty if it was not."""
+        last = self._last
+        if last is None:
+            return ""
+        changed = unix_time(seen.cluster.status_details.last_status_change)
+        is_running = seen.cluster.status == ClusterStatus.RUNNING
+        is_done = last.repair == _ENDED or (
+            is_running and changed is not None and changed > last.at
+        )
+        return written(last.at) if is_done else ""
+
+    def _is_due(self, seen: Sighting) -> bool:
+        if self.name in permissions.repairs_asked():
+            restarted, last = self._restarted(seen), self._last
+            if last is None or last.repair == _ENDED or not restarted:
+                return True
+            if self.call.clock.now() - last.at >= AGAIN:
+                return True
+            self._leave(f"was restarted already, by the run of {restarted} that was cut off")
+            return False
+        now, _ = self.call.platform_time(self.client.clock_ahead)
+        if faults_of(seen, self.name, (), now, is_cut_off=self._is_cut_off(seen)):
+            return True
+        self._leave("is no longer broken")
+        return False
+
+    def _leave(self, why: str) -> None:
+        self.call.on_warning(f"cluster {self.name} {why}: it is left as it is")
+
+    def _refuse_used(self, seen: Sighting) -> None:
+        now, _ = self.call.platform_time(self.client.clock_ahead)
+        use = use_of(seen.cluster, now)
+        if use is None:
+            return
+        if Permission.EVICT_JOBS in permissions.given():
+            self.call.on_warning(f"cluster {self.name} is restarted, although {use}")
+            return
+        raise GpuformError(
+            f"cluster {self.name} is not restarted: {use}",
+            hint="run it again when its work has ended; --allow "
+            f"{Permission.EVICT_JOBS} restarts it all the same",
+        )
+
+    def _keep(self, phase: str) -> None:
+        now, _ = self.call.platform_time(self.client.clock_ahead)
+        self._records.record(Repair(self.id, self.name, phase, self.id, RESTART, now))
+
+    def _stop(self, seen: Sighting) -> None:
+        try:
+            if seen.cluster.status != ClusterStatus.STOPPING:
+                self.client.stop(self.id)
+        except Conflict as error:
+            again = self.find()
+            if again is None or again.cluster.status not in (
+                ClusterStatus.STOPPING,
+                ClusterStatus.STOPPED,
+            ):
+                self._records.forget(self.id)
+                raise GpuformError(
+                    f"TensorOne does not stop cluster {self.name}: {error.message}",
+                    hint="`gpuform up --replace` with its name makes it anew, from its snapshots "
+                    "if you declare restore_snapshot",
+                ) from None
+        what = f"stop of cluster {self.name}"
+        with self.call.searching(LONGEST):
+            wait_until(
+                self.call, self._probe, what=what, interval=self.client.rhythm, limit=LONGEST
+            )
+
+    def _probe(self) -> Look[None]:
+        seen = self.find()
+        if seen is None:
+            raise NotReady(f"cluster {self.name} is gone from the platform")
+        status = seen.cluster.status
+        is_done = status == ClusterStatus.STOPPED and not self.client.writes.is_stale(seen, {})
+        return Look(None, f"{status}, to be restarted", done=is_done)
