@@ -132,6 +132,10 @@ TAKEN: Final[Mapping[str, str]] = {
     "move-node": "SCP node: moved to another fabric",
     "destroy-node": "SCP node: its end",
     "destroy-entry": "AIOS node: the end of its entry",
+    "repair-proposed-node": "Together: a node whose repair the platform proposes",
+    "repair-not-ready-node": "Together: a node that its scheduler cannot use",
+    "repair-pool-node": "SCP pool: a broken node",
+    "repair-node": "SCP node: broken",
 }
 """How each taking of nodes is told."""
 
