@@ -42,6 +42,7 @@ class NoticeKind(StrEnum):
     IMAGE = "image"
     ROLLOUT = "rollout"
     REPAIR = "repair"
+    FABRICS = "fabrics"
 
 
 class Notice(BaseModel):
@@ -51,7 +52,7 @@ class Notice(BaseModel):
 
     kind: NoticeKind = Field(
         description="What it is about: expiry, credit, selection, use, renamed, workers, changed, "
-        "template, image, rollout or repair."
+        "template, image, rollout, repair or fabrics."
     )
     text: str = Field(description="What there is to know, and what to do.")
     at: str = Field(default="", description="The moment that it is about, in UTC; empty: none.")

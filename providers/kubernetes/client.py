@@ -47,6 +47,7 @@ class KubernetesClient:
             sign=_with_patch_type,
             transport=transport or _transport(access),
         )
+        self.server = access.server
         self._lock = threading.Lock()
         self._shared: dict[str, Listing[Object]] = {}
 

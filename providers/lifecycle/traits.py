@@ -18,6 +18,7 @@ from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import InputModel, OutputModel
 from gpuform.schemas.notices import Credit, Notice
+from gpuform.schemas.placement import Placement
 from gpuform.schemas.rules import rules_of
 from gpuform.schemas.values import count_of
 
@@ -159,6 +160,14 @@ class Traits:
         """How people get on an object of these outputs, its credentials in the clear.
 
         None where there is nothing to get on.
+        """
+        return None
+
+    @classmethod
+    def placement(cls, seen: Mapping[str, Any]) -> Placement | None:  # noqa: ARG003 - a hook
+        """Where the nodes of an object of these outputs are, as far as the platform tells it.
+
+        None where it has no nodes of its own.
         """
         return None
 

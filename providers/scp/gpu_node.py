@@ -48,6 +48,7 @@ from gpuform.providers.scp.nodes import (
     sent,
     why_not_to,
 )
+from gpuform.providers.scp.placement import node_placement
 from gpuform.providers.scp.pool import INTERVAL, PATIENCE, server_of, shown, tags_of
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
@@ -57,6 +58,7 @@ from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
+from gpuform.schemas.placement import Placement
 from gpuform.schemas.repair import MachineRepairInputs, NodeFault
 from gpuform.schemas.scp import requests, wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
@@ -328,6 +330,11 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def access(cls, seen: Mapping[str, Any]) -> Access | None:
         """By SSH, if it has a public address."""
         return node_access(seen)
+
+    @classmethod
+    def placement(cls, seen: Mapping[str, Any]) -> Placement | None:
+        """Region, node pool and fabric."""
+        return node_placement(seen)
 
     @classmethod
     def is_off(cls, seen: Mapping[str, Any]) -> bool:

@@ -45,6 +45,7 @@ from gpuform.providers.scp.nodes import (
     power_of,
     refuse_moves,
 )
+from gpuform.providers.scp.placement import pool_placement
 from gpuform.providers.scp.pool import (
     INTERVAL,
     PoolNodes,
@@ -69,6 +70,7 @@ from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.idleness import Idleness
 from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
+from gpuform.schemas.placement import Placement
 from gpuform.schemas.repair import NodeFault
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import NodePoolInputs
@@ -322,6 +324,11 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def access(cls, seen: Mapping[str, Any]) -> Access | None:
         """Its nodes with a public address, by SSH."""
         return pool_access(seen)
+
+    @classmethod
+    def placement(cls, seen: Mapping[str, Any]) -> Placement | None:
+        """Region, node pool, and the fabric of each node."""
+        return pool_placement(seen)
 
     @classmethod
     def is_off(cls, seen: Mapping[str, Any]) -> bool:

@@ -38,6 +38,12 @@ def cluster_access(seen: Mapping[str, Any]) -> Access:
     )
 
 
+def ssh_address(host_name: str) -> str:
+    """Where a worker's SSH server is; empty without a host name."""
+    is_whole = not host_name or host_name.endswith(_DOMAIN)
+    return host_name if is_whole else host_name + _DOMAIN
+
+
 def _login(jump: str) -> Host:
     return Host(node=_LOGIN, address=_LOGIN, role="login", jump=jump)
 
@@ -46,6 +52,6 @@ def _workers(seen: Mapping[str, Any], jump: str) -> Iterator[Host]:
     for node in seen.get("gpu_worker_nodes") or ():
         name = text_of(node, "host_name")
         phase = text_of(node, "status").removeprefix("NODE_PHASE_")
-        address = name if not name or name.endswith(_DOMAIN) else name + _DOMAIN
+        address = ssh_address(name)
         because = f"it is {phase}" if phase.lower() in _NOT_UP else ""
         yield Host.of(name or text_of(node, "node_id"), address, jump=jump, because=because)

@@ -34,6 +34,7 @@ from gpuform.providers.together.cluster_view import (
 )
 from gpuform.providers.together.credit import cluster_credit
 from gpuform.providers.together.footprint import cluster_footprint
+from gpuform.providers.together.placement import cluster_placement
 from gpuform.providers.together.repairing import Repairing, with_faults
 from gpuform.providers.together.repairs import cluster_repairs
 from gpuform.providers.together.shrinking import Shrinking, drain_of, slurm_of
@@ -51,6 +52,7 @@ from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.models import Problem
 from gpuform.schemas.no_capacity import alternatives_of
 from gpuform.schemas.notices import Credit, Notice
+from gpuform.schemas.placement import Placement
 from gpuform.schemas.together import requests, wire
 from gpuform.schemas.together.inputs import ClusterInputs
 from gpuform.schemas.together.outputs import ClusterOutputs
@@ -390,6 +392,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def access(cls, seen: Mapping[str, Any]) -> Access | None:
         """Its kubeconfig, its workers by SSH, and Slurm's login node."""
         return cluster_access(seen)
+
+    @classmethod
+    def placement(cls, seen: Mapping[str, Any]) -> Placement | None:
+        """Its region; Together tells no fabric and no switch."""
+        return cluster_placement(seen)
 
     @classmethod
     def created_at(cls, seen: Mapping[str, Any]) -> float | None:

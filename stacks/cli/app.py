@@ -52,6 +52,7 @@ _COMMANDS = {
     ),
     "ssh-config": ("access.ssh_config_command", "Write the stack's machines as hosts for SSH."),
     "connect": ("access.connect_command", "Get on a cluster."),
+    "topology": ("access.topology_command", "Tell schedulers where the stack's nodes are."),
     "logs": (
         "stack.logs_command",
         "Show what happened in a run: what it changed, step by step, and what was said.",

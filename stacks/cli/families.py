@@ -11,7 +11,7 @@ FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "review": ("review", "fetch-plan", "graph"),
     "files": ("new", "validate", "fmt", "convert", "console", "schema", "manifests"),
     "looking": ("status", "logs", "doctor", "orphans", "offers"),
-    "access": ("kubeconfig", "ssh-config", "connect"),
+    "access": ("kubeconfig", "ssh-config", "connect", "topology"),
     "stack": ("stack", "state", "config", "login", "logout", "about", "whoami"),
     "tools": ("emulator", "plugin", "help", "completion"),
 }

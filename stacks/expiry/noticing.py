@@ -7,11 +7,13 @@ from types import MappingProxyType
 from gpuform.providers.repairing import due_notices
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.notices import Credit, CreditState, Notice, NoticeKind
+from gpuform.schemas.placement import Placement
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.placing.checks import fabric_notices
 from gpuform.stacks.pricing.footprints import told
 
 _OBSERVED = (Op.REFRESH, Op.IMPORT, Op.READ, Op.READ_REPLACEMENT)
@@ -77,9 +79,10 @@ def _of_step(step: Step) -> _Seen | None:
 
 
 def _notices(found: Iterable[_Seen], now: float) -> tuple[Notice, ...]:
-    """Of each resource by itself, then of what lack of credit does to all."""
+    """Of each resource by itself, then of where nodes are, and what lack of credit does to all."""
     notices: list[Notice] = []
     credited: list[_Credited] = []
+    placed: list[tuple[str, Placement]] = []
     for entry, outputs, before in found:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.delete:
@@ -93,7 +96,10 @@ def _notices(found: Iterable[_Seen], now: float) -> tuple[Notice, ...]:
         credit = None if entry.external else lifecycle.credit(values, seen)
         if credit is not None:
             credited.append(_Credited(entry.urn, name, lifecycle.platform, credit))
-    return (*notices, *_credit_notices(credited))
+        placement = None if entry.external else lifecycle.placement(seen)
+        if placement is not None:
+            placed.append((entry.urn, placement))
+    return (*notices, *fabric_notices(placed), *_credit_notices(credited))
 
 
 def _of_repairs(entries: Iterable[ResourceState]) -> Iterator[Notice]:

@@ -99,6 +99,8 @@ _GROUPS: Final[Mapping[str, str]] = {
     "stacks/access": "Getting on a cluster",
     "stacks/cli/commands/access": "Getting on a cluster",
     "stacks/manifests": "Getting on a cluster",
+    "stacks/placing": "Where nodes are",
+    "stacks/operations/placing": "Where nodes are",
     "stacks/gates": "Gates and prices",
     "stacks/pricing": "Gates and prices",
     "stacks/offering": "Offers",

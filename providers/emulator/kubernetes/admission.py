@@ -4,11 +4,25 @@ import re
 from typing import Any
 
 from gpuform.providers.emulator.kubernetes.errors import StatusError, invalid
-from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NAMESPACE, POD, Kind
+from gpuform.providers.emulator.kubernetes.kinds import (
+    CLAIM,
+    CONFIG_MAP,
+    FLAVOR,
+    NAMESPACE,
+    POD,
+    TOPOLOGY,
+    Kind,
+)
 from gpuform.providers.emulator.kubernetes.objects import Object, Objects, amount
 from gpuform.providers.emulator.kubernetes.storage import PROTECTION, default_class, grows
 
 _NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
+_LABEL_KEY = re.compile(
+    r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+)
+_LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
+_HOST = "kubernetes.io/hostname"
+_LEVELS = 16
 _MODES = {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"}
 
 
@@ -28,6 +42,12 @@ def admitted(objects: Objects, kind: Kind, new: Object, namespace: str) -> Objec
     for word in ("uid", "creationTimestamp", "resourceVersion", "deletionTimestamp"):
         metadata.pop(word, None)
     new = {**new, "metadata": metadata}
+    _check_labels(kind, new)
+    if kind is CONFIG_MAP:
+        return new
+    if kind in {TOPOLOGY, FLAVOR}:
+        _check_kueue(kind, new)
+        return new
     if kind is CLAIM:
         return _new_claim(objects, new)
     if kind is POD:
@@ -41,11 +61,60 @@ def check_change(objects: Objects, kind: Kind, old: Object, new: Object) -> None
     for word in ("name", "namespace", "uid", "creationTimestamp"):
         if new["metadata"].get(word) != old["metadata"].get(word):
             raise invalid(kind.name, name, [(f"metadata.{word}", "field is immutable")])
+    _check_labels(kind, new)
+    if kind in {TOPOLOGY, FLAVOR}:
+        _check_kueue(kind, new)
+        _check_kueue_change(kind, old, new)
     if kind is CLAIM:
         _check_claim_change(objects, old, new)
     if kind is POD and _placed(old) != _placed(new):
         told = "Forbidden: pod updates may not change fields other than the image"
         raise invalid(kind.name, name, [("spec", told)])
+
+
+def _check_labels(kind: Kind, new: Object) -> None:
+    """As the API checks `metadata.labels` (Kubernetes' page 'Labels and Selectors')."""
+    name = new["metadata"]["name"]
+    for key, value in (new["metadata"].get("labels") or {}).items():
+        if not _LABEL_KEY.match(key):
+            raise invalid(kind.name, name, [("metadata.labels", f"Invalid value: {key!r}")])
+        if not isinstance(value, str) or not _LABEL_VALUE.match(value):
+            raise invalid(kind.name, name, [("metadata.labels", f"Invalid value: {value!r}")])
+
+
+def _check_kueue(kind: Kind, new: Object) -> None:
+    """The rules of Kueue's own definitions (apis/kueue/v1beta2)."""
+    name, spec = new["metadata"]["name"], new.get("spec") or {}
+    if kind is FLAVOR:
+        if spec.get("topologyName") and not spec.get("nodeLabels"):
+            told = "at least one nodeLabel is required when topology is set"
+            raise invalid(kind.name, name, [("spec", told)])
+        return
+    levels = [level.get("nodeLabel", "") for level in spec.get("levels") or []]
+    problem = ""
+    if not 0 < len(levels) <= _LEVELS:
+        problem = f"must have at least 1 and at most {_LEVELS} items"
+    elif len({*levels}) < len(levels):
+        problem = "must be unique"
+    elif _HOST in levels[:-1]:
+        problem = f"the {_HOST} label can only be used at the lowest level of topology"
+    elif not all(_LABEL_KEY.match(level) for level in levels):
+        problem = "spec.levels[].nodeLabel in body should match the pattern of a label"
+    if problem:
+        raise invalid(kind.name, name, [("spec.levels", problem)])
+
+
+def _check_kueue_change(kind: Kind, old: Object, new: Object) -> None:
+    name = new["metadata"]["name"]
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    if kind is FLAVOR and before.get("topologyName") not in {None, after.get("topologyName")}:
+        told = "topologyName is immutable when topologyName is set"
+        raise invalid(kind.name, name, [("spec", told)])
+    if kind is TOPOLOGY and before["levels"] != after["levels"]:
+        lowest = {each["levels"][-1]["nodeLabel"] for each in (before, after)}
+        if lowest != {_HOST}:
+            told = f"levels are mutable only when {_HOST} is the lowest level before and after"
+            raise invalid(kind.name, name, [("spec.levels", told)])
 
 
 def _new_pod(new: Object) -> Object:

@@ -76,6 +76,17 @@ DAEMON_SET = Kind(
     "DaemonSet", "daemonsets", "v1", "apps", short_names=("ds",), subresources=_STATUS
 )
 JOB = Kind("Job", "jobs", "v1", "batch", subresources=_STATUS)
+CONFIG_MAP = Kind("ConfigMap", "configmaps", "v1", short_names=("cm",))
+TOPOLOGY = Kind("Topology", "topologies", "v1beta2", "kueue.x-k8s.io", is_namespaced=False)
+"""Of Kueue, which every emulated cluster has."""
+FLAVOR = Kind(
+    "ResourceFlavor",
+    "resourceflavors",
+    "v1beta2",
+    "kueue.x-k8s.io",
+    is_namespaced=False,
+    short_names=("rf",),
+)
 
 KINDS = (
     NAMESPACE,
@@ -89,6 +100,9 @@ KINDS = (
     STATEFUL_SET,
     DAEMON_SET,
     JOB,
+    CONFIG_MAP,
+    TOPOLOGY,
+    FLAVOR,
 )
 BY_PLACE = {(kind.folder, kind.plural): kind for kind in KINDS}
 BY_PLURAL = {kind.plural: kind for kind in KINDS}

@@ -73,7 +73,10 @@ def _changed(objects: Objects, place: ObjectAddress, old: Object, new: Object) -
         if word in old["metadata"]
     }
     metadata = {**given, **{word: given.get(word) or value for word, value in kept.items()}}
-    new = {**new, "metadata": metadata, "status": old.get("status", {})}
+    new = {**new, "metadata": metadata}
+    new.pop("status", None)
+    if "status" in old:
+        new["status"] = old["status"]
     check_change(objects, place.kind, old, new)
     changed = objects.replace(place.kind, old, new)
     if "deletionTimestamp" in metadata and not metadata.get("finalizers") and place.kind is not POD:

@@ -5,7 +5,7 @@ The highest room of the engine: operations and commands begin here.
 
 from gpuform.stacks.engine.stack.foreign_stack import ForeignStack
 from gpuform.stacks.engine.stack.importing import StackImport
-from gpuform.stacks.engine.stack.live_reading import read_resources
+from gpuform.stacks.engine.stack.live_reading import LiveResource, read_resources
 from gpuform.stacks.engine.stack.moving_records import is_anything_beside, move_records_into
 from gpuform.stacks.engine.stack.origin import HOST, JOB, PLAN_MADE_AT, PLAN_SEAL, USER, Origin
 from gpuform.stacks.engine.stack.renaming import rename_stack
@@ -21,6 +21,7 @@ __all__ = [
     "PLAN_SEAL",
     "USER",
     "ForeignStack",
+    "LiveResource",
     "Origin",
     "SecretsChange",
     "Stack",

@@ -1,0 +1,46 @@
+"""The kubeconfig of a Kubernetes that the stack does not make, but names."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.kubernetes.kubeconfig import flattened
+from gpuform.schemas.drain import KubernetesInputs
+
+
+def declared_kubeconfig(declared: KubernetesInputs, where: str = "drain.kubernetes.") -> str:
+    """The YAML of the declared kubeconfig, with its context as the current one.
+
+    `where` begins the names of its fields, for messages. Raises GpuformError when it cannot be
+    read.
+    """
+    import yaml  # noqa: PLC0415 - only who asks a Kubernetes pays for it
+
+    path = Path(declared.kubeconfig or "~/.kube/config").expanduser()
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            return ""  # whoever reads it says that it is none
+        if declared.context is not None:
+            _refuse_unknown(declared.context, config, f"{where}context: {path}")
+            config["current-context"] = declared.context
+        elif not config.get("current-context"):
+            raise GpuformError(
+                f"{where}kubeconfig: {path} has no current context",
+                hint=f"declare {where}context",
+            )
+        return str(yaml.safe_dump(flattened(config, path.parent)))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise GpuformError(
+            f"{where}kubeconfig: {path} cannot be read ({type(error).__name__})",
+            hint="declare the path of a kubeconfig",
+        ) from None
+
+
+def _refuse_unknown(context: str, config: Mapping[str, Any], where: str) -> None:
+    names = [each.get("name") for each in config.get("contexts") or () if isinstance(each, dict)]
+    if context not in names:
+        raise GpuformError(
+            f"{where} has no context {context}; it has {', '.join(map(str, names)) or 'none'}"
+        )
