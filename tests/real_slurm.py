@@ -89,6 +89,11 @@ class Slurm:
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    @property
+    def topology(self) -> Path:
+        """Its topology.conf."""
+        return self.home / "topology.conf"
+
     def state(self, node: str) -> str:
         """Such as IDLE+DRAIN."""
         found = re.search(r"State=(\S+)", self.run("scontrol", "show", "node", node))
@@ -185,12 +190,17 @@ class RealJob:
 
 
 @contextmanager
-def running(nodes: Sequence[str] = ("w0", "w1", "w2")) -> Iterator[Slurm]:
+def running(nodes: Sequence[str] = ("w0", "w1", "w2"), topology: str = "") -> Iterator[Slurm]:
+    """`topology` is a topology.conf of switches; without it Slurm knows none."""
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as directory:
         home = Path(directory)
         home.chmod(0o755)  # munge wants its socket to be reachable by all
         slurm = Slurm(home, tuple(nodes), _free_ports(len(nodes) + 1))
         _configure(slurm)
+        if topology:
+            with (home / "slurm.conf").open("a") as configuration:
+                configuration.write("TopologyPlugin=topology/tree\n")
+            slurm.topology.write_text(topology)
         munge = [f"--{name}={home}/munge.{name.split('-')[0]}" for name in ("socket", "pid-file")]
         munge += [f"--key-file={home}/key/munge.key", f"--log-file={home}/munge.log"]
         try:

@@ -35,6 +35,13 @@ if TYPE_CHECKING:
         create_stack,
         select_stack,
     )
+    from gpuform.stacks.operations.placing import (
+        AppliedTopology,
+        TopologyOptions,
+        TopologyResult,
+        apply_topology,
+        read_topology,
+    )
     from gpuform.stacks.operations.runs.caller import (
         Cancellation,
         Interrupted,
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from gpuform.stacks.operations.runs.results import ExitReason, OutputValue, RunResult
 
 __all__ = [
+    "AppliedTopology",
     "Cancellation",
     "Confirm",
     "DriftResult",
@@ -63,6 +71,9 @@ __all__ = [
     "RunResult",
     "RunStarted",
     "SelectedStack",
+    "TopologyOptions",
+    "TopologyResult",
+    "apply_topology",
     "create_or_select_stack",
     "create_stack",
     "destroy",
@@ -73,6 +84,7 @@ __all__ = [
     "import_stack",
     "outputs",
     "preview",
+    "read_topology",
     "refresh",
     "repair",
     "select_stack",
@@ -85,6 +97,7 @@ _HOMES = {
     " outputs preview refresh repair status up",
     "drifting": "DriftResult",
     "importing": "ImportResult",
+    "placing": "AppliedTopology TopologyOptions TopologyResult apply_topology read_topology",
     "opening.selecting": "SelectedStack create_or_select_stack create_stack select_stack",
     "runs.caller": "Cancellation Interrupted Message OperationEvent RunEnded RunStarted",
     "runs.options": "ImportOptions RunOptions",

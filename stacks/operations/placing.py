@@ -21,7 +21,7 @@ from gpuform.stacks.placing.applying import (
     planned,
     served_version,
 )
-from gpuform.stacks.placing.formats import APPLIED, FORMATS
+from gpuform.stacks.placing.formats import APPLIED, FORMATS, TopologyResult
 from gpuform.stacks.placing.kueue import GROUP, VERSION
 from gpuform.stacks.placing.manifests import Manifest, WholeObject, mark_of
 from gpuform.stacks.placing.model import NoTopology, StackTopology
@@ -54,16 +54,6 @@ class TopologyOptions:
     emulate: bool = False
     kubernetes: KubernetesInputs | None = None
     namespace: str = "slurm"
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyResult:
-    """The topology and its text in one format; `unknown` are sentences about what is left out."""
-
-    form: str
-    topology: StackTopology
-    text: str
-    unknown: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +93,16 @@ def read_topology(selected: SelectedStack, options: TopologyOptions) -> Topology
 def apply_topology(
     selected: SelectedStack,
     options: TopologyOptions,
-    confirm: Callable[[AppliedTopology], bool],
-    tell: Callable[[str], None],
     *,
+    confirm: Callable[[AppliedTopology], bool] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
     remove: bool = False,
 ) -> AppliedTopology:
     """Writes labels, annotations or objects into the nodes' Kubernetes, under the stack's lock.
 
     With `remove` all that was written before in this format is taken back. `confirm` is shown what
-    would change, and not asked where nothing would. Raises NoTopology and GpuformError.
+    would change, and not asked where nothing would; without it all is done. `tell` hears whose lock
+    is waited for. Raises NoTopology and GpuformError.
     """
     if options.form not in APPLIED:
         raise NoTopology(
@@ -136,7 +127,7 @@ def apply_topology(
         wanted = AppliedTopology(kubernetes.name, planned(target, manifests), False, shown)
         if not any(each.action in DONE for each in wanted.changes):
             return replace(wanted, is_done=True)
-        if not confirm(wanted):
+        if confirm is not None and not confirm(wanted):
             return wanted
         return replace(wanted, changes=carried_out(target, manifests), is_done=True)
 
@@ -194,3 +185,12 @@ def _target(
     records = WrittenRecords(stack.intents().records)
     written = records.find(kubernetes.key, options.form)
     return Target(kubernetes.client, records, written, mark_of(topology))
+
+
+__all__ = [
+    "AppliedTopology",
+    "TopologyOptions",
+    "TopologyResult",
+    "apply_topology",
+    "read_topology",
+]

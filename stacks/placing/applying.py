@@ -24,12 +24,16 @@ _NODE: Final = "node/"
 
 
 class Action(StrEnum):
-    """What happens to one key or object; nothing is done about the last three."""
+    """What happens to one key or object; nothing is done about the last four.
+
+    LEFT was ours, and is somebody else's by now: it is not taken back.
+    """
 
     SET = "set"
     CHANGE = "change"
     REMOVE = "remove"
     SAME = "same"
+    LEFT = "left"
     CONFLICT = "conflict"
     ABSENT = "absent"
 
@@ -144,7 +148,7 @@ def _node_changes(
         there = _there(node, part, key)
         if (part, key) not in wanted and there is not None:
             is_ours = written.is_ours(name, part, key, there)
-            action = Action.REMOVE if is_ours else Action.CONFLICT
+            action = Action.REMOVE if is_ours else Action.LEFT
             yield Change(action, where, part, key, there, None)
 
 
@@ -235,7 +239,7 @@ def _object_change(target: Target, manifest: WholeObject) -> Change:
 def _removal(target: Target, path: str) -> Iterator[Change]:
     found = _found(target, path)
     if found is not None:
-        action = Action.REMOVE if _is_ours(target, found) else Action.CONFLICT
+        action = Action.REMOVE if _is_ours(target, found) else Action.LEFT
         yield Change(action, _where(path))
 
 
@@ -289,7 +293,7 @@ def _remove_object(target: Target, path: str) -> Iterator[Change]:
             target.client.delete(path, {"preconditions": {"uid": uid}})
         yield Change(Action.REMOVE, _where(path))
     elif found is not None:
-        yield Change(Action.CONFLICT, _where(path))
+        yield Change(Action.LEFT, _where(path))
     target.written.objects = [each for each in target.written.objects if each != path]
 
 

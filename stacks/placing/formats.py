@@ -38,6 +38,16 @@ class Format:
         return self.text(topology)
 
 
+@dataclass(frozen=True, slots=True)
+class TopologyResult:
+    """The topology and its text in one format; `unknown` are sentences about what is left out."""
+
+    form: str
+    topology: StackTopology
+    text: str
+    unknown: Sequence[str]
+
+
 FORMATS: Final[Mapping[str, Format]] = {
     "slurm-tree": Format(slurm_tree, unknown=tree_unknown),
     "slurm-block": Format(slurm_block, unknown=block_unknown),

@@ -1,7 +1,7 @@
 """Names as Slurm has them, and lists of them in Slurm's short form: `train-[001-003,007]`.
 
-From `man slurm.conf`, 'NodeName': a range keeps the width of its first number. So only numbers of
-one width share a range, and a list names exactly the nodes that it was made of.
+From `man slurm.conf`, 'NodeName': a range fills its numbers up to the width of the first one. A
+list made here names exactly the nodes that it was made of.
 """
 
 import re
@@ -59,10 +59,11 @@ def _bracketed(head: str, numbers: Sequence[tuple[int, int]]) -> str:
 def _ranges(numbers: Sequence[tuple[int, int]]) -> Iterator[str]:
     begin = last = numbers[0]
     for each in [*numbers[1:], None]:
-        if each is not None and each == (last[0], last[1] + 1):
+        after = f"{last[1] + 1:0{begin[0]}d}"
+        if each == (len(after), last[1] + 1):
             last = each
             continue
         first = f"{begin[1]:0{begin[0]}d}"
-        yield first if begin == last else f"{first}-{last[1]:0{last[0]}d}"
+        yield first if begin == last else f"{first}-{last[1]:0{begin[0]}d}"
         if each is not None:
             begin = last = each

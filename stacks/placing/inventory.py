@@ -35,7 +35,9 @@ def inventory(topology: StackTopology) -> str:
         for key in _groups(topology, node):
             groups.setdefault(key, []).append(node.name)
     names = _names(list(groups))
-    children = {names[key]: {"hosts": {name: {} for name in groups[key]}} for key in sorted(groups)}
+    children: dict[str, Any] = {
+        names[key]: {"hosts": {name: {} for name in groups[key]}} for key in sorted(groups)
+    }
     found = {"all": {"hosts": hosts, **({"children": children} if children else {})}}
     text = yaml.dump(found, Dumper=_dumper(), sort_keys=False, width=1000)
     return f"# {topology.title}; written by gpuform.\n{text}"

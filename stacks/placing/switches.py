@@ -36,18 +36,19 @@ class _Vertex:
 
 def switches_of(topology: StackTopology) -> list[Switch]:
     """Every switch, those above first. Raises NoTopology where labels make no tree."""
-    names = {node.fabric_id or node.fabric: node.fabric for node in topology.nodes}
+    fabrics = {node.fabric_id or node.fabric: node.fabric for node in topology.nodes}
     tree: dict[_Key, _Vertex] = {}
     for node in topology.nodes:
         _put(tree, _way(node), node)
-    shown = _unique({key: _shown(key, names, topology.names) for key in tree})
+    shown = _unique({key: _shown(key, fabrics, topology.names) for key in tree})
     found: list[Switch] = []
     roots = [key for key, vertex in tree.items() if vertex.above is None]
     waiting = sorted(roots, key=lambda key: shown[key])
     while waiting:
         key = waiting.pop(0)
         below = sorted(tree[key].below, key=lambda each: shown[each])
-        found += _written(shown[key], [shown[each] for each in below], tree[key].nodes)
+        names = [shown[each] for each in below]
+        found += _written(shown[key], names, tree[key].nodes, _rest(key, shown))
         waiting += below
     return found
 
@@ -112,11 +113,19 @@ def _mark(key: _Key) -> str:
     return hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
 
 
-def _written(name: str, below: Sequence[str], nodes: Sequence[Node]) -> list[Switch]:
+def _rest(key: _Key, shown: Mapping[_Key, str]) -> str:
+    """The name of the switch for the other nodes under one, which no other has."""
+    name = f"{shown[key]}{REST}"
+    return f"{name}-{_mark(key)}" if name in shown.values() else name
+
+
+def _written(
+    name: str, below: Sequence[str], nodes: Sequence[Node], rest_name: str
+) -> list[Switch]:
     """Slurm's switches have either switches or nodes below them."""
     if not below:
         return [Switch(name, nodes=tuple(nodes))]
     if not nodes:
         return [Switch(name, switches=tuple(below))]
-    rest = Switch(f"{name}{REST}", nodes=tuple(nodes))
+    rest = Switch(rest_name, nodes=tuple(nodes))
     return [Switch(name, switches=(*below, rest.name)), rest]

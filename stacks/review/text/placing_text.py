@@ -8,7 +8,7 @@ from gpuform.stacks.placing.applying import Action, Change
 from gpuform.stacks.review.paint import PLAIN, Paint
 
 if TYPE_CHECKING:
-    from gpuform.stacks.operations.placing import TopologyResult
+    from gpuform.stacks.placing.formats import TopologyResult
     from gpuform.stacks.placing.model import Node, StackTopology
 
 _SYMBOLS: Final = {
@@ -30,23 +30,26 @@ def changes_lines(changes: Sequence[Change], paint: Paint = PLAIN) -> Iterator[s
             yield visible(where)
         text = visible(f"{each.key or 'the object'}{_values(each)}")
         yield paint(symbol[1], f"  {symbol[0]} {text}")
+    for each in changes:
+        if each.action is Action.LEFT:
+            what = f"{each.key} is {each.there}" if each.key else "it is another's"
+            yield visible(f"{each.where}: {what} by now: it stays")
     same = sum(each.action is Action.SAME for each in changes)
     if same:
         yield f"{same} unchanged"
 
 
 def problems_lines(changes: Sequence[Change]) -> Iterator[str]:
-    """What cannot be written, or taken back, and why."""
+    """What cannot be written, and why."""
     for each in changes:
         if each.action is Action.ABSENT:
             yield visible(f"{each.where}: the cluster has no such node")
         elif each.action is Action.CONFLICT and not each.key:
             yield visible(f"{each.where}: it is there, and not gpuform's: it stays as it is")
         elif each.action is Action.CONFLICT:
-            wanted = "" if each.wanted is None else f", and would be {each.wanted}"
             yield visible(
-                f"{each.where}: {each.key} is {each.there}{wanted}: somebody else has set it, and "
-                "it stays as it is"
+                f"{each.where}: {each.key} is {each.there}, and would be {each.wanted}: somebody "
+                "else has set it, and it stays as it is"
             )
 
 

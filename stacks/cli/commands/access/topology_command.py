@@ -190,7 +190,7 @@ def _write(
         return agreed(screen, "Write this?", yes=yes)
 
     with unwinding():
-        found = apply_topology(selected, options, confirm, screen.warn, remove=remove)
+        found = apply_topology(selected, options, confirm=confirm, tell=screen.warn, remove=remove)
     problems = list(problems_lines(found.changes))
     if as_json:
         document = changes_document(found.kubernetes, found.changes, found.unknown)

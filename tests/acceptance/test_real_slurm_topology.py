@@ -1,0 +1,83 @@
+"""A real Slurm reads the topology of a stack: before and after nodes are others."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_slurm import MISSING, Slurm, running, until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"needs a real Slurm (apt install slurm-wlm munge): no {MISSING}"
+    ),
+]
+
+TOPOLOGY = """\
+node_pools:
+  {name}:
+    platform: scp
+    node_pool_id: POOL001-krw1a
+    region_id: kr-west1
+    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
+    subnet_id: ab313c43291e4b678f4bacffe10768ae
+    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
+    os_user_password: Only4Tests!
+    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+    cluster_fabric_name: train-a
+    gpu_node_name_prefix: train
+    nodes: {nodes}
+  other:
+    platform: scp
+    node_pool_id: POOL001-krw1a
+    region_id: kr-west1
+    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
+    subnet_id: ab313c43291e4b678f4bacffe10768ae
+    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
+    os_user_password: Only4Tests!
+    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+    cluster_fabric_name: train-b
+    gpu_node_name_prefix: batch
+    count: 2
+"""
+MAIN = "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
+KNOWN = (*(f"train-{number:03d}" for number in range(8, 13)), "batch-001", "batch-002")
+
+
+def shown(slurm: Slurm) -> dict[str, set[str]]:
+    """What Slurm says: the nodes of each switch, by the names that Slurm makes of its lists."""
+    told = slurm.run("scontrol", "show", "topology")
+    found = re.findall(r"SwitchName=(\S+) Level=\d+ LinkSpeed=\d+ Nodes=(\S+)", told)
+    return {
+        switch: {*slurm.run("scontrol", "show", "hostnames", nodes).split()}
+        for switch, nodes in found
+    }
+
+
+def declared(project: Any, *numbers: int) -> None:
+    nodes = ", ".join(f'"{number:03d}": {{}}' for number in numbers)
+    (project.directory / "topology.yaml").write_text(
+        TOPOLOGY.format(name="train", nodes=f"{{{nodes}}}")
+    )
+
+
+def test_slurm_shows_the_switches_that_were_written(project: Any, tmp_path: Path) -> None:
+    project.program(MAIN)
+    declared(project, 8, 9, 10)
+    project.up()
+    path = tmp_path / "topology.conf"
+    project.ok("topology", "--format", "slurm-tree", "--output", str(path))
+    batch = {"batch-001", "batch-002"}
+    with running(KNOWN, path.read_text()) as slurm:
+        before = {"train-a": {"train-008", "train-009", "train-010"}, "train-b": batch}
+        assert shown(slurm) == before
+
+        declared(project, 8, 10, 11, 12)
+        project.up()
+        written = project.ok("topology", "--format", "slurm-tree")
+        assert shown(slurm) == before, "nobody has told Slurm yet"
+        slurm.topology.write_text(written.out)
+        slurm.run("scontrol", "reconfigure")
+        after = {"train-a": {"train-008", "train-010", "train-011", "train-012"}, "train-b": batch}
+        until(lambda: shown(slurm) == after, "the topology after the replacement")
