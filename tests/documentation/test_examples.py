@@ -144,6 +144,10 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform ssh-config --user ubuntu",
         "gpuform ssh-config --user ada --jump ssh.example.com",
         "gpuform ssh-config --print",
+        "gpuform topology --format slurm-tree --output topology.conf",
+        asked("gpuform topology train --format kubernetes-labels --apply", "yes"),
+        "gpuform topology --format kueue --apply --yes",
+        "gpuform topology --format inventory --refresh",
     ],
     "state": [
         *_MADE,
