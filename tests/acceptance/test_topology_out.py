@@ -223,9 +223,9 @@ def move(project: Any, node: str, before: str, after: str) -> None:
     """As somebody does it on the platform's pages: beside the stack."""
     settings = Settings(environ=environ(project.emulator.url))
     scp = ScpClient(Connection(find_credentials(settings)))
-    with closing(scp), closing(EmulatorClock(project.emulator.url)) as clock:
-        with serving(Call(clock=clock)):
-            scp.modify_members(before, after, [node])
+    clock = EmulatorClock(project.emulator.url)
+    with closing(scp), closing(clock), serving(Call(clock=clock)):
+        scp.modify_members(before, after, [node])
     project.admin("POST", "clock", json={"advance": 3600})
 
 

@@ -68,7 +68,7 @@ def test_every_command_is_there() -> None:
             "offers",
             "console",
         ),
-        *("kubeconfig", "ssh-config", "connect", "about", "whoami"),
+        *("kubeconfig", "ssh-config", "connect", "topology", "about", "whoami"),
         *(f"state {name}" for name in ("list", "show", "delete", "protect", "unprotect")),
         *(f"state {name}" for name in ("taint", "untaint", "rename", "move", "repair", "upgrade")),
         *(f"stack {name}" for name in ("init", "ls", "select", "rm", "output", "export")),
