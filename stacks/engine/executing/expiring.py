@@ -1,15 +1,19 @@
-"""The run that does what is due: deletes what has expired, and starts and stops what has its hours.
+"""The run that does what is due: deletes what has expired, starts and stops what has its hours,
+and repairs what is broken.
 
 It works from the state alone; what is due, somebody else says.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.executing.step_executor import StepExecutor
-from gpuform.stacks.engine.planning import Op, Step, describe, unchanged
+from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
+from gpuform.stacks.engine.planning import UNPROTECT, Op, Step, describe, unchanged
+from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState, graph
+from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap, property_paths
 
 
@@ -35,24 +39,29 @@ def find_due(entries: Sequence[ResourceState], calendar: Calendar) -> Mapping[st
 def keep_and_change(
     executor: StepExecutor, entries: Sequence[ResourceState], due: Mapping[str, Due]
 ) -> None:
-    """Starts and stops what is due, side by side, and keeps the other entries as they are.
+    """Changes what is due, side by side, and keeps the other entries as they are.
 
     What an entry needs is dealt with before it, as in any state. In a preview it plans that.
     """
     changing = {urn: wanted for urn, wanted in due.items() if wanted.inputs is not None}
     entries = [entry for entry in entries if not entry.delete]
-    steps = {}
+    steps: dict[int, list[Step]] = {}
     for entry in entries:
         wanted = None if entry.pending_replacement else changing.get(entry.urn)
-        step = None if wanted is None else _update(executor, entry, wanted)
-        steps[id(entry)] = step or unchanged(entry)
+        found = [] if wanted is None else _change(executor, entry, wanted, entries)
+        steps[id(entry)] = found or [unchanged(entry)]
     for layer in _layers(entries, changing):
-        for entry in layer:
-            if steps[id(entry)].op is Op.SAME:
-                executor.run_layer([steps[id(entry)]])
-        updates = [steps[id(e)] for e in layer if steps[id(e)].op is Op.UPDATE]
+        own = [steps[id(entry)] for entry in layer]
+        for each in own:
+            if each[0].op is Op.SAME:
+                executor.run_layer(each)
+        updates = [each[0] for each in own if each[0].op is Op.UPDATE]
         if updates:
             executor.run_layer(updates)
+        for each in own:
+            if len(each) > 1:
+                with suppress(StepError, Stopped):  # told already
+                    executor.run(each)
 
 
 def _layers(
@@ -69,19 +78,53 @@ def _layers(
     yield from (layers[at] for at in sorted(layers))
 
 
-def _update(executor: StepExecutor, entry: ResourceState, wanted: Due) -> Step | None:
-    """None where the object is so already, or may not be changed, which is told."""
+def _change(
+    executor: StepExecutor, entry: ResourceState, wanted: Due, entries: Sequence[ResourceState]
+) -> list[Step]:
+    """Nothing where the object is so already, or may not be changed, which is told."""
     inputs = wanted.inputs or {}
     try:
         found = executor.host.diff(entry.urn, entry.id, entry.outputs, inputs, entry.provider)
     except EngineError as error:
         executor.fail(entry.urn, error)
-        return None
+        return []
     if not found.changes:
-        return None
+        return []
     new = replace(entry, id="", outputs={}, inputs=inputs)
     fields = [replace(each, because=each.because or wanted.because) for each in found.fields or ()]
     diff = replace(found, fields=fields)
-    shown = describe(executor.host, Op.UPDATE, entry, new, diff)
     keys = property_paths.top_level(field.path for field in fields)
-    return Step(Op.UPDATE, entry.urn, entry, new, diffs=keys, change=shown)
+    if found.replaces:
+        return _replacement(executor, entry, new, diff, entries)
+    shown = describe(executor.host, Op.UPDATE, entry, new, diff)
+    return [Step(Op.UPDATE, entry.urn, entry, new, diffs=keys, change=shown)]
+
+
+def _replacement(
+    executor: StepExecutor,
+    entry: ResourceState,
+    new: ResourceState,
+    diff: Diff,
+    entries: Sequence[ResourceState],
+) -> list[Step]:
+    """The old object goes first. What others need is replaced by a run of the program alone."""
+    name = name_of(entry.urn)
+    needed_by = [name_of(each.urn) for each in entries if entry.urn in graph.needs(each)]
+    if needed_by:
+        error = EngineError(
+            f"{name} cannot be replaced without the program: {', '.join(needed_by)} needs it",
+            hint="`gpuform up --refresh` replaces it, and changes what needs it",
+        )
+        executor.fail(entry.urn, error)
+        return []
+    if entry.protect:
+        error = EngineError(f"{name} is protected, and this replaces it", hint=UNPROTECT)
+        executor.fail(entry.urn, error)
+        return []
+    keys = list(diff.replaces)
+    shown = describe(executor.host, Op.REPLACE, entry, new, diff)
+    return [
+        Step(Op.DELETE_REPLACED, entry.urn, entry, None, keys, retain=entry.retain_on_delete),
+        Step(Op.REPLACE, entry.urn, entry, new, keys, keys, shown),
+        Step(Op.CREATE_REPLACEMENT, entry.urn, entry, new, keys, keys),
+    ]

@@ -1,0 +1,92 @@
+"""What the declared schedulers of nodes say of them: whether they can be used, and since when."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+
+from gpuform.providers.calls import Call, serving
+from gpuform.providers.emulator.server import Server, serve
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.slurm import Condition, declared_conditions
+from gpuform.providers.slurm.commands import Output
+from gpuform.providers.slurm.processes import LocalCommands
+from gpuform.schemas.drain import ScheduledDrainInputs
+
+WORKERS = [f"train-worker-{number}" for number in range(3)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serve(seed="conditions") as server:
+        yield server
+
+
+@pytest.fixture
+def cluster(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[SlurmCluster]:
+    made = slurm_cluster(server)
+    (tmp_path / "kubeconfig").write_text(made.kubeconfig)
+    monkeypatch.chdir(tmp_path)
+
+    def run(_: object, command: Sequence[str], *, is_change: bool = False) -> Output:
+        return Output(*made.run(*command))
+
+    monkeypatch.setattr(LocalCommands, "run", run)
+    with closing(client_by(made.kubeconfig, "nodes")):
+        yield made
+
+
+def conditions(**schedulers: Any) -> dict[str, Condition]:
+    with serving(Call()):
+        wanted = ScheduledDrainInputs.model_validate(schedulers)
+        return declared_conditions(wanted, "nodes")
+
+
+KUBERNETES = {"kubeconfig": "kubeconfig"}
+SLURM = {"via": "local"}
+
+
+def test_kubernetes_tells_since_when(cluster: SlurmCluster) -> None:
+    assert {each: conditions(kubernetes=KUBERNETES)[each] for each in WORKERS} == dict.fromkeys(
+        WORKERS, Condition()
+    )
+    cluster.control("POST", f"/kubernetes/{cluster.id}/nodes/{WORKERS[1]}", {"ready": False})
+    found = conditions(kubernetes=KUBERNETES)
+    assert found[WORKERS[1]].trouble == "NotReady: Kubelet stopped posting status (Kubernetes)"
+    assert found[WORKERS[1]].since.startswith("20")
+    assert found[WORKERS[0]] == Condition()
+
+
+def test_slurm_tells_why_alone(cluster: SlurmCluster) -> None:
+    command = ("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC")
+    assert cluster.run(*command)[2] == 0
+    found = conditions(slurm=SLURM)
+    assert found == {
+        NODES[0]: Condition(),
+        NODES[1]: Condition("DOWN, bad NIC (Slurm)"),
+        NODES[2]: Condition(),
+    }
+
+
+def test_a_drained_node_can_be_used(cluster: SlurmCluster) -> None:
+    cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=ours")
+    assert conditions(slurm=SLURM)[NODES[1]] == Condition()
+
+
+def test_both_are_asked_where_both_are_declared(cluster: SlurmCluster) -> None:
+    cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC")
+    found = conditions(kubernetes=KUBERNETES, slurm=SLURM)
+    assert {*WORKERS, *NODES} <= {*found}
+    assert found[NODES[1]].trouble.endswith("(Slurm)")
+
+
+def test_who_cannot_be_asked_is_an_error(cluster: SlurmCluster) -> None:
+    Path("kubeconfig").unlink()
+    with pytest.raises(GpuformError, match="kubeconfig cannot be read"):
+        conditions(kubernetes=KUBERNETES)

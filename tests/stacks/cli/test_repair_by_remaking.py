@@ -1,0 +1,248 @@
+"""Broken nodes of SCP and clusters of TensorOne by the commands: shown, reviewed, done, or left."""
+
+import base64
+import json
+import urllib.request
+from typing import Any
+
+from plan_scenes import Scene
+
+from gpuform.providers.emulator.together import ADMIN_KEY
+
+POOL = """
+node_pools:
+  train:
+    platform: scp
+    node_pool_id: POOL001-krw1a
+    cluster_fabric_name: train-a
+    gpu_node_name_prefix: train-worker
+    nodes: {"0": {}, "1": {}, "2": {}}
+    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
+    region_id: kr-west1
+    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
+    subnet_id: ab313c43291e4b678f4bacffe10768ae
+    os_user_password: Only4Tests!
+"""
+SOLO = """
+gpu_nodes:
+  solo:
+    platform: scp
+    gpu_node_name: solo
+    cluster_fabric_id: "{{ node_pools.train.cluster_fabric_id }}"
+    image_id: IMAGE-7XFMaJpLsapKvskFMjCtmm
+    server_type_id: f90e8ef54cc2451b825608e9f95f7bcb
+    region_id: kr-west1
+    vpc_id: e58348b1bc9148e5af86500fd4ef99ca
+    subnet_id: ab313c43291e4b678f4bacffe10768ae
+    os_user_password: Only4Tests!
+    repair: {approve: automatic}
+"""
+WORKBENCH = """
+clusters:
+  workbench:
+    platform: tensorone
+    name: workbench
+    gpu_type: A100
+    gpu_count: 4
+    storage_gb: 500
+    region: us-west-2
+    project_id: proj_456
+    repair: {}
+"""
+TOGETHER = {
+    "cluster_name": "train",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 24,
+    "billing_type": "ON_DEMAND",
+    "cuda_version": "12.6",
+    "nvidia_driver_version": "560",
+    "shared_volume": {"volume_name": "data", "size_tib": 1, "region": "us-central-8"},
+}
+ROW = '~ repair["train-worker-1"]: "broken" => "REMAKE"  # its state is ERROR'
+
+
+def control(scene: Scene, path: str, body: Any = None, **headers: str) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    url = f"{scene.url}/{path}"
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def servers(scene: Scene) -> dict[str, str]:
+    found = control(scene, "_emulator/objects")["scp"]["gpu_nodes"]
+    return {each["name"]: each["id"] for each in found}
+
+
+def fail(scene: Scene, *names: str) -> None:
+    ids = servers(scene)
+    for name in names or ("train-worker-1",):
+        control(scene, f"_emulator/scp/gpu-nodes/{ids[name]}", {"state": "ERROR"})
+
+
+def declared(scene: Scene, topology: str, *lines: str) -> None:
+    (scene.project / "__main__.py").write_text(
+        "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
+    )
+    (scene.project / "topology.yaml").write_text(
+        topology + "".join(f"    {each}\n" for each in lines)
+    )
+    up = scene.run("up", "--yes")
+    assert up.code == 0, up.out + up.err
+
+
+def nothing_left(scene: Scene) -> None:
+    empty = scene.run("preview", "--refresh", "--expect-no-changes")
+    assert (empty.code, empty.err) == (0, ""), empty.out
+    assert scene.run("repair", "--dry-run").code == 0
+
+
+def test_a_failed_node_becomes_a_row_a_comment_a_new_node_and_an_empty_plan(scene: Scene) -> None:
+    declared(scene, POOL, "repair: {max_unhealthy: 50%}")
+    before = servers(scene)
+    fail(scene)
+    shown = scene.run("preview", "--refresh")
+    assert (shown.code, "Not repaired" in shown.out, ROW in shown.out) == (0, False, True)
+    due = scene.run("repair", "--dry-run", "--save-plan", "plan.json")
+    assert (due.code, ROW in due.out) == (3, True)
+    review = scene.run("review", "plan.json", "--format", "github")
+    assert "train/train-worker-1 by REMAKE: its state is ERROR" in review.out
+    assert servers(scene) == before
+    done = scene.run("repair", "--plan", "plan.json", "--yes")
+    assert (done.code, done.err) == (0, "")
+    after = servers(scene)
+    assert [name for name in before if before[name] != after[name]] == ["train-worker-1"]
+    nothing_left(scene)
+
+
+def test_a_saved_plan_is_refused_for_another_server_of_the_name(scene: Scene) -> None:
+    declared(scene, POOL, "repair: {}")
+    fail(scene)
+    assert scene.run("repair", "--dry-run", "--save-plan", "plan.json").code == 3
+    assert scene.run("repair", "--yes", "--allow", "repair").code == 0
+    fail(scene)
+    before = servers(scene)
+    refused = scene.run("repair", "--plan", "plan.json", "--yes")
+    assert refused.code == 1
+    assert "the repair of node train-worker-1 by REMAKE" in refused.out + refused.err
+    assert servers(scene) == before
+
+
+def test_nobody_makes_anew_what_nobody_has_reviewed(scene: Scene) -> None:
+    declared(scene, POOL, "repair: {}")
+    before = servers(scene)
+    fail(scene)
+    ran = scene.run("repair", "--yes")
+    assert (ran.code, servers(scene)) == (0, before)
+    assert "Not repaired: it waits for a review of the plan" in ran.out
+    up = scene.run("up", "--yes", "--refresh")
+    assert (up.code, servers(scene)) == (1, before)
+    assert "its state is ERROR, and it is not repaired: it waits for a review" in up.out + up.err
+
+
+def test_above_max_unhealthy_nothing_happens_and_the_plan_says_why(scene: Scene) -> None:
+    declared(scene, POOL, "repair: {approve: automatic}")
+    before = servers(scene)
+    fail(scene, "train-worker-0", "train-worker-1")
+    ran = scene.run("repair", "--yes")
+    assert (ran.code, servers(scene)) == (0, before)
+    assert "2 of 3 nodes are unhealthy, more than repair.max_unhealthy (25%)" in ran.out
+
+
+def test_without_a_declaration_up_makes_it_anew_as_ever(scene: Scene) -> None:
+    declared(scene, POOL)
+    before = servers(scene)
+    fail(scene)
+    assert scene.run("repair", "--yes").code == 0
+    assert servers(scene) == before
+    shown = scene.run("preview", "--refresh")
+    assert 'nodes["1"].state: "ERROR" => "RUNNING"' in shown.out
+    assert scene.run("up", "--yes", "--refresh").code == 0
+    assert servers(scene) != before
+    nothing_left(scene)
+
+
+def test_a_node_is_made_anew_by_name(scene: Scene) -> None:
+    declared(scene, POOL)
+    before = servers(scene)
+    assert scene.run("repair", "train-worker-2", "--yes").code == 0
+    after = servers(scene)
+    assert [name for name in before if before[name] != after[name]] == ["train-worker-2"]
+    other = scene.run("repair", "train-worker-2", "--mode", "REBOOT_VM", "--yes")
+    assert other.code == 1
+    assert "ways to repair it are: REMAKE" in other.out + other.err
+    nothing_left(scene)
+
+
+def test_a_node_alone_is_replaced(scene: Scene) -> None:
+    declared(scene, POOL + SOLO)
+    before = servers(scene)
+    fail(scene, "solo")
+    due = scene.run("repair", "--dry-run")
+    assert (due.code, 'repair["solo"]' in due.out) == (3, True), due.out + due.err
+    done = scene.run("repair", "--yes")
+    assert done.code == 0, done.out + done.err
+    after = servers(scene)
+    assert [name for name in before if before[name] != after[name]] == ["solo"]
+    nothing_left(scene)
+
+
+def test_one_that_others_need_is_left_to_up(scene: Scene) -> None:
+    other = SOLO.replace("gpu_nodes:\n", "").replace("solo", "other")
+    declared(scene, POOL + SOLO + other, 'options: {depends_on: ["{{ gpu_nodes.solo }}"]}')
+    before = servers(scene)
+    fail(scene, "solo")
+    ran = scene.run("repair", "--yes")
+    assert (ran.code, servers(scene)) == (1, before)
+    assert "solo cannot be replaced without the program: other needs it" in ran.out + ran.err
+    up = scene.run("up", "--yes", "--refresh")
+    assert up.code == 0, up.out + up.err
+    after = servers(scene)
+    assert [name for name in before if before[name] != after[name]] == ["solo"]
+
+
+def test_a_node_that_its_scheduler_cannot_use(scene: Scene) -> None:
+    key = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    path = "together/v1/compute/clusters"
+    made = control(scene, path, TOGETHER, **key)
+    control(scene, "_emulator/clock", {"advance": 7200})
+    shown = control(scene, f"{path}/{made['cluster_id']}", **key)
+    kubeconfig = scene.project / "kubeconfig"
+    kubeconfig.write_bytes(base64.b64decode(shown["kube_config"]))
+    drain = f"drain: {{kubernetes: {{kubeconfig: {kubeconfig}}}}}"
+    declared(scene, POOL, drain, "repair: {on: [not_ready], approve: automatic}")
+    worker = f"_emulator/kubernetes/{made['cluster_id']}/nodes/train-worker-1"
+    control(scene, worker, {"ready": False})
+    control(scene, "_emulator/clock", {"advance": 300})
+    assert scene.run("repair", "--dry-run").code == 0, "for five minutes only"
+    control(scene, "_emulator/clock", {"advance": 400})
+    due = scene.run("repair", "--dry-run")
+    assert due.code == 3
+    row = '~ repair["train-worker-1"]: "broken" => "REMAKE"  # NotReady: Kubelet stopped posting'
+    assert row in due.out
+    assert "no job runs there (Kubernetes)" in due.out
+    before = servers(scene)
+    control(scene, worker, {"ready": True})
+    assert scene.run("repair", "--yes").code == 0
+    assert servers(scene) == before
+
+
+def test_a_cluster_of_tensorone_is_restarted(scene: Scene) -> None:
+    declared(scene, WORKBENCH)
+    (found,) = control(scene, "_emulator/objects")["tensorone"]["clusters"]
+    ill = {"status_details": {"health_checks": {"gpu_health": "degraded"}}}
+    control(scene, f"_emulator/tensorone/clusters/{found['id']}", {"shown": ill})
+    ran = scene.run("repair", "--dry-run")
+    assert (ran.code, "a GPU may be used at 5 % or more" in ran.out) == (0, True)
+    control(scene, f"_emulator/tensorone/clusters/{found['id']}", {"idle": True})
+    due = scene.run("repair", "--dry-run")
+    assert due.code == 3
+    assert '~ repair["workbench"]: "broken" => "RESTART"' in due.out
+    asked = len(scene.requests)
+    done = scene.run("repair", "--yes", "--allow", "repair")
+    assert done.code == 0, done.out + done.err
+    assert [each.rpartition("/")[2] for each in scene.requests[asked:]] == ["stop", "start"]
+    told = scene.run("repair", "--dry-run")
+    assert (told.code, "and that did not help" in told.out) == (0, True)
