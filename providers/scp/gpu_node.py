@@ -9,7 +9,7 @@ from gpuform.providers.actions import Guard, Observed, Settings, Timeouts
 from gpuform.providers.calls import Call, Look, current_call, wait_until, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.draining import Taking
-from gpuform.providers.errors import GpuformError, NotFound, NotReady
+from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.idleness import Verdict
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power
@@ -29,7 +29,6 @@ from gpuform.providers.scp.idleness import (
 )
 from gpuform.providers.scp.newer_image import image_notices, with_newer_image
 from gpuform.providers.scp.nodes import (
-    DeclaredNode,
     Fabric,
     Inspection,
     NodeSteps,
@@ -48,8 +47,17 @@ from gpuform.providers.scp.nodes import (
     sent,
     why_not_to,
 )
+from gpuform.providers.scp.one_node import (
+    OneNode,
+    create_request,
+    failure,
+    inputs_of,
+    outputs_of,
+    stored_node,
+    wanted_node,
+)
 from gpuform.providers.scp.placement import node_placement
-from gpuform.providers.scp.pool import INTERVAL, PATIENCE, server_of, shown, tags_of
+from gpuform.providers.scp.pool import INTERVAL, PATIENCE
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import KNOWN_AFTER_APPLY, Action, FieldChange, contains_unknown
 from gpuform.schemas.changes import changes as by_rules
@@ -60,7 +68,7 @@ from gpuform.schemas.models import Problem
 from gpuform.schemas.notices import Notice
 from gpuform.schemas.placement import Placement
 from gpuform.schemas.repair import MachineRepairInputs, NodeFault
-from gpuform.schemas.scp import requests, wire
+from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.inputs import GpuNodeInputs
 from gpuform.schemas.scp.moments import unix_time
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs
@@ -113,11 +121,11 @@ class GpuNodeActions:
                     interval=client.rhythm(INTERVAL),
                 )
 
-        body = _request(want, fabric, server_types.id_of(client, want))
+        body = create_request(want, fabric, server_types.id_of(client, want))
         creation = Creation(
             Target("scp", "GpuNode", call.kept(want.gpu_node_name), fabric.node_pool_id),
             candidates,
-            exists=lambda id_: _OneNode(client, id_, None).look() is not None,
+            exists=lambda id_: OneNode(client, id_, None).look() is not None,
             attempts=[Attempt(lambda: client.create_nodes(body)[0], sent=sent(body))],
             before=wait_for_name,
             clock_ahead=lambda: client.clock_ahead,
@@ -127,9 +135,9 @@ class GpuNodeActions:
     def settle(self, call: Call, id_: str, want: GpuNodeInputs) -> Seen:
         """As declared, and RUNNING unless it is to be STOPPED."""
         client = self._client_of(want)
-        node = _OneNode(client, id_, _known_ip(call, want))
+        node = OneNode(client, id_, _known_ip(call, want))
         steps = NodeSteps(client, node)
-        wanted, fabric = _wanted(want.declared()), Fabric(id=want.cluster_fabric_id)
+        wanted, fabric = wanted_node(want.declared()), Fabric(id=want.cluster_fabric_id)
 
         def probe() -> Look[Seen]:
             seen = node.look()
@@ -137,11 +145,11 @@ class GpuNodeActions:
                 raise NotReady(f"GPU node {id_} is gone from the platform")
             is_told = steps.adjust([(seen, wanted)], fabric, fabric.id)
             left = any(differences(seen, wanted, fabric))
-            failed = steps.refused.get(wanted.name) or _failure(seen)
+            failed = steps.refused.get(wanted.name) or failure(seen)
             done = seen.state in NODE_AT_REST and not left and not is_told
             reason = None if done else (failed or seen.state or "no state")
             seen, faults = self._inspected(call, want.declared(), seen)
-            observed = Observed({}, _outputs(node.last, seen, reason, faults))
+            observed = Observed({}, outputs_of(node.last, seen, reason, faults))
             return Look(observed, seen.state, done=done, failed=None if is_told else failed)
 
         what = f"GPU node {want.gpu_node_name}"
@@ -159,19 +167,19 @@ class GpuNodeActions:
         An import therefore leaves its address out, and says what is not as usual.
         """
         client = self._client(known)
-        node = _OneNode(client, id_, call.known.get("public_ip_address_id"))
+        node = OneNode(client, id_, call.known.get("public_ip_address_id"))
         seen = node.look()
         if seen is None:
             return None
         if not call.preview:
             _mend(call, id_, known, seen)
-        reason = None if seen.state in NODE_AT_REST else _failure(seen) or f"it is {seen.state}"
-        inputs = _inputs(node.last)
+        reason = None if seen.state in NODE_AT_REST else failure(seen) or f"it is {seen.state}"
+        inputs = inputs_of(node.last)
         if not known:
             power = power_of(seen.state)
             inputs |= {"nat_enabled": None, "lock_enabled": seen.lock_enabled, "state": power}
         seen, faults = self._inspected(call, known, seen)
-        found = Observed(inputs, _outputs(node.last, seen, reason, faults))
+        found = Observed(inputs, outputs_of(node.last, seen, reason, faults))
         found = with_newer_image(client, call, known or inputs, found)
         return with_idle_stop(call, id_, found, is_off=power_of(seen.state) == "STOPPED")
 
@@ -187,11 +195,11 @@ class GpuNodeActions:
         A node that is stopped or moved has no job any more.
         """
         client = self._client_of(want)
-        node = _OneNode(client, id_, None)
+        node = OneNode(client, id_, None)
         seen = node.look()
         if seen is None:
             return
-        if is_stopped_by_force(seen, _wanted(want.declared())):
+        if is_stopped_by_force(seen, wanted_node(want.declared())):
             permissions.require(Permission.UNLOCK, locked([seen.gpu_node_name]))
         if seen.cluster_fabric_id not in (None, want.cluster_fabric_id):
             fabric = _existing(client, want.cluster_fabric_id)
@@ -204,7 +212,7 @@ class GpuNodeActions:
 
     def leaving(self, call: Call, id_: str, want: GpuNodeInputs) -> Leaving | None:
         """The node, if an update would stop or move it now."""
-        seen = _OneNode(self._client_of(want), id_, None).look()
+        seen = OneNode(self._client_of(want), id_, None).look()
         if seen is None:
             return None
         return _taking(call, id_, want.declared()).leaving(_taken(seen, want), [seen])
@@ -213,7 +221,7 @@ class GpuNodeActions:
         self, call: Call, id_: str, known: Mapping[str, Any], because: str
     ) -> Leaving | None:
         """The node, which goes."""
-        seen = _OneNode(self._client(known), id_, None).look()
+        seen = OneNode(self._client(known), id_, None).look()
         if seen is None or is_leaving(seen.state):
             return None
         taking = Taking({seen.gpu_node_name: because})
@@ -226,7 +234,7 @@ class GpuNodeActions:
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """When no job runs on it; done when it is gone. A locked one has to be allowed."""
         client = self._client(known)
-        node = _OneNode(client, id_, None)
+        node = OneNode(client, id_, None)
         steps = NodeSteps(client, node)
         taking, there = _taking(call, id_, known), node.look()
         if there is not None and not is_leaving(there.state):
@@ -318,7 +326,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def idle(cls, settings: Settings, id_: str, idleness: Idleness) -> Verdict | None:
         """By its scheduler and by Lens."""
         call = current_call()
-        node, taking = _stored(call.known), _taking(call, id_, call.known)
+        node, taking = stored_node(call.known), _taking(call, id_, call.known)
         return judged(call, settings, id_, taking, _present(node), idleness)
 
     @classmethod
@@ -361,7 +369,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         cls, old: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
         """What differs of the node as it was last seen."""
-        node = _stored(old)
+        node = stored_node(old)
         unknown = [name for name in PLANNED if contains_unknown(declared.get(name))]
         for name in unknown:
             before, because = old.get(name), KNOWN_AFTER_APPLY
@@ -373,13 +381,13 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
             return
         known = {name: value for name, value in declared.items() if name not in unknown}
         fabric = Fabric(id=known.get("cluster_fabric_id"))
-        for each in differences(node, _wanted(known), fabric):
+        for each in differences(node, wanted_node(known), fabric):
             yield FieldChange(each.field, Action.UPDATE, each.before, each.after)
 
     @classmethod
     def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:
         """A broken node is deleted and made anew: as another object."""
-        node = _stored(old)
+        node = stored_node(old)
         ids = {each.instance for each in faults_in(old)}
         nodes = [] if node is None else [node.model_copy(update={"id": next(iter(ids), "")})]
         return decided(repair_of(declared, MachineRepairInputs), old, nodes)
@@ -394,9 +402,9 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     @classmethod
     def guarded_change(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Guard | None:
         """A locked node is stopped only with permission."""
-        node = _stored(old)
+        node = stored_node(old)
         known = {name: value for name, value in declared.items() if value is not UNKNOWN}
-        if node is None or not is_stopped_by_force(node, _wanted(known)):
+        if node is None or not is_stopped_by_force(node, wanted_node(known)):
             return None
         because = f"{locked([node.gpu_node_name])}, and this change stops it"
         return Guard(Permission.UNLOCK, because)
@@ -407,27 +415,6 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         return server_types.completed(self._settings or Settings(), call, values)
 
 
-class _OneNode:
-    """The node during one call; `last` is how the platform showed it."""
-
-    def __init__(self, client: ScpClient, id_: str, public_ip_address_id: str | None) -> None:
-        self._client = client
-        self._id = id_
-        self._public_ip = public_ip_address_id
-        self.last = wire.GpuNode(id=id_)
-
-    def look(self) -> NodeOutputs | None:
-        """The node now; None when it is gone. Many who look share their requests."""
-        try:
-            self.last = self._client.shared_nodes().one(self._id)
-        except NotFound:
-            return None
-        return shown(self.last, self._public_ip)
-
-    def assigned(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:  # noqa: ARG002 - there is one
-        self._public_ip = public_ip_address_id
-
-
 def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> NodeTaking:
     return NodeTaking(call, id_, f"GPU node {declared.get('gpu_node_name') or id_}", declared)
 
@@ -435,7 +422,7 @@ def _taking(call: Call, id_: str, declared: Mapping[str, Any]) -> NodeTaking:
 def _taken(seen: NodeOutputs, want: GpuNodeInputs) -> Taking:
     """What the declaration takes of the node as it is now."""
     fabric = Fabric(id=want.cluster_fabric_id)
-    return Taking(dict(interruptions([(seen, _wanted(want.declared()))], fabric)))
+    return Taking(dict(interruptions([(seen, wanted_node(want.declared()))], fabric)))
 
 
 def _present(seen: NodeOutputs | None) -> list[NodeOutputs]:
@@ -448,19 +435,6 @@ def _mend(call: Call, id_: str, known: Mapping[str, Any], seen: NodeOutputs) -> 
         _taking(call, id_, known).conclude([seen])
     except GpuformError as error:
         call.on_warning(str(error))
-
-
-def _wanted(declared: Mapping[str, Any]) -> DeclaredNode:
-    name = str(declared.get("gpu_node_name"))
-    return DeclaredNode(
-        key=name,
-        name=name,
-        nat_enabled=declared.get("nat_enabled"),
-        public_ip_address_id=declared.get("public_ip_address_id"),
-        lock_enabled=declared.get("lock_enabled"),
-        ip_address=declared.get("ip_address"),
-        state=declared.get("state", "RUNNING"),
-    )
 
 
 def _known_ip(call: Call, want: GpuNodeInputs) -> str | None:
@@ -476,77 +450,3 @@ def _existing(client: ScpClient, fabric_id: str) -> wire.ClusterFabric:
     if fabric is None:
         raise GpuformError(f"cluster_fabric_id: {no_fabric(fabric_id)}")
     return fabric
-
-
-def _request(
-    want: GpuNodeInputs, fabric: wire.ClusterFabric, server_type_id: str
-) -> requests.CreateGpuNodes:
-    wanted = _wanted(want.declared())
-    return requests.CreateGpuNodes(
-        cluster_fabric_details=requests.ClusterFabricDetails(
-            cluster_fabric_name=fabric.cluster_name,
-            node_pool_id=fabric.node_pool_id,
-            cluster_fabric_id=fabric.id,
-        ),
-        image_id=want.image_id,
-        os_user_id=want.os_user_id or "root",
-        os_user_password=want.os_user_password,
-        region_id=want.region_id,
-        server_details=(server_of(wanted, server_type_id),),
-        subnet_id=want.subnet_id,
-        vpc_id=want.vpc_id,
-        init_script=want.init_script,
-        lock_enabled=bool(wanted.lock_enabled) and wanted.state == "RUNNING",
-        tags=tags_of(want.tags),
-    )
-
-
-def _failure(node: NodeOutputs) -> str | None:
-    if node.state in NODE_FAILED:
-        return f"its state is {node.state}: replace it (`gpuform up --replace URN`)"
-    return None
-
-
-def _stored(old: Mapping[str, Any]) -> NodeOutputs | None:
-    """The node of stored outputs; None where none was seen yet."""
-    if "policy_use_nat" not in old:
-        return None
-    names = (
-        "gpu_node_name",
-        "state",
-        "policy_use_nat",
-        "lock_enabled",
-        "public_ip_address_id",
-        "trouble",
-    )
-    known = {name: old.get(name) for name in (*names, "policy_ip", "cluster_fabric_id")}
-    return NodeOutputs(id="", **known)
-
-
-def _outputs(
-    node: wire.GpuNode, seen: NodeOutputs, reason: str | None, faults: Sequence[NodeFault] = ()
-) -> GpuNodeOutputs:
-    fields = seen.model_dump(exclude={"id", "gpu_node_name", "cluster_fabric_id"})
-    return GpuNodeOutputs(
-        ready=reason is None,
-        not_ready_reason=reason,
-        node_pool_id=node.node_pool_id or None,
-        faults=[*faults],
-        **fields,
-    )
-
-
-def _inputs(node: wire.GpuNode) -> dict[str, Any]:
-    """What the platform returns of a declaration; "" is what it does not say."""
-    found = {
-        "gpu_node_name": node.gpu_node_name,
-        "cluster_fabric_id": node.cluster_fabric_id,
-        "ip_address": node.policy_ip,
-        "nat_enabled": node.policy_use_nat,
-        "image_id": node.image_id,
-        "region_id": node.region_id,
-        "vpc_id": node.vpc_id,
-        "subnet_id": node.network_id,
-        "init_script": node.init_script.get_secret_value(),
-    }
-    return {name: None if value == "" else value for name, value in found.items()}

@@ -7,8 +7,8 @@ from pydantic import BaseModel, SecretStr
 
 from gpuform.providers.aios.cluster import look_at as look_at_record
 from gpuform.providers.lens.health_gate import _outputs as gate_outputs
-from gpuform.providers.scp.gpu_node import _inputs as node_inputs
-from gpuform.providers.scp.gpu_node import _outputs as node_outputs
+from gpuform.providers.scp.one_node import inputs_of as node_inputs
+from gpuform.providers.scp.one_node import outputs_of as node_outputs
 from gpuform.providers.scp.pool.nodes import shown as shown_node
 from gpuform.providers.tensorone import shown as tensorone
 from gpuform.providers.together.cluster_view import look_at as look_at_cluster

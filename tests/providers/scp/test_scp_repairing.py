@@ -1,6 +1,7 @@
 """Broken nodes of a pool are made anew: which, how many at a time, under no job, never twice."""
 
 import json
+import re
 import threading
 from typing import Any
 
@@ -93,16 +94,12 @@ def notices(pool: Any, inputs: Properties | None = None) -> list[str]:
     return [each.text for each in told if each.kind == "repair"]
 
 
-def away(world: Any, scheduler: Simulated) -> list[list[str]]:
-    """The nodes that do not run at each look of the scheduler, but for those left in ERROR."""
-    seen: list[list[str]] = []
-
-    def look(_: str) -> None:
-        states = world.states()
-        seen.append([name for name in NAMES if states.get(name) not in ("RUNNING", "ERROR")])
-
-    scheduler.before = look
-    return seen
+def most_away(world: Any) -> int:
+    """How many of the four were gone at once, at the most, by what the runs told; not yet repaired
+    ones are there."""
+    phases = [each for each in world.told if re.search(r"[0-9] [A-Z]+", each)]
+    there = [map(int, re.findall(r"([0-9]+) (?:RUNNING|ERROR)", each)) for each in phases]
+    return max(4 - sum(each) for each in there)
 
 
 def assert_free(world: Any, pool: Any, scheduler: Simulated) -> None:
@@ -181,11 +178,11 @@ def test_above_max_unhealthy_nothing_is_made_anew(world: Any, pool: Any) -> None
 
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_so_many_at_a_time(world: Any, pool: Any, scheduler: Simulated, parallel: int) -> None:
-    seen = away(world, scheduler)
     pool = broken(world, pool, *NAMES[:3])
+    world.told.clear()
     mended = world.update(pool, declared(pool, max_unhealthy=4, max_parallel=parallel))
     assert remade(pool, mended) == NAMES[:3]
-    assert max(map(len, seen)) <= parallel
+    assert most_away(world) == parallel
     assert world.writes()["DELETE /v1/gpu-nodes"] == 3 // parallel + 3 % parallel
     assert_free(world, pool, scheduler)
 
@@ -253,6 +250,44 @@ def test_the_server_in_its_place_is_never_taken(
     world.writes()
     again = world.update(world.refresh(before), before.inputs)
     assert (ids(again), world.writes()) == (ids(mended), {})
+
+
+UBUNTU = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
+
+
+def test_beside_a_rollout_the_smaller_bound_holds(
+    world: Any, pool: Any, scheduler: Simulated
+) -> None:
+    pool = world.update(pool, {**pool.inputs, "rollout": {"max_unavailable": 3}})
+    pool = broken(world, pool)
+    world.told.clear()
+    news = {**pool.inputs, "image_id": UBUNTU}
+    assert set(world.changes(pool, news)) == {"image_id", ROW}
+    rolled = world.update(pool, news)
+    assert {node["image_id"] for node in rolled.nodes.values()} == {UBUNTU}
+    assert most_away(world) == 1
+    assert world.changes(rolled) == {}
+    assert_free(world, pool, scheduler)
+
+
+def test_a_broken_node_goes_first_where_there_are_to_be_fewer(
+    world: Any, pool: Any, scheduler: Simulated
+) -> None:
+    pool = broken(world, pool)
+    smaller = world.update(pool, {**pool.inputs, "count": 3})
+    assert sorted(smaller.nodes) == ["train-001", "train-003", "train-004"]
+    assert {**ids(pool), **ids(smaller)} == ids(pool)
+    assert world.writes() == {"DELETE /v1/gpu-nodes": 1}
+
+
+def test_a_repaired_node_is_stopped_where_the_pool_is(
+    world: Any, pool: Any, scheduler: Simulated
+) -> None:
+    pool = world.update(pool, {**pool.inputs, "state": "STOPPED"})
+    pool = broken(world, pool)
+    mended = world.update(pool)
+    assert remade(pool, mended) == ["train-002"]
+    assert {node["state"] for node in mended.nodes.values()} == {"STOPPED"}
 
 
 class TestNotReady:
