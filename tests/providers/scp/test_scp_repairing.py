@@ -1,12 +1,13 @@
 """Broken nodes of a pool are made anew: which, how many at a time, under no job, never twice."""
 
+import contextlib
 import json
 import re
 import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lens_document import HEATMAP
 from simulated_scheduler import Simulated
@@ -14,6 +15,7 @@ from simulated_scheduler import Simulated
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.permissions import REPAIR_VARIABLE, REVIEWED_VARIABLE, VARIABLE
 from gpuform.providers.records import Drains, Repairs
+from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import NodeTaking, looking
@@ -501,3 +503,70 @@ def test_whatever_is_broken_the_bounds_hold(
         {f"i{at}" for at in failed} if len(failed) <= bound else set()
     )
     assert decision.parallel == parallel
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    failed=st.sets(st.sampled_from(NAMES), min_size=1, max_size=3),
+    parallel=st.integers(1, 3),
+    dies_at=st.integers(1, 8),
+    is_done=st.booleans(),
+)
+def test_wherever_a_run_is_killed_each_broken_server_goes_once_and_no_other(
+    world: Any,
+    pool_inputs: Properties,
+    scheduler: Simulated,
+    *,
+    failed: set[str],
+    parallel: int,
+    dies_at: int,
+    is_done: bool,
+) -> None:
+    """`is_done`: the request at which it dies has had its effect."""
+    world.control("POST", "reset")
+    repair = {"approve": "automatic", "max_unhealthy": 4, "max_parallel": parallel}
+    pool = world.create("NodePool", {**pool_inputs, "count": 4, "drain": ASKED, "repair": repair})
+    wanted = {ids(pool)[name] for name in failed}
+    others = set(ids(pool).values()) - wanted
+    pool = broken(world, pool, *failed)
+    world.told.clear()
+    world.control("DELETE", "requests")
+    sent = 0
+
+    def dying(real: Any) -> Any:
+        def send(*arguments: Any) -> Any:
+            nonlocal sent
+            sent += 1
+            if sent == dies_at and not is_done:
+                raise Killed
+            answer = real(*arguments)
+            if sent == dies_at:
+                raise Killed
+            return answer
+
+        return send
+
+    with pytest.MonkeyPatch.context() as patched, contextlib.suppress(Killed):
+        for name in ("delete_nodes", "create_nodes"):
+            patched.setattr(ScpClient, name, dying(getattr(ScpClient, name)))
+        world.update(pool)
+    for _ in range(2):
+        world.clock.sleep(3600, threading.Event())
+        pool = world.update(world.refresh(pool))
+    assert pool.outs["ready"] is True
+    assert world.changes(pool) == {}
+    requests = [each for each in world.control("GET", "requests") if each["method"] == "DELETE"]
+    deleted = [id_ for each in requests for id_ in each["body"]["gpu_node_ids"]]
+    assert sorted(deleted) == sorted(wanted)
+    assert all(len(each["body"]["gpu_node_ids"]) <= parallel for each in requests)
+    assert most_away(world) <= parallel
+    assert others < set(ids(pool).values())
+    assert set(ids(pool)) == set(NAMES)
+    assert_free(world, pool, scheduler)
