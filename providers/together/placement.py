@@ -15,7 +15,8 @@ from gpuform.schemas.placement import PlacedNode, Placement
 def cluster_placement(seen: Mapping[str, Any]) -> Placement:
     """The workers of a cluster, which has a Kubernetes, and perhaps a Slurm, of its own."""
     workers = seen.get("gpu_worker_nodes")
-    nodes = [each for each in workers or () if isinstance(each, Mapping)]
+    told = workers if isinstance(workers, list | tuple) else ()
+    nodes = [each for each in told if isinstance(each, Mapping)]
     return Placement(
         name=text_of(seen, "cluster_name"),
         region=text_of(seen, "placed_region", "region"),
