@@ -39,7 +39,7 @@ def rebooted(cluster: Cluster, now: float) -> dict[str, float]:
 
 
 def _follow_reboots(objects: Objects, node: Object, worker: Node) -> None:
-    """It is not Ready while its machine starts anew, and Ready afterwards, whatever it was."""
+    """It is not Ready while its machine starts anew; then as before, or Ready if that helped."""
     begun = [span for span in worker.down if span[0] <= objects.now]
     if not begun:
         return
@@ -48,7 +48,11 @@ def _follow_reboots(objects: Objects, node: Object, worker: Node) -> None:
     since = unix_time(condition["lastTransitionTime"])
     if objects.now < end and is_ready(node):
         objects.replace(NODE, node, with_readiness(node, start, ready=False))
-    elif objects.now >= end > since and not is_ready(node):
+    elif (
+        objects.now >= end > since
+        and not is_ready(node)
+        and (since >= start or (worker.revived_at or 0.0) >= end)
+    ):
         objects.replace(NODE, node, with_readiness(node, end, ready=True))
 
 

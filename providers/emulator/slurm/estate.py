@@ -152,7 +152,7 @@ class Slurm:
             at = moment
             self._kept.jobs = [self._at(job, at) for job in self._kept.jobs]
             for name, node in self._all.items():
-                if any(end == at for _, end in node.down):  # what was wrong has ended with it
+                if node.revived_at == at:  # what was wrong has ended with it
                     self._kept.down.pop(name, None)
             self._schedule(at)
         self._kept.at = max(at, self.now)

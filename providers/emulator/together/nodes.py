@@ -29,7 +29,8 @@ def timestamp(moment: float) -> str:
 class Node(BaseModel, frozen=True):
     """`running_at` None: it never comes up. `removed_at` is when it leaves, if that is known.
 
-    `is_preempted`: it was taken back. `down` are the times while its machine starts anew.
+    `is_preempted`: it was taken back. `down` are the times while its machine starts anew, and
+    `revived_at` is when that has last ended what was wrong with it.
     """
 
     node_id: str
@@ -41,6 +42,7 @@ class Node(BaseModel, frozen=True):
     removed_at: float | None = None
     is_preempted: bool = False
     down: list[tuple[float, float]] = []
+    revived_at: float | None = None
 
     @classmethod
     def started(

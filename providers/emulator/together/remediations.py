@@ -316,7 +316,9 @@ def _planned(cluster: Cluster, repair: Remediation, store: Store) -> Cluster:
         if node.instance_id != repair.instance_id or node.has_left(start):
             return node
         if repair.mode in _IN_PLACE or repair.fails:
-            return node.model_copy(update={"down": [*node.down, (start, end)]})
+            revived_at = node.revived_at if repair.fails else end
+            down = [*node.down, (start, end)]
+            return node.model_copy(update={"down": down, "revived_at": revived_at})
         if repair.mode in _NEW_MACHINE:
             name = f"{cluster.settings.cluster_name}-worker-{index}"
             new.append(Node.started((store.new_id(), store.new_id()), name, index, (start, end)))

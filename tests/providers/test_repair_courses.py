@@ -1,0 +1,201 @@
+"""Random courses of a cluster whose nodes break, are repaired, and are meddled with by others.
+
+In between runs are killed at their steps. Whatever the course: no job is ended, no node stays
+cordoned that nobody else has cordoned, and one fault is repaired once.
+"""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from cluster_with_jobs import PROGRAM, Cluster, Killed, Properties, create_cluster
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.together.repairing import Repairing
+
+WORKERS = st.integers(0, 2)
+EVENTS = st.one_of(
+    st.tuples(st.sampled_from(["propose", "break", "recover", "job", "cordon", "reject"]), WORKERS),
+    st.tuples(st.sampled_from(["trouble", "silence", "fail"]), WORKERS),
+    st.tuples(st.just("advance"), st.sampled_from([60, 700, 4000])),
+    st.tuples(st.sampled_from(["refresh", "update", "uncordon", "resolve"]), st.just(0)),
+    st.tuples(st.just("die"), st.sampled_from(["_ask", "_wait", "_wait_for_workers", "_conclude"])),
+)
+REPAIR = {
+    "approve": "automatic",
+    "on": ["platform", "not_ready"],
+    "max_parallel": 2,
+    "max_unhealthy": 3,
+}
+
+
+class Course:
+    """One cluster, and what somebody did to it."""
+
+    def __init__(self, cluster: Cluster, modes: list[str]) -> None:
+        self.cluster = cluster
+        policy = {**REPAIR, "modes": modes}
+        self.news = {**cluster.inputs, "num_gpus": 32.0, "repair": policy, **PROGRAM}
+        cluster.outs = {**cluster.outs, "repair": policy}
+        self.broken: Counter[str] = Counter()
+        self.cordoned: set[str] = set()
+        self.jobs = 0
+
+    def play(self, what: str, value: Any) -> None:
+        names = [f"train-worker-{each}" for each in self.cluster.workers]
+        name = names[value % len(names)] if isinstance(value, int) else ""
+        getattr(self, f"_{what}")(name if what not in ("advance", "die") else value)
+
+    def _nodes(self) -> dict[str, Properties]:
+        return {each["metadata"]["name"]: each for each in self.cluster.kubernetes()["items"]}
+
+    def _open(self) -> dict[str, Properties]:
+        """What is proposed or goes on, by worker."""
+        shown = self.cluster.emulator.platform("GET", f"/clusters/{self.cluster.id}")
+        latest = {w["host_name"]: w.get("latest_remediation") for w in shown["gpu_worker_nodes"]}
+        ended = ("SUCCEEDED", "FAILED", "CANCELLED", "AUTO_RESOLVED")
+        return {name: one for name, one in latest.items() if one and one["state"] not in ended}
+
+    def _propose(self, name: str) -> None:
+        if name not in self._open():
+            body = {"cluster_id": self.cluster.id, "instance_name": name}
+            path = "/_emulator/together/remediations"
+            self.cluster.emulator.http.post(path, json=body).raise_for_status()
+
+    def _break(self, name: str) -> None:
+        self.cluster.control("POST", f"nodes/{name}", {"ready": False})
+        self.broken[name] += 1
+
+    def _trouble(self, name: str) -> None:
+        """A job runs where Together proposes a repair, and somebody has looked."""
+        self._job(name)
+        self._propose(name)
+        self._refresh("")
+
+    def _silence(self, name: str) -> None:
+        """A job runs where the kubelet falls silent, for long, and somebody has looked."""
+        self._job(name)
+        self._break(name)
+        self._advance(700)
+        self._refresh("")
+
+    def _fail(self, name: str) -> None:
+        """Repairs of this worker fail from now on."""
+        path = f"/_emulator/together/workers/{name}"
+        answer = self.cluster.emulator.http.post(path, json={"repair_fails": "no power"})
+        answer.raise_for_status()
+
+    def _recover(self, name: str) -> None:
+        if name not in self._open():
+            self.cluster.control("POST", f"nodes/{name}", {"ready": True})
+
+    def _job(self, name: str) -> None:
+        """As a scheduler does: on a node that is Ready, takes pods and is not being repaired."""
+        node = self._nodes()[name]
+        is_ready = any(
+            each["type"] == "Ready" and each["status"] == "True"
+            for each in node["status"]["conditions"]
+        )
+        state = self._open().get(name, {}).get("state", "PENDING_APPROVAL")
+        if is_ready and not node["spec"].get("unschedulable") and state == "PENDING_APPROVAL":
+            self.jobs += 1
+            body = {"name": f"job-{self.jobs}", "namespace": "ml", "node": name}
+            self.cluster.control("POST", "pods", {**body, "runs_for": 1200})
+
+    def _cordon(self, name: str) -> None:
+        node = self._nodes()[name]
+        if not node["spec"].get("unschedulable"):
+            self.cluster.kubernetes("PATCH", f"nodes/{name}", {"spec": {"unschedulable": True}})
+            self.cordoned.add(name)
+
+    def _uncordon(self, _name: str) -> None:
+        """Somebody uncordons whatever is not being repaired."""
+        for name, node in self._nodes().items():
+            if node["spec"].get("unschedulable") and name not in self._open():
+                self.cluster.kubernetes("PATCH", f"nodes/{name}", {"spec": {"unschedulable": None}})
+                self.cordoned.discard(name)
+
+    def _reject(self, name: str) -> None:
+        one = self._open().get(name)
+        if one is not None and one["state"] == "PENDING_APPROVAL":
+            path = f"/clusters/{self.cluster.id}/instances/{one['instance_id']}/remediations"
+            self.cluster.emulator.platform("POST", f"{path}/{one['id']}/reject", {})
+
+    def _resolve(self, _name: str) -> None:
+        for one in self._open().values():
+            if one["state"] == "PENDING_APPROVAL":
+                path = f"/_emulator/together/remediations/{one['id']}/resolve"
+                self.cluster.emulator.http.post(path).raise_for_status()
+
+    def _advance(self, seconds: int) -> None:
+        self.cluster.emulator.advance(seconds)
+
+    def _refresh(self, _name: str) -> None:
+        self.cluster.refresh()
+
+    def _update(self, _name: str = "") -> None:
+        try:
+            self.cluster.update(self.news)
+        except GpuformError as error:
+            note(f"  {error.message}")
+
+    def _die(self, step: str) -> None:
+        with pytest.MonkeyPatch.context() as dying:
+
+            def die(*_: object, **__: object) -> None:
+                raise Killed
+
+            dying.setattr(Repairing, step, die)
+            before = dict(self.cluster.outs)
+            try:
+                self._update()
+            except Killed:
+                self.cluster.outs = before
+
+    def end(self) -> None:
+        """Whoever comes next mends it."""
+        self._resolve("")
+        for _ in range(3):
+            self._advance(4000)
+            self._refresh("")
+            self._update()
+        self._refresh("")
+
+    def judge(self) -> None:
+        ended = self.cluster.ended
+        assert "killed" not in ended.values(), ended
+        assert "evicted" not in ended.values()
+        left = {f"train-worker-{each}" for each in self.cluster.cordoned}
+        assert left <= self.cordoned, "gpuform has left it cordoned"
+        assert self.cluster.record is None
+        shown = self.cluster.emulator.platform("GET", f"/clusters/{self.cluster.id}")
+        asked: Counter[str] = Counter()
+        for node in (*shown["gpu_worker_nodes"], *shown["deleted_gpu_worker_nodes"]):
+            path = f"/clusters/{self.cluster.id}/instances/{node['instance_id']}/remediations"
+            found = self.cluster.emulator.platform("GET", path)["remediations"]
+            asked[node["host_name"]] += sum(e["trigger"].endswith("MANUAL") for e in found)
+        for name, count in asked.items():
+            assert count <= self.broken[name], f"{name} was repaired more often than it broke"
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    events=st.lists(EVENTS, min_size=3, max_size=14),
+    modes=st.sampled_from([["HOST_AWARE"], ["REBOOT_VM"], ["REBOOT_VM", "HOST_AWARE"]]),
+)
+def test_no_course_hurts_a_job_or_repairs_twice(
+    emulator: Any, cluster_inputs: Properties, events: list[tuple[str, Any]], modes: list[str]
+) -> None:
+    emulator.http.post("/_emulator/reset").raise_for_status()
+    emulator.intents.records.delete(*emulator.intents.records.names())
+    course = Course(create_cluster(emulator, cluster_inputs), modes)
+    for what, value in events:
+        note(f"{what} {value}")
+        course.play(what, value)
+    course.end()
+    course.judge()
