@@ -201,6 +201,26 @@ def test_scps_nodes_are_labelled_where_the_stack_says(project: Any, tmp_path: Pa
         assert "node/gpu-001: the cluster has no such node" in absent.err
         assert all(not each for each in ours(client.CoreV1Api(api)).values())
 
+        joined = {"a": {"gpu_node_name": "training-worker-0"}, "b": {}}
+        drain = {"kubernetes": {"kubeconfig": str(kubeconfig)}}
+        project.program(SCP.replace("count=3", f"nodes={joined!r}, drain={drain!r}"))
+        project.ok("up", "--yes", "--skip-preview")
+        partly = project.run(*apply)
+        assert "node/train-b: the cluster has no such node" in partly.err
+        fabric_id = json.loads(project.ok("topology", "--format", "inventory", "--json").out)[
+            "nodes"
+        ][0]["fabric_id"]
+        assert ours(client.CoreV1Api(api))["training-worker-0"] == {
+            "gpuform.dev/stack": "training.pool",
+            "gpuform.dev/platform": "scp",
+            "gpuform.dev/region": "kr-west1",
+            "gpuform.dev/pool": "POOL001-krw1a",
+            "gpuform.dev/fabric": "train-a",
+            "gpuform.dev/fabric-id": fabric_id,
+        }
+        project.ok(*apply[:-2], "--remove", "--yes")
+        assert all(not each for each in ours(client.CoreV1Api(api)).values())
+
 
 def test_a_pool_in_two_fabrics_is_told(project: Any) -> None:
     project.program(SCP + OTHER)
