@@ -89,6 +89,16 @@ def checked_node(name: str) -> str:
     return name
 
 
+def checked_namespace(name: str) -> str:
+    """The name. Raises NoTopology for what no namespace of Kubernetes is called."""
+    if _OBJECT_NAME.fullmatch(name) is None:
+        raise NoTopology(
+            f"{name!r} is no name that a namespace of Kubernetes can have",
+            hint="give the namespace of Slurm: --namespace NAME",
+        )
+    return name
+
+
 def mark_of(topology: StackTopology) -> str:
     """What stands for a stack in labels: PROJECT.STACK, or the like with a digest."""
     text = f"{topology.project}.{topology.stack}"

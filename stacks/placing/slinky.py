@@ -14,6 +14,7 @@ from gpuform.stacks.placing.manifests import (
     Manifest,
     NodeMetadata,
     WholeObject,
+    checked_namespace,
     checked_node,
     object_name,
 )
@@ -35,7 +36,8 @@ def slinky(topology: StackTopology, namespace: str) -> list[Manifest]:
     switches, blocks = switches_of(topology), blocks_of(topology)
     text = yaml.safe_dump(list(_topologies(switches, blocks)), sort_keys=False, width=1000)
     name = f"{object_name(topology)}-topology"
-    held = WholeObject("v1", "ConfigMap", "configmaps", name, {"data": {FILE: text}}, namespace)
+    place = checked_namespace(namespace)
+    held = WholeObject("v1", "ConfigMap", "configmaps", name, {"data": {FILE: text}}, place)
     under = switch_of_each(switches)
     block = {node: each.name for each in blocks for node in each.nodes}
     nodes = [

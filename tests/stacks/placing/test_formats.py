@@ -165,6 +165,12 @@ def test_what_is_no_value_of_a_label_is_left_out_and_told(field: str) -> None:
     )
 
 
+@pytest.mark.parametrize("namespace", ["", "../x y", "Slurm", "a.b", "a\n"])
+def test_what_is_no_namespace_is_refused(namespace: str) -> None:
+    with pytest.raises(NoTopology, match="no name that a namespace"):
+        FORMATS["slinky"].written(POOLS, namespace)
+
+
 def test_two_nodes_of_one_name_are_refused() -> None:
     twice = of(scp(1), scp(1, "train-b", OTHER))
     for form in ("slurm-tree", "topograph", "inventory"):
