@@ -83,7 +83,9 @@ def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
         settings.retries = False
         with client.ApiClient(settings) as api:
             records = WrittenRecords(FolderRecords(tmp_path / "records"))
-            yield Kube(cluster, api, records, client_by(cluster.kubeconfig, "train"))
+            own = client_by(cluster.kubeconfig, "train")
+            yield Kube(cluster, api, records, own)
+            own.close()
 
 
 def fabric(name: str, value: str, *nodes: str) -> list[Manifest]:
