@@ -68,7 +68,8 @@ def placed_resources(
             hint="clusters of together, node pools and GPU nodes of scp have: `gpuform up`",
         )
     chosen = [each for name in names for each in _chosen(stack, known, name)] if names else known
-    entries = list({entry.urn: entry for entry, _ in chosen}.values())
+    # A state has its resources in the order in which they were made, another one in each run.
+    entries = sorted({entry.urn: entry for entry, _ in chosen}.values(), key=lambda e: e.urn)
     seen = read_resources(stack, config, entries) if refresh else None
     if seen is None:
         return [_placed(entry, entry.outputs) for entry in entries]
