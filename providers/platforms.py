@@ -86,6 +86,9 @@ def _found() -> tuple[Mapping[str, Platform], Mapping[str, Unusable]]:
 
 
 def _own(name: str) -> Platform:
+    # The package first, which imports its descriptor itself: threads that came from both ends would
+    # hold what the other waits for.
+    import_module(f"gpuform.providers.{name}")
     platform: Platform = import_module(f"gpuform.providers.{name}.platform").PLATFORM
     return platform
 
