@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuform.schemas.lifetime import seconds_of
 from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.values import contains_unknown
 
 DEFAULT_AFTER: Final = 600.0
 """Seconds for which a node is not ready before that is a fault, when nothing is declared."""
@@ -132,7 +133,8 @@ class MachineRepairInputs(RepairPolicy):
         is_measured = isinstance(on, list) and "overheated" in on
         if is_measured and values.get("max_temperature") is None:
             yield Problem("max_temperature", "is needed for on: overheated: declare it, such as 90")
-        if values.get("max_temperature") is not None and not is_measured and values.get("on", []):
+        is_open = contains_unknown(on)
+        if values.get("max_temperature") is not None and not (is_measured or is_open):
             yield Problem("on", "has no overheated, which max_temperature is for: add it")
 
 

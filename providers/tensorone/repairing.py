@@ -68,7 +68,8 @@ class Restarting:
     def inspected(self, seen: Sighting, found: Seen, known: Mapping[str, Any]) -> Seen:
         """What was seen of the cluster, with what is broken about it."""
         now, _ = self.call.platform_time(self.client.clock_ahead)
-        is_cut_off = known.get("state") != "stopped" and self._is_cut_off(seen)
+        is_meant = known.get("state") == "stopped" or found.outputs.stopped_by is not None
+        is_cut_off = not is_meant and self._is_cut_off(seen)
         before = faults_in(known)
         faults = faults_of(seen, self.name, before, now, is_cut_off=is_cut_off)
         restarted = self._restarted(seen) if faults else ""
@@ -97,7 +98,10 @@ class Restarting:
         if seen.cluster.status not in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
             return False
         last = self._last
-        return last is not None and last.repair == _BEGUN
+        if last is None or last.repair != _BEGUN:
+            return False
+        changed = unix_time(seen.cluster.status_details.last_status_change)
+        return changed is not None and changed <= last.at + LONGEST  # later, it was somebody else
 
     def _restarted(self, seen: Sighting) -> str:
         """When it was restarted because it was broken; empty if it was not."""

@@ -87,8 +87,8 @@ def _repair(values: Values) -> Iterator[Problem]:
     on = repair.get("on") if isinstance(repair, Mapping) else None
     if not isinstance(on, list) or "not_ready" not in on or drain is UNKNOWN:
         return
-    schedulers = [drain.get(name) for name in ("kubernetes", "slurm")] if drain else []
-    if not any(each is not None for each in schedulers):
+    schedulers = drain if isinstance(drain, Mapping) else {}
+    if all(schedulers.get(name) is None for name in ("kubernetes", "slurm")):
         yield Problem(
             "repair.on",
             "has not_ready, which a scheduler tells: declare drain.kubernetes or drain.slurm",

@@ -358,6 +358,31 @@ class TestNotReady:
         assert "declare drain.kubernetes or drain.slurm" in told["repair.on"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "path"),
+    [
+        ("NodePool", {"repair": {"on": []}}, "repair.on"),
+        ("NodePool", {"repair": {"on": ["cold"]}}, "repair.on[0]"),
+        ("NodePool", {"repair": {"on": ["overheated"]}}, "repair.max_temperature"),
+        ("NodePool", {"repair": {"max_temperature": 90}}, "repair.on"),
+        ("NodePool", {"repair": {"max_parallel": 0}}, "repair.max_parallel"),
+        ("NodePool", {"repair": {"max_unhealthy": "0%"}}, "repair.max_unhealthy"),
+        ("NodePool", {"repair": {"not_ready_for": "soon"}}, "repair.not_ready_for"),
+        ("NodePool", {"repair": {"modes": ["REBOOT_VM"]}}, "repair.modes"),
+        ("NodePool", {"repair": {"on": ["not_ready"]}, "drain": {"nodes": ["a"]}}, "repair.on"),
+        ("NodePool", {"repair": {"on": ["not_ready"]}, "drain": "now"}, "drain"),
+        ("GpuNode", {"repair": {"max_parallel": 1}}, "repair.max_parallel"),
+        ("GpuNode", {"repair": {"on": ["not_ready"]}}, "repair.on"),
+    ],
+)
+def test_what_cannot_be_meant(
+    world: Any, pool_inputs: Properties, node_inputs: Properties, kind: str, fields: Any, path: str
+) -> None:
+    alone = {**node_inputs, "cluster_fabric_id": "f" * 32}
+    told = world.problems(kind, {**(pool_inputs if kind == "NodePool" else alone), **fields})
+    assert path in told
+
+
 def heat(world: Any, node: str, degrees: float) -> None:
     shown = json.loads(json.dumps(HEATMAP["data"]))
     for point in shown["temperature"]["data"]:

@@ -267,6 +267,35 @@ def test_one_whose_restart_was_cut_off_is_broken(
     assert record(world, cluster) is None
 
 
+def test_who_stops_it_later_is_not_a_cut_off_restart(
+    world: Any, inputs: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = world.create({**inputs, "repair": {"approve": "automatic"}})
+    world.idle(made)
+    monkeypatch.setenv(REPAIR_VARIABLE, "train")
+    with monkeypatch.context() as patched:
+        patched.setattr(Repairs, "record", _second_dies(Repairs.record))
+        with pytest.raises(Killed):
+            world.update(made)
+    monkeypatch.delenv(REPAIR_VARIABLE)
+    assert record(world, made).repair == "begun"
+    world.advance(7200)
+    world.send("POST", f"{made.id}/stop", {})
+    world.advance(3600)
+    assert world.refresh(made).outs["faults"] == []
+
+
+def _second_dies(real: Any) -> Any:
+    times = iter((False, True))
+
+    def write(*arguments: Any) -> None:
+        if next(times):
+            raise Killed
+        real(*arguments)
+
+    return write
+
+
 def test_a_stopped_one_is_well(world: Any, cluster: Any) -> None:
     seen = world.update(cluster, {**cluster.inputs, "state": "stopped"})
     assert degraded(world, seen).outs["faults"] == []
