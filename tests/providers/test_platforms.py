@@ -1,13 +1,10 @@
 """Platforms of other distributions: those that work, and those that keep nobody from working."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from processes.limits import LAST_RESORT
 
 from gpuform.providers import catalog
 from gpuform.providers import platforms as found
@@ -129,48 +126,3 @@ def test_nobody_takes_the_name_of_gpuforms_own(installed: Distributions) -> None
     with pytest.raises(BrokenPlatform) as refused:
         catalog.lifecycle_class("lens", "HealthGate")
     assert "gpuform and impostor both have a platform of this name" in str(refused.value)
-
-
-_FROM_BOTH_ENDS = """
-import importlib, sys, threading
-from importlib import _bootstrap
-
-NAME = "gpuform.providers.aios"
-begun, failed, other = threading.Event(), [], None
-
-class Slow:
-    def find_spec(self, name, path=None, target=None):
-        if name == NAME and threading.current_thread() is not other:
-            begun.set()
-            while other.is_alive() and not _bootstrap._blocking_on.get(other.ident):
-                pass
-        return None
-
-def descriptors():
-    begun.wait()
-    try:
-        from gpuform.providers.platforms import platforms
-        platforms()
-    except BaseException as error:
-        failed.append(error)
-
-import gpuform.providers.platforms
-sys.meta_path.insert(0, Slow())
-other = threading.Thread(target=descriptors)
-other.start()
-importlib.import_module(NAME)
-other.join()
-assert not failed, failed
-"""
-
-
-def test_a_platform_is_found_while_another_thread_imports_its_package() -> None:
-    """As in Pulumi's host, whose threads unpickle providers, and look for settings, at once."""
-    done = subprocess.run(
-        [sys.executable, "-c", _FROM_BOTH_ENDS],
-        capture_output=True,
-        text=True,
-        timeout=LAST_RESORT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
