@@ -284,7 +284,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     timeouts = Timeouts(create=7200, update=7200, delete=7200)
     actions = ClusterActions
     id_example = "cluster_7c2e81b0a4f3"
-    guarded_by = (Permission.START_TERMINATED,)
+    guarded_by = (Permission.START_TERMINATED, Permission.EVICT_JOBS)
     gpus_field = "gpu_count"
     planned = frozenset({"state", *BY_START})
     power = Power("state", "running", "stopped")
