@@ -1,6 +1,5 @@
 """Which broken nodes are repaired, how, and how many at a time: `repair`, faults and repairs."""
 
-import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
@@ -9,14 +8,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gpuform.schemas.lifetime import seconds_of
 from gpuform.schemas.models import InputModel, Problem
+from gpuform.schemas.node_numbers import NodeNumber, number_of
 from gpuform.schemas.values import contains_unknown
 
 DEFAULT_AFTER: Final = 600.0
 """Seconds for which a node is not ready before that is a fault, when nothing is declared."""
 
 DEFAULT_UNHEALTHY: Final = "25%"
-
-_SHARE: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
 
 
 class Cause(StrEnum):
@@ -34,14 +32,6 @@ MEANINGS: Final[Mapping[Cause, str]] = {
     Cause.OVERHEATED: "Lens measures more than max_temperature on one of its GPUs",
     Cause.ASKED: "somebody has asked for it",
 }
-
-
-def _checked_number(value: str | int | None) -> str | int | None:
-    if isinstance(value, int) and value < 1:
-        raise ValueError(f"{value} is no number of nodes: write 1 or more")
-    if isinstance(value, str) and not _SHARE.fullmatch(value):
-        raise ValueError(f"{value} is no number of nodes: write one, such as 2, or a share, as 25%")
-    return value
 
 
 def _checked_time(value: str | None) -> str | None:
@@ -86,10 +76,7 @@ class RepairPolicy(InputModel):
 
     def most_unhealthy(self, nodes: int) -> int:
         """How many of so many nodes may be broken for one to be repaired."""
-        most = self.limit
-        if isinstance(most, str):
-            return max(1, nodes * int(most.removesuffix("%")) // 100)
-        return most
+        return number_of(self.limit, nodes)
 
 
 class MachineRepairInputs(RepairPolicy):
@@ -147,7 +134,7 @@ class RepairInputs(MachineRepairInputs):
         description="How many nodes are repaired at a time; 1 when not declared.",
         examples=[1],
     )
-    max_unhealthy: Annotated[str | int | None, AfterValidator(_checked_number)] = Field(
+    max_unhealthy: NodeNumber = Field(
         default=None,
         description="When more nodes than that are broken, nothing is repaired, for then the fault "
         "is not the nodes'. A number, or a share, rounded down to 1 at the least; 25% when not "

@@ -1,25 +1,12 @@
 """How the nodes of a pool are replaced: some at a time, each step when the last one is well."""
 
-import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from gpuform.schemas.lifetime import seconds_of
 from gpuform.schemas.models import InputModel
-
-_SHARE: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
-
-
-def _checked_number(value: str | int | None) -> str | int | None:
-    if value is None:
-        return value
-    if isinstance(value, int):
-        if value < 1:
-            raise ValueError(f"{value} is no number of nodes: write 1 or more")
-    elif not _SHARE.fullmatch(value):
-        raise ValueError(f"{value} is no number of nodes: write one, such as 2, or a share, as 25%")
-    return value
+from gpuform.schemas.node_numbers import NodeNumber, number_of
 
 
 def _checked_pause(value: str) -> str:
@@ -33,7 +20,7 @@ def _checked_pause(value: str) -> str:
 class RolloutInputs(InputModel):
     """How nodes are replaced when their image or type changes, or when they have failed."""
 
-    max_unavailable: Annotated[str | int | None, AfterValidator(_checked_number)] = Field(
+    max_unavailable: NodeNumber = Field(
         default=None,
         description="How many nodes may be away at a time: a number, or a share such as 25%, "
         "rounded down to 1 at the least. 1 when not declared. Failed nodes count.",
@@ -53,10 +40,7 @@ class RolloutInputs(InputModel):
 
     def room(self, nodes: int) -> int:
         """How many of so many nodes may be away at a time."""
-        most = self.max_unavailable
-        if isinstance(most, str):
-            return max(1, nodes * int(most.removesuffix("%")) // 100)
-        return most or 1
+        return number_of(self.max_unavailable or 1, nodes)
 
     @property
     def seconds(self) -> float:
