@@ -79,7 +79,7 @@ def written(repository: Path) -> list[Path]:
 def test_valid_by_the_forges_own_schema(repository: Path, write: Write, forge: str) -> None:
     assert write("--forge", forge, "--stack", "prod").exit_code == 0
     files = list(map(str, written(repository)))
-    assert len(files) == {"github": 3, "gitlab": 1}[forge]
+    assert len(files) == {"github": 4, "gitlab": 1}[forge]
     checked = CliRunner().invoke(check_jsonschema, [*SCHEMAS[forge], *files])
     assert checked.exit_code == 0, checked.output
     Path(files[0]).write_text(Path(files[0]).read_text().replace("timeout", "tiemout"))
@@ -108,7 +108,10 @@ def test_the_commands_take_the_flags_that_are_given(
     text = "".join(path.read_text() for path in written(repository))
     lines = re.findall(r"^ *(?:run: |- )gpuform (.+?)(?: (?:#|\|\|).*)?$", text, re.MULTILINE)
     names = {line.split()[0] for line in lines}
-    assert names == {"preview", "review", "fetch-plan", "up", "expire", "drift", "orphans"}
+    assert names == {
+        *("preview", "review", "fetch-plan", "up"),
+        *("expire", "drift", "orphans", "repair"),
+    }
     context = click.Context(cli)
     for name, *arguments in map(shlex.split, lines):
         command = cast("click.Group", cli).get_command(context, name)
