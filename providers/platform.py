@@ -17,6 +17,7 @@ KINDS: Final = (
     "Fabric",
     "SharedVolume",
     "VolumeClaim",
+    "Certification",
     "HealthGate",
 )
 """The kinds of resources that a platform can have."""

@@ -23,6 +23,7 @@ SECTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "fabrics": "Fabric",
         "shared_volumes": "SharedVolume",
         "volume_claims": "VolumeClaim",
+        "certifications": "Certification",
         "health_gates": "HealthGate",
     }
 )

@@ -7,6 +7,8 @@ from typing import Any, Final
 from gpuform.providers.kubernetes.client import KubernetesClient, Object
 
 NODES: Final = "/api/v1/nodes"
+_DRIVER: Final = "nvidia.com/cuda.driver-version.full"
+"""The label that NVIDIA's GPU feature discovery gives nodes (its page 'Generated Labels')."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,29 @@ def node_states(client: KubernetesClient) -> dict[str, NodeState]:
     """Every node by its name, in one request that is sent once."""
     nodes = client.list_once(NODES)
     return {name: state_of(node) for node in nodes if (name := _name_of(node))}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSoftware:
+    """What a node runs; empty where nobody tells."""
+
+    driver: str
+    image: str
+
+
+def software_of_nodes(client: KubernetesClient) -> dict[str, NodeSoftware]:
+    """Every node by its name, in one request that is sent once."""
+    nodes = client.list_once(NODES)
+    return {name: _software(node) for node in nodes if (name := _name_of(node))}
+
+
+def _software(node: Object) -> NodeSoftware:
+    labels = _part(_part(node, "metadata"), "labels")
+    info = _part(_part(node, "status"), "nodeInfo")
+    told = (info.get("osImage"), info.get("kernelVersion"))
+    return NodeSoftware(
+        driver=str(labels.get(_DRIVER) or ""), image=", ".join(str(each) for each in told if each)
+    )
 
 
 def state_of(node: Object) -> NodeState:

@@ -1,5 +1,5 @@
-"""What a later run must find: the intents of creates, the drains and repairs of nodes, and stops
-for idleness.
+"""What a later run must find: the intents of creates, the drains and repairs of nodes, stops
+for idleness, and the nodes that have failed a certification.
 
 Lifecycles, the engine and its state commands use them. Where records are kept is for whoever makes
 a `Records`: with the state, or in a folder.
@@ -28,6 +28,7 @@ from gpuform.providers.records.storing import (
     read_as,
     typed,
 )
+from gpuform.providers.records.verdicts import Verdict, Verdicts
 
 __all__ = [
     "ANEW",
@@ -50,6 +51,8 @@ __all__ = [
     "Stored",
     "Target",
     "Unkept",
+    "Verdict",
+    "Verdicts",
     "digest",
     "in_dynamic_form",
     "parsed",

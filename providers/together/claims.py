@@ -1,47 +1,19 @@
-"""The claims of a Together cluster, through its own Kubernetes API.
-
-The kubeconfig is fetched from the platform for each verb and kept in memory alone.
-"""
+"""The claims of a Together cluster, through its own Kubernetes API."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady, ServerError
+from gpuform.providers.errors import Conflict, NotFound, ServerError
 from gpuform.providers.http import at
-from gpuform.providers.kubernetes.client import KubernetesClient, Object, client_by
+from gpuform.providers.kubernetes.client import KubernetesClient, Object
 from gpuform.providers.together.client import TogetherClient
-from gpuform.providers.together.cluster_view import decoded_kube_config
+from gpuform.providers.together.in_cluster import ObjectId, kubernetes_of
 from gpuform.schemas.together.claim_wire import Claim
-from gpuform.schemas.together.statuses import ClusterStatus
 
 _CORE = "/api/v1"
 _WAITS = "WaitForFirstConsumer"
-
-
-@dataclass(frozen=True)
-class ClaimId:
-    """`<cluster id>/<namespace>/<name>`."""
-
-    cluster_id: str
-    namespace: str
-    name: str
-
-    @classmethod
-    def parsed(cls, text: str) -> "ClaimId":
-        """Raises GpuformError for what is no such id."""
-        parts = text.split("/")
-        if len(parts) != 3 or not all(parts):
-            raise GpuformError(
-                f"{text!r} is not the id of a volume claim",
-                hint="write it as CLUSTER-ID/NAMESPACE/NAME, such as 4f1e.../default/shared-pvc",
-            )
-        return cls(*parts)
-
-    def __str__(self) -> str:
-        return f"{self.cluster_id}/{self.namespace}/{self.name}"
 
 
 class ClaimsOfCluster:
@@ -50,7 +22,7 @@ class ClaimsOfCluster:
     def __init__(self, kubernetes: KubernetesClient) -> None:
         self._kubernetes = kubernetes
 
-    def find(self, place: ClaimId) -> Claim | None:
+    def find(self, place: ObjectId) -> Claim | None:
         """The claim of that name, whoever made it."""
         try:
             found = self._kubernetes.shared(_folder(place)).one(place.name)
@@ -58,15 +30,15 @@ class ClaimsOfCluster:
             return None
         return _read(found, "GET", _at(place))
 
-    def create(self, place: ClaimId, body: Object) -> None:
+    def create(self, place: ObjectId, body: Object) -> None:
         """Sent once: an answer that is lost is an UnknownOutcome."""
         self._kubernetes.create(_folder(place), body)
 
-    def patch(self, place: ClaimId, body: Object) -> None:
+    def patch(self, place: ObjectId, body: Object) -> None:
         """A merge patch."""
         self._kubernetes.patch(_at(place), body)
 
-    def delete(self, place: ClaimId, uid: str | None) -> None:
+    def delete(self, place: ObjectId, uid: str | None) -> None:
         """Begins to delete the claim with that uid: another one of its name is left alone."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
@@ -76,7 +48,7 @@ class ClaimsOfCluster:
         except (NotFound, Conflict):
             return
 
-    def users(self, place: ClaimId) -> list[str]:
+    def users(self, place: ObjectId) -> list[str]:
         """The names of the pods that mount it and have not ended."""
         pods = self._kubernetes.list(f"{_CORE}/namespaces{at(place.namespace)}/pods")
         using = [pod for pod in pods if place.name in _claims_of(pod) and not _has_ended(pod)]
@@ -114,27 +86,15 @@ def claims_of(client: TogetherClient, cluster_id: str) -> ClaimsOfCluster | None
 
     Raises NotReady while it has no Kubernetes API.
     """
-    try:
-        cluster = client.shared_clusters().one(cluster_id)
-    except NotFound:
-        return None
-    if cluster.status == ClusterStatus.DELETING:
-        return None
-    kubeconfig = decoded_kube_config(cluster.kube_config.get_secret_value())
-    if kubeconfig is None:
-        raise NotReady(
-            f"cluster {cluster.cluster_name} ({cluster_id}) has no Kubernetes API yet: it is "
-            f"{cluster.status or 'not ready'}"
-        )
-    kubernetes = client_by(kubeconfig, cluster.cluster_name, client.secrets)
-    return ClaimsOfCluster(kubernetes)
+    found = kubernetes_of(client, cluster_id)
+    return None if found is None else ClaimsOfCluster(found[1])
 
 
-def _folder(place: ClaimId) -> str:
+def _folder(place: ObjectId) -> str:
     return f"{_CORE}/namespaces{at(place.namespace)}/persistentvolumeclaims"
 
 
-def _at(place: ClaimId) -> str:
+def _at(place: ObjectId) -> str:
     return _folder(place) + at(place.name)
 
 

@@ -11,6 +11,7 @@ PLATFORM = Platform(
         "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
         "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
         "VolumeClaim": "gpuform.providers.together.volume_claim:VolumeClaimLifecycle",
+        "Certification": "gpuform.providers.together.certification:CertificationLifecycle",
     },
     lookups={
         "clusters": "gpuform.providers.together.lookups:clusters",

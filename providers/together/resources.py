@@ -9,11 +9,12 @@ from typing import Any, Literal, NotRequired, TypedDict, Unpack
 import pulumi
 
 from gpuform.providers.resource import PlatformResource
+from gpuform.providers.together.certification import CertificationLifecycle
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
 from gpuform.providers.together.volume_claim import VolumeClaimLifecycle
 
-__all__ = ["Cluster", "SharedVolume", "VolumeClaim"]
+__all__ = ["Certification", "Cluster", "SharedVolume", "VolumeClaim"]
 
 LoadBalancer = Literal[
     "NONE",
@@ -77,6 +78,18 @@ AccessModes = Literal[
     "ReadOnlyMany",
     "ReadWriteMany",
     "ReadWriteOncePod",
+]
+
+Nodes = Literal[
+    "new",
+    "all",
+]
+
+Metric = Literal[
+    "busBandwidthGBps",
+    "algBandwidthGBps",
+    "goodputRatio",
+    "avgTFLOPsPerGPU",
 ]
 
 
@@ -413,6 +426,64 @@ class VolumeClaimArguments(TypedDict):
     labels: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
 
 
+class BatchJobArguments(TypedDict):
+    """A batch job of Slurm that measures nodes, in place of the Cluster Readiness Engine."""
+
+    # The batch script, with its first line `#!/bin/bash`. sbatch is told which nodes it runs on,
+    # and that it shares them with nobody.
+    script: pulumi.Input[str]
+    # A regular expression for the line with the result, the figure in brackets. Of several lines
+    # the last one counts.
+    result: pulumi.Input[str]
+    # each: a job for each node. all: one job over all of them. each when not declared.
+    nodes: NotRequired[pulumi.Input[Nodes] | None]
+
+
+class CategoryArguments(TypedDict):
+    """One test that nodes have to pass."""
+
+    # What is tested.
+    domain: pulumi.Input[str]
+    # With which test.
+    variant: pulumi.Input[str]
+    # Options of the Cluster Readiness Engine for this category, as it calls them. `testScale:
+    # intra-node` tests each node by itself, `diagnose` finds those at fault.
+    options: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[Any]]] | None]
+    # The least that has to be measured, in the unit of `metric`.
+    floor: NotRequired[pulumi.Input[float] | None]
+    # How much less than the floor still passes; 0% when not declared.
+    tolerance: NotRequired[pulumi.Input[str] | None]
+    # What the floor is for; busBandwidthGBps for communication when not declared.
+    metric: NotRequired[pulumi.Input[Metric] | None]
+    # The batch job that measures it on a Slurm cluster.
+    job: NotRequired[pulumi.Input[BatchJobArguments] | None]
+
+
+class CertificationArguments(TypedDict):
+    """A proof that a cluster's nodes are fit: what depends on it waits for it."""
+
+    # Cluster whose nodes are tested. (replaces)
+    cluster_id: pulumi.Input[str] | PlatformResource
+    # How many GPUs the cluster has: with more of them the new nodes are tested.
+    num_gpus: pulumi.Input[int]
+    # Name of the certification in the cluster's Kubernetes, and of Slurm's jobs. (replaces)
+    name: pulumi.Input[str]
+    # Its namespace in Kubernetes. (replaces)
+    namespace: NotRequired[pulumi.Input[str] | None]
+    # The tests that each node has to pass. With `job` they are batch jobs of the cluster's Slurm;
+    # without, NVIDIA's Cluster Readiness Engine runs them, which has to be installed in the
+    # cluster.
+    categories: pulumi.Input[Sequence[pulumi.Input[CategoryArguments]]]
+    # Which nodes are tested when some are not proven: those alone (new), or all once more. new when
+    # not declared. (nothing)
+    nodes: NotRequired[pulumi.Input[Nodes] | None]
+    # Where the cluster's Slurm can be asked, for categories with `job`. (nothing)
+    slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
+    # How long the tests may take, with the wait for busy nodes: minutes, 180 when not declared.
+    # (nothing)
+    wait_minutes: NotRequired[pulumi.Input[int] | None]
+
+
 class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     """A GPU cluster: one node for every 8 GPUs."""
 
@@ -531,5 +602,37 @@ class VolumeClaim(PlatformResource, module="gpuform.together", name="VolumeClaim
         resource_name: str,
         opts: pulumi.ResourceOptions | None = None,
         **arguments: Unpack[VolumeClaimArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
+
+
+class Certification(PlatformResource, module="gpuform.together", name="Certification"):
+    """A proof that a cluster's nodes are fit: what depends on it waits for it."""
+
+    _lifecycle = CertificationLifecycle
+
+    cluster_id: pulumi.Output[str]
+    num_gpus: pulumi.Output[int]
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str | None]
+    categories: pulumi.Output[list[dict[str, Any]]]
+    nodes: pulumi.Output[str | None]
+    slurm: pulumi.Output[dict[str, Any] | None]
+    wait_minutes: pulumi.Output[int | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    evidence: pulumi.Output[list[dict[str, Any]]]
+    results: pulumi.Output[list[dict[str, Any]]]
+    failures: pulumi.Output[list[dict[str, Any]]]
+    gaps: pulumi.Output[list[dict[str, Any]]]
+    certified_at: pulumi.Output[str | None]
+    run: pulumi.Output[str | None]
+    by: pulumi.Output[str | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[CertificationArguments],
     ) -> None:
         super().__init__(resource_name, opts, **arguments)

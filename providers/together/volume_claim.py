@@ -15,8 +15,9 @@ from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import Target
-from gpuform.providers.together.claims import ClaimId, ClaimsOfCluster, claims_of
+from gpuform.providers.together.claims import ClaimsOfCluster, claims_of
 from gpuform.providers.together.client import client_for
+from gpuform.providers.together.in_cluster import ObjectId, no_cluster
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.together.claim_wire import Claim
 from gpuform.schemas.together.quantities import bytes_of
@@ -33,6 +34,7 @@ OWNER = "gpuform.dev/urn"
 
 INTERVAL = 10.0
 """Seconds between looks."""
+_KIND = "volume claim"
 _BOUND_FOR_IT = "pv.kubernetes.io/bound-by-controller"
 
 Seen = Observed[VolumeClaimOutputs]
@@ -50,11 +52,11 @@ class VolumeClaimActions:
 
     def create(self, call: Call, want: VolumeClaimInputs) -> str:
         """One of that name that bears no mark of this resource is never taken."""
-        place = ClaimId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
+        place = ObjectId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
         claims = claims_of(self._client, want.cluster_id)
         if claims is None:
             call.refuse_to_make()
-            raise _no_cluster(want.cluster_id)
+            raise no_cluster(want.cluster_id)
         target = Target(
             "together", "VolumeClaim", f"{place.namespace}/{place.name}", place.cluster_id
         )
@@ -79,7 +81,7 @@ class VolumeClaimActions:
 
     def settle(self, call: Call, id_: str, want: VolumeClaimInputs) -> Seen:
         """Bound, at the declared size; or Pending where only a pod's use binds it."""
-        place = ClaimId.parsed(id_)
+        place = ObjectId.parsed(id_, _KIND)
 
         def probe() -> Look[Seen]:
             claims = claims_of(self._client, place.cluster_id)
@@ -93,7 +95,7 @@ class VolumeClaimActions:
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:  # noqa: ARG002 - the shape of Actions
         """None also when another claim has its name now."""
         try:
-            place = ClaimId.parsed(id_)
+            place = ObjectId.parsed(id_, _KIND)
         except GpuformError as error:
             call.on_warning(str(error))  # the id of somebody's import; nothing has it
             return None
@@ -115,7 +117,7 @@ class VolumeClaimActions:
         changes: Sequence[FieldChange],
     ) -> None:
         """Grows the claim, and sets its labels; those of others stay."""
-        place = ClaimId.parsed(id_)
+        place = ObjectId.parsed(id_, _KIND)
         claims = self._claims(place.cluster_id)
         claim = claims.find(place)
         if claim is None or _is_another(claim, call):
@@ -133,7 +135,7 @@ class VolumeClaimActions:
 
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:  # noqa: ARG002 - the shape of Actions
         """Waits until it is gone, which it is only when no pod uses it any more."""
-        place = ClaimId.parsed(id_)
+        place = ObjectId.parsed(id_, _KIND)
         claims = claims_of(self._client, place.cluster_id)
         claim = claims.find(place) if claims else None
         if claims is None or claim is None or _is_another(claim, call):
@@ -154,10 +156,10 @@ class VolumeClaimActions:
     def _claims(self, cluster_id: str) -> ClaimsOfCluster:
         found = claims_of(self._client, cluster_id)
         if found is None:
-            raise _no_cluster(cluster_id)
+            raise no_cluster(cluster_id)
         return found
 
-    def _standing(self, call: Call, claims: ClaimsOfCluster, place: ClaimId) -> Claim | None:
+    def _standing(self, call: Call, claims: ClaimsOfCluster, place: ObjectId) -> Claim | None:
         """The claim of a name, once one that is being deleted is no longer in the way."""
         found = claims.find(place)
         if found is None or found.metadata.deleted_at is None:
@@ -256,21 +258,14 @@ def _is_another(claim: Claim, call: Call) -> bool:
     return known is not None and known != claim.metadata.uid
 
 
-def _no_cluster(cluster_id: str) -> GpuformError:
-    return GpuformError(
-        f"there is no cluster {cluster_id}, or it is being deleted",
-        hint="give the id of a cluster that runs: {{ clusters.NAME.id }}",
-    )
-
-
-def _gone(place: ClaimId) -> GpuformError:
+def _gone(place: ObjectId) -> GpuformError:
     return GpuformError(
         f"claim {place} is gone from the cluster",
         hint="refresh (`gpuform refresh`), then run it again to make it anew",
     )
 
 
-def _refuse_growth_unbound(claim: Claim, place: ClaimId) -> None:
+def _refuse_growth_unbound(claim: Claim, place: ObjectId) -> None:
     if claim.status.phase == "Pending":
         raise GpuformError(
             f"claim {place} is Pending: Kubernetes lets only bound claims grow",

@@ -22,6 +22,7 @@ _KINDS: Final = (
     "Fabric",
     "SharedVolume",
     "VolumeClaim",
+    "Certification",
     "HealthGate",
 )
 

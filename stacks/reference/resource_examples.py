@@ -95,6 +95,33 @@ volume_claims:
 outputs:
   shared: "{{ volume_claims.shared.status }}"
 """,
+    ("together", "Certification"): """\
+clusters:
+  train:
+    platform: together
+    cluster_name: training
+    region: us-central-8
+    gpu_type: H100_SXM
+    num_gpus: 16
+    driver_version: CUDA_12_6_560
+    billing_type: ON_DEMAND
+
+certifications:
+  fabric:
+    platform: together
+    cluster: "{{ clusters.train }}"
+    num_gpus: "{{ clusters.train.num_gpus }}"
+    name: fabric
+    categories:
+      - domain: communication
+        variant: nccl-all-reduce
+        floor: 300               # GB/s of bus bandwidth
+        tolerance: 10%
+    options: {deleted_with: "{{ clusters.train }}"}
+
+outputs:
+  certified_at: "{{ certifications.fabric.certified_at }}"
+""",
     ("scp", "NodePool"): f"""\
 {_CONFIG}
 node_pools:

@@ -5,6 +5,7 @@ from typing import Any
 
 from gpuform.providers.emulator.kubernetes.errors import StatusError, invalid
 from gpuform.providers.emulator.kubernetes.kinds import (
+    CERTIFICATION,
     CLAIM,
     CONFIG_MAP,
     FLAVOR,
@@ -23,6 +24,7 @@ _LABEL_KEY = re.compile(
 _LABEL_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 _HOST = "kubernetes.io/hostname"
 _LEVELS = 16
+_CATEGORIES = 64
 _MODES = {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"}
 
 
@@ -43,16 +45,17 @@ def admitted(objects: Objects, kind: Kind, new: Object, namespace: str) -> Objec
         metadata.pop(word, None)
     new = {**new, "metadata": metadata}
     _check_labels(kind, new)
-    if kind is CONFIG_MAP:
-        return new
-    if kind in {TOPOLOGY, FLAVOR}:
-        _check_kueue(kind, new)
-        return new
     if kind is CLAIM:
         return _new_claim(objects, new)
     if kind is POD:
         return _new_pod(new)
-    return new if kind is NAMESPACE else {**new, "status": new.get("status") or {}}
+    if kind is CERTIFICATION:
+        _check_certification(new)
+        return {**new, "status": {}}
+    if kind in {TOPOLOGY, FLAVOR}:
+        _check_kueue(kind, new)
+    has_status = kind not in {CONFIG_MAP, TOPOLOGY, FLAVOR, NAMESPACE}
+    return {**new, "status": new.get("status") or {}} if has_status else new
 
 
 def check_change(objects: Objects, kind: Kind, old: Object, new: Object) -> None:
@@ -65,6 +68,8 @@ def check_change(objects: Objects, kind: Kind, old: Object, new: Object) -> None
     if kind in {TOPOLOGY, FLAVOR}:
         _check_kueue(kind, new)
         _check_kueue_change(kind, old, new)
+    if kind is CERTIFICATION and old["spec"] != new.get("spec"):
+        raise invalid(kind.name, name, [("spec", "spec is immutable after creation")])
     if kind is CLAIM:
         _check_claim_change(objects, old, new)
     if kind is POD and _placed(old) != _placed(new):
@@ -80,6 +85,22 @@ def _check_labels(kind: Kind, new: Object) -> None:
             raise invalid(kind.name, name, [("metadata.labels", f"Invalid value: {key!r}")])
         if not isinstance(value, str) or not _LABEL_VALUE.match(value):
             raise invalid(kind.name, name, [("metadata.labels", f"Invalid value: {value!r}")])
+
+
+def _check_certification(new: Object) -> None:
+    """The rules of the engine's own definition (api/v1alpha1)."""
+    name, spec = new["metadata"]["name"], new.get("spec") or {}
+    categories = spec.get("categories") or []
+    problems = []
+    if not isinstance(spec.get("target"), dict):
+        problems.append(("spec.target", "Required value"))
+    if not 0 < len(categories) <= _CATEGORIES:
+        problems.append(("spec.categories", f"must have 1 to {_CATEGORIES} items"))
+    for at, category in enumerate(categories):
+        if not category.get("domain") or not category.get("variant"):
+            problems.append((f"spec.categories[{at}]", "domain and variant: Required value"))
+    if problems:
+        raise invalid("Certification", name, problems)
 
 
 def _check_kueue(kind: Kind, new: Object) -> None:

@@ -13,6 +13,7 @@ from gpuform.providers.emulator.kubernetes.kinds import CLAIM, NAMESPACE, NODE, 
 from gpuform.providers.emulator.kubernetes.nodes import with_readiness
 from gpuform.providers.emulator.kubernetes.objects import Objects
 from gpuform.providers.emulator.kubernetes.pods import RUNS_FOR, end_pods, ended
+from gpuform.providers.emulator.kubernetes.readiness import EngineSettings
 from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
 from gpuform.providers.emulator.routing import Controls, Table
 
@@ -37,6 +38,8 @@ class _Node(BaseModel):
 
 
 class KubernetesControls(Controls):
+    settings = EngineSettings
+
     def _routes(self) -> Table:
         return (
             ("POST", "/<cluster_id>/pods", self._add_pod),

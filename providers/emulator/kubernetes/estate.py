@@ -13,6 +13,7 @@ from gpuform.providers.emulator.kubernetes.kinds import DAEMON_SET, NAMESPACE, N
 from gpuform.providers.emulator.kubernetes.nodes import rebooted, sync_nodes
 from gpuform.providers.emulator.kubernetes.objects import Objects
 from gpuform.providers.emulator.kubernetes.pods import end_pods, place_pods
+from gpuform.providers.emulator.kubernetes.readiness import run_engine
 from gpuform.providers.emulator.kubernetes.storage import sync_claims, sync_volumes
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.clusters import Cluster
@@ -53,6 +54,7 @@ def settle(store: Store, objects: Objects) -> None:
     place_pods(objects)
     sync_claims(objects)
     count_budgets(objects)
+    run_engine(store, objects)
 
 
 def _furnish(objects: Objects) -> None:

@@ -88,6 +88,23 @@ FLAVOR = Kind(
     short_names=("rf",),
 )
 
+ENGINE_GROUP = "nvcre.nvidia.com"
+"""Of NVIDIA's Cluster Readiness Engine, as its newer versions call it."""
+CERTIFICATION = Kind(
+    "Certification", "certifications", "v1alpha1", ENGINE_GROUP, subresources=_STATUS
+)
+WORKFLOW = Kind("Workflow", "workflows", "v1alpha1", ENGINE_GROUP, subresources=_STATUS)
+BANDWIDTH = Kind(
+    "BandwidthMeasurement",
+    "bandwidthmeasurements",
+    "v1alpha1",
+    ENGINE_GROUP,
+    subresources=_STATUS,
+)
+GOODPUT = Kind(
+    "GoodputMeasurement", "goodputmeasurements", "v1alpha1", ENGINE_GROUP, subresources=_STATUS
+)
+
 KINDS = (
     NAMESPACE,
     NODE,
@@ -103,38 +120,45 @@ KINDS = (
     CONFIG_MAP,
     TOPOLOGY,
     FLAVOR,
+    CERTIFICATION,
+    WORKFLOW,
+    BANDWIDTH,
+    GOODPUT,
 )
 BY_PLACE = {(kind.folder, kind.plural): kind for kind in KINDS}
 BY_PLURAL = {kind.plural: kind for kind in KINDS}
 VERSION = {"major": "1", "minor": "32", "gitVersion": "v1.32.0", "platform": "linux/amd64"}
 
 
-def discovered(path: str) -> dict[str, Any] | None:
-    """The discovery document at a path, if there is one."""
+def discovered(path: str, engine: str) -> dict[str, Any] | None:
+    """The discovery document at a path, if there is one. `engine` is the engine's group, if any."""
     if path == "version":
         return VERSION
     if path == "api":
         return {"kind": "APIVersions", "versions": ["v1"]}
-    groups = {kind.group: _group(kind) for kind in KINDS if kind.group}
+    served = [kind for kind in KINDS if engine or kind.group != ENGINE_GROUP]
+    groups = {kind.group: _group(kind, engine) for kind in served if kind.group}
     if path == "apis":
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(groups.values())}
     name = path.removeprefix("apis/")
     if path.startswith("apis/") and name in groups:
         return {"kind": "APIGroup", "apiVersion": "v1", **groups[name]}
-    kinds = [kind for kind in KINDS if kind.folder == path]
+    kinds = [kind for kind in served if kind.folder == path]
     if not kinds:
         return None
+    version = kinds[0].api_version
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": kinds[0].api_version,
+        "groupVersion": version.replace(ENGINE_GROUP, engine or ENGINE_GROUP),
         "resources": [entry for kind in kinds for entry in _resources(kind)],
     }
 
 
-def _group(kind: Kind) -> dict[str, Any]:
-    version = {"groupVersion": kind.api_version, "version": kind.version}
-    return {"name": kind.group, "versions": [version], "preferredVersion": version}
+def _group(kind: Kind, engine: str) -> dict[str, Any]:
+    name = engine if kind.group == ENGINE_GROUP else kind.group
+    version = {"groupVersion": f"{name}/{kind.version}", "version": kind.version}
+    return {"name": name, "versions": [version], "preferredVersion": version}
 
 
 def _resources(kind: Kind) -> list[dict[str, Any]]:

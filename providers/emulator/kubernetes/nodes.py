@@ -93,6 +93,7 @@ def _node(worker: Node, cluster: Cluster) -> Object:
                 "node.kubernetes.io/instance-type": settings.gpu_type,
                 "topology.kubernetes.io/region": settings.region,
                 "nvidia.com/gpu.present": "true",
+                "nvidia.com/cuda.driver-version.full": cluster.driver.nvidia_driver_version,
             },
         },
         "spec": {"providerID": f"together://{worker.instance_id}"},

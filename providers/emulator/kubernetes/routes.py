@@ -18,12 +18,18 @@ from gpuform.providers.emulator.kubernetes.estate import brought_to, running_clu
 from gpuform.providers.emulator.kubernetes.kinds import (
     BY_PLACE,
     CLAIM,
+    ENGINE_GROUP,
     discovered,
     openapi_document,
     openapi_index,
 )
 from gpuform.providers.emulator.kubernetes.objects import Event, Object, Objects
 from gpuform.providers.emulator.kubernetes.patching import MERGE
+from gpuform.providers.emulator.kubernetes.readiness import (
+    ENGINE_GROUPS,
+    EngineSettings,
+    shown,
+)
 from gpuform.providers.emulator.kubernetes.selectors import fields_match, labels_match
 from gpuform.providers.emulator.kubernetes.streams import Execution, Executor, watched
 from gpuform.providers.emulator.kubernetes.verbs import ObjectAddress
@@ -91,10 +97,14 @@ class Kubernetes(Api):
         return {"volume_claims": [_shown_claim(cluster_id, claim) for cluster_id, claim in claims]}
 
     def _answer(self, cluster_id: str, path: str) -> Response:
-        path = path.strip("/")
+        path, engine = path.strip("/"), EngineSettings.load(self._store).group
+        if (asked := path.split("/")[1:2]) and asked[0] in ENGINE_GROUPS:
+            if asked[0] != engine:
+                raise StatusError(404, "the server could not find the requested resource")
+            path = path.replace(engine, ENGINE_GROUP, 1)
         if path in {"healthz", "livez", "readyz"}:
             return Response("ok", content_type="text/plain")
-        if (found := _described(cluster_id, path)) is not None:
+        if (found := _described(cluster_id, path, engine)) is not None:
             return answer(found)
         place = _place(path)
         if place is None:
@@ -107,10 +117,11 @@ class Kubernetes(Api):
             if request.method != "GET":
                 content, status = _written(objects, place)
                 settle(self._store, objects)
-                return answer(_as_it_is_now(objects, place, content), status)
+                return answer(shown(_as_it_is_now(objects, place, content), engine), status)
             if place.name:
-                return answer(self._with_imposed_phase(verbs.get(objects, place)))
-            return answer(_listed(objects, place))
+                one = self._with_imposed_phase(verbs.get(objects, place))
+                return answer(shown(one, engine))
+            return answer(shown(_listed(objects, place), engine))
 
     def _with_imposed_phase(self, found: Object) -> Object:
         """With the phase that an injected fault shows."""
@@ -164,13 +175,13 @@ class Kubernetes(Api):
         return Response(status=204)
 
 
-def _described(cluster_id: str, path: str) -> Object | None:
+def _described(cluster_id: str, path: str, engine: str) -> Object | None:
     """What the API says of itself at a path."""
     if path == "openapi/v3":
         return openapi_index(f"{Kubernetes.prefix}/{cluster_id}")
     if path.startswith("openapi/v3/"):
         return openapi_document(path.removeprefix("openapi/v3/"))
-    return discovered(path)
+    return discovered(path, engine)
 
 
 def _written(objects: Objects, place: ObjectAddress) -> tuple[Object, int]:

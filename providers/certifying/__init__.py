@@ -1,0 +1,31 @@
+"""What a certification proves of nodes, and for how long: from what was measured alone."""
+
+from gpuform.providers.certifying.covering import Machine, change_of, covered, gaps_in, told_gaps
+from gpuform.providers.certifying.judging import Job, Refusal, judge
+from gpuform.providers.certifying.running import (
+    Certifying,
+    Run,
+    Tester,
+    Wanted,
+    known_outputs,
+    remove,
+    with_gaps,
+)
+
+__all__ = [
+    "Certifying",
+    "Job",
+    "Machine",
+    "Refusal",
+    "Run",
+    "Tester",
+    "Wanted",
+    "change_of",
+    "covered",
+    "gaps_in",
+    "judge",
+    "known_outputs",
+    "remove",
+    "told_gaps",
+    "with_gaps",
+]
