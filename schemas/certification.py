@@ -207,6 +207,7 @@ class Gap(_Part):
 class CertificationOutputs(OutputModel):
     """What was proven of a cluster's nodes, and what is not proven any more."""
 
+    status: str = Field(default="", description="How many nodes are proven, in words.")
     evidence: list[NodeEvidence] = Field(default=[], description="What is proven of each node.")
     results: list[CategoryResult] = Field(default=[], description="What the last run has measured.")
     failures: list[NodeFailure] = Field(default=[], description="The nodes that have not passed.")

@@ -1,6 +1,13 @@
 """What a certification proves of nodes, and for how long: from what was measured alone."""
 
-from gpuform.providers.certifying.covering import Machine, change_of, covered, gaps_in, told_gaps
+from gpuform.providers.certifying.covering import (
+    Machine,
+    change_of,
+    covered,
+    due_notices,
+    gaps_in,
+    told_gaps,
+)
 from gpuform.providers.certifying.judging import Job, Refusal, judge
 from gpuform.providers.certifying.running import (
     Certifying,
@@ -22,6 +29,7 @@ __all__ = [
     "Wanted",
     "change_of",
     "covered",
+    "due_notices",
     "gaps_in",
     "judge",
     "known_outputs",

@@ -2,17 +2,19 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuform.providers.records import digest
-from gpuform.schemas.certification import CategoryInputs, Gap, NodeEvidence
+from gpuform.schemas.certification import CategoryInputs, Gap, NodeEvidence, NodeFailure
 from gpuform.schemas.changes import Action, FieldChange
+from gpuform.schemas.notices import Notice, NoticeKind
 
 NEW: Final = "new"
 ANOTHER: Final = "another machine"
 OTHER_TESTS: Final = "other tests"
+FAILED: Final = "failed"
 _PATH: Final = "evidence"
 _SHOWN: Final = 3
 
@@ -34,15 +36,19 @@ def gaps_in(
     machines: Iterable[Machine],
     evidence: Iterable[NodeEvidence],
     categories: Sequence[CategoryInputs],
+    failures: Iterable[NodeFailure] = (),
 ) -> list[Gap]:
     """The nodes that the evidence does not cover, in their order, each with the first reason.
 
     What nobody tells now, or nobody told then, is no difference.
     """
+    failed = {(each.node, each.machine) for each in failures}
     proven, declared = {each.node: each for each in evidence}, digest_of(categories)
     found = []
     for machine in machines:
         because = _why_not(machine, proven.get(machine.node), declared)
+        if because == NEW and (machine.node, machine.machine) in failed:
+            because = FAILED
         if because:
             found.append(Gap(node=machine.node, because=because))
     return found
@@ -92,10 +98,19 @@ def _told(because: str, nodes: Sequence[str]) -> str:
         names += f" and {len(nodes) - _SHOWN} more"
     if because == NEW:
         return f"{len(nodes)} new {many} ({names})"
+    if because == FAILED:
+        return f"{len(nodes)} {many} that {'have' if len(nodes) > 1 else 'has'} failed ({names})"
     if because == ANOTHER:
         whose = "are other machines" if len(nodes) > 1 else "is another machine"
         return f"{len(nodes)} {many} that {whose} by now ({names})"
     return f"{len(nodes)} {many} with {because} ({names})"
+
+
+def due_notices(old: Mapping[str, Any]) -> Iterator[Notice]:
+    """What the next `up` tests, for who looks at a state and plans nothing."""
+    change = change_of(old)
+    if change is not None:
+        yield Notice(kind=NoticeKind.CHANGED, text=f"the next `up` will {change.because}")
 
 
 def change_of(old: Mapping[str, Any], coming: int = 0) -> FieldChange | None:

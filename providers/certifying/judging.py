@@ -133,20 +133,17 @@ def judge(
 def _refusals(job: Job) -> Iterator[Refusal]:
     """The nodes of a job that have not passed; beside those that the test names the rest of a
     failed group is not tested."""
-    short = _shortfall(job)
-    alone = len(job.nodes) == 1
-    if job.failed:
-        for each in job.failed:
-            told = short if short and not each.is_alone else each.because
-            yield Refusal(each.node, told, each.is_alone or alone)
-        if short:
-            named = {each.node for each in job.failed}
-            yield from (Refusal(node, short, alone) for node in job.nodes if node not in named)
-        return
-    reason = short or ("" if job.passed else job.because or "it has failed, and says no reason")
-    if reason:
-        group = "" if alone else f" (measured over {len(job.nodes)} nodes together)"
-        yield from (Refusal(node, f"{reason}{group}", alone) for node in job.nodes)
+    alone, short = len(job.nodes) == 1, _shortfall(job)
+    if short and not alone:
+        short += f" (measured over {len(job.nodes)} nodes together)"
+    for each in job.failed:
+        told = short if short and not each.is_alone else each.because
+        yield Refusal(each.node, told, each.is_alone or alone)
+    reason = short
+    if not reason and not job.passed and not job.failed:
+        reason = job.because or "it has failed, and says no reason"
+    named = {each.node for each in job.failed}
+    yield from (Refusal(node, reason, alone) for node in job.nodes if reason and node not in named)
 
 
 def _shortfall(job: Job) -> str:

@@ -16,7 +16,12 @@ from gpuform.providers.certifying.judging import Job, judge
 from gpuform.providers.errors import NotReady
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import digest
-from gpuform.schemas.certification import CategoryInputs, CertificationOutputs
+from gpuform.schemas.certification import (
+    CategoryInputs,
+    CertificationOutputs,
+    Gap,
+    NodeEvidence,
+)
 
 INTERVAL: Final = 20.0
 """Seconds between looks at a run."""
@@ -85,14 +90,16 @@ class Certifying:
         """
         before = known_outputs(self.call.known)
         there = self.machines()
-        gaps = gaps_in(there, before.evidence, self.want.categories)
+        gaps = gaps_in(there, before.evidence, self.want.categories, before.failures)
         try:
             if gaps:
                 return self._tested(before, there, {each.node for each in gaps})
         except NotReady as error:
-            last = before.model_copy(update={**_ready(error.reason), "gaps": gaps})
+            told = {"gaps": gaps, "status": _status(covered(before.evidence, there), gaps)}
+            last = before.model_copy(update={**_ready(error.reason), **told})
             raise type(error)(error.reason, last=last) from None
-        kept = {"evidence": covered(before.evidence, there), "gaps": [], "failures": []}
+        evidence = covered(before.evidence, there)
+        kept = {"evidence": evidence, "gaps": [], "failures": [], "status": _status(evidence, [])}
         reason = "" if there else "there are no nodes to test"
         return before.model_copy(update={**_ready(reason), **kept})
 
@@ -110,12 +117,13 @@ class Certifying:
         verdict = judge(want.categories, jobs, tested, at)
         earlier = covered(before.evidence, now, {each.node for each in chosen})
         evidence = sorted([*earlier, *verdict.evidence], key=lambda each: each.node)
-        gaps = gaps_in(now, evidence, want.categories)
+        gaps = gaps_in(now, evidence, want.categories, verdict.failures)
         reason = verdict.problem or run.problem
         if not reason and gaps:
             reason = f"not proven: {told_gaps(gaps)}"
         return CertificationOutputs(
             **_ready(reason),
+            status=_status(evidence, gaps),
             evidence=evidence,
             results=list(verdict.results),
             failures=list(verdict.failures),
@@ -155,6 +163,14 @@ def known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
         return CertificationOutputs.model_validate({"ready": False, **told})
     except ValidationError:
         return CertificationOutputs(ready=False)
+
+
+def _status(evidence: Sequence[NodeEvidence], gaps: Sequence[Gap]) -> str:
+    """`3 of 4 nodes proven`."""
+    missing = {each.node for each in gaps}
+    proven = sum(each.node not in missing for each in evidence)
+    total = proven + len(gaps)
+    return f"{proven} of {total} node{'s' * (total != 1)} proven"
 
 
 def _ready(reason: str = "") -> dict[str, Any]:
@@ -202,4 +218,6 @@ def with_gaps(
     outputs: CertificationOutputs, machines: Sequence[Machine], want: Sequence[CategoryInputs]
 ) -> CertificationOutputs:
     """What was proven, and what that does not cover now."""
-    return outputs.model_copy(update={"gaps": gaps_in(machines, outputs.evidence, want)})
+    gaps = gaps_in(machines, outputs.evidence, want, outputs.failures)
+    status = _status(covered(outputs.evidence, machines), gaps)
+    return outputs.model_copy(update={"gaps": gaps, "status": status})

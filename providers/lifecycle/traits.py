@@ -10,7 +10,7 @@ from gpuform.providers.idleness import Verdict, noticed
 from gpuform.providers.lifetime import Power
 from gpuform.providers.live import Live
 from gpuform.providers.permissions import Permission
-from gpuform.providers.repairing import Decision, notices_of
+from gpuform.providers.repairing import Decision, due_notices, notices_of
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.exposure import Exposure
@@ -115,6 +115,11 @@ class Traits:
         Raises GpuformError for a node that is asked for and cannot be repaired so.
         """
         return Decision()
+
+    @classmethod
+    def due(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterable[Notice]:
+        """What the next run does by itself, for who looks at a state and plans nothing."""
+        return due_notices(cls.repairs(old, declared))
 
     @classmethod
     def creates_first(cls, declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook

@@ -15,6 +15,7 @@ from gpuform.providers.certifying import (
     Tester,
     Wanted,
     change_of,
+    due_notices,
     known_outputs,
     remove,
     with_gaps,
@@ -31,7 +32,7 @@ from gpuform.providers.together.in_cluster import ObjectId, kubernetes_of, no_cl
 from gpuform.schemas.certification import WAIT_MINUTES, CertificationOutputs
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.models import Problem
-from gpuform.schemas.notices import Notice, NoticeKind
+from gpuform.schemas.notices import Notice
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.certifications import CertificationInputs
 from gpuform.schemas.together.volume_claims import DEFAULT_NAMESPACE
@@ -185,16 +186,9 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
             yield recorded
 
     @classmethod
-    def notices(
-        cls, values: Mapping[str, Any], seen: Mapping[str, Any], now: float
-    ) -> Iterable[Notice]:
+    def due(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterable[Notice]:  # noqa: ARG003 - the shape of Traits
         """Which nodes are not proven any more."""
-        change = change_of(seen)
-        found = [*super().notices(values, seen, now)]
-        if change is not None:
-            told = change.because.removeprefix("certify again: ")
-            found.append(Notice(kind=NoticeKind.CHANGED, text=f"not proven any more: {told}"))
-        return found
+        return due_notices(old)
 
 
 def _machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machine]:

@@ -479,8 +479,8 @@ class CertificationArguments(TypedDict):
     nodes: NotRequired[pulumi.Input[Nodes] | None]
     # Where the cluster's Slurm can be asked, for categories with `job`. (nothing)
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
-    # How long the tests may take, with the wait for busy nodes: minutes, 180 when not declared.
-    # (nothing)
+    # For how many minutes the tests may go on, the wait for busy nodes included; 180 when not
+    # declared. (nothing)
     wait_minutes: NotRequired[pulumi.Input[int] | None]
 
 

@@ -65,7 +65,7 @@ class CertificationInputs(InputModel):
     wait_minutes: Annotated[int | None, Local] = Field(
         default=None,
         ge=1,
-        description="How long the tests may take, with the wait for busy nodes: minutes, "
+        description="For how many minutes the tests may go on, the wait for busy nodes included; "
         f"{WAIT_MINUTES} when not declared.",
         examples=[120],
     )

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from gpuform.providers.repairing import due_notices
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.notices import Credit, CreditState, Notice, NoticeKind
 from gpuform.schemas.placement import Placement
@@ -37,7 +36,7 @@ def notices_of_entries(
     """
     entries = [*entries]
     found = [(entry, entry.outputs, before.get(entry.urn)) for entry in entries]
-    return (*_notices(found, now), *_of_repairs(entries))
+    return (*_notices(found, now), *_of_runs_to_come(entries))
 
 
 def exposures_of_steps(steps: Iterable[Step]) -> tuple[Exposure, ...]:
@@ -102,14 +101,14 @@ def _notices(found: Iterable[_Seen], now: float) -> tuple[Notice, ...]:
     return (*notices, *fabric_notices(placed), *_credit_notices(credited))
 
 
-def _of_repairs(entries: Iterable[ResourceState]) -> Iterator[Notice]:
-    """The nodes that the next run repairs; a plan has them as changes."""
+def _of_runs_to_come(entries: Iterable[ResourceState]) -> Iterator[Notice]:
+    """What the next run does by itself; a plan has it as changes."""
     for entry in entries:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.delete or entry.external:
             continue
         named = {"urn": entry.urn, "name": name_of(entry.urn)}
-        for notice in due_notices(lifecycle.repairs(told(entry.outputs), told(entry.inputs))):
+        for notice in lifecycle.due(told(entry.outputs), told(entry.inputs)):
             yield notice.model_copy(update=named)
 
 

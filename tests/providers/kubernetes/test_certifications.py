@@ -1,0 +1,252 @@
+"""Certifications by the emulated Cluster Readiness Engine, as an engine calls the lifecycle."""
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.providers.actions import Settings
+from gpuform.providers.calls import Call, clock_from, serving
+from gpuform.providers.emulator.server import environment
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.http import at
+from gpuform.providers.kubernetes.client import KubernetesClient
+from gpuform.providers.records import FolderRecords, Intents, Verdicts
+from gpuform.providers.together.certification import CertificationLifecycle
+from gpuform.providers.together.client import client_for
+
+URN = "urn:pulumi:dev::project::type::fabric"
+FOLDER = "/apis/nvcre.nvidia.com/v1alpha1/namespaces/default/certifications"
+ALL_REDUCE = {"domain": "communication", "variant": "nccl-all-reduce"}
+ALONE = {**ALL_REDUCE, "options": {"testScale": "intra-node"}, "floor": 300, "tolerance": "10%"}
+
+
+class World:
+    """One cluster, and the engine's calls about one certification of it."""
+
+    def __init__(self, cluster: Any, tmp_path: Path) -> None:
+        self.cluster = cluster
+        self.lifecycle = CertificationLifecycle()
+        self.client: KubernetesClient = cluster.client
+        self._records = FolderRecords(tmp_path / "records")
+
+    def call(self, urn: str = URN) -> Call:
+        call = Call(urn=urn, clock=clock_from(environment(self.cluster.server.url)))
+        call.intents = Intents(self._records)
+        return call
+
+    def declared(self, *categories: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+        nodes = len(self.nodes())
+        named = {"cluster_id": self.cluster.id, "num_gpus": 8 * nodes, "name": "fabric"}
+        return {**named, "categories": [*(categories or (ALONE,))], **fields}
+
+    def nodes(self) -> list[str]:
+        return [each["metadata"]["name"] for each in self.client.list("/api/v1/nodes")]
+
+    def create(self, declared: Mapping[str, Any]) -> Any:
+        with serving(self.call()):
+            return self.lifecycle.create(dict(declared))
+
+    def update(self, made: Any, declared: Mapping[str, Any]) -> Any:
+        with serving(self.call()):
+            return self.lifecycle.update(made.id, made.outs, dict(declared))
+
+    def read(self, made: Any) -> Any:
+        with serving(self.call()):
+            return self.lifecycle.read(made.id, made.outs)
+
+    def set(self, **settings: Any) -> None:
+        self.cluster.control("POST", "/kubernetes/settings", settings)
+
+    def certification(self) -> Any:
+        return self.client.get(FOLDER + at("fabric"))
+
+    def verdicts(self) -> list[Any]:
+        return Verdicts(self._records).of(self.cluster.id)
+
+
+@pytest.fixture
+def world(cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
+    for name, value in environment(cluster.server.url).items():
+        monkeypatch.setenv(name, value)
+    yield World(cluster, tmp_path)
+    client_for(Settings()).close()
+
+
+def proven(outs: Mapping[str, Any]) -> list[str]:
+    return [each["node"] for each in outs["evidence"]]
+
+
+def test_nodes_are_proven_with_figures_driver_and_system(world: World) -> None:
+    made = world.create(world.declared())
+    assert made.outs["ready"] is True
+    assert proven(made.outs) == world.nodes()
+    assert {each["measured"] for each in made.outs["results"]} == {487.87}
+    evidence = made.outs["evidence"][0]
+    assert (evidence["driver"], evidence["image"]) == ("560", "ubuntu-22.04, 6.8.0-generic")
+    assert evidence["machine"] != ""
+    assert evidence["at"] == made.outs["certified_at"]
+    spec = world.certification()["spec"]
+    assert spec["target"] == {"nodeNames": world.nodes()}
+    assert spec["categories"][0]["options"]["thresholds"] == {"busBandwidthGBps": "value >= 270"}
+
+
+def test_a_slow_node_is_named_with_its_figure_and_the_others_stay_proven(world: World) -> None:
+    slow, *others = world.nodes()
+    world.set(slow_nodes={slow: 250})
+    made = world.create(world.declared())
+    assert made.outs["ready"] is False
+    told = f"node {slow}: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB/s"
+    assert told in made.outs["not_ready_reason"]
+    assert proven(made.outs) == others
+    [verdict] = world.verdicts()
+    assert [each["node"] for each in verdict.failures] == [slow]
+
+    world.set(slow_nodes={})
+    mended = world.update(made, world.declared())
+    assert mended.outs["ready"] is True
+    assert [each["nodes"] for each in mended.outs["results"]] == [[slow]]
+    assert proven(mended.outs) == world.nodes()
+    assert world.verdicts() == []
+
+
+def test_of_a_group_nobody_is_at_fault_alone(world: World) -> None:
+    world.set(slow_nodes={world.nodes()[0]: 250})
+    made = world.create(world.declared({**ALL_REDUCE, "floor": 300}))
+    assert "measured over" in made.outs["not_ready_reason"]
+    assert (proven(made.outs), world.verdicts()) == ([], [])
+
+
+def test_a_search_finds_the_node_in_a_group(world: World) -> None:
+    slow, *others = world.nodes()
+    world.set(slow_nodes={slow: 250})
+    category = {**ALONE, "options": {"testScale": "diagnose"}}
+    made = world.create(world.declared(category))
+    assert [each["node"] for each in made.outs["failures"]] == [slow]
+    assert proven(made.outs) == others
+
+
+def test_a_broken_node_is_named_and_the_rest_of_its_group_is_not_tested(world: World) -> None:
+    broken, *others = world.nodes()
+    world.set(broken_nodes={broken: "XID 79: the GPU has fallen off the bus"})
+    made = world.create(world.declared({**ALL_REDUCE, "floor": 300}))
+    assert f"node {broken}: communication/nccl-all-reduce: XID 79" in made.outs["not_ready_reason"]
+    assert "not tested" in made.outs["not_ready_reason"]
+    assert [each["is_alone"] for each in made.outs["failures"]] == [True]
+    assert proven(made.outs) == []
+    assert len(others) > 0
+
+
+def test_a_cordoned_node_is_not_proven(world: World) -> None:
+    left_out = world.nodes()[0]
+    world.client.patch("/api/v1/nodes" + at(left_out), {"spec": {"unschedulable": True}})
+    made = world.create(world.declared())
+    assert f"node {left_out}: not tested" in made.outs["not_ready_reason"]
+    assert left_out not in proven(made.outs)
+
+
+def test_both_published_groups_work_and_none_is_an_error_with_a_remedy(world: World) -> None:
+    world.set(group="cre.nvidia.com")
+    made = world.create(world.declared())
+    assert (made.outs["ready"], made.outs["by"]) == (True, "cre.nvidia.com/v1alpha1")
+    world.set(group="")
+    with pytest.raises(GpuformError, match="no Cluster Readiness Engine") as raised:
+        world.create(world.declared(name="other"))
+    assert "nvcrectl setup init" in str(raised.value.hint)
+
+
+def test_other_tests_drivers_and_machines_make_it_stale(world: World) -> None:
+    made = world.create(world.declared())
+    node = world.nodes()[0]
+    label = {"nvidia.com/cuda.driver-version.full": "570.1"}
+    world.client.patch("/api/v1/nodes" + at(node), {"metadata": {"labels": label}})
+    seen = world.read(made)
+    told = [(each["node"], each["because"]) for each in seen.outs["gaps"]]
+    assert told == [(node, "driver 560 -> 570.1")]
+    diff = world.lifecycle.diff(made.id, seen.outs, world.declared())
+    assert diff.changes
+    [change] = [
+        each
+        for each in world.lifecycle.planned_changes(seen.outs, world.declared())
+        if each.path == "evidence"
+    ]
+    assert change.because == f"certify again: 1 node with driver 560 -> 570.1 ({node})"
+
+
+def test_a_test_of_somebody_else_is_never_taken(world: World) -> None:
+    spec = {"target": {"nodeNames": world.nodes()}, "categories": [ALL_REDUCE]}
+    metadata = {"name": "fabric", "namespace": "default"}
+    world.client.create(FOLDER, {"kind": "Certification", "metadata": metadata, "spec": spec})
+    with pytest.raises(GpuformError, match="did not make"):
+        world.create(world.declared())
+    assert world.certification()["spec"] == spec
+
+
+def test_what_was_judged_is_not_judged_again(world: World) -> None:
+    """The second `up` after a failure tests once more, instead of reading the old result."""
+    slow = world.nodes()[0]
+    world.set(slow_nodes={slow: 250})
+    made = world.create(world.declared())
+    again = world.update(made, world.declared())
+    assert made.outs["run"] != again.outs["run"]
+    assert again.outs["ready"] is False
+
+
+@pytest.mark.parametrize("lie", ["no figure", "NaN", "no list", "broken list", "no status"])
+def test_what_is_not_shown_does_not_pass(world: World, lie: str) -> None:
+    """The engine says Succeeded; its figures or lists say nothing."""
+    declared = world.declared()
+    made = world.create(declared)
+    folder = FOLDER.rpartition("/")[0]
+    if lie in {"no figure", "NaN"}:
+        figure = {"sizeBytes": 1, "busBW": "NaN" if lie == "NaN" else "", "algBW": "", "samples": 1}
+        for each in world.client.list(f"{folder}/bandwidthmeasurements"):
+            path = f"{folder}/bandwidthmeasurements" + at(each["metadata"]["name"])
+            changed = {**each["status"], "results": [figure]}
+            world.client.patch(f"{path}/status", {"status": changed})
+    elif lie == "no status":
+        status = {**world.certification()["status"], "categoryStatuses": []}
+        world.client.patch(FOLDER + at("fabric") + "/status", {"status": status})
+    else:
+        maps = "/api/v1/namespaces/default/configmaps"
+        for each in world.client.list(maps):
+            name = each["metadata"]["name"]
+            if name.startswith("group-nodes"):
+                path = maps + at(name)
+                if lie == "no list":
+                    world.client.delete(path, {})
+                else:
+                    data = {"group-nodes.json.gz": base64.b64encode(b"no gzip").decode()}
+                    world.client.patch(path, {"binaryData": data})
+    lost = {**made.outs, "evidence": [], "run": None}  # as after a kill before the state was kept
+    made.outs.clear()
+    made.outs.update(lost)
+    again = world.update(made, declared)
+    assert again.outs["ready"] is False
+    assert proven(again.outs) == []
+
+
+def test_a_list_that_is_too_large_is_no_list(world: World) -> None:
+    made = world.create(world.declared())
+    huge = base64.b64encode(gzip.compress(json.dumps("x" * 20_000_000).encode())).decode()
+    maps = "/api/v1/namespaces/default/configmaps"
+    for each in world.client.list(maps):
+        name = each["metadata"]["name"]
+        if name.startswith("group-nodes"):
+            world.client.patch(maps + at(name), {"binaryData": {"group-nodes.json.gz": huge}})
+    made.outs.update(evidence=[], run=None)
+    again = world.update(made, world.declared())
+    assert "larger than" in again.outs["not_ready_reason"]
+
+
+def test_deleting_it_removes_the_test_and_what_is_held_against_nodes(world: World) -> None:
+    world.set(slow_nodes={world.nodes()[0]: 250})
+    made = world.create(world.declared())
+    with serving(world.call()):
+        world.lifecycle.delete(made.id, made.outs)
+    assert world.client.list(FOLDER) == ()
+    assert world.verdicts() == []
