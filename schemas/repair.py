@@ -23,15 +23,8 @@ class Cause(StrEnum):
     PLATFORM = "platform"
     NOT_READY = "not_ready"
     OVERHEATED = "overheated"
+    FAILED_CERTIFICATION = "failed_certification"
     ASKED = "asked"
-
-
-MEANINGS: Final[Mapping[Cause, str]] = {
-    Cause.PLATFORM: "its platform says that it is broken, or proposes a repair",
-    Cause.NOT_READY: "its scheduler cannot use it",
-    Cause.OVERHEATED: "Lens measures more than max_temperature on one of its GPUs",
-    Cause.ASKED: "somebody has asked for it",
-}
 
 
 def _checked_time(value: str | None) -> str | None:
@@ -161,7 +154,9 @@ class NodeFault(_Part):
     """A node that is broken, as it was last seen."""
 
     node: str = Field(description="Its name on the platform.")
-    cause: str = Field(description="Who says so: platform, not_ready or overheated.")
+    cause: str = Field(
+        description="Who says so: platform, not_ready, overheated or failed_certification."
+    )
     because: str = Field(description="What is wrong, in the words of whoever says so.")
     since: str = Field(default="", description="Since when, in UTC; empty where nobody tells.")
     mode: str = Field(default="", description="The repair that the platform proposes, if it does.")
@@ -174,7 +169,9 @@ class NodeRepair(_Part):
 
     node: str = Field(description="Its name on the platform.")
     mode: str = Field(description="How: the platform's own word.")
-    cause: str = Field(description="Who wants it: platform, not_ready, overheated or asked.")
+    cause: str = Field(
+        description="Who wants it: platform, not_ready, overheated, failed_certification or asked."
+    )
     because: str = Field(description="What is wrong with the node.")
     since: str = Field(default="", description="Since when, in UTC; empty where nobody tells.")
     proposed: str = Field(default="", description="The repair that the platform proposes, if any.")

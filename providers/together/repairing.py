@@ -22,7 +22,7 @@ from gpuform.providers.errors import (
 )
 from gpuform.providers.lens.heat import overheated
 from gpuform.providers.lifetime import written
-from gpuform.providers.records import Drains, Repair, Repairs
+from gpuform.providers.records import Drains, Repair, Repairs, Verdicts
 from gpuform.providers.repairing import repair_of
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import Seen, standard_workers
@@ -34,6 +34,7 @@ from gpuform.providers.together.repairs import (
     UNDER_WAY,
     hot,
     proposals,
+    uncertified,
     unusable,
 )
 from gpuform.providers.together.shrinking import Shrinking, slurm_of
@@ -87,6 +88,7 @@ def with_faults(
     faults: list[NodeFault] = [*proposals(workers, told)]
     now, _ = call.platform_time(client.clock_ahead)
     faults += unusable(nodes, patience, now)
+    faults += _uncertified(call, cluster)
     if policy is not None and policy.max_temperature is not None:
         try:
             names = [each.host_name for each in nodes]
@@ -241,6 +243,10 @@ class Repairing:
             limit = float(self.want.repair.max_temperature or 0)
             found_hot = overheated(self.settings, [each.node], limit)
             return self._is_so(each, each.node in found_hot, "is no longer too hot")
+        if each.cause == Cause.FAILED_CERTIFICATION:
+            failed = {(fault.node, fault.since) for fault in _uncertified(self.call, cluster)}
+            holds = (each.node, each.since) in failed
+            return self._is_so(each, holds, "was repaired or certified since")
         return self._is_not_done(cluster, each)
 
     def _is_so(self, each: NodeRepair, holds: bool, otherwise: str) -> bool:
@@ -375,6 +381,11 @@ class Repairing:
         if drain is not None:
             names = [each.host_name for each in standard_workers(cluster)]
             conclude(self.call, drain, self.shrinking_of(cluster).scheduler, names)
+
+
+def _uncertified(call: Call, cluster: wire.Cluster) -> list[NodeFault]:
+    verdicts = Verdicts.beside(call.intents).of(cluster.cluster_id)
+    return [*uncertified(standard_workers(cluster), verdicts)]
 
 
 def _failures(ended: Mapping[NodeRepair, Remediation]) -> Iterator[str]:

@@ -8,7 +8,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gpuform.providers.lifetime import written
+from gpuform.providers.records import Verdict
 from gpuform.providers.repairing import Decision, Fleet, decide, faults_in, repair_of
+from gpuform.schemas.certification import NodeFailure
 from gpuform.schemas.repair import Cause, NodeFault
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.cluster_parts import REPAIR_MODES, ClusterRepairInputs
@@ -94,6 +96,34 @@ def hot(seen: Iterable[GpuWorkerNodeOutputs], overheated: Mapping[str, str]) -> 
                 because=overheated[node.host_name],
                 instance=node.instance_id or "",
             )
+
+
+def uncertified(
+    workers: Iterable[wire.GpuWorkerNode], verdicts: Iterable[Verdict]
+) -> Iterator[NodeFault]:
+    """The workers whose machine has failed a certification, and was not repaired since."""
+    there = {each.host_name: each for each in workers}
+    for verdict in verdicts:
+        for failure in map(NodeFailure.model_validate, verdict.failures):
+            worker = there.get(failure.node)
+            if worker is None or failure.machine not in {worker.instance_id, worker.node_id}:
+                continue
+            if not _is_repaired_since(worker, failure.at):
+                yield NodeFault(
+                    node=failure.node,
+                    cause=Cause.FAILED_CERTIFICATION,
+                    because=shortened(f"{failure.category}: {failure.because}", _LONGEST),
+                    since=failure.at,
+                    instance=worker.instance_id or "",
+                )
+
+
+def _is_repaired_since(worker: wire.GpuWorkerNode, at: str) -> bool:
+    latest, failed_at = worker.latest_remediation, unix_time(at)
+    if latest is None or latest.state != SUCCEEDED or failed_at is None:
+        return False
+    ended_at = unix_time(latest.end_time)
+    return ended_at is not None and ended_at > failed_at
 
 
 def remediation_of(worker: wire.GpuWorkerNode) -> RemediationOutputs | None:

@@ -53,6 +53,7 @@ On = Literal[
     "platform",
     "not_ready",
     "overheated",
+    "failed_certification",
 ]
 
 Modes = Literal[
@@ -297,8 +298,8 @@ class ClusterRepairArguments(TypedDict):
     # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
     approve: NotRequired[pulumi.Input[Approve] | None]
     # Whose word counts: platform (it says that a node is broken, or proposes a repair), not_ready
-    # (the nodes' scheduler cannot use one), overheated (Lens measures it). platform when not
-    # declared.
+    # (the nodes' scheduler cannot use one), overheated (Lens measures it), failed_certification (a
+    # certification names it, alone). platform when not declared.
     on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
     # How long a scheduler cannot use a node before that counts; 10m when not declared.
     not_ready_for: NotRequired[pulumi.Input[str] | None]
@@ -621,6 +622,7 @@ class Certification(PlatformResource, module="gpuform.together", name="Certifica
     wait_minutes: pulumi.Output[int | None]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
+    status: pulumi.Output[str]
     evidence: pulumi.Output[list[dict[str, Any]]]
     results: pulumi.Output[list[dict[str, Any]]]
     failures: pulumi.Output[list[dict[str, Any]]]

@@ -30,6 +30,7 @@ def test_the_dotted_paths() -> None:
             "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
             "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
             "VolumeClaim": "gpuform.providers.together.volume_claim:VolumeClaimLifecycle",
+            "Certification": "gpuform.providers.together.certification:CertificationLifecycle",
         },
         "scp": {
             "NodePool": "gpuform.providers.scp.node_pool:NodePoolLifecycle",

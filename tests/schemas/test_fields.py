@@ -76,5 +76,6 @@ def test_which_fields_hold_ids_of_resources() -> None:
         ("together", "Cluster", "volume_id"),
         ("together", "SharedVolume", "instance_cluster_id"),
         ("together", "VolumeClaim", "cluster_id"),
+        ("together", "Certification", "cluster_id"),
         ("aios", "GpuNode", "cluster_id"),
     }
