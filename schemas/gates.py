@@ -64,7 +64,7 @@ class GateInputs(InputModel):
     rules: ClassVar[tuple[str, ...]] = (
         *("max_destroyed_gpus", "not_replaced", "allowed_regions", "allowed_gpu_types"),
         *("max_hourly_cost", "required_tags", "protected", "expiry_required"),
-        *("not_busy", "no_open_ports", "max_repaired_nodes", "python"),
+        *("not_busy", "no_open_ports", "max_repaired_nodes", "certified", "python"),
     )
 
     max_destroyed_gpus: int | None = Field(
@@ -132,6 +132,12 @@ class GateInputs(InputModel):
         ge=0,
         description="The most broken nodes that one plan may repair.",
         examples=[1],
+    )
+    certified: Annotated[bool, AfterValidator(_true)] | None = Field(
+        default=None,
+        description="Whatever has GPUs is certified: by a certification that has passed and is not "
+        "stale, or that the plan makes or repeats.",
+        examples=[True],
     )
     python: _Function | None = Field(
         default=None,

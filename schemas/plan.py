@@ -17,6 +17,7 @@ from gpuform.schemas.drain import Leaving
 from gpuform.schemas.exposure import Exposure
 from gpuform.schemas.footprint import Billing, Footprint
 from gpuform.schemas.notices import Notice
+from gpuform.schemas.proof import Proof
 from gpuform.schemas.repair import NodeRepair
 from gpuform.schemas.values import SECRET, SIGNATURE, UNKNOWN, contains_unknown
 from gpuform.schemas.visible import MASK
@@ -289,6 +290,11 @@ class Plan(_PlanModel):
         default=None,
         description="Of the resources that stay or are made, those with ports that the whole world "
         "reaches, or of which nobody can tell; null where nobody has looked.",
+    )
+    proofs: tuple[Proof, ...] | None = Field(
+        default=None,
+        description="Of the resources with GPUs that stay or are made, whether their nodes are "
+        "certified; null where no gate asks for it.",
     )
     cost: PlanCost | None = Field(
         default=None, description="What all of the stack costs; null where nobody reckoned it."

@@ -233,9 +233,6 @@ Together has one more, EVICT_WITHOUT_REPLACEMENT: that is a smaller cluster.
 ClusterCause = Literal["platform", "not_ready", "overheated", "failed_certification"]
 
 
-ClusterCause = Literal["platform", "not_ready", "overheated", "failed_certification"]
-
-
 class ClusterRepairInputs(RepairInputs):
     """The same, and how the nodes of a cluster may be repaired."""
 

@@ -16,6 +16,7 @@ from gpuform.stacks.gates.busy import Monitoring
 from gpuform.stacks.gates.cost import unpriced_growth
 from gpuform.stacks.gates.exposed import open_ports
 from gpuform.stacks.gates.file import Gate
+from gpuform.stacks.gates.proven import certified
 from gpuform.stacks.gates.rules import OVER_PLANS, is_named
 
 
@@ -43,6 +44,10 @@ class Keeper:
                 if known
                 else "the project has no gates.yaml",
             )
+
+    def asks(self, rule: str) -> bool:
+        """Whether one of the gates is of this rule."""
+        return any(gate.rule == rule for gate in self.gates)
 
     def judged(self, plan: Plan) -> Plan:
         """The plan with what every gate says of it; unchanged where there are no gates.
@@ -78,6 +83,8 @@ class Keeper:
             return _python_findings(plan, gate.value, self.program)
         if gate.rule == "no_open_ports":
             return open_ports(plan.exposures, gate.value, gate.resources)
+        if gate.rule == "certified":
+            return certified(plan.proofs, gate.resources)
         if gate.rule == "not_busy":
             if self.monitoring is None:
                 return _told_before(gate, plan)

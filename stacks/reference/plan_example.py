@@ -151,6 +151,7 @@ PLAN: Final = """\
   "unchecked": [],
   "notices": [],
   "exposures": null,
+  "proofs": null,
   "cost": {
     "before": {
       "amounts": [

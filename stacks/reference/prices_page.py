@@ -28,6 +28,9 @@ gates:
     not_busy: {above: 0.05}
   closed:
     no_open_ports: {allowed: [443]}
+  proven:
+    certified: true
+    resources: [train]
   keep:
     protected: ["prod-*"]
   ends:

@@ -33,6 +33,7 @@ CHANGED: Final[Mapping[str, Mapping[str, Any]]] = {
     "05-health-gated": {"gpus": 24, "healthy_nodes": 3},
     "06-slurm-scale-down": {"gpus": 16},
     "08-modules": {"gpus": 24},
+    "09-certified-cluster": {"gpus": 24},
 }
 """The configuration of the change."""
 

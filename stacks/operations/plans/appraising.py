@@ -14,6 +14,7 @@ from gpuform.stacks.expiry.noticing import exposures_of_steps, notices_of_steps
 from gpuform.stacks.gates.busy import Monitoring, with_usage
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import project_gates
+from gpuform.stacks.gates.proven import proofs_of_steps
 from gpuform.stacks.gates.reached import with_unreached
 from gpuform.stacks.operations.opening.worlds import config_of
 from gpuform.stacks.pricing.book import PriceBook
@@ -57,8 +58,10 @@ class Appraiser:
         steps = list(steps)
         noticed = notices_of_steps(steps, self.clock.now())
         notices = (*plan.notices, *noticed, *renamed(steps))
+        proofs = proofs_of_steps(steps) if self.keeper.asks("certified") else None
+        looked_at = {"exposures": exposures_of_steps(steps), "proofs": proofs}
         plan = with_costs(plan, steps, self.book).model_copy(
-            update={"notices": notices, "exposures": exposures_of_steps(steps)}
+            update={"notices": notices, **looked_at}
         )
         plan = self.keeper.judged(plan)
         monitoring = self.keeper.monitoring

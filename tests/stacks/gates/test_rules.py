@@ -121,6 +121,11 @@ OPEN = {"after": Footprint(tags=(), unknown=("region", "gpu_types", "tags", "exp
             [change("update")],
             ["open ports are looked for when the plan is made: make it with `gpuform preview`"],
         ),
+        (
+            "{certified: true}",
+            [change("update")],
+            ["certifications are looked at when the plan is made: make it with `gpuform preview`"],
+        ),
     ],
 )
 def test_a_rule(tmp_path: Path, gate: str, changes: Any, expected: list[str]) -> None:

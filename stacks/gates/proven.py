@@ -1,0 +1,62 @@
+"""The rule about certifications: the nodes that a plan leaves are proven by it, or were before."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpuform.schemas.proof import Proof
+from gpuform.stacks.engine.planning import Op, Step
+from gpuform.stacks.engine.state import ResourceState
+from gpuform.stacks.engine.urn import name_of
+from gpuform.stacks.gates.rules import matches
+from gpuform.stacks.lifecycles import lifecycle_of
+from gpuform.stacks.pricing.footprints import told
+
+_CERTIFICATION = "Certification"
+
+
+def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
+    """What proves the resources with GPUs that a run leaves."""
+    left: list[ResourceState] = []
+    problems: dict[str, list[str]] = {}
+    for step in steps:
+        new = step.new
+        lifecycle = lifecycle_of(new.type) if new is not None else None
+        if new is None or lifecycle is None or not new.custom or new.external or new.delete:
+            continue
+        if lifecycle.kind == _CERTIFICATION:
+            problem = _problem(step)
+            for urn in new.dependencies:
+                problems.setdefault(urn, []).append(problem)
+        elif not step.skipped and lifecycle.gpus(told(new.inputs)) != 0:
+            left.append(new)
+    return tuple(
+        Proof(urn=each.urn, name=name_of(each.urn), problem=_first(problems.get(each.urn)))
+        for each in left
+    )
+
+
+def certified(proofs: Sequence[Proof] | None, patterns: Sequence[str]) -> Iterator[str]:
+    """A text for each resource whose nodes are not certified."""
+    if proofs is None:
+        yield "certifications are looked at when the plan is made: make it with `gpuform preview`"
+    for each in proofs or ():
+        if each.problem and (not patterns or matches((each.name, each.urn), patterns)):
+            yield f"{each.name}: {each.problem}"
+
+
+def _problem(step: Step) -> str:
+    """Why a certification proves nothing; empty where it does, or the run tests the nodes."""
+    if step.op is not Op.SAME or step.new is None:
+        return ""
+    name, outputs = name_of(step.new.urn), told(step.new.outputs)
+    if step.skipped or outputs.get("ready") is not True:
+        return f"certification {name} has not passed, and this plan does not test its nodes"
+    lifecycle = lifecycle_of(step.new.type)
+    if lifecycle is not None and [*lifecycle.due(outputs, told(step.new.inputs))]:
+        return f"certification {name} is stale, and this plan does not test its nodes"
+    return ""
+
+
+def _first(problems: Sequence[str] | None) -> str:
+    if problems is None:
+        return "it has GPUs, and no certification"
+    return next((each for each in problems if each), "")
