@@ -136,7 +136,8 @@ class GateInputs(InputModel):
     certified: Annotated[bool, AfterValidator(_true)] | None = Field(
         default=None,
         description="Whatever has GPUs is certified: by a certification that has passed and is not "
-        "stale, or that the plan makes or repeats.",
+        "stale, or that the plan makes or repeats; or by Together's own acceptance tests, where "
+        "they are declared and all nodes have passed them.",
         examples=[True],
     )
     python: _Function | None = Field(

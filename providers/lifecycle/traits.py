@@ -117,6 +117,14 @@ class Traits:
         return Decision()
 
     @classmethod
+    def is_accepted(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
+        """Whether the platform's own tests, as declared, prove the nodes of these outputs.
+
+        `seen` is empty for what is not there yet.
+        """
+        return False
+
+    @classmethod
     def due(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterable[Notice]:
         """What the next run does by itself, for who looks at a state and plans nothing."""
         return due_notices(cls.repairs(old, declared))

@@ -22,6 +22,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Drains, Repairs, Target
 from gpuform.providers.repairing import Decision
 from gpuform.providers.together import regions
+from gpuform.providers.together.acceptance import is_accepted
 from gpuform.providers.together.access import cluster_access
 from gpuform.providers.together.attached import refuse_unusable, wait_until_free
 from gpuform.providers.together.client import client_for, write_refusal
@@ -407,6 +408,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def is_stuck(cls, old: Mapping[str, Any]) -> bool:
         """Degraded, or without credit."""
         return old.get("status") in CLUSTER_STUCK
+
+    @classmethod
+    def is_accepted(cls, values: Mapping[str, Any], seen: Mapping[str, Any]) -> bool:
+        """By `acceptance_tests_params`."""
+        return is_accepted(values, seen)
 
     @classmethod
     def repairs(cls, old: Mapping[str, Any], declared: Mapping[str, Any]) -> Decision:

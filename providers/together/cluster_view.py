@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gpuform.providers.actions import Observed
 from gpuform.providers.calls import Look
+from gpuform.providers.together.acceptance import acceptance_results
 from gpuform.providers.together.repairs import proposals, remediation_of
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.together import wire
@@ -55,6 +56,7 @@ def look_at(cluster: wire.Cluster, num_gpus: int, *, may_have_more: bool = False
             for each in cluster.gpu_worker_nodes
         ],
         faults=proposals(standard_workers(cluster)),
+        acceptance=acceptance_results(cluster, standard_workers(cluster)),
         volumes=[each.model_dump() for each in cluster.volumes],
         driver_version=_driver_version(cluster),
         allocated_preemptible_gpus=cluster.allocated_preemptible_gpus,

@@ -535,6 +535,7 @@ class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
     gpu_worker_nodes: pulumi.Output[list[dict[str, Any]]]
     workers_not_asked: pulumi.Output[str | None]
     faults: pulumi.Output[list[dict[str, Any]]]
+    acceptance: pulumi.Output[list[dict[str, Any]]]
     volumes: pulumi.Output[list[dict[str, Any]]]
     driver_version: pulumi.Output[str | None]
     allocated_preemptible_gpus: pulumi.Output[int]

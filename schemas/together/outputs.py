@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpuform.schemas.certification import CategoryResult
 from gpuform.schemas.models import OutputModel
 from gpuform.schemas.repair import NodeFault
 from gpuform.schemas.rules import Secret
@@ -92,6 +93,9 @@ class ClusterOutputs(OutputModel):
     )
     faults: list[NodeFault] = Field(
         default=[], description="The nodes that are broken, as they were last seen."
+    )
+    acceptance: list[CategoryResult] = Field(
+        default=[], description="What Together's own tests say, by the phases of the cluster."
     )
     volumes: list[AttachedVolumeOutputs] = Field(default=[], description="The attached volumes.")
     driver_version: str | None = Field(

@@ -15,7 +15,7 @@ _CERTIFICATION = "Certification"
 
 def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
     """What proves the resources with GPUs that a run leaves."""
-    left: list[ResourceState] = []
+    left: list[tuple[ResourceState, bool]] = []
     problems: dict[str, list[str]] = {}
     for step in steps:
         new = step.new
@@ -27,10 +27,16 @@ def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
             for urn in new.dependencies:
                 problems.setdefault(urn, []).append(problem)
         elif not step.skipped and lifecycle.gpus(told(new.inputs)) != 0:
-            left.append(new)
+            is_new = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
+            seen = {} if is_new or step.old is None else told(step.old.outputs)
+            left.append((new, lifecycle.is_accepted(told(new.inputs), seen)))
     return tuple(
-        Proof(urn=each.urn, name=name_of(each.urn), problem=_first(problems.get(each.urn)))
-        for each in left
+        Proof(
+            urn=each.urn,
+            name=name_of(each.urn),
+            problem=_problem_of(problems.get(each.urn), is_accepted=is_accepted),
+        )
+        for each, is_accepted in left
     )
 
 
@@ -56,7 +62,7 @@ def _problem(step: Step) -> str:
     return ""
 
 
-def _first(problems: Sequence[str] | None) -> str:
+def _problem_of(problems: Sequence[str] | None, *, is_accepted: bool) -> str:
     if problems is None:
-        return "it has GPUs, and no certification"
+        return "" if is_accepted else "it has GPUs, and no certification"
     return next((each for each in problems if each), "")

@@ -107,3 +107,14 @@ def test_what_cannot_be_meant_is_told_before_anything_is_made(world: World) -> N
     ran = world.run("preview")
     assert ran.code == 1
     assert "categories[0].tolerance" in ran.out + ran.err
+
+
+def test_the_gate_takes_togethers_own_tests(world: World) -> None:
+    (world.project / "gates.yaml").write_text(GATES)
+    tested = 'billing_type="ON_DEMAND", acceptance_tests_params={"enabled": True})'
+    world.declare(UNPROVEN.replace('billing_type="ON_DEMAND")', tested))
+    ran = world.run("up", "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    assert world.run("preview").code == 0
+    exported = world.run("stack", "export").out
+    assert "acceptance/tests" in exported
