@@ -6,6 +6,7 @@ Facts are from its API reference ('Certification', 'Workflow', 'BandwidthMeasure
 
 import binascii
 import json
+import re
 import zlib
 from base64 import b64decode
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from gpuform.schemas.models import WireModel
 SUCCEEDED_KEY: Final = "succeeded-nodes.csv.gz"
 FAILED_KEY: Final = "failed-nodes.json.gz"
 GROUPS_KEY: Final = "group-nodes.json.gz"
+_DECIMAL: Final = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
+_UNMEASURED: Final = frozenset({"LogsUnavailable", "NoDataCollected", "JobFailed"})
 _MOST: Final = 16 * 1024 * 1024
 """Bytes that a list of nodes may have once it is unpacked."""
 
@@ -80,11 +83,18 @@ class Group(WireModel):
     ended_at: str = Field(default="", alias="completionTime")
 
 
+class Search(WireModel):
+    """What a search for faults has come to."""
+
+    suspects: tuple[str, ...] = Field(default=(), alias="suspectNodes")
+    """At its end those that are confirmed."""
+
+
 class Orchestration(WireModel):
     groups: tuple[Group, ...] = ()
     excluded_nodes: tuple[str, ...] = Field(default=(), alias="excludedNodes")
     exclusion_reason: str = Field(default="", alias="exclusionReason")
-    is_diagnosing: dict[str, Any] | None = Field(default=None, alias="diagnose")
+    search: Search | None = Field(default=None, alias="diagnose")
 
 
 class WorkflowStatus(WireModel):
@@ -130,7 +140,9 @@ class Measurement(WireModel):
         sizes, as the engine judges it; None while it is not final, and for what is no number.
         """
         done = holding(self.status.conditions, "Complete")
-        if done is None or done.reason in {"LogsUnavailable", "NoDataCollected", "JobFailed"}:
+        if done is None or done.reason in _UNMEASURED:
+            return None
+        if "Bandwidth" in metric and done.reason != "JobSucceeded":
             return None
         told = {
             "busBandwidthGBps": [each.bus_bandwidth for each in self.status.results],
@@ -144,7 +156,7 @@ class Measurement(WireModel):
 class FailedNode(WireModel):
     """A node that a test names: the reason is a word of the engine's."""
 
-    name: Line = ""
+    name: Line = Field(min_length=1)
     reason: Line = ""
     message: str = ""
 
@@ -161,7 +173,7 @@ def succeeded_in(config_map: Mapping[str, Any]) -> list[str]:
 
 def failed_in(config_map: Mapping[str, Any]) -> list[FailedNode]:
     """The nodes in a ConfigMap of those that have failed. Raises ValueError for another's."""
-    read = json.loads(_unpacked(config_map, FAILED_KEY))
+    read = _read_json(_unpacked(config_map, FAILED_KEY))
     if not isinstance(read, list):
         raise ValueError("its list of failed nodes is no list")  # noqa: TRY004 - of the content
     return [FailedNode.model_validate(each) for each in read]
@@ -169,10 +181,17 @@ def failed_in(config_map: Mapping[str, Any]) -> list[FailedNode]:
 
 def groups_in(config_map: Mapping[str, Any]) -> dict[str, list[str]]:
     """Group -> nodes in a ConfigMap of groups. Raises ValueError for another's."""
-    read = json.loads(_unpacked(config_map, GROUPS_KEY))
+    read = _read_json(_unpacked(config_map, GROUPS_KEY))
     if not isinstance(read, dict) or not all(isinstance(each, list) for each in read.values()):
         raise ValueError("its groups are no lists of nodes")
     return {str(name): [str(node) for node in nodes] for name, nodes in read.items()}
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _unpacked(config_map: Mapping[str, Any], key: str) -> str:
@@ -187,12 +206,11 @@ def _unpacked(config_map: Mapping[str, Any], key: str) -> str:
         raise ValueError(f"its {key} cannot be unpacked") from error
     if reader.unconsumed_tail:
         raise ValueError(f"its {key} is larger than {_MOST} bytes")
+    if not reader.eof or reader.unused_data:
+        raise ValueError(f"its {key} is cut off, or has more than one part")
     return text.decode()
 
 
 def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 <= value < float("inf") else None
+    value = float(text) if _DECIMAL.fullmatch(text) else None
+    return value if value is not None and value < float("inf") else None

@@ -8,7 +8,7 @@ from gpuform.providers.certifying.covering import (
     gaps_in,
     told_gaps,
 )
-from gpuform.providers.certifying.judging import Job, Refusal, judge
+from gpuform.providers.certifying.judging import Job, Refusal, Unreadable, judge
 from gpuform.providers.certifying.running import (
     Certifying,
     Run,
@@ -26,6 +26,7 @@ __all__ = [
     "Refusal",
     "Run",
     "Tester",
+    "Unreadable",
     "Wanted",
     "change_of",
     "covered",

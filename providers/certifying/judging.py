@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuform.providers.certifying.covering import Machine, digest_of
+from gpuform.providers.errors import GpuformError
 from gpuform.schemas.certification import (
     CategoryInputs,
     CategoryResult,
@@ -17,6 +18,10 @@ from gpuform.schemas.certification import (
 )
 
 _SHOWN = 4
+
+
+class Unreadable(GpuformError):
+    """What a test has left cannot be understood; reading it again would not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,8 @@ class Job:
     """One job of a category: the nodes that it ran on, and what came of it.
 
     `passed` is the test's own word. `measured` is None where it tells no figure; it `needs_figure`
-    unless it has judged the floor by itself. `failed` are the nodes that it names.
+    unless it has judged the floor by itself. `failed` are the nodes that it names. `is_telling`:
+    where it has failed on one node alone, that node is at fault.
     """
 
     category: CategoryInputs
@@ -47,6 +53,7 @@ class Job:
     failed: Sequence[Refusal] = ()
     needs_figure: bool = True
     at: str = ""
+    is_telling: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +94,8 @@ def judge(
     results = []
     for job in jobs:
         refused = {each.node: each for each in _refusals(job)}
-        results.append(_result(job, not refused))
+        if not by_node.keys().isdisjoint((*job.nodes, *refused)):
+            results.append(_result(job, not refused))
         for node in dict.fromkeys((*job.nodes, *refused)):
             machine = by_node.get(node)
             if machine is None:
@@ -133,8 +141,9 @@ def judge(
 def _refusals(job: Job) -> Iterator[Refusal]:
     """The nodes of a job that have not passed; beside those that the test names the rest of a
     failed group is not tested."""
-    alone, short = len(job.nodes) == 1, _shortfall(job)
-    if short and not alone:
+    is_single, short = len(job.nodes) == 1, _shortfall(job)
+    alone = is_single and (_is_measured(job) if short else job.is_telling)
+    if short and not is_single:
         short += f" (measured over {len(job.nodes)} nodes together)"
     for each in job.failed:
         told = short if short and not each.is_alone else each.because
@@ -153,7 +162,7 @@ def _shortfall(job: Job) -> str:
         return ""
     unit = f" {unit}" if unit else ""
     figure = job.measured
-    if figure is None or not math.isfinite(figure):
+    if figure is None or not _is_measured(job):
         return "nothing was measured" if job.needs_figure and job.passed else ""
     if figure >= required:
         return ""
@@ -162,11 +171,15 @@ def _shortfall(job: Job) -> str:
     return f"{figure:g}{unit}, and the floor is {floor:g}{unit}{less}"
 
 
+def _is_measured(job: Job) -> bool:
+    return job.measured is not None and math.isfinite(job.measured)
+
+
 def _result(job: Job, passed: bool) -> CategoryResult:
     return CategoryResult(
         category=job.category.name,
         nodes=list(job.nodes),
-        measured=job.measured if job.measured is not None and math.isfinite(job.measured) else None,
+        measured=job.measured if _is_measured(job) else None,
         unit=job.category.unit,
         required=job.category.required,
         passed=passed,

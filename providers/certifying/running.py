@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gpuform.providers.calls import Call, Look, wait_until, wait_until_gone
 from gpuform.providers.certifying.covering import Machine, covered, digest_of, gaps_in, told_gaps
-from gpuform.providers.certifying.judging import Job, judge
+from gpuform.providers.certifying.judging import Job, Unreadable, judge
 from gpuform.providers.errors import NotReady
 from gpuform.providers.lifetime import written
 from gpuform.providers.records import digest
@@ -57,7 +57,7 @@ class Tester(Protocol):
         """Begins a run on these nodes."""
 
     def jobs(self, run: Run) -> Sequence[Job]:
-        """What came of a run that has ended."""
+        """What came of a run that has ended. Raises Unreadable where nobody can tell."""
 
     def remove(self, run: Run) -> None:
         """Ends a run, and begins to remove what it has left."""
@@ -109,14 +109,22 @@ class Certifying:
         want = self.want
         chosen = _chosen(there, missing, want)
         run = self._ended(chosen, before.run)
-        jobs = self.tester.jobs(run)
+        try:
+            jobs = self.tester.jobs(run)
+        except Unreadable as error:  # the next run tests anew
+            gaps = gaps_in(there, before.evidence, want.categories, before.failures)
+            told = {"gaps": gaps, "status": _status(covered(before.evidence, there), gaps)}
+            return before.model_copy(update={**_ready(error.message), **told, "run": run.id})
         now, at = self.machines(), run.ended_at or written(self.now())
         # A machine that was exchanged meanwhile is not the one that was tested.
         same = {(each.node, each.machine) for each in now}
         tested = [each for each in chosen if (each.node, each.machine) in same]
         verdict = judge(want.categories, jobs, tested, at)
         earlier = covered(before.evidence, now, {each.node for each in chosen})
-        evidence = sorted([*earlier, *verdict.evidence], key=lambda each: each.node)
+        # What is said against the whole, and of no node, is said against each.
+        unexplained = bool(run.problem and not verdict.problem)
+        proven = [] if unexplained else verdict.evidence
+        evidence = sorted([*earlier, *proven], key=lambda each: each.node)
         gaps = gaps_in(now, evidence, want.categories, verdict.failures)
         reason = verdict.problem or run.problem
         if not reason and gaps:

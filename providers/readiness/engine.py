@@ -6,16 +6,17 @@ tests are another certification.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pydantic import ValidationError
 
+from gpuform.providers.certifying import Unreadable
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, ServerError
 from gpuform.providers.http import at
 from gpuform.providers.kubernetes.client import KubernetesClient, Object
 from gpuform.schemas.certification import CategoryInputs
-from gpuform.schemas.models import WireModel
 from gpuform.schemas.readiness_wire import Certification, Measurement, Workflow
 
 GROUPS: Final = ("nvcre.nvidia.com", "cre.nvidia.com")
@@ -24,8 +25,6 @@ GROUPS: Final = ("nvcre.nvidia.com", "cre.nvidia.com")
 _VERSION: Final = "v1alpha1"
 OWNER: Final = "gpuform.dev/urn"
 """The annotation that says which resource a certification was made for."""
-
-Wire = TypeVar("Wire", bound=WireModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class ReadinessEngine:
         """The certification of that name, whoever made it."""
         path = self._at(place)
         try:
-            return _read(Certification, self.kubernetes.get(path), path)
+            return _certification(self.kubernetes.get(path), path)
         except NotFound:
             return None
 
@@ -73,12 +72,14 @@ class ReadinessEngine:
             return
 
     def workflow(self, namespace: str, name: str) -> Workflow | None:
-        """What runs one category."""
+        """What runs one category. Raises Unreadable for what has not its form."""
         path = f"/apis/{self.api}/namespaces{at(namespace)}/workflows{at(name)}"
         try:
-            return _read(Workflow, self.kubernetes.get(path), path)
+            return Workflow.model_validate(self.kubernetes.get(path))
         except NotFound:
             return None
+        except ValidationError:
+            raise Unreadable(f"workflow {namespace}/{name} has an unexpected form") from None
 
     def measurements(self, namespace: str) -> list[Measurement]:
         """What was measured in a namespace: one request for each of the two kinds."""
@@ -86,9 +87,12 @@ class ReadinessEngine:
         for plural in ("bandwidthmeasurements", "goodputmeasurements"):
             path = f"/apis/{self.api}/namespaces{at(namespace)}/{plural}"
             try:
-                found += [_read(Measurement, each, path) for each in self.kubernetes.list(path)]
+                listed = self.kubernetes.list(path)
             except NotFound:
                 continue  # a version without this kind
+            for each in listed:
+                with suppress(ValidationError):  # what cannot be read has measured nothing
+                    found.append(Measurement.model_validate(each))
         return found
 
     def config_map(self, namespace: str, name: str) -> Object | None:
@@ -164,9 +168,9 @@ def _category(category: CategoryInputs) -> dict[str, Any]:
     return {**body, "options": options} if options else body
 
 
-def _read(model: type[Wire], body: Object, path: str) -> Wire:
+def _certification(body: Object, path: str) -> Certification:
     try:
-        return model.model_validate(body)
+        return Certification.model_validate(body)
     except ValidationError:
         raise ServerError(
             f"Kubernetes: GET {path} answered in an unexpected form",

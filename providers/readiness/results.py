@@ -1,12 +1,12 @@
 """What a certification that has ended says of its nodes: jobs, figures and the nodes it names."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from gpuform.providers.certifying import Job, Refusal
-from gpuform.providers.errors import GpuformError
+from gpuform.providers.certifying import Job, Refusal, Unreadable
 from gpuform.providers.readiness.engine import ReadinessEngine
 from gpuform.schemas.certification import CategoryInputs
 from gpuform.schemas.readiness_wire import (
@@ -16,6 +16,7 @@ from gpuform.schemas.readiness_wire import (
     FailedNode,
     Measurement,
     Reference,
+    Search,
     Workflow,
     failed_in,
     groups_in,
@@ -26,8 +27,9 @@ from gpuform.schemas.visible import shortened
 
 T = TypeVar("T")
 
-_OF_A_GROUP: Final = frozenset({"ThresholdViolation", "WorkloadFailure"})
-"""Reasons that every node of a group gets, whichever of them it was (design record 071)."""
+_OF_THE_NODE: Final = frozenset({"HardwareFailureDetected"})
+"""Reasons that name the node itself (`NodeFailureReason`). Any other one every node of a group
+gets, whichever of them it was (design record 071)."""
 
 _LONGEST: Final = 200
 
@@ -37,20 +39,30 @@ def jobs_of(
 ) -> list[Job]:
     """The jobs of every category, in the order of the declaration.
 
-    Raises GpuformError when something that the certification refers to cannot be read: a list that
+    Raises Unreadable when something that the certification refers to cannot be read: a list that
     is missing is not a list without failures.
     """
-    namespace = certification.metadata.namespace
+    namespace, began = certification.metadata.namespace, certification.metadata.created_at
     measured: dict[str, list[Measurement]] = {}
     for each in engine.measurements(namespace):
-        measured.setdefault(each.spec.job.name, []).append(each)
+        if each.metadata.created_at >= began:  # of an earlier run, jobs have the same names
+            measured.setdefault(each.spec.job.name, []).append(each)
     told = {(each.domain, each.variant): each for each in certification.status.categories}
     found: list[Job] = []
     for category in categories:
         status = told.get((category.domain, category.variant))
         if status is not None:
-            found += _jobs(_Source(engine, namespace, status, measured), category)
+            source = _Source(engine, namespace, status, measured)
+            found += _consistent(source, list(_jobs(source, category)))
     return found
+
+
+def _consistent(source: "_Source", jobs: list[Job]) -> list[Job]:
+    """The jobs; none has passed where their category has not, and no job tells why."""
+    if source.has_passed or not all(each.passed and not each.failed for each in jobs):
+        return jobs
+    because = _why(source) or f"its category is {source.status.status or 'without a status'}"
+    return [replace(each, passed=False, because=because, is_telling=False) for each in jobs]
 
 
 class _Source:
@@ -68,6 +80,14 @@ class _Source:
         self._namespace = namespace
         self._measured = measured
         self.workflow = self._workflow()
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether the engine says of the category, and of what runs it, that all have passed."""
+        if self.status.status != "Succeeded":
+            return False
+        told = self.workflow.status.conditions if self.workflow is not None else ()
+        return not any(holding(told, kind) for kind in ("Failed", "ValidationFailed"))
 
     def figure(self, job: str, metric: str) -> float | None:
         """What was measured of a job; the least, where several measurements tell one."""
@@ -109,7 +129,7 @@ class _Source:
         found = self._engine.config_map(self._namespace, reference.name)
         what = f"the list of nodes {self._namespace}/{reference.name}"
         if found is None:
-            raise GpuformError(f"{what} is gone: what it said cannot be told")
+            raise Unreadable(f"{what} is gone: what it said cannot be told")
         try:
             return read(found)
         except (ValueError, ValidationError) as error:
@@ -118,60 +138,93 @@ class _Source:
                 if isinstance(error, ValidationError)
                 else str(error)
             )
-            raise GpuformError(f"{what} cannot be read: {told}") from None
+            raise Unreadable(f"{what} cannot be read: {told}") from None
 
 
 def _jobs(source: _Source, category: CategoryInputs) -> Iterator[Job]:
     """One job for each group; after a search for faults one for each node, which it names."""
     workflow, failed = source.workflow, source.failed()
-    because = _why(source)
-    groups = workflow.status.orchestration.groups if workflow is not None else ()
-    if not groups or (workflow and workflow.status.orchestration.is_diagnosing is not None):
-        yield from _nodes_alone(source, category, failed, because)
+    if workflow is None or not workflow.status.orchestration.groups:
+        yield from _nodes_told(source, category, failed)
         return
-    by_group = source.nodes_by_group()
+    orchestration = workflow.status.orchestration
+    if orchestration.search is not None:
+        yield from _nodes_found(source, category, failed, orchestration.search)
+        return
+    because, by_group = _why(source), source.nodes_by_group()
     seen: set[str] = set()
-    for group in groups:
-        nodes = by_group.get(group.name, [])
+    for group in orchestration.groups:
+        told = by_group.get(group.name, [])
+        nodes = [name for name in told if name not in orchestration.excluded_nodes]
         seen.update(nodes)
         mine = [each for each in failed if each.name in nodes]
+        figure = source.figure(group.job.name, category.measured_metric) if group.job else None
         yield Job(
             category=category,
             nodes=nodes,
             passed=group.phase == "Succeeded",
-            measured=source.figure(group.job.name, category.measured_metric) if group.job else None,
+            measured=figure,
             because=because if group.phase != "Succeeded" else "",
             failed=_refused(mine),
             at=group.ended_at,
+            is_telling=group.phase == "Failed" and not _is_unmeasured(mine, figure),
         )
-    for each in failed:
-        if each.name not in seen:
-            yield Job(category, [each.name], passed=False, failed=_refused([each]))
+    others = [each for each in failed if each.name not in seen]
+    yield from _named(category, others)
 
 
-def _nodes_alone(
-    source: _Source, category: CategoryInputs, failed: Sequence[FailedNode], because: str
+def _nodes_told(
+    source: _Source, category: CategoryInputs, failed: Sequence[FailedNode]
 ) -> Iterator[Job]:
-    """The nodes as the engine names them: it has judged the floor of each group by itself."""
+    """The nodes of a category of which nobody tells groups, and so no figures."""
+    yield from _named(category, failed)
     named = {each.name for each in failed}
-    for each in failed:
-        yield Job(category, [each.name], passed=False, failed=_refused([each]))
-    passed = source.succeeded()
-    for name in passed or ():
-        if name not in named:
-            yield Job(category, [name], passed=True, needs_figure=False)
+    passed = [name for name in source.succeeded() or () if name not in named]
+    for name in passed:
+        yield Job(category, [name], passed=True, is_telling=False)
     if source.status.status != "Succeeded" and not failed:
         nodes = [name for each in source.nodes_by_group().values() for name in each]
-        others = list(dict.fromkeys(name for name in nodes if name not in (passed or ())))
+        others = list(dict.fromkeys(name for name in nodes if name not in passed))
         if others:
-            yield Job(category, others, passed=False, because=because)
+            yield Job(category, others, passed=False, because=_why(source), is_telling=False)
+
+
+def _nodes_found(
+    source: _Source, category: CategoryInputs, failed: Sequence[FailedNode], search: Search
+) -> Iterator[Job]:
+    """The nodes as a search has found them: it has judged the floor of each group by itself.
+
+    The list of failures has every node of each group that failed on the way; the search clears
+    some of them (design record 055).
+    """
+    cleared = {*(source.succeeded() or ())} - {*search.suspects}
+    left = [each for each in failed if each.name not in cleared or each.reason in _OF_THE_NODE]
+    yield from _named(category, left, search.suspects)
+    named = {each.name for each in left}
+    for name in sorted(cleared - named):
+        yield Job(category, [name], passed=True, needs_figure=False)
+    for name in search.suspects:
+        if name not in named:
+            yield Job(category, [name], passed=False, because=_why(source))
+
+
+def _named(
+    category: CategoryInputs, failed: Sequence[FailedNode], at_fault: Collection[str] = ()
+) -> Iterator[Job]:
+    for each in failed:
+        told, telling = _refused([each]), each.name in at_fault
+        yield Job(category, [each.name], passed=False, failed=told, is_telling=telling)
+
+
+def _is_unmeasured(failed: Sequence[FailedNode], figure: float | None) -> bool:
+    """Whether a floor is missed for want of a figure, and not by one."""
+    return figure is None and any(each.reason == "ThresholdViolation" for each in failed)
 
 
 def _refused(failed: Sequence[FailedNode]) -> list[Refusal]:
     return [
-        Refusal(each.name, _told(each.reason, each.message), each.reason not in _OF_A_GROUP)
+        Refusal(each.name, _told(each.reason, each.message), each.reason in _OF_THE_NODE)
         for each in failed
-        if each.name
     ]
 
 

@@ -218,7 +218,8 @@ class _Certifying:
         ]
         orchestration = {**orchestration, "groups": shown_groups}
         if is_searching:
-            orchestration["diagnose"] = {"stage": "complete", "round": 1}
+            suspects = sorted({each["name"] for each in failed})
+            orchestration["diagnose"] = {"stage": "complete", "round": 1, "suspectNodes": suspects}
         named = {each["name"] for each in failed}
         in_failed = {
             node
@@ -252,7 +253,7 @@ class _Certifying:
         broken = [node for node in nodes if node in self._settings.broken_nodes]
         for node in broken:
             message = self._settings.broken_nodes[node]
-            yield {"name": node, "reason": "HardwareFailure", "message": message}
+            yield {"name": node, "reason": "HardwareFailureDetected", "message": message}
         if broken:
             return
         told = _violation(options.get("thresholds") or {}, self._figures(category, nodes))
