@@ -5,7 +5,7 @@ beside it. What has ended and was judged is never judged twice.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
@@ -207,7 +207,7 @@ def _needs_others(category: CategoryInputs) -> bool:
 
 
 def _purpose(chosen: Sequence[Machine], categories: Sequence[CategoryInputs]) -> str:
-    machines = sorted(f"{each.node}\n{each.machine}" for each in chosen)
+    machines = sorted("\n".join(astuple(each)) for each in chosen)
     return digest("\n".join((digest_of(categories), *machines)))
 
 

@@ -255,3 +255,15 @@ def test_strangers_among_the_failed_nodes_do_not_fill_the_state(world: LyingWorl
     entries = ({"name": f"other-{n}", "reason": "WorkloadFailed"} for n in range(5000))
     made = world.create_with(lambda: world.list_failed(named(*entries)))
     assert len(made.outs["results"]) == len(world.nodes())
+
+
+def test_a_test_that_nobody_judged_proves_no_other_driver(world: LyingWorld) -> None:
+    """A run was killed after the test, and the driver is changed before the next run."""
+    made = world.create(world.declared())
+    made.outs.update(evidence=[], run=None)
+    for name in world.nodes():
+        label = {"nvidia.com/cuda.driver-version.full": "570.1"}
+        world.client.patch("/api/v1/nodes" + at(name), {"metadata": {"labels": label}})
+    world.set(slow_nodes=dict.fromkeys(world.nodes(), 100))
+    again = world.update(made, world.declared())
+    assert (again.outs["ready"], proven(again.outs)) == (False, [])
