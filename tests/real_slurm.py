@@ -190,15 +190,21 @@ class RealJob:
 
 
 @contextmanager
-def running(nodes: Sequence[str] = ("w0", "w1", "w2"), topology: str = "") -> Iterator[Slurm]:
-    """`topology` is a topology.conf of switches; without it Slurm knows none."""
+def running(
+    nodes: Sequence[str] = ("w0", "w1", "w2"), topology: str = "", settings: str = ""
+) -> Iterator[Slurm]:
+    """`topology` is a topology.conf of switches; without it Slurm knows none.
+
+    `settings` are more lines of slurm.conf.
+    """
     with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as directory:
         home = Path(directory)
         home.chmod(0o755)  # munge wants its socket to be reachable by all
         slurm = Slurm(home, tuple(nodes), _free_ports(len(nodes) + 1))
         _configure(slurm)
-        if topology:
-            with (home / "slurm.conf").open("a") as configuration:
+        with (home / "slurm.conf").open("a") as configuration:
+            configuration.write(settings)
+            if topology:
                 configuration.write("TopologyPlugin=topology/tree\n")
             slurm.topology.write_text(topology)
         munge = [f"--{name}={home}/munge.{name.split('-')[0]}" for name in ("socket", "pid-file")]

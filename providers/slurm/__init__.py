@@ -1,14 +1,21 @@
 """Slurm, the scheduler of a cluster, through its own commands."""
 
+from gpuform.providers.slurm.batch import Batch, BatchJobs, exit_code_of
 from gpuform.providers.slurm.declared import Condition, declared_conditions, declared_scheduler
-from gpuform.providers.slurm.reading import Node
+from gpuform.providers.slurm.reading import BatchRun, Node
+from gpuform.providers.slurm.results import result_of
 from gpuform.providers.slurm.scheduler import SlurmScheduler, slurm_scheduler
 
 __all__ = [
+    "Batch",
+    "BatchJobs",
+    "BatchRun",
     "Condition",
     "Node",
     "SlurmScheduler",
     "declared_conditions",
     "declared_scheduler",
+    "exit_code_of",
+    "result_of",
     "slurm_scheduler",
 ]

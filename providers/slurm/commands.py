@@ -21,9 +21,13 @@ class Commands(Protocol):
     def place(self) -> str:
         """For messages, such as `ssh ada@slurm-login`."""
 
-    def run(self, command: Sequence[str], *, is_change: bool = False) -> Output:
+    def run(
+        self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
+    ) -> Output:
         """Runs `command` there as it is, without a shell's interpretation, and waits for its end.
 
-        `is_change`: it needs an administrator's rights. Raises Unreachable when the command
+        `is_change`: it needs an administrator's rights, unless it is one that any user may make for
+        itself, `as_user`. A relative path is one of the user's home, or of the pod's own folder.
+        Raises Unreachable when the command
         certainly was not run, and UnknownOutcome when nobody knows whether it was.
         """

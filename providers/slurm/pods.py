@@ -38,7 +38,10 @@ class PodCommands:
     def place(self) -> str:
         return f"in pods {self.inputs.pod_selector} of namespace {self.inputs.namespace}"
 
-    def run(self, command: Sequence[str], *, is_change: bool = False) -> Output:
+    def run(
+        self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
+    ) -> Output:
+        del as_user  # the pod has one user
         pod = self._pod()
         if is_change:
             current_call().changing()

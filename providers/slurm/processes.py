@@ -3,7 +3,7 @@
 import os
 import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuform.providers.calls import current_call
@@ -16,6 +16,10 @@ _SECONDS = 60
 _SUDO = ("sudo", "-n", "--")
 # What would choose other jobs, other clusters or other words than the commands ask for.
 _ALTERS = ("SQUEUE_", "SCONTROL_", "SCANCEL_", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
+_GIVEN_TO_JOBS = {
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"),
+}
 _SSH_REMEDIES = (
     ("host key verification failed", "log in once by hand, and compare its key"),
     ("permission denied", "ssh must get in without a password: load your key with `ssh-add`"),
@@ -30,9 +34,15 @@ class LocalCommands:
     sudo: bool = False
     place: str = "this machine"
 
-    def run(self, command: Sequence[str], *, is_change: bool = False) -> Output:
-        sudo = _SUDO if self.sudo and is_change else ()
-        return _run([*sudo, *command], self.place, is_change=is_change)
+    def run(
+        self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
+    ) -> Output:
+        sudo = _SUDO if self.sudo and is_change and not as_user else ()
+        kept = _environment()
+        if as_user:
+            # A job gets what its submission has: nobody's keys, and no defaults of this shell.
+            kept = {name: value for name, value in kept.items() if name in _GIVEN_TO_JOBS}
+        return _run([*sudo, *command], self.place, kept, is_change=is_change)
 
 
 @dataclass(frozen=True)
@@ -48,11 +58,14 @@ class SshCommands:
         user = f"{self.inputs.user}@" if self.inputs.user else ""
         return f"ssh {user}{self.inputs.host}"
 
-    def run(self, command: Sequence[str], *, is_change: bool = False) -> Output:
-        sudo = _SUDO if is_change and self.inputs.sudo is not False else ()
+    def run(
+        self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
+    ) -> Output:
+        is_administrator = is_change and not as_user and self.inputs.sudo is not False
+        sudo = _SUDO if is_administrator else ()
         # sshd hands the words to a shell as one.
         remote = shlex.join([*sudo, *command])
-        output = _run([*self._ssh(), remote], self.place, is_change=is_change)
+        output = _run([*self._ssh(), remote], self.place, _environment(), is_change=is_change)
         if output.code != 255:
             return output
         told = visible(" ".join(output.stderr.split()))[-300:] or "it said nothing"
@@ -67,10 +80,16 @@ class SshCommands:
         return ["ssh", "-T", *quiet, *self.options, *user, *port, "--", self.inputs.host]
 
 
-def _run(command: Sequence[str], place: str, *, is_change: bool) -> Output:
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(_ALTERS)}
+
+
+def _run(
+    command: Sequence[str], place: str, environment: Mapping[str, str], *, is_change: bool
+) -> Output:
     if is_change:
         current_call().changing()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_ALTERS)}
+    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where there is none
     try:
         done = subprocess.run(  # noqa: S603 - the command is ours, and no shell reads it
             command,
@@ -78,7 +97,8 @@ def _run(command: Sequence[str], place: str, *, is_change: bool) -> Output:
             capture_output=True,
             check=False,
             timeout=_SECONDS,
-            env=kept | {"LC_ALL": "C"},
+            env={**environment, "LC_ALL": "C"},
+            cwd=home if os.path.isdir(home) else None,  # noqa: PTH112
             encoding="utf-8",
             errors="replace",
             start_new_session=True,  # Ctrl-C ends the run after this command, not within it

@@ -6,6 +6,7 @@ without it. `sinfo` says less: it leaves out nodes without a partition, and flag
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import product
 
@@ -179,3 +180,94 @@ def _numbers(ranges: str) -> list[str]:
             raise ValueError(f"[{ranges}] is no range of names")
         numbers += [f"{number:0{len(first)}}" for number in wanted]
     return numbers
+
+
+# Tasks that wait are written as one: `7_[1-9%2]`.
+_ANY_ID = re.compile(r"\d+(?:[_+][\d\[\],%:.-]+)?", re.ASCII)
+_ENDED = {
+    *("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
+    *("BOOT_FAIL", "DEADLINE", "REVOKED"),
+}
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """A batch job as Slurm tells it."""
+
+    job_id: str
+    state: str
+    """Slurm's word, such as PENDING, RUNNING, COMPLETING, COMPLETED or NODE_FAIL."""
+    nodes: tuple[str, ...] = ()
+    """Those that it has or had; those that it wants while it is PENDING."""
+    reason: str = ""
+    """Why it is PENDING, such as `ReqNodeNotAvail, UnavailableNodes:w2`, or how it went wrong."""
+    exit_code: str = ""
+    """`CODE:SIGNAL`, as Slurm writes it; empty until it has ended."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it holds no node any more, and never will."""
+        return self.state in _ENDED
+
+    @property
+    def ok(self) -> bool:
+        """Whether its script ended with 0."""
+        return self.state == "COMPLETED"
+
+
+def show_runs(names: Collection[str]) -> tuple[str, ...]:
+    """The command whose text `read_runs` reads: jobs of names, those that have ended, too."""
+    return (*_show_named(names), f"--format={_RECORD}%i|%U|%T|%N|%n|%r|%j")
+
+
+def show_exit_codes(names: Collection[str]) -> tuple[str, ...]:
+    """The command whose text `read_exit_codes` reads: no part of it is chosen by users."""
+    return (*_show_named(names), "--Format=JobID:32,exit_code:32")
+
+
+def _show_named(names: Collection[str]) -> tuple[str, ...]:
+    return ("squeue", "--noheader", "--all", "--states=all", f"--name={','.join(sorted(names))}")
+
+
+def read_runs(text: str, *, uid: int, names: Collection[str]) -> dict[str, BatchRun]:
+    """The newest job of each name that belongs to a user, by the name.
+
+    Jobs of other users or names, tasks of arrays and parts of heterogeneous jobs are left out.
+    """
+    if not text:
+        return {}
+    before, *records = text.split(_RECORD)
+    if before:
+        raise ValueError(f"{before[:80]!r} is no job")
+    found: dict[str, BatchRun] = {}
+    for record in records:
+        fields = record.split("|", 6)
+        if len(fields) != 7 or not _ANY_ID.fullmatch(fields[0]) or not fields[1].isdecimal():
+            raise ValueError(f"{record[:80]!r} is no job")
+        job_id, owner, state, held, wanted, reason, name = fields
+        name = name.removesuffix("\n")
+        if int(owner) != uid or name not in names or not job_id.isdecimal():
+            continue
+        if not re.fullmatch(r"[A-Z_]+", state):
+            raise ValueError(f"{state[:80]!r} is no state of a job")
+        nodes = tuple(expanded(held.strip() or wanted.strip()))
+        told = "" if reason == "None" else " ".join(reason.split())
+        if name not in found or int(found[name].job_id) < int(job_id):
+            found[name] = BatchRun(job_id, state, nodes, told)
+    return found
+
+
+def read_exit_codes(text: str) -> dict[str, str]:
+    """The exit code of each job as `CODE:SIGNAL`, by its number."""
+    codes = {}
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) != 2 or not fields[0].isdecimal():
+            raise ValueError(f"{line[:80]!r} is no job")
+        job_id, told = fields
+        if told.isdecimal():  # as of wait(2)
+            told = f"{int(told) >> 8 & 255}:{int(told) & 127}"
+        elif not re.fullmatch(r"\d+:\d+", told, re.ASCII):
+            raise ValueError(f"{told[:80]!r} is no exit code")
+        codes[job_id] = told
+    return codes

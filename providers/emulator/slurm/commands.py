@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from getopt import GetoptError, gnu_getopt
+from itertools import dropwhile
 
 from gpuform.providers.emulator.slurm.estate import Slurm
 from gpuform.providers.emulator.slurm.jobs import ACTIVE, CODES, Job, JobRequest, Refused
@@ -38,6 +39,12 @@ def run(slurm: Slurm, command: Sequence[str]) -> Result:
     words = list(command)
     if words[:1] == ["sudo"]:
         words = [word for word in words[1:] if word not in ("-n", "--")]
+    if words[:1] == ["env"]:
+        words = list(dropwhile(lambda word: "=" in word, words[1:]))
+    if words[:1] == ["tail"]:
+        return _tail(slurm, words[1:])
+    if words == ["id", "-u"]:
+        return Result("0\n")
     program, *arguments = words or [""]
     if program not in _PROGRAMS:
         return Result(err=f"exec: {program!r}: executable file not found in $PATH\n", code=127)
@@ -60,7 +67,7 @@ def run(slurm: Slurm, command: Sequence[str]) -> Result:
 def _squeue(slurm: Slurm, arguments: list[str]) -> str:
     given, _ = gnu_getopt(
         arguments,
-        "haro:O:t:w:u:j:",
+        "haro:O:t:w:u:j:n:",
         [
             "noheader",
             "all",
@@ -71,6 +78,7 @@ def _squeue(slurm: Slurm, arguments: list[str]) -> str:
             "nodelist=",
             "user=",
             "jobs=",
+            "name=",
         ],
     )
     options = {name.lstrip("-"): value for name, value in given}
@@ -81,6 +89,8 @@ def _squeue(slurm: Slurm, arguments: list[str]) -> str:
     jobs = _chosen(slurm, option("t", "states"), option("w", "nodelist"))
     if (user := option("u", "user")) is not None:
         jobs = [job for job in jobs if job.wanted.user == user]
+    if (names := option("n", "name")) is not None:
+        jobs = [job for job in jobs if job.wanted.name in names.split(",")]
     if (labels := option("j", "jobs")) is not None:
         named = [job for label in labels.split(",") for job in slurm.named(label)]
         jobs = [job for job in jobs if job in named]
@@ -92,7 +102,7 @@ def _squeue(slurm: Slurm, arguments: list[str]) -> str:
     form = option("o", "format")
     if form is not None and (unknown := _letters(form) - COLUMNS):
         raise Refused(f"squeue: error: not emulated: %{', %'.join(sorted(unknown))}")
-    return queue_text(jobs, slurm.now, form, has_header=has_header)
+    return queue_text(slurm, jobs, form, has_header=has_header)
 
 
 def _chosen(slurm: Slurm, states: str | None, nodelist: str | None) -> list[Job]:
@@ -104,6 +114,7 @@ def _chosen(slurm: Slurm, states: str | None, nodelist: str | None) -> list[Job]
     if unknown := [each for each in wanted if each not in known]:
         raise Refused(f"squeue: error: Invalid job state specified: {unknown[0]}")
     jobs = [job for job in slurm.jobs if job.state in wanted or "ALL" in wanted]
+    jobs = [job for job in jobs if job.is_remembered(slurm.now)]
     if nodelist is None:
         return jobs
     for name in nodelist.split(","):
@@ -143,20 +154,28 @@ def _sinfo(slurm: Slurm, arguments: list[str]) -> str:
 
 _LONG = (
     *("wrap=", "job-name=", "nodes=", "nodelist=", "array=", "gres=", "gpus-per-node=", "output="),
-    *("ntasks=", "no-requeue", "requeue", "exclusive", "hold", "parsable"),
+    *("ntasks=", "no-requeue", "requeue", "exclusive", "hold", "parsable", "open-mode=", "error="),
+    *("time=", "comment=", "partition=", "account=", "qos=", "mem=", "cpus-per-task="),
+    *("ntasks-per-node=", "gpus="),
 )
-_SHORT = "J:N:w:a:Ho:n:"
-_NAMES = {"J": "job-name", "N": "nodes", "w": "nodelist", "a": "array", "H": "hold"}
+_SHORT = "J:N:w:a:Ho:n:e:t:p:A:q:c:G:"
+_NAMES = {"J": "job-name", "N": "nodes", "w": "nodelist", "a": "array", "H": "hold", "o": "output"}
 _SLEEP = re.compile(r"sleep (\d+|infinity)")
+_LAST_WORDS = re.compile(r'^echo "([^"$]*\$code[^"$]*)"$', re.MULTILINE)
 
 
 def submit(slurm: Slurm, arguments: list[str]) -> str:
-    """Only `--wrap 'sleep SECONDS'` and `sleep infinity` are emulated: by the emulator's clock."""
+    """Scripts by --wrap alone: `sleep SECONDS` and `sleep infinity` sleep by the emulator's clock.
+
+    Any other is one that measures its nodes: it runs and prints what their measures say, and then
+    what it echoes with its `$code`.
+    """
     given, scripts = gnu_getopt(arguments, _SHORT, _LONG)
     options = {_NAMES.get(name.lstrip("-"), name.lstrip("-")): value for name, value in given}
-    sleep = _SLEEP.fullmatch(options.get("wrap", ""))
-    if scripts or sleep is None:
-        raise Refused("sbatch: error: only --wrap='sleep SECONDS' is emulated")
+    script = options.get("wrap", "")
+    if scripts or not script.strip():
+        raise Refused("sbatch: error: only --wrap='SCRIPT' is emulated")
+    sleep, last = _SLEEP.fullmatch(script), _LAST_WORDS.findall(script)
     names = [name for name in options.get("nodelist", "").split(",") if name]
     for name in names:
         if name not in slurm.nodes:
@@ -166,13 +185,26 @@ def submit(slurm: Slurm, arguments: list[str]) -> str:
         count=max(_number(options.get("nodes", "1")), len(names)),
         nodes=names,
         gpus=_number(options.get("gpus-per-node", options.get("gres", "8").split(":")[-1])),
-        runs_for=None if sleep[1] == "infinity" else float(sleep[1]),
+        runs_for=float(sleep[1]) if sleep and sleep[1] != "infinity" else None,
+        is_measuring=sleep is None,
+        output=options.get("output", ""),
+        last_words="".join(f"{line}\n" for line in last),
         can_requeue="no-requeue" not in options,
         is_held="hold" in options,
     )
     first = slurm.submit(wanted, _tasks(options["array"]) if "array" in options else None)[0]
     label = first.label.split("_")[0]
     return f"{label}\n" if "parsable" in options else f"Submitted batch job {label}\n"
+
+
+def _tail(slurm: Slurm, arguments: list[str]) -> Result:
+    """`tail -c BYTES -- FILE` of what a job prints; it needs no controller."""
+    given, (path, *_) = gnu_getopt(arguments, "c:")
+    text = slurm.file(path)
+    if text is None:
+        told = f"tail: cannot open '{path}' for reading: No such file or directory\n"
+        return Result(err=told, code=1)
+    return Result(text[-int(dict(given)["-c"]) :])
 
 
 def _tasks(written: str) -> list[int]:
@@ -189,7 +221,7 @@ def _number(written: str) -> int:
 _CHOICES = ("format", "Format", "states", "nodelist", "user", "jobs")
 # States that Slurm knows and no emulated job ever has.
 _NEVER_HERE = (
-    "SUSPENDED", "FAILED", "TIMEOUT", "PREEMPTED", "CONFIGURING", "RESIZING", "SIGNALING",
+    "SUSPENDED", "TIMEOUT", "PREEMPTED", "CONFIGURING", "RESIZING", "SIGNALING",
     "STAGE_OUT", "STOPPED",
 )  # fmt: skip
 _PROGRAMS: dict[str, Callable[[Slurm, list[str]], str]] = {

@@ -10,7 +10,7 @@ from gpuform.providers.emulator.answers import answer
 from gpuform.providers.emulator.routing import Controls, Table
 from gpuform.providers.emulator.slurm.commands import run
 from gpuform.providers.emulator.slurm.estate import Slurm
-from gpuform.providers.emulator.slurm.jobs import JobRequest
+from gpuform.providers.emulator.slurm.jobs import JobRequest, Measure
 from gpuform.providers.emulator.together.errors import ApiError
 from gpuform.providers.emulator.together.operations import Operations
 
@@ -25,12 +25,17 @@ class _Controller(BaseModel):
     is_answering: bool
 
 
+class _Measures(Measure):
+    node: str = ""
+
+
 class SlurmControls(Controls):
     def _routes(self) -> Table:
         return (
             ("POST", "/<cluster_id>/run", self._run),
             ("POST", "/<cluster_id>/jobs", self._add_job),
             ("GET", "/<cluster_id>/jobs", self._list_jobs),
+            ("POST", "/<cluster_id>/measures", self._set_measure),
             ("POST", "/<cluster_id>/controller", self._set_controller),
         )
 
@@ -51,6 +56,16 @@ class SlurmControls(Controls):
     def _list_jobs(self, cluster_id: str) -> Response:
         with self._slurm(cluster_id) as slurm:
             return answer([job.model_dump(mode="json") for job in slurm.jobs])
+
+    def _set_measure(self, cluster_id: str) -> Response:
+        """What scripts find on a node: `{"node": "slurm-worker-1", "figure": 312.5}`.
+
+        Without a node, on all that have none of their own. Jobs that run are not changed.
+        """
+        wanted = _Measures.model_validate_json(request.get_data())
+        with self._slurm(cluster_id) as slurm:
+            slurm.set_measure(wanted.node, Measure(**wanted.model_dump(exclude={"node"})))
+        return answer(wanted.model_dump(mode="json"))
 
     def _set_controller(self, cluster_id: str) -> Response:
         """Whether slurmctld answers; jobs go on without it."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.slurm.jobs import Job, JobRequest, State
+from gpuform.providers.emulator.slurm.jobs import Job, JobRequest, Measure, State
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
@@ -31,6 +31,8 @@ class _Kept(BaseModel):
     down: dict[str, bool] = {}
     reasons: dict[str, Reason] = {}
     is_answering: bool = True
+    measures: dict[str, Measure] = {}
+    """What scripts find on a node; under "" what they find on the others."""
 
 
 class Slurm:
@@ -133,7 +135,37 @@ class Slurm:
             return job.ending(how, then, self.now)
         if job.state == "COMPLETING":
             return job.model_copy(update={"then": then})
-        return job.model_copy(update={"state": then, "ended": [*job.ended, how]})
+        ended_at = None if then == "PENDING" else self.now
+        update = {"state": then, "ended": [*job.ended, how], "ended_at": ended_at}
+        return job.model_copy(update=update)
+
+    def reason_to_wait(self, job: Job) -> str:
+        """Why a job does not run: Slurm's words; `None` when it does, or could."""
+        if job.state != "PENDING":
+            return "NonZeroExitCode" if job.state == "FAILED" else "None"
+        if job.wanted.is_held:
+            return "JobHeldUser"
+        if job.eligible_at > self.now:
+            return "BeginTime"
+        closed = [name for name in job.wanted.nodes if not self._is_open(name, self.now)]
+        if closed:
+            return f"ReqNodeNotAvail, UnavailableNodes:{','.join(closed)}"
+        return "Resources"
+
+    # What scripts find and print.
+
+    def set_measure(self, name: str, measure: Measure) -> None:
+        """Of a node, or of all that have none of their own; jobs that run keep what they found."""
+        self._kept.measures[name] = measure
+
+    def file(self, path: str) -> str | None:
+        """What the newest job that has begun this file has printed; None when none has."""
+        files = (job.file() for job in reversed(self._kept.jobs) if job.wanted.output == path)
+        return next((text for text in files if text is not None), None)
+
+    def _measure(self, name: str) -> Measure:
+        measures = self._kept.measures
+        return measures.get(name) or measures.get("") or Measure()
 
     # The controller.
 
@@ -188,16 +220,19 @@ class Slurm:
             nodes = [name for name in self._all if self._takes(name, job.wanted, at)]
             chosen = job.wanted.nodes or nodes[: job.wanted.count]
             if len(chosen) >= job.wanted.count and set(chosen) <= set(nodes):
-                self._kept.jobs[index] = job.started(chosen, at)
+                started = job.started(chosen, at)
+                if job.wanted.is_measuring:
+                    started = started.measured([self._measure(name) for name in chosen], at)
+                self._kept.jobs[index] = started
 
     def _takes(self, name: str, wanted: JobRequest, at: float) -> bool:
-        node = self._all[name]
-        if (
-            not node.runs(at)
-            or node.is_down(at)
-            or name in self._kept.drained
-            or name in self._kept.down
-        ):
+        if not self._is_open(name, at):
             return False
         used = sum(job.wanted.gpus for job in self.jobs_on(name))
         return used + wanted.gpus <= GPUS_PER_WORKER
+
+    def _is_open(self, name: str, at: float) -> bool:
+        """Whether the node takes jobs at all."""
+        node = self._all.get(name)
+        is_up = node is not None and node.runs(at) and not node.is_down(at)
+        return is_up and name not in self._kept.drained and name not in self._kept.down

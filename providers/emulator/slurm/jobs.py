@@ -1,5 +1,6 @@
 """A job, and what becomes of it in time."""
 
+from collections.abc import Sequence
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,12 +14,13 @@ class Refused(Exception):
         self.on_stdout = on_stdout
 
 
-State = Literal["PENDING", "RUNNING", "COMPLETING", "COMPLETED", "CANCELLED", "NODE_FAIL"]
+State = Literal["PENDING", "RUNNING", "COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL"]
 CODES = {
     "PENDING": "PD",
     "RUNNING": "R",
     "COMPLETING": "CG",
     "COMPLETED": "CD",
+    "FAILED": "F",
     "CANCELLED": "CA",
     "NODE_FAIL": "NF",
 }
@@ -28,6 +30,23 @@ EPILOG_SECONDS = 5.0
 """How long a job that ends holds its nodes: COMPLETING. Ours, as the next."""
 REQUEUE_SECONDS = 120.0
 """How long a requeued job waits before it may start again."""
+
+
+REMEMBERED_SECONDS = 300.0
+"""How long Slurm knows a job that has ended: the default of MinJobAge."""
+
+
+class Measure(BaseModel):
+    """What a script finds on a node."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    figure: float = 487.87
+    runs_for: float = Field(default=60.0, ge=0)
+    """Seconds of the clock."""
+    exit_code: int = Field(default=0, ge=0, le=255)
+    text: str = "# Avg bus bandwidth    : {figure}"
+    """What is printed of it: `{figure}` stands for the figure."""
 
 
 class JobRequest(BaseModel):
@@ -48,6 +67,12 @@ class JobRequest(BaseModel):
     is_batch: bool = True
     can_requeue: bool = True
     is_held: bool = False
+    is_measuring: bool = False
+    """A script: it finds what its nodes have, and runs for as long as that says."""
+    output: str = ""
+    """The file of what it prints; none when empty."""
+    last_words: str = ""
+    """What it prints at its end, with `$code` for its exit code."""
 
 
 class Job(BaseModel, frozen=True):
@@ -63,6 +88,10 @@ class Job(BaseModel, frozen=True):
     """When it ends, or stops to hold its nodes, if that is known."""
     then: State = "COMPLETED"
     """What a COMPLETING job becomes."""
+    ended_at: float | None = None
+    exit_code: int = 0
+    printed: str = ""
+    """What it prints before its last words."""
     ended: list[str] = []
     """How its runs ended: completed, cancelled, requeued or killed by the loss of a node."""
 
@@ -75,6 +104,23 @@ class Job(BaseModel, frozen=True):
         ends_at = None if runs_for is None else now + runs_for
         changes = {"state": "RUNNING", "nodes": nodes, "started_at": now, "changes_at": ends_at}
         return self.model_copy(update=changes)
+
+    def measured(self, measures: Sequence[Measure], now: float) -> Self:
+        """It has started, and finds this: the lowest figure counts, and any failure."""
+        lowest = min(measures, key=lambda measure: measure.figure)
+        code = next((each.exit_code for each in measures if each.exit_code), 0)
+        text = lowest.text.replace("{figure}", f"{lowest.figure:g}")
+        ends_at = now + max(each.runs_for for each in measures)
+        update = {"changes_at": ends_at, "exit_code": code, "printed": f"{text}\n"}
+        return self.model_copy(update=update)
+
+    def file(self) -> str | None:
+        """What its output holds by now; None when there is no such file yet."""
+        if self.started_at is None:
+            return None
+        if self.ended[-1:] != ["completed"]:
+            return ""
+        return self.printed + self.wanted.last_words.replace("$code", str(self.exit_code))
 
     def ending(self, how: str, then: State, now: float) -> Self:
         """It holds its nodes for a while yet."""
@@ -96,10 +142,20 @@ class Job(BaseModel, frozen=True):
     def changed(self, now: float) -> Self:
         """What its own moment brings."""
         if self.state == "RUNNING":
-            return self.ending("completed", "COMPLETED", now)
+            return self.ending("completed", "FAILED" if self.exit_code else "COMPLETED", now)
         return self.settled()
 
     def settled(self) -> Self:
         """It no longer holds its nodes."""
-        kept = [] if self.then == "PENDING" else self.nodes
-        return self.model_copy(update={"state": self.then, "nodes": kept, "changes_at": None})
+        is_again = self.then == "PENDING"
+        update = {
+            "state": self.then,
+            "nodes": [] if is_again else self.nodes,
+            "changes_at": None,
+            "ended_at": None if is_again else self.changes_at,
+        }
+        return self.model_copy(update=update)
+
+    def is_remembered(self, now: float) -> bool:
+        """Whether Slurm still tells it."""
+        return self.ended_at is None or now < self.ended_at + REMEMBERED_SECONDS

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from zlib import crc32
 
 from gpuform.providers.emulator.slurm.estate import Slurm
 from gpuform.providers.emulator.slurm.jobs import CODES, Job
@@ -47,13 +48,13 @@ def node_text(slurm: Slurm, name: str) -> str:
     return "\n   ".join(lines) + "\n\n"
 
 
-def queue_text(jobs: Iterable[Job], now: float, form: str | None, *, has_header: bool) -> str:
+def queue_text(slurm: Slurm, jobs: Iterable[Job], form: str | None, *, has_header: bool) -> str:
     """What `squeue` prints, by compact state and then by age."""
     wanted = _QUEUE if form is None else form
     rows = [_row(wanted, lambda letter: _HEADERS.get(letter, ""))] if has_header else []
     ordered = sorted(jobs, key=lambda job: (CODES[job.state], job.number))
     rows += [
-        _row(wanted, lambda letter, job=job: _COLUMNS[letter](job, now))  # type: ignore[misc]
+        _row(wanted, lambda letter, job=job: _COLUMNS[letter](job, slurm))  # type: ignore[misc]
         for job in ordered
     ]
     return "".join(f"{row}\n" for row in rows)
@@ -115,15 +116,13 @@ def _row(form: str, value: Callable[[str], str]) -> str:
     return _FIELD.sub(written, form)
 
 
-def _where(job: Job, _now: float) -> str:
-    if job.state != "PENDING":
-        return hostlist(job.nodes)
-    held, later = job.wanted.is_held, job.eligible_at > _now
-    return "(JobHeldUser)" if held else "(BeginTime)" if later else "(Resources)"
+def _where(job: Job, slurm: Slurm) -> str:
+    return f"({slurm.reason_to_wait(job)})" if job.state == "PENDING" else hostlist(job.nodes)
 
 
-def _elapsed(job: Job, now: float) -> str:
-    seconds = 0 if job.started_at is None or not job.holds_nodes else int(now - job.started_at)
+def _elapsed(job: Job, slurm: Slurm) -> str:
+    is_running = job.started_at is not None and job.holds_nodes
+    seconds = int(slurm.now - (job.started_at or 0)) if is_running else 0
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -132,11 +131,19 @@ def _elapsed(job: Job, now: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-_COLUMNS: dict[str, Callable[[Job, float], str]] = {
+def _user_id(job: Job) -> str:
+    user = job.wanted.user
+    return "0" if user == "root" else str(1000 + crc32(user.encode()) % 50_000)
+
+
+_COLUMNS: dict[str, Callable[[Job, Slurm], str]] = {
     "i": lambda job, _: job.label,
     "A": lambda job, _: str(job.number),
     "j": lambda job, _: job.wanted.name,
     "u": lambda job, _: job.wanted.user,
+    "U": lambda job, _: _user_id(job),
+    "n": lambda job, _: hostlist(job.wanted.nodes),
+    "r": lambda job, slurm: slurm.reason_to_wait(job),
     "t": lambda job, _: CODES[job.state],
     "T": lambda job, _: job.state,
     "P": lambda _job, _: _PARTITION,
@@ -148,6 +155,7 @@ _COLUMNS: dict[str, Callable[[Job, float], str]] = {
 COLUMNS = frozenset(_COLUMNS)
 _HEADERS = {
     "i": "JOBID", "A": "JOBID", "j": "NAME", "u": "USER", "t": "ST", "T": "STATE",
+    "U": "UID", "n": "REQ_NODES", "r": "REASON",
     "P": "PARTITION", "D": "NODES", "N": "NODELIST", "R": "NODELIST(REASON)", "M": "TIME",
 }  # fmt: skip
 WIDE: dict[str, Callable[[Job], str]] = {
@@ -157,6 +165,7 @@ WIDE: dict[str, Callable[[Job], str]] = {
     "Requeue": lambda job: str(int(job.wanted.can_requeue)),
     "State": lambda job: job.state,
     "NodeList": lambda job: hostlist(job.nodes),
+    "exit_code": lambda job: str(job.exit_code << 8),
 }
 
 

@@ -1,0 +1,132 @@
+"""Batch jobs in the emulated Slurm, through exec in the pod of its controller."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from slurm_emulated import NODES, SlurmCluster, slurm_cluster
+
+from gpuform.providers.emulator.server import serve
+from gpuform.providers.errors import GpuformError, Unreachable
+from gpuform.providers.kubernetes.client import client_by
+from gpuform.providers.slurm import Batch, BatchJobs, exit_code_of, result_of
+from gpuform.providers.slurm.pods import PodCommands
+from gpuform.schemas.slurm import SlurmInputs
+
+SCRIPT = "#!/bin/bash\n#SBATCH --gpus-per-node=8 --time=10\nsrun all_reduce_perf -b 8G | tail -5\n"
+PATTERN = r"Avg bus bandwidth\s*:\s*(?P<value>[\d.]+)"
+
+
+@pytest.fixture
+def cluster() -> Iterator[SlurmCluster]:
+    with serve(seed="slurm") as server:
+        made = slurm_cluster(server)
+        with closing(client_by(made.kubeconfig, "train")):
+            yield made
+
+
+@pytest.fixture
+def jobs(cluster: SlurmCluster) -> BatchJobs:
+    return BatchJobs(PodCommands(SlurmInputs(), cluster.kubeconfig, "train"), folder="/shared")
+
+
+def measure(cluster: SlurmCluster, **wanted: object) -> None:
+    cluster.slurm("POST", "/measures", wanted)
+
+
+def test_a_job_runs_by_the_clock_and_prints_a_figure(
+    cluster: SlurmCluster, jobs: BatchJobs
+) -> None:
+    job_id = jobs.submit(Batch("certify", SCRIPT, NODES[:2]))
+    run = jobs.find(["certify", "other"])["certify"]
+    assert (run.job_id, run.state, run.nodes, run.ended) == (job_id, "RUNNING", NODES[:2], False)
+    assert jobs.output("certify") == ""
+    cluster.advance(60)
+    assert jobs.find(["certify"])["certify"].state == "COMPLETING"
+    cluster.advance(6)
+    run = jobs.find(["certify"])["certify"]
+    assert (run.state, run.exit_code, run.ok) == ("COMPLETED", "0:0", True)
+    assert jobs.output("certify") == "# Avg bus bandwidth    : 487.87\ngpuform: exit code 0\n"
+    assert result_of(jobs.output("certify"), PATTERN) == 487.87
+
+
+def test_the_lowest_node_decides(cluster: SlurmCluster, jobs: BatchJobs) -> None:
+    measure(cluster, figure=400.0, runs_for=5)
+    measure(cluster, node=NODES[1], figure=312.5, runs_for=5)
+    for name, nodes in (("without", NODES[::2]), ("with", NODES)):
+        jobs.submit(Batch(name, SCRIPT, nodes))
+        cluster.advance(30)
+        assert jobs.find([name])[name].ok
+    assert result_of(jobs.output("without"), PATTERN) == 400
+    assert result_of(jobs.output("with"), PATTERN) == 312.5
+
+
+def test_a_node_on_which_it_fails(cluster: SlurmCluster, jobs: BatchJobs) -> None:
+    measure(cluster, node=NODES[2], exit_code=3, text="NCCL failure")
+    jobs.submit(Batch("certify", SCRIPT, NODES))
+    cluster.advance(70)
+    run = jobs.find(["certify"])["certify"]
+    assert (run.state, run.reason, run.exit_code) == ("FAILED", "NonZeroExitCode", "3:0")
+    assert exit_code_of(jobs.output("certify")) == 3
+
+
+def test_what_has_ended_long_ago_is_known_by_its_output(
+    cluster: SlurmCluster, jobs: BatchJobs
+) -> None:
+    jobs.submit(Batch("certify", SCRIPT, NODES))
+    cluster.advance(600)
+    assert jobs.find(["certify"]) == {}
+    assert exit_code_of(jobs.output("certify")) == 0
+
+
+def test_a_drained_node_is_waited_for_and_told(cluster: SlurmCluster, jobs: BatchJobs) -> None:
+    cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=fan 3")
+    job_id = jobs.submit(Batch("certify", SCRIPT, NODES))
+    run = jobs.find(["certify"])["certify"]
+    assert (run.state, run.nodes) == ("PENDING", NODES)
+    assert run.reason == f"ReqNodeNotAvail, UnavailableNodes:{NODES[1]}"
+    jobs.cancel([job_id])
+    assert jobs.find(["certify"])["certify"].state == "CANCELLED"
+    assert jobs.output("certify") == ""
+
+
+def test_jobs_of_others_are_waited_for_and_never_taken_for_ours(
+    cluster: SlurmCluster, jobs: BatchJobs
+) -> None:
+    other = cluster.submit(name="certify", user="ada", nodes=NODES[:1], runs_for=50)
+    assert jobs.find(["certify"]) == {}
+    jobs.submit(Batch("certify", SCRIPT, NODES))
+    assert jobs.find(["certify"])["certify"].state == "PENDING"
+    assert cluster.states()[other] == "RUNNING"
+    cluster.advance(56)
+    assert jobs.find(["certify"])["certify"].state == "RUNNING"
+
+
+@pytest.mark.parametrize("skip", [1, 0], ids=["after", "before"])
+def test_a_lost_answer_never_leads_to_two_jobs(
+    cluster: SlurmCluster, jobs: BatchJobs, skip: int
+) -> None:
+    """Whether the answer is lost before the job was made, the caller looks, and tries again."""
+    jobs.find(["certify"])
+    cluster.control("POST", "/faults", {"path": "/exec", "status": 503, "skip": skip, "times": 1})
+    try:
+        jobs.submit(Batch("certify", SCRIPT, NODES[:1]))
+    except GpuformError:
+        assert jobs.find(["certify"]) == {}
+        jobs.submit(Batch("certify", SCRIPT, NODES[:1]))
+    assert len(cluster.slurm("GET", "/jobs")) == 1
+
+
+def test_a_controller_that_does_not_answer(cluster: SlurmCluster, jobs: BatchJobs) -> None:
+    cluster.slurm("POST", "/controller", {"is_answering": False})
+    with pytest.raises(Unreachable):
+        jobs.find(["certify"])
+    with pytest.raises(Unreachable):
+        jobs.submit(Batch("certify", SCRIPT, NODES))
+    assert jobs.output("certify") == ""
+
+
+def test_the_longest_script_fits(cluster: SlurmCluster, jobs: BatchJobs) -> None:
+    jobs.submit(Batch("certify", "#!/bin/sh\n" + "echo 1234567890123456789\n" * 1300, NODES))
+    cluster.advance(70)
+    assert jobs.find(["certify"])["certify"].ok
