@@ -11,7 +11,13 @@ from real_slurm import MISSING, Slurm, running, until
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
 from gpuform.providers.emulator.server import serve
-from gpuform.providers.slurm.reading import SHOW_JOBS, SHOW_NODES, show_ending
+from gpuform.providers.slurm.reading import (
+    SHOW_JOBS,
+    SHOW_NODES,
+    show_ending,
+    show_exit_codes,
+    show_runs,
+)
 
 RECORDED = Path(__file__).parents[2] / "providers" / "slurm" / "recorded"
 
@@ -29,6 +35,9 @@ REFUSED = {
     "jobs of an unknown node": ("squeue", "--noheader", "--nodelist=w9"),
     "an unknown job to cancel": ("scancel", "77"),
     "no job to cancel": ("scancel", "x"),
+    "a job on an unknown node": ("sbatch", "--parsable", "--nodelist=w9", "--wrap=true"),
+    "no file": ("env", "LC_ALL=C", "tail", "-c", "9", "--", "no/such.out"),
+    "no jobs of a name": show_runs(["x"]),
     "no jobs": SHOW_JOBS,
     "no jobs to end": show_ending(["{0}"]),
     "an empty queue": ("squeue",),
@@ -112,6 +121,8 @@ def scene(run: Run, names: tuple[str, ...], settled: Callable[[str, str], None])
     see(*SHOW_JOBS)
     see("squeue", "--noheader", "--format=%i %P %u %t %D %N")
     see(*show_ending(list(names)))
+    see(*show_runs(["a|b", "none"]))
+    see(*show_exit_codes(["a|b", "none"]))
     states()
     drained = f"NodeName={names[0]},{names[1]}"
     see("scontrol", "update", drained, "State=DRAIN", "Reason=gpuform: a 'b' State=IDLE")

@@ -1,15 +1,18 @@
 """Batch jobs in the emulated Slurm, through exec in the pod of its controller."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
+from fake_clock import FakeClock
 from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
+from gpuform.providers.calls import Call, serving
 from gpuform.providers.emulator.server import serve
-from gpuform.providers.errors import GpuformError, Unreachable
+from gpuform.providers.errors import Unreachable, UnknownOutcome
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.slurm import Batch, BatchJobs, exit_code_of, result_of
+from gpuform.providers.slurm.commands import Output
 from gpuform.providers.slurm.pods import PodCommands
 from gpuform.schemas.slurm import SlurmInputs
 
@@ -102,19 +105,37 @@ def test_jobs_of_others_are_waited_for_and_never_taken_for_ours(
     assert jobs.find(["certify"])["certify"].state == "RUNNING"
 
 
-@pytest.mark.parametrize("skip", [1, 0], ids=["after", "before"])
-def test_a_lost_answer_never_leads_to_two_jobs(
-    cluster: SlurmCluster, jobs: BatchJobs, skip: int
-) -> None:
-    """Whether the answer is lost before the job was made, the caller looks, and tries again."""
-    jobs.find(["certify"])
-    cluster.control("POST", "/faults", {"path": "/exec", "status": 503, "skip": skip, "times": 1})
-    try:
-        jobs.submit(Batch("certify", SCRIPT, NODES[:1]))
-    except GpuformError:
-        assert jobs.find(["certify"]) == {}
-        jobs.submit(Batch("certify", SCRIPT, NODES[:1]))
+class Losing:
+    """The pod's commands, with an answer to sbatch that gets lost on its way back."""
+
+    def __init__(self, cluster: SlurmCluster) -> None:
+        self._pod = PodCommands(SlurmInputs(), cluster.kubeconfig, "train")
+        self.place = self._pod.place
+
+    def run(
+        self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
+    ) -> Output:
+        output = self._pod.run(command, is_change=is_change, as_user=as_user)
+        if command[0] == "sbatch":
+            raise UnknownOutcome("the connection broke")
+        return output
+
+
+def test_a_lost_answer_never_leads_to_two_jobs(cluster: SlurmCluster) -> None:
+    jobs = BatchJobs(Losing(cluster))
+    with serving(Call(clock=FakeClock())):
+        job_id = jobs.submit(Batch("certify", SCRIPT, NODES[:1]))
+    assert jobs.find(["certify"])["certify"].job_id == job_id
     assert len(cluster.slurm("GET", "/jobs")) == 1
+
+
+def test_a_job_that_is_not_seen_is_never_submitted_again(
+    cluster: SlurmCluster, jobs: BatchJobs
+) -> None:
+    cluster.control("POST", "/faults", {"path": "/exec", "status": 503})
+    with serving(Call(clock=FakeClock())), pytest.raises(UnknownOutcome, match="nobody knows"):
+        jobs.submit(Batch("certify", SCRIPT, NODES[:1]))
+    assert cluster.slurm("GET", "/jobs") == []
 
 
 def test_a_controller_that_does_not_answer(cluster: SlurmCluster, jobs: BatchJobs) -> None:

@@ -1,10 +1,10 @@
 """Batch jobs in a real Slurm, which really run."""
 
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from fake_clock import FakeClock
 from real_slurm import Slurm, running, until
 
 from gpuform.providers.calls import Call, serving
@@ -163,20 +163,6 @@ class Losing:
         return output
 
 
-class Hurrying:
-    """A clock on which nobody waits."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-
-    def now(self) -> float:
-        return self._now
-
-    def sleep(self, seconds: float, wake: threading.Event) -> None:
-        del wake
-        self._now += seconds
-
-
 def test_a_lost_answer_never_leads_to_two_jobs(folder: Path, slurm: Slurm) -> None:
     commands = Losing()
     jobs = BatchJobs(commands, folder=str(folder))
@@ -189,7 +175,7 @@ def test_a_lost_answer_never_leads_to_two_jobs(folder: Path, slurm: Slurm) -> No
 def test_a_job_that_is_never_seen_is_an_unknown_outcome(folder: Path) -> None:
     jobs = BatchJobs(Losing(runs_it=False), folder=str(folder))
     with (
-        serving(Call(clock=Hurrying())),
+        serving(Call(clock=FakeClock())),
         pytest.raises(UnknownOutcome, match="certify-never was submitted: the connection broke"),
     ):
         jobs.submit(Batch("certify-never", PRINTS, ["w0"]))
@@ -200,7 +186,7 @@ def test_a_controller_that_stops_answering(jobs: BatchJobs, slurm: Slurm) -> Non
     try:
         with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
             jobs.find(["certify-two"])
-        with serving(Call(clock=Hurrying())), pytest.raises(GpuformError):
+        with serving(Call(clock=FakeClock())), pytest.raises(GpuformError):
             jobs.submit(Batch("certify-down", PRINTS, ["w0"]))
     finally:
         slurm.start_controller()
