@@ -9,7 +9,7 @@ from slurm_emulated import NODES, SlurmCluster, slurm_cluster
 
 from gpuform.providers.calls import Call, serving
 from gpuform.providers.emulator.server import serve
-from gpuform.providers.errors import Unreachable, UnknownOutcome
+from gpuform.providers.errors import UnknownOutcome, Unreachable
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.slurm import Batch, BatchJobs, exit_code_of, result_of
 from gpuform.providers.slurm.commands import Output
