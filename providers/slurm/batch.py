@@ -45,7 +45,7 @@ _LOOK_SECONDS, _LOOK_EVERY = 30.0, 5.0
 
 _WRAPPER = """\
 script=$(mktemp) || exit 125
-cat > "$script" <<'{mark}'
+cat > "$script" <<'{mark}' || exit 125
 {script}
 {mark}
 unset SLURM_EXPORT_ENV
@@ -132,7 +132,8 @@ class BatchJobs:
     def output(self, name: str) -> str:
         """What the job of a name has printed, its last MOST_OUTPUT bytes; empty without a file.
 
-        `exit_code_of` reads its end. Raises GpuformError when the file cannot be read.
+        `exit_code_of` reads its end. A job that still waits shows what an earlier one of its name
+        has left. Raises GpuformError when the file cannot be read.
         """
         command = ("env", "LC_ALL=C", "tail", "-c", str(MOST_OUTPUT), "--", self._path(name))
         output = self._commands.run(command)

@@ -212,3 +212,11 @@ def test_what_slurm_has_forgotten_is_known_by_its_output(
     until(lambda: not jobs.find(["certify-old"]), "a Slurm that has forgotten it")
     assert exit_code_of(jobs.output("certify-old")) == 3
     assert result_of(jobs.output("certify-old"), PATTERN) == 487.87
+
+
+def test_a_script_that_swallows_an_option_is_found_all_the_same(jobs: BatchJobs) -> None:
+    script = "#!/bin/sh\n#SBATCH --comment\necho begun\nexit 4"
+    job_id = jobs.submit(Batch("certify-odd", script, ["w0"]))
+    until(lambda: ended(jobs, "certify-odd"), "an end")
+    assert jobs.find(["certify-odd"])["certify-odd"].job_id == job_id
+    assert exit_code_of(jobs.output("certify-odd")) == 4

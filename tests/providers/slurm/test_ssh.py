@@ -67,6 +67,8 @@ def test_changes_alone_go_through_sudo(sshd: Sshd) -> None:
     command = ["echo", "Reason=gpuform: a 'b'"]
     assert commands(sshd).run(command, is_change=True).stdout == f"as root: {' '.join(command)}\n"
     assert commands(sshd).run(command).stdout == "Reason=gpuform: a 'b'\n"
+    own = commands(sshd).run(command, is_change=True, as_user=True)
+    assert own.stdout == "Reason=gpuform: a 'b'\n"
     plain = commands(sshd, sudo=False).run(command, is_change=True)
     assert plain.stdout == "Reason=gpuform: a 'b'\n"
 
