@@ -31,6 +31,7 @@ MOST_OUTPUT = 256 * 1024
 """How many bytes of an output are read, from its end."""
 MOST_SCRIPT = 32 * 1024
 """How many bytes a script may have: it travels as one argument, or in a URL."""
+_MOST_QUOTED = 96 * 1024  # Linux takes 128 KiB as one argument, and ssh quotes it
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,127}", re.ASCII)
 _NODE = re.compile(r"\w[\w.-]*", re.ASCII)
@@ -257,6 +258,8 @@ def _trouble(script: str) -> tuple[str, str] | None:
             f"has {size} bytes, and {MOST_SCRIPT} at most can be sent",
             "put the long part into a file on the cluster, and call it from the script",
         )
+    if len(shlex.quote(script).encode()) > _MOST_QUOTED:
+        return "has too many single quotes for one argument", "call a file on the cluster instead"
     if not _SHEBANG.fullmatch(script.split("\n", 1)[0]):
         return "does not begin with #! and a path", "begin it with `#!/bin/bash`"
     try:

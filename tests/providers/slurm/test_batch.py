@@ -90,6 +90,7 @@ def test_nodes_that_are_none(nodes: list[str]) -> None:
     ("script", "why"),
     [("", "does not begin with #!"), ("echo\n", "does not begin with #!"),
      ("#!/bin/sh\r\necho\r\n", "DOS"), ("#!/bin/sh\n\0", "NUL"), ("#!/bin/sh\n\ud800", "half"),
+     ("#!/bin/sh\n" + "'" * 30_000, "single quotes"),
      ("#!/bin/sh\n" + "x" * 32768, "32778 bytes"), ("#!/bin/sh\n#SBATCH --comment='x\n", "quot"),
      ("#!/bin/sh\n#SBATCH --array=1-3\n", "--array"), ("#!/bin/sh\n#SBATCH --arr 1-3\n", "--arr"),
      ("#!/bin/sh\n\n# x\n#SBATCH -a1-3\n", "-a1-3"), ("#!/bin/sh\n#SBATCH hetjob\n", "hetjob"),

@@ -1,9 +1,11 @@
 """Batch jobs in a real Slurm, which really run."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import real_sshd
 from fake_clock import FakeClock
 from real_slurm import Slurm, running, until
 
@@ -11,7 +13,8 @@ from gpuform.providers.calls import Call, serving
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
 from gpuform.providers.slurm import Batch, BatchJobs, exit_code_of, result_of
 from gpuform.providers.slurm.commands import Output
-from gpuform.providers.slurm.processes import LocalCommands
+from gpuform.providers.slurm.processes import LocalCommands, SshCommands
+from gpuform.schemas.slurm import SlurmInputs
 
 pytestmark = pytest.mark.slow
 
@@ -220,3 +223,19 @@ def test_a_script_that_swallows_an_option_is_found_all_the_same(jobs: BatchJobs)
     until(lambda: ended(jobs, "certify-odd"), "an end")
     assert jobs.find(["certify-odd"])["certify-odd"].job_id == job_id
     assert exit_code_of(jobs.output("certify-odd")) == 4
+
+
+@pytest.mark.skipif(bool(real_sshd.MISSING), reason=f"no {', '.join(real_sshd.MISSING)}")
+@pytest.mark.skipif(not os.access("/run", os.W_OK), reason="sshd needs /run/sshd")
+def test_a_job_is_submitted_and_read_through_ssh(slurm: Slurm, folder: Path) -> None:
+    environment = {name: slurm.environment[name] for name in ("PATH", "SLURM_CONF")}
+    with real_sshd.running(environment) as sshd:
+        inputs = SlurmInputs(via="ssh", port=sshd.port)
+        commands = SshCommands(inputs, options=("-F", str(sshd.configuration)))
+        jobs = BatchJobs(commands, folder=str(folder))
+        filler = "# it's $HOME `id` 'quoted'\n" * 1100
+        jobs.submit(Batch("certify-ssh", PRINTS + filler + "exit 5", ["w1"]))
+        until(lambda: ended(jobs, "certify-ssh"), "an end")
+        assert jobs.find(["certify-ssh"])["certify-ssh"].exit_code == "5:0"
+        assert result_of(jobs.output("certify-ssh"), PATTERN) == 487.87
+        assert jobs.output("certify-none") == ""
