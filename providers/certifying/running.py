@@ -5,7 +5,7 @@ beside it. What has ended and was judged is never judged twice.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
@@ -119,8 +119,12 @@ class Certifying:
         # A machine that was exchanged meanwhile is not the one that was tested.
         same = {(each.node, each.machine) for each in now}
         tested = [each for each in chosen if (each.node, each.machine) in same]
+        if len(chosen) > 1:
+            jobs = [_between_nodes(each) for each in jobs]
         verdict = judge(want.categories, jobs, tested, at)
-        earlier = covered(before.evidence, now, {each.node for each in chosen})
+        # Who was tested beside others, and was left out, is as proven as before.
+        retested = {each.node for each in chosen} - (verdict.untested.keys() - missing)
+        earlier = covered(before.evidence, now, retested)
         # What is said against the whole, and of no node, is said against each.
         unexplained = bool(run.problem and not verdict.problem)
         proven = [] if unexplained else verdict.evidence
@@ -204,6 +208,14 @@ def _needs_others(category: CategoryInputs) -> bool:
         return category.job.nodes == "all"
     alone = (category.options or {}).get("testScale") == "intra-node"
     return category.domain == "communication" and not alone
+
+
+def _between_nodes(job: Job) -> Job:
+    """A job that ran on one of several nodes has measured nothing between them."""
+    if len(job.nodes) > 1 or not (job.passed and job.needs_figure and _needs_others(job.category)):
+        return job
+    because = "it ran on one node alone, and nothing between nodes was measured"
+    return replace(job, passed=False, because=because, is_telling=False)
 
 
 def _purpose(chosen: Sequence[Machine], categories: Sequence[CategoryInputs]) -> str:

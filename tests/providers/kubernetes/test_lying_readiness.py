@@ -267,3 +267,31 @@ def test_a_test_that_nobody_judged_proves_no_other_driver(world: LyingWorld) -> 
     world.set(slow_nodes=dict.fromkeys(world.nodes(), 100))
     again = world.update(made, world.declared())
     assert (again.outs["ready"], proven(again.outs)) == (False, [])
+
+
+def _cordon(world: World, *names: str) -> None:
+    for name in names:
+        world.client.patch("/api/v1/nodes" + at(name), {"spec": {"unschedulable": True}})
+
+
+def test_one_node_alone_proves_nothing_between_nodes(world: LyingWorld) -> None:
+    """The engine leaves out the cordoned ones, and measures NVLink in place of the fabric."""
+    alone, *others = world.nodes()
+    _cordon(world, *others)
+    made = world.create(world.declared({**ALL_REDUCE, "floor": 300}))
+    assert (proven(made.outs), at_fault(world)) == ([], [])
+    assert f"node {alone}: communication/nccl-all-reduce: it ran on one node alone" in str(
+        made.outs["not_ready_reason"]
+    )
+
+
+def test_who_stood_by_and_was_left_out_stays_proven(world: LyingWorld) -> None:
+    beside, other, new = world.nodes()
+    declared = world.declared({**ALL_REDUCE, "floor": 300})
+    made = world.create(declared)
+    label = {"nvidia.com/cuda.driver-version.full": "570.1"}
+    world.client.patch("/api/v1/nodes" + at(new), {"metadata": {"labels": label}})
+    _cordon(world, beside)
+    again = world.update(made, declared)
+    assert (again.outs["ready"], proven(again.outs)) == (False, [beside, other])
+    assert [each["node"] for each in again.outs["gaps"]] == [new]
