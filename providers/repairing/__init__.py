@@ -15,7 +15,6 @@ from gpuform.providers.repairing.telling import (
     changes_of,
     due_notices,
     notices_of,
-    path_of,
     repair_text,
 )
 
@@ -28,7 +27,6 @@ __all__ = [
     "due_notices",
     "faults_in",
     "notices_of",
-    "path_of",
     "repair_of",
     "repair_text",
 ]

@@ -11,11 +11,6 @@ BROKEN = "broken"
 """What a node is before its repair, in a plan."""
 
 
-def path_of(node: str) -> str:
-    """Where a plan tells the repair of a node."""
-    return f'repair["{node}"]'
-
-
 def changes_of(decision: Decision, *, replaces: bool = False) -> Iterator[FieldChange]:
     """A change for each node that is repaired, in their order; `replaces`: the object goes."""
     most = f"{decision.parallel} at a time"
@@ -24,7 +19,7 @@ def changes_of(decision: Decision, *, replaces: bool = False) -> Iterator[FieldC
         because = f"{each.evidence}; {most}" if len(decision.due) > 1 else each.evidence
         if each.proposed and each.proposed != each.mode:
             because += f"; {each.proposed} was proposed"
-        path = path_of(each.node)
+        path = f'repair["{each.node}"]'
         yield FieldChange(
             path, Action.UPDATE, before, each.mode, replaces, because=because, repair=each
         )

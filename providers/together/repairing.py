@@ -31,8 +31,8 @@ from gpuform.providers.together.repairs import (
     NOT_APPROVED,
     PROPOSED,
     SUCCEEDED,
-    UNDER_WAY,
     hot,
+    is_repaired_now,
     proposals,
     uncertified,
     unusable,
@@ -140,9 +140,7 @@ class Repairing:
         going = [
             each.host_name
             for each in standard_workers(self.find())
-            if each.latest_remediation is not None
-            and each.latest_remediation.state in UNDER_WAY
-            and each.host_name not in mine
+            if is_repaired_now(each) and each.host_name not in mine
         ]
         if len(going) >= policy.parallel:
             raise GpuformError(
@@ -153,15 +151,15 @@ class Repairing:
 
     def _repair(self, batch: Sequence[NodeRepair]) -> None:
         cluster = self.find()
-        todo = [each for each in batch if self._is_needed(cluster, each)]
-        if not todo:
+        wanted = [each for each in batch if self._is_needed(cluster, each)]
+        if not wanted:
             return
-        self._refuse_too_many(cluster, todo)
+        self._refuse_too_many(cluster, wanted)
         shrinking = self.shrinking_of(cluster)
         before = {each.host_name for each in standard_workers(cluster)}
-        taking = shrinking.repairing([each.node for each in todo])
+        taking = shrinking.repairing([each.node for each in wanted])
         with shrinking.draining_for_repair().taken(taking):
-            begun, refused = self._begin(todo)
+            begun, refused = self._begin(wanted)
         problems = [*refused, *(self._finish(cluster, begun, before) if begun else ())]
         self._conclude()
         if problems:
@@ -171,14 +169,16 @@ class Repairing:
                 "--mode ...` repairs it in another way",
             )
 
-    def _begin(self, todo: Sequence[NodeRepair]) -> tuple[dict[NodeRepair, Remediation], list[str]]:
+    def _begin(
+        self, wanted: Sequence[NodeRepair]
+    ) -> tuple[dict[NodeRepair, Remediation], list[str]]:
         """Asks for each that is needed still, now that no job runs there; and what was refused.
 
         Raises GpuformError where nothing was begun, or nobody can tell.
         """
         begun: dict[NodeRepair, Remediation] = {}
         refused: list[str] = []
-        for each in todo:
+        for each in wanted:
             try:
                 cluster = self.find()
                 if self._is_needed(cluster, each):
@@ -208,17 +208,16 @@ class Repairing:
             problems.append(error.reason)
         return problems
 
-    def _refuse_too_many(self, cluster: wire.Cluster, todo: Sequence[NodeRepair]) -> None:
+    def _refuse_too_many(self, cluster: wire.Cluster, wanted: Sequence[NodeRepair]) -> None:
         """When more nodes are broken by now, the fault may not be the nodes'."""
         policy = self.want.repair
-        if policy is None or all(each.cause == Cause.ASKED for each in todo):
+        if policy is None or all(each.cause == Cause.ASKED for each in wanted):
             return
         workers = standard_workers(cluster)
         found = look_at_workers(self.call, cluster, slurm_of(self.want.declared()))
-        open_ = {PROPOSED, *UNDER_WAY}
-        latest = ((each.host_name, each.latest_remediation) for each in workers)
-        broken = {name for name, one in latest if one is not None and one.state in open_}
-        broken |= {*found.failing} | {each.node for each in todo}
+        broken = {each.host_name for each in workers if is_repaired_now(each)}
+        broken |= {each.node for each in proposals(workers)}
+        broken |= {*found.failing} | {each.node for each in wanted}
         if len(broken) > policy.most_unhealthy(len(workers)):
             raise GpuformError(
                 f"{len(broken)} of {len(workers)} nodes are unhealthy by now, more than "

@@ -126,6 +126,11 @@ def _is_repaired_since(worker: wire.GpuWorkerNode, at: str) -> bool:
     return ended_at is not None and ended_at > failed_at
 
 
+def is_repaired_now(worker: wire.GpuWorkerNode) -> bool:
+    """Whether a repair of it has begun, whoever asked for it."""
+    return worker.latest_remediation is not None and worker.latest_remediation.state in UNDER_WAY
+
+
 def remediation_of(worker: wire.GpuWorkerNode) -> RemediationOutputs | None:
     """A worker's latest remediation, for the outputs."""
     latest = worker.latest_remediation

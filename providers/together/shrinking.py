@@ -30,7 +30,7 @@ from gpuform.providers.together.cluster_view import (
     live_workers,
     standard_workers,
 )
-from gpuform.providers.together.repairs import UNDER_WAY
+from gpuform.providers.together.repairs import is_repaired_now
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.drain import Leaving
 from gpuform.schemas.slurm import SlurmInputs
@@ -153,9 +153,7 @@ class Shrinking:
     def _repaired(self, drain: Drain) -> bool:
         """Whether a repair of what was drained goes on: until it ends, nobody is to run there."""
         return any(
-            _worker(node).name in drain.chosen
-            and node.latest_remediation is not None
-            and node.latest_remediation.state in UNDER_WAY
+            _worker(node).name in drain.chosen and is_repaired_now(node)
             for node in self.cluster.gpu_worker_nodes
         )
 
