@@ -250,3 +250,57 @@ def test_deleting_it_removes_the_test_and_what_is_held_against_nodes(world: Worl
         world.lifecycle.delete(made.id, made.outs)
     assert world.client.list(FOLDER) == ()
     assert world.verdicts() == []
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("at_request", range(2, 12))
+def test_a_killed_run_is_gone_on_with_and_never_doubled(
+    world: World, monkeypatch: pytest.MonkeyPatch, at_request: int
+) -> None:
+    """Killed before its n-th request: the next run finds what there is, and one test remains."""
+    declared, sent = world.declared(), []
+    asked = KubernetesClient._asked
+
+    def counted(client: KubernetesClient, *arguments: Any, **more: Any) -> Any:
+        sent.append(arguments[0])
+        if len(sent) == at_request:
+            raise Killed
+        return asked(client, *arguments, **more)
+
+    monkeypatch.setattr(KubernetesClient, "_asked", counted)
+    with pytest.raises(Killed):
+        world.create(declared)
+    monkeypatch.undo()
+    for name, value in environment(world.cluster.server.url).items():
+        monkeypatch.setenv(name, value)
+    began = [each["metadata"]["uid"] for each in world.client.list(FOLDER)]
+    made = world.create(declared)
+    assert made.outs["ready"] is True
+    ended = [each["metadata"]["uid"] for each in world.client.list(FOLDER)]
+    assert len(ended) == 1
+    assert not began or began == ended
+    assert "DELETE" not in [each["method"] for each in world.cluster.requests()]
+
+
+def test_nodes_whose_gpus_are_at_work_are_waited_for(world: World) -> None:
+    """The job ends by itself; the test begins then."""
+    node = world.nodes()[0]
+    world.cluster.add_pod("training", node=node, gpus=8, runs_for=3000)
+    made = world.create(world.declared())
+    assert made.outs["ready"] is True
+    ended = world.cluster.control("GET", f"/kubernetes/{world.cluster.id}/ended")
+    assert [each["how"] for each in ended] == ["succeeded"]
+
+
+def test_a_wait_that_is_too_long_ends_and_goes_on_later(world: World) -> None:
+    node = world.nodes()[0]
+    world.cluster.add_pod("training", node=node, gpus=8, runs_for=7200)
+    made = world.create(world.declared(wait_minutes=30))
+    assert made.outs["ready"] is False
+    assert "not done after" in made.outs["not_ready_reason"]
+    run = world.certification()["metadata"]["uid"]
+    again = world.update(made, world.declared(wait_minutes=300))
+    assert (again.outs["ready"], again.outs["run"]) == (True, run)
