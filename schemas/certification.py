@@ -11,7 +11,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from gpuform.schemas.kubernetes_names import DEFAULT_NAMESPACE, Namespace
 from gpuform.schemas.models import InputModel, OutputModel, Problem
+from gpuform.schemas.rules import Default, Immutable, Local
+from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.values import UNKNOWN
 
 Metric = Literal["busBandwidthGBps", "algBandwidthGBps", "goodputRatio", "avgTFLOPsPerGPU"]
@@ -30,6 +33,8 @@ WAIT_MINUTES: Final = 180
 """How long a certification may take when nothing is declared."""
 
 _SHARE: Final = re.compile(r"([1-9]?[0-9])%", re.ASCII)
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", re.ASCII)
+_FOLDER: Final = re.compile(r"/[\w./-]+", re.ASCII)
 _WORD: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 
@@ -42,6 +47,18 @@ def _checked_share(text: str) -> str:
 def _checked_word(text: str) -> str:
     if not _WORD.fullmatch(text):
         raise ValueError(f"{text!r} is no name of the catalogue: use a-z, 0-9 and -")
+    return text
+
+
+def _checked_folder(text: str) -> str:
+    if not _FOLDER.fullmatch(text):
+        raise ValueError(f"{text!r} is no folder for it: write an absolute path without spaces")
+    return text
+
+
+def _checked_label(text: str) -> str:
+    if not _LABEL.fullmatch(text):
+        raise ValueError(f"{text!r} is no name for it: use a-z, 0-9 and -, at most 40 of them")
     return text
 
 
@@ -153,6 +170,80 @@ class CategoryInputs(InputModel):
         thresholds = options.get("thresholds") if isinstance(options, Mapping) else None
         if floor is not None and thresholds is not None:
             yield Problem("options.thresholds", "do not go with floor: declare one of them")
+
+
+class CertificationPolicy(InputModel):
+    """Which tests nodes have to pass, and how long that may take."""
+
+    name: Annotated[Annotated[str, AfterValidator(_checked_label)], Immutable] = Field(
+        description="Name of the certification in Kubernetes, and of Slurm's jobs.",
+        examples=["fabric"],
+    )
+    namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = Field(
+        default=None, description="Its namespace in Kubernetes.", examples=["certification"]
+    )
+    categories: list[CategoryInputs] = Field(
+        min_length=1,
+        max_length=64,
+        description="The tests that each node has to pass. With `job` they are batch jobs of the "
+        "nodes' Slurm; without, NVIDIA's Cluster Readiness Engine runs them, which has to be "
+        "installed in the nodes' Kubernetes.",
+        examples=[[{"domain": "communication", "variant": "nccl-all-reduce", "floor": 300}]],
+    )
+    nodes: Annotated[Literal["new", "all"] | None, Local] = Field(
+        default=None,
+        description="Which nodes are tested when some are not proven: those alone (new), or all "
+        "once more. new when not declared.",
+        examples=["all"],
+    )
+    slurm: Annotated[SlurmInputs | None, Local] = Field(
+        default=None,
+        description="Where the nodes' Slurm can be asked, for categories with `job`.",
+        examples=[{"via": "ssh", "host": "slurm-login"}],
+    )
+    folder: Annotated[Annotated[str, AfterValidator(_checked_folder)] | None, Local] = Field(
+        default=None,
+        description="Absolute path of a folder that the nodes share with the place where Slurm's "
+        "commands are run: what a `job` prints lies there. The user's home when not declared; "
+        "needed for slurm: {via: exec}.",
+        examples=["/home/certify"],
+    )
+    wait_minutes: Annotated[int | None, Local] = Field(
+        default=None,
+        ge=1,
+        description="For how many minutes the tests may go on, the wait for busy nodes included; "
+        f"{WAIT_MINUTES} when not declared.",
+        examples=[120],
+    )
+
+    @property
+    def with_slurm(self) -> bool:
+        """Whether batch jobs test, and not the engine."""
+        return any(each.job is not None for each in self.categories)
+
+    @classmethod
+    def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        told = values.get("categories")
+        items = told if isinstance(told, list) else []
+        listed = [each for each in items if isinstance(each, Mapping)]
+        names = [(each.get("domain"), each.get("variant")) for each in listed]
+        for at, name in enumerate(names):
+            if UNKNOWN not in name and name in names[:at]:
+                reason = f"{'/'.join(map(str, name))} is there twice: make a certification for each"
+                yield Problem(f"categories[{at}]", reason)
+        with_job = [each.get("job") is not None for each in listed]
+        if any(with_job) and not all(with_job):
+            reason = "have a `job` or have none: Slurm tests all of them, or the engine does"
+            yield Problem("categories", reason)
+        slurm = values.get("slurm")
+        for field in ("slurm", "folder"):
+            if values.get(field) is not None and listed and not any(with_job):
+                reason = "is for categories with `job`: this one asks Kubernetes alone"
+                yield Problem(field, reason)
+        is_exec = not isinstance(slurm, Mapping) or slurm.get("via", "exec") == "exec"
+        if any(with_job) and is_exec and slurm is not UNKNOWN and values.get("folder") is None:
+            reason = "is needed where commands are run in a pod: give a folder that nodes share"
+            yield Problem("folder", reason)
 
 
 class _Part(BaseModel):

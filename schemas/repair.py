@@ -75,12 +75,12 @@ class RepairPolicy(InputModel):
 class MachineRepairInputs(RepairPolicy):
     """When a broken machine is repaired, and who has to have seen the plan."""
 
-    on: list[Literal["platform", "not_ready", "overheated"]] | None = Field(
+    on: list[Literal["platform", "not_ready", "overheated", "failed_certification"]] | None = Field(
         default=None,
         min_length=1,
         description="Whose word counts: platform (it says that a node is broken, or proposes a "
-        "repair), not_ready (the nodes' scheduler cannot use one), overheated (Lens measures it). "
-        "platform when not declared.",
+        "repair), not_ready (the nodes' scheduler cannot use one), overheated (Lens measures it), "
+        "failed_certification (a certification names it, alone). platform when not declared.",
         examples=[["platform", "not_ready"]],
     )
     not_ready_for: Annotated[str | None, AfterValidator(_checked_time)] = Field(

@@ -1,5 +1,6 @@
 """What a certification proves of nodes, and for how long: from what was measured alone."""
 
+from gpuform.providers.certifying.acting import DAY, CertificationActions, Reach
 from gpuform.providers.certifying.covering import (
     Machine,
     change_of,
@@ -20,9 +21,12 @@ from gpuform.providers.certifying.running import (
 )
 
 __all__ = [
+    "DAY",
+    "CertificationActions",
     "Certifying",
     "Job",
     "Machine",
+    "Reach",
     "Refusal",
     "Run",
     "Tester",

@@ -56,6 +56,9 @@ class Tester(Protocol):
     def begin(self, nodes: Sequence[str], purpose: str) -> None:
         """Begins a run on these nodes."""
 
+    def resume(self, run: Run) -> None:
+        """Begins what is missing of a run that was interrupted while it was begun."""
+
     def jobs(self, run: Run) -> Sequence[Job]:
         """What came of a run that has ended. Raises Unreadable where nobody can tell."""
 
@@ -153,7 +156,9 @@ class Certifying:
         if found is not None and (found.purpose != purpose or found.id == judged):
             remove(call, tester, what, found)
             found = None
-        if found is None:
+        if found is not None:
+            tester.resume(found)
+        else:
             names = [each.node for each in chosen]
             call.on_progress(f"testing {len(names)} node{'s' * (len(names) > 1)} by {tester.by}")
             tester.begin(names, purpose)

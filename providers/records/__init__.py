@@ -1,10 +1,11 @@
 """What a later run must find: the intents of creates, the drains and repairs of nodes, stops
-for idleness, and the nodes that have failed a certification.
+for idleness, the nodes that have failed a certification, and the jobs that test nodes.
 
 Lifecycles, the engine and its state commands use them. Where records are kept is for whoever makes
 a `Records`: with the state, or in a folder.
 """
 
+from gpuform.providers.records.batches import Batches, BatchRecords
 from gpuform.providers.records.drains import DRAIN_PREFIX, Drain, Drains, digest
 from gpuform.providers.records.idle_stops import IdleStop, IdleStops
 from gpuform.providers.records.intents import (
@@ -35,6 +36,8 @@ __all__ = [
     "DRAIN_PREFIX",
     "INTENT_PREFIX",
     "NOTHING",
+    "BatchRecords",
+    "Batches",
     "Drain",
     "Drains",
     "Fields",

@@ -11,6 +11,7 @@ PLATFORM = Platform(
         "NodePool": "gpuform.providers.scp.node_pool:NodePoolLifecycle",
         "GpuNode": "gpuform.providers.scp.gpu_node:GpuNodeLifecycle",
         "Fabric": "gpuform.providers.scp.fabric:FabricLifecycle",
+        "Certification": "gpuform.providers.scp.certification:CertificationLifecycle",
     },
     lookups={
         "fabrics": "gpuform.providers.scp.lookups:fabrics",

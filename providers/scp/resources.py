@@ -9,11 +9,12 @@ from typing import Any, Literal, NotRequired, TypedDict, Unpack
 import pulumi
 
 from gpuform.providers.resource import PlatformResource
+from gpuform.providers.scp.certification import CertificationLifecycle
 from gpuform.providers.scp.fabric import FabricLifecycle
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 
-__all__ = ["Fabric", "GpuNode", "NodePool"]
+__all__ = ["Certification", "Fabric", "GpuNode", "NodePool"]
 
 State = Literal[
     "RUNNING",
@@ -46,6 +47,7 @@ On = Literal[
     "platform",
     "not_ready",
     "overheated",
+    "failed_certification",
 ]
 
 Days = Literal[
@@ -59,6 +61,18 @@ Days = Literal[
 ]
 
 Then = Literal["stop"]
+
+Nodes = Literal[
+    "new",
+    "all",
+]
+
+Metric = Literal[
+    "busBandwidthGBps",
+    "algBandwidthGBps",
+    "goodputRatio",
+    "avgTFLOPsPerGPU",
+]
 
 
 class NodeArguments(TypedDict):
@@ -147,8 +161,8 @@ class RepairArguments(TypedDict):
     # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
     approve: NotRequired[pulumi.Input[Approve] | None]
     # Whose word counts: platform (it says that a node is broken, or proposes a repair), not_ready
-    # (the nodes' scheduler cannot use one), overheated (Lens measures it). platform when not
-    # declared.
+    # (the nodes' scheduler cannot use one), overheated (Lens measures it), failed_certification (a
+    # certification names it, alone). platform when not declared.
     on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
     # How long a scheduler cannot use a node before that counts; 10m when not declared.
     not_ready_for: NotRequired[pulumi.Input[str] | None]
@@ -284,8 +298,8 @@ class MachineRepairArguments(TypedDict):
     # automatic: `up --yes` and `repair --yes` repair. reviewed when not declared.
     approve: NotRequired[pulumi.Input[Approve] | None]
     # Whose word counts: platform (it says that a node is broken, or proposes a repair), not_ready
-    # (the nodes' scheduler cannot use one), overheated (Lens measures it). platform when not
-    # declared.
+    # (the nodes' scheduler cannot use one), overheated (Lens measures it), failed_certification (a
+    # certification names it, alone). platform when not declared.
     on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
     # How long a scheduler cannot use a node before that counts; 10m when not declared.
     not_ready_for: NotRequired[pulumi.Input[str] | None]
@@ -363,6 +377,71 @@ class FabricArguments(TypedDict):
     cluster_fabric_name: pulumi.Input[str]
     # Region of the pool; the default region when not declared. (replaces, write-only)
     region_id: NotRequired[pulumi.Input[str] | None]
+
+
+class BatchJobArguments(TypedDict):
+    """A batch job of Slurm that measures nodes, in place of the Cluster Readiness Engine."""
+
+    # The batch script, with its first line `#!/bin/bash`. sbatch is told which nodes it runs on,
+    # and that it shares them with nobody.
+    script: pulumi.Input[str]
+    # A regular expression for the line with the result, the figure in brackets. Of several lines
+    # the last one counts.
+    result: pulumi.Input[str]
+    # each: a job for each node. all: one job over all of them. each when not declared.
+    nodes: NotRequired[pulumi.Input[Nodes] | None]
+
+
+class CategoryArguments(TypedDict):
+    """One test that nodes have to pass."""
+
+    # What is tested.
+    domain: pulumi.Input[str]
+    # With which test.
+    variant: pulumi.Input[str]
+    # Options of the Cluster Readiness Engine for this category, as it calls them. `testScale:
+    # intra-node` tests each node by itself, `diagnose` finds those at fault.
+    options: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[Any]]] | None]
+    # The least that has to be measured, in the unit of `metric`.
+    floor: NotRequired[pulumi.Input[float] | None]
+    # How much less than the floor still passes; 0% when not declared.
+    tolerance: NotRequired[pulumi.Input[str] | None]
+    # What the floor is for; busBandwidthGBps for communication when not declared.
+    metric: NotRequired[pulumi.Input[Metric] | None]
+    # The batch job that measures it on a Slurm cluster.
+    job: NotRequired[pulumi.Input[BatchJobArguments] | None]
+
+
+class CertificationArguments(TypedDict):
+    """A proof that GPU nodes are fit: what depends on it waits for it."""
+
+    # Name of the certification in Kubernetes, and of Slurm's jobs. (replaces)
+    name: pulumi.Input[str]
+    # Its namespace in Kubernetes. (replaces)
+    namespace: NotRequired[pulumi.Input[str] | None]
+    # The tests that each node has to pass. With `job` they are batch jobs of the nodes' Slurm;
+    # without, NVIDIA's Cluster Readiness Engine runs them, which has to be installed in the nodes'
+    # Kubernetes.
+    categories: pulumi.Input[Sequence[pulumi.Input[CategoryArguments]]]
+    # Which nodes are tested when some are not proven: those alone (new), or all once more. new when
+    # not declared. (nothing)
+    nodes: NotRequired[pulumi.Input[Nodes] | None]
+    # Where the nodes' Slurm can be asked, for categories with `job`. (nothing)
+    slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
+    # Absolute path of a folder that the nodes share with the place where Slurm's commands are run:
+    # what a `job` prints lies there. The user's home when not declared; needed for slurm: {via:
+    # exec}. (nothing)
+    folder: NotRequired[pulumi.Input[str] | None]
+    # For how many minutes the tests may go on, the wait for busy nodes included; 180 when not
+    # declared. (nothing)
+    wait_minutes: NotRequired[pulumi.Input[int] | None]
+    # Region of the nodes; that of the account's settings when not declared. (replaces)
+    region_id: NotRequired[pulumi.Input[str] | None]
+    # Ids of the nodes that are tested: with new ones these are tested.
+    node_ids: pulumi.Input[Sequence[pulumi.Input[str]]]
+    # The Kubernetes of the nodes, each node under its own name: it has NVIDIA's Cluster Readiness
+    # Engine. (nothing)
+    kubernetes: NotRequired[pulumi.Input[KubernetesArguments] | None]
 
 
 class NodePool(PlatformResource, module="gpuform.scp", name="NodePool"):
@@ -502,5 +581,40 @@ class Fabric(PlatformResource, module="gpuform.scp", name="Fabric"):
         resource_name: str,
         opts: pulumi.ResourceOptions | None = None,
         **arguments: Unpack[FabricArguments],
+    ) -> None:
+        super().__init__(resource_name, opts, **arguments)
+
+
+class Certification(PlatformResource, module="gpuform.scp", name="Certification"):
+    """A proof that GPU nodes are fit: what depends on it waits for it."""
+
+    _lifecycle = CertificationLifecycle
+
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str | None]
+    categories: pulumi.Output[list[dict[str, Any]]]
+    nodes: pulumi.Output[str | None]
+    slurm: pulumi.Output[dict[str, Any] | None]
+    folder: pulumi.Output[str | None]
+    wait_minutes: pulumi.Output[int | None]
+    region_id: pulumi.Output[str | None]
+    node_ids: pulumi.Output[list[str]]
+    kubernetes: pulumi.Output[dict[str, Any] | None]
+    ready: pulumi.Output[bool]
+    not_ready_reason: pulumi.Output[str | None]
+    status: pulumi.Output[str]
+    evidence: pulumi.Output[list[dict[str, Any]]]
+    results: pulumi.Output[list[dict[str, Any]]]
+    failures: pulumi.Output[list[dict[str, Any]]]
+    gaps: pulumi.Output[list[dict[str, Any]]]
+    certified_at: pulumi.Output[str | None]
+    run: pulumi.Output[str | None]
+    by: pulumi.Output[str | None]
+
+    def __init__(
+        self,
+        resource_name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        **arguments: Unpack[CertificationArguments],
     ) -> None:
         super().__init__(resource_name, opts, **arguments)

@@ -4,7 +4,8 @@ from gpuform.providers.slurm.batch import Batch, BatchJobs, exit_code_of
 from gpuform.providers.slurm.declared import Condition, declared_conditions, declared_scheduler
 from gpuform.providers.slurm.reading import BatchRun, Node
 from gpuform.providers.slurm.results import result_of
-from gpuform.providers.slurm.scheduler import SlurmScheduler, slurm_scheduler
+from gpuform.providers.slurm.scheduler import SlurmScheduler, slurm_commands, slurm_scheduler
+from gpuform.providers.slurm.testing import SlurmTester
 
 __all__ = [
     "Batch",
@@ -13,9 +14,11 @@ __all__ = [
     "Condition",
     "Node",
     "SlurmScheduler",
+    "SlurmTester",
     "declared_conditions",
     "declared_scheduler",
     "exit_code_of",
     "result_of",
+    "slurm_commands",
     "slurm_scheduler",
 ]

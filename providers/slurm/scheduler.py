@@ -129,18 +129,18 @@ class SlurmScheduler:
             ) from error
 
 
-def slurm_scheduler(
+def slurm_commands(
     inputs: SlurmInputs, *, kubeconfig: str | None = None, cluster: str = "of this Slurm"
-) -> SlurmScheduler:
-    """The Slurm of a cluster, asked as `inputs` say.
+) -> Commands:
+    """Where the commands of a cluster's Slurm are run, as `inputs` say.
 
     `kubeconfig` is the text (YAML) of the cluster's own, needed for `via: exec`, and `cluster` what
     people call the cluster. Nothing is asked yet. Raises GpuformError without a kubeconfig.
     """
     if inputs.via == "ssh":
-        return SlurmScheduler(SshCommands(inputs))
+        return SshCommands(inputs)
     if inputs.via == "local":
-        return SlurmScheduler(LocalCommands(sudo=bool(inputs.sudo)))
+        return LocalCommands(sudo=bool(inputs.sudo))
     if not kubeconfig:
         raise GpuformError(
             f"cluster {cluster} has no kubeconfig yet, and its Slurm is asked through it",
@@ -148,7 +148,14 @@ def slurm_scheduler(
         )
     from gpuform.providers.slurm.pods import PodCommands  # noqa: PLC0415 - who logs in needs none
 
-    return SlurmScheduler(PodCommands(inputs, kubeconfig, cluster))
+    return PodCommands(inputs, kubeconfig, cluster)
+
+
+def slurm_scheduler(
+    inputs: SlurmInputs, *, kubeconfig: str | None = None, cluster: str = "of this Slurm"
+) -> SlurmScheduler:
+    """The Slurm of a cluster, asked as `slurm_commands` has it."""
+    return SlurmScheduler(slurm_commands(inputs, kubeconfig=kubeconfig, cluster=cluster))
 
 
 def _scheduled(node: Node, jobs: Iterable[RunningJob]) -> ScheduledNode:

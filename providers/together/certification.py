@@ -1,154 +1,77 @@
-"""A proof that the nodes of a cluster are fit, made and judged in the cluster itself.
+"""A proof that the nodes of a cluster are fit, made and judged in the cluster itself."""
 
-The resource is the proof, not the test: what has tested may be removed, and the proof holds for
-the machines, drivers and systems that it names.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuform.providers.actions import Observed, Settings, Timeouts
+from gpuform.providers.actions import Timeouts
 from gpuform.providers.calls import Call
 from gpuform.providers.certifying import (
-    Certifying,
+    DAY,
+    CertificationActions,
     Machine,
+    Reach,
     Tester,
-    Wanted,
     change_of,
     due_notices,
-    known_outputs,
-    remove,
-    with_gaps,
 )
-from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.nodes import software_of_nodes
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.readiness import EngineTester, Place, engine_of
-from gpuform.providers.records import Verdict, Verdicts
+from gpuform.providers.records import BatchRecords
+from gpuform.providers.slurm import BatchJobs, SlurmTester, slurm_commands
 from gpuform.providers.together.client import client_for
-from gpuform.providers.together.cluster_view import GPUS_PER_NODE, standard_workers
+from gpuform.providers.together.cluster_view import (
+    GPUS_PER_NODE,
+    decoded_kube_config,
+    standard_workers,
+)
 from gpuform.providers.together.in_cluster import ObjectId, kubernetes_of, no_cluster
-from gpuform.schemas.certification import WAIT_MINUTES, CertificationOutputs
+from gpuform.schemas.certification import CertificationOutputs
 from gpuform.schemas.changes import Action, FieldChange
-from gpuform.schemas.models import Problem
+from gpuform.schemas.kubernetes_names import DEFAULT_NAMESPACE
 from gpuform.schemas.notices import Notice
+from gpuform.schemas.slurm import SlurmInputs
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.certifications import CertificationInputs
-from gpuform.schemas.together.volume_claims import DEFAULT_NAMESPACE
 from gpuform.schemas.values import contains_unknown, count_of
 
-Seen = Observed[CertificationOutputs]
-_KIND = "certification"
-DAY = 86400.0
 
+class ClusterCertificationActions(CertificationActions[CertificationInputs]):
+    """The verbs of a certification of a cluster's nodes."""
 
-class CertificationActions:
-    """The verbs of a certification."""
+    inputs = CertificationInputs
 
-    def __init__(self, settings: Settings) -> None:
-        self._client = client_for(settings)
+    def _id_of(self, want: CertificationInputs) -> str:
+        return str(_place_of(want))
 
-    def planning_problems(self, call: Call, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG002 - the shape of Actions
-        """None: the cluster may not be there yet."""
-        return iter(())
-
-    def create(self, call: Call, want: CertificationInputs) -> str:
-        """Makes nothing: the tests begin when they are waited for. Finds out whether they can."""
-        place = ObjectId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
-        self._tester(call, place, want).find()
-        return str(place)
-
-    def settle(self, call: Call, id_: str, want: CertificationInputs) -> Seen:
-        """Tests the nodes that are not proven. Not ready while one is not."""
-        place = ObjectId.parsed(id_, _KIND)
-        tester = self._tester(call, place, want)
-        wanted = Wanted(
-            what=f"certification {want.name}",
-            categories=want.categories,
-            every=want.nodes == "all",
-            limit=60.0 * (want.wait_minutes or WAIT_MINUTES),
-        )
-        certifying = Certifying(
-            call,
-            tester,
-            wanted,
-            lambda: self._machines(want.cluster_id),
-            lambda: call.platform_time(self._client.clock_ahead)[0],
-        )
-        try:
-            outputs = certifying.run()
-        except NotReady as error:
-            raise type(error)(error.reason, last=Observed({}, error.last)) from None
-        self._keep_failures(call, place, outputs)
-        return Observed({}, outputs)
-
-    def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
-        """What was proven, and which nodes of now that does not cover."""
-        try:
-            place = ObjectId.parsed(id_, _KIND)
-        except GpuformError as error:
-            call.on_warning(str(error))  # the id of somebody's import; nothing has it
-            return None
-        try:
-            found = kubernetes_of(self._client, place.cluster_id)
-        except NotReady as error:
-            call.on_unchecked(f"nodes of certification {place.name}: {error.reason}")
-            return Observed({}, known_outputs(call.known))
+    def _reach(self, call: Call, id_: str, want: CertificationInputs) -> Reach | None:
+        client = client_for(self._settings)
+        found = kubernetes_of(client, want.cluster_id)
         if found is None:
-            call.falls_with = place.cluster_id
+            call.falls_with = want.cluster_id
             return None
-        outputs = known_outputs(call.known)
-        if not known:
-            return Observed({}, outputs.model_copy(update={"not_ready_reason": "never tested"}))
-        want = CertificationInputs.model_validate(known)
-        try:
-            outputs = with_gaps(outputs, _machines(*found), want.categories)
-        except GpuformError as error:
-            call.on_unchecked(f"nodes of certification {place.name}: {error.message}")
-        return Observed({}, outputs)
-
-    def update(
-        self, call: Call, id_: str, want: CertificationInputs, changes: Sequence[FieldChange]
-    ) -> None:
-        """Sends nothing: `settle` tests what is not proven by then."""
-
-    def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
-        """Removes the last test from the cluster, and what is held against its nodes."""
-        place = ObjectId.parsed(id_, _KIND)
-        Verdicts.beside(call.intents).forget(place.cluster_id, str(place))
-        want = CertificationInputs.model_validate(known)
-        try:
-            tester = self._tester(call, place, want)
-            run = tester.find()
-        except GpuformError as error:
-            if kubernetes_of(self._client, place.cluster_id) is None:
-                return
-            call.on_warning(f"certification {place.name} is forgotten, not removed: {error}")
-            return
-        if run is not None:
-            remove(call, tester, f"certification {place.name}", run)
-
-    def _tester(self, call: Call, place: ObjectId, want: CertificationInputs) -> Tester:
-        found = kubernetes_of(self._client, place.cluster_id)
-        if found is None:
-            raise no_cluster(place.cluster_id)
         cluster, kubernetes = found
-        engine = engine_of(kubernetes, cluster.cluster_name)
-        where = Place(place.namespace, place.name)
-        return EngineTester(engine, where, want.categories, call.urn or str(place))
 
-    def _machines(self, cluster_id: str) -> list[Machine]:
-        found = kubernetes_of(self._client, cluster_id)
-        if found is None:
-            raise no_cluster(cluster_id)
-        return _machines(*found)
+        def machines() -> list[Machine]:
+            now = kubernetes_of(client, want.cluster_id)
+            if now is None:
+                raise no_cluster(want.cluster_id)
+            return _machines(*now)
 
-    def _keep_failures(self, call: Call, place: ObjectId, outputs: CertificationOutputs) -> None:
-        """For the repair of the cluster: nodes that are at fault by themselves."""
-        failures = [each.model_dump() for each in outputs.failures if each.is_alone]
-        verdict = Verdict(place.cluster_id, str(place), tuple(failures))
-        Verdicts.beside(call.intents).record(verdict)
+        def tester() -> Tester:
+            if want.with_slurm:
+                return _slurm_tester(call, id_, want, cluster)
+            engine = engine_of(kubernetes, cluster.cluster_name)
+            place = _place_of(want)
+            where = Place(place.namespace, place.name)
+            return EngineTester(engine, where, want.categories, call.urn or id_)
+
+        def now() -> float:
+            return call.platform_time(client.clock_ahead)[0]
+
+        return Reach(want.cluster_id, machines, tester, now)
 
 
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):
@@ -159,7 +82,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     inputs = CertificationInputs
     outputs = CertificationOutputs
     timeouts = Timeouts(create=DAY, update=DAY, delete=600)  # `wait_minutes` is what ends waiting
-    actions = CertificationActions
+    actions = ClusterCertificationActions
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/fabric"
     planned = frozenset({"num_gpus"})
     watched = frozenset({"gaps"})
@@ -205,3 +128,31 @@ def _machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machi
         )
         for each in standard_workers(cluster)
     ]
+
+
+def _place_of(want: CertificationInputs) -> ObjectId:
+    return ObjectId(want.cluster_id, want.namespace or DEFAULT_NAMESPACE, want.name)
+
+
+def _slurm_tester(
+    call: Call, id_: str, want: CertificationInputs, cluster: wire.Cluster
+) -> SlurmTester:
+    if cluster.cluster_type != "SLURM":
+        raise GpuformError(
+            f"cluster {cluster.cluster_name} has no Slurm, which a category with `job` needs: its "
+            f"type is {cluster.cluster_type or 'not told'}",
+            hint="leave `job` out: the Cluster Readiness Engine tests clusters of Kubernetes",
+        )
+    kube_config = decoded_kube_config(cluster.kube_config.get_secret_value())
+    commands = slurm_commands(
+        want.slurm or SlurmInputs(), kubeconfig=kube_config, cluster=cluster.cluster_name
+    )
+    workers = standard_workers(cluster)
+    return SlurmTester(
+        BatchJobs(commands, folder=want.folder or ""),
+        BatchRecords.beside(call.intents),
+        id_,
+        want.name,
+        want.categories,
+        {each.host_name: each.slurm_worker_hostname or each.host_name for each in workers},
+    )

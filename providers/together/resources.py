@@ -463,26 +463,30 @@ class CategoryArguments(TypedDict):
 class CertificationArguments(TypedDict):
     """A proof that a cluster's nodes are fit: what depends on it waits for it."""
 
-    # Cluster whose nodes are tested. (replaces)
-    cluster_id: pulumi.Input[str] | PlatformResource
-    # How many GPUs the cluster has: with more of them the new nodes are tested.
-    num_gpus: pulumi.Input[int]
-    # Name of the certification in the cluster's Kubernetes, and of Slurm's jobs. (replaces)
+    # Name of the certification in Kubernetes, and of Slurm's jobs. (replaces)
     name: pulumi.Input[str]
     # Its namespace in Kubernetes. (replaces)
     namespace: NotRequired[pulumi.Input[str] | None]
-    # The tests that each node has to pass. With `job` they are batch jobs of the cluster's Slurm;
-    # without, NVIDIA's Cluster Readiness Engine runs them, which has to be installed in the
-    # cluster.
+    # The tests that each node has to pass. With `job` they are batch jobs of the nodes' Slurm;
+    # without, NVIDIA's Cluster Readiness Engine runs them, which has to be installed in the nodes'
+    # Kubernetes.
     categories: pulumi.Input[Sequence[pulumi.Input[CategoryArguments]]]
     # Which nodes are tested when some are not proven: those alone (new), or all once more. new when
     # not declared. (nothing)
     nodes: NotRequired[pulumi.Input[Nodes] | None]
-    # Where the cluster's Slurm can be asked, for categories with `job`. (nothing)
+    # Where the nodes' Slurm can be asked, for categories with `job`. (nothing)
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
+    # Absolute path of a folder that the nodes share with the place where Slurm's commands are run:
+    # what a `job` prints lies there. The user's home when not declared; needed for slurm: {via:
+    # exec}. (nothing)
+    folder: NotRequired[pulumi.Input[str] | None]
     # For how many minutes the tests may go on, the wait for busy nodes included; 180 when not
     # declared. (nothing)
     wait_minutes: NotRequired[pulumi.Input[int] | None]
+    # Cluster whose nodes are tested. (replaces)
+    cluster_id: pulumi.Input[str] | PlatformResource
+    # How many GPUs the cluster has: with more of them the new nodes are tested.
+    num_gpus: pulumi.Input[int]
 
 
 class Cluster(PlatformResource, module="gpuform.together", name="Cluster"):
@@ -613,14 +617,15 @@ class Certification(PlatformResource, module="gpuform.together", name="Certifica
 
     _lifecycle = CertificationLifecycle
 
-    cluster_id: pulumi.Output[str]
-    num_gpus: pulumi.Output[int]
     name: pulumi.Output[str]
     namespace: pulumi.Output[str | None]
     categories: pulumi.Output[list[dict[str, Any]]]
     nodes: pulumi.Output[str | None]
     slurm: pulumi.Output[dict[str, Any] | None]
+    folder: pulumi.Output[str | None]
     wait_minutes: pulumi.Output[int | None]
+    cluster_id: pulumi.Output[str]
+    num_gpus: pulumi.Output[int]
     ready: pulumi.Output[bool]
     not_ready_reason: pulumi.Output[str | None]
     status: pulumi.Output[str]

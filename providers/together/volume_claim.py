@@ -19,11 +19,11 @@ from gpuform.providers.together.claims import ClaimsOfCluster, claims_of
 from gpuform.providers.together.client import client_for
 from gpuform.providers.together.in_cluster import ObjectId, no_cluster
 from gpuform.schemas.changes import FieldChange
+from gpuform.schemas.kubernetes_names import DEFAULT_NAMESPACE
 from gpuform.schemas.together.claim_wire import Claim
 from gpuform.schemas.together.quantities import bytes_of
 from gpuform.schemas.together.timestamps import unix_time
 from gpuform.schemas.together.volume_claims import (
-    DEFAULT_NAMESPACE,
     VolumeClaimInputs,
     VolumeClaimOutputs,
     manifest,

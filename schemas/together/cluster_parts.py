@@ -230,21 +230,9 @@ Together has one more, EVICT_WITHOUT_REPLACEMENT: that is a smaller cluster.
 """
 
 
-ClusterCause = Literal["platform", "not_ready", "overheated", "failed_certification"]
-
-
 class ClusterRepairInputs(RepairInputs):
     """The same, and how the nodes of a cluster may be repaired."""
 
-    # Only clusters of Together can be certified.
-    on: list[ClusterCause] | None = Field(  # type: ignore[assignment]
-        default=None,
-        min_length=1,
-        description="Whose word counts: platform (it says that a node is broken, or proposes a "
-        "repair), not_ready (the nodes' scheduler cannot use one), overheated (Lens measures it), "
-        "failed_certification (a certification names it, alone). platform when not declared.",
-        examples=[["platform", "failed_certification"]],
-    )
     modes: list[Literal["HOST_AWARE", "VM_ONLY", "REBOOT_VM", "HOST_POWER_CYCLE"]] | None = Field(
         default=None,
         min_length=1,

@@ -4,12 +4,12 @@ Which fields change in place is Kubernetes' rule: of a claim's spec the requeste
 it only grows.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
+from gpuform.schemas.kubernetes_names import DEFAULT_NAMESPACE, Name, Namespace
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 from gpuform.schemas.rules import (
     Default,
@@ -22,28 +22,8 @@ from gpuform.schemas.rules import (
 )
 from gpuform.schemas.together.quantities import bytes_of, checked_quantity
 
-DEFAULT_NAMESPACE = "default"
-
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
-def _checked_name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is no name in Kubernetes: use a-z, 0-9 and -")
-    return text
-
-
-def _checked_namespace(text: str) -> str:
-    if not _NAMESPACE.fullmatch(text):
-        raise ValueError(f"{text!r} is no namespace: use a-z, 0-9 and -, at most 63 of them")
-    return text
-
-
-Name = Annotated[str, AfterValidator(_checked_name)]
-Namespace = Annotated[str, AfterValidator(_checked_namespace)]
 Quantity = Annotated[str, AfterValidator(checked_quantity)]
 
 

@@ -30,6 +30,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "providers/kubernetes": "Taking nodes away",
     "providers/certifying": "Certifications",
     "providers/readiness": "Certifications",
+    "providers/slurm/testing": "Certifications",
     "providers/together/certification": "Certifications",
     "providers/repairing": "Repairs",
     "providers/together/repairing": "Repairs",

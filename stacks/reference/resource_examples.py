@@ -122,6 +122,34 @@ certifications:
 outputs:
   certified_at: "{{ certifications.fabric.certified_at }}"
 """,
+    ("scp", "Certification"): f"""\
+{_CONFIG}
+node_pools:
+  train:
+    platform: scp
+    cluster_fabric_name: train-a
+    gpu_node_name_prefix: train
+    count: 6
+{_POOL}
+certifications:
+  fabric:
+    platform: scp
+    name: fabric
+    node_ids: "{{{{ node_pools.train.node_ids }}}}"
+    slurm: {{via: ssh, host: slurm-login}}
+    categories:
+      - domain: communication
+        variant: nccl-all-reduce
+        floor: 300               # GB/s of bus bandwidth
+        job:
+          script: |
+            #!/bin/bash
+            srun all_reduce_perf -b 8 -e 16G -f 2 -g 8
+          result: 'Avg bus bandwidth\\s*:\\s*([0-9.]+)'
+
+outputs:
+  certified_at: "{{{{ certifications.fabric.certified_at }}}}"
+""",
     ("scp", "NodePool"): f"""\
 {_CONFIG}
 node_pools:

@@ -29,7 +29,7 @@ def test_the_capability_table() -> None:
         "| Fabric | - | yes | - | - | - |",
         "| SharedVolume | yes | - | - | - | - |",
         "| VolumeClaim | yes | - | - | - | - |",
-        "| Certification | yes | - | - | - | - |",
+        "| Certification | yes | yes | - | - | - |",
         "| HealthGate | - | - | - | - | yes |",
     ]
     assert catalog.platforms_with("SharedVolume") == ["together"]

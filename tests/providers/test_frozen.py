@@ -36,6 +36,7 @@ def test_the_dotted_paths() -> None:
             "NodePool": "gpuform.providers.scp.node_pool:NodePoolLifecycle",
             "GpuNode": "gpuform.providers.scp.gpu_node:GpuNodeLifecycle",
             "Fabric": "gpuform.providers.scp.fabric:FabricLifecycle",
+            "Certification": "gpuform.providers.scp.certification:CertificationLifecycle",
         },
         "tensorone": {
             "Cluster": "gpuform.providers.tensorone.cluster:ClusterLifecycle",

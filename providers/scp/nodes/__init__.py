@@ -28,13 +28,14 @@ from gpuform.providers.scp.nodes.planning import (
     plan,
     replacement,
 )
-from gpuform.providers.scp.nodes.repairs import decided
+from gpuform.providers.scp.nodes.repairs import OWNER, decided, uncertified
 from gpuform.providers.scp.nodes.states import is_leaving, power_of
 from gpuform.providers.scp.nodes.steps import NodeSteps
 from gpuform.providers.scp.nodes.taking import NodeTaking, interruptions
 
 __all__ = [
     "LEAST",
+    "OWNER",
     "ROLLED",
     "DeclaredNode",
     "DeclaredPool",
@@ -66,5 +67,6 @@ __all__ = [
     "refuse_other_pool",
     "replacement",
     "sent",
+    "uncertified",
     "why_not_to",
 ]

@@ -10,8 +10,16 @@ from gpuform.providers.draining import answered
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.lens.heat import overheated
 from gpuform.providers.lifetime import written
+from gpuform.providers.records import Verdict, Verdicts
 from gpuform.providers.repairing import faults_in, repair_of
-from gpuform.providers.scp.nodes.repairs import failures, hot, kept, unusable
+from gpuform.providers.scp.nodes.repairs import (
+    OWNER,
+    failures,
+    hot,
+    kept,
+    uncertified,
+    unusable,
+)
 from gpuform.providers.slurm import Condition, declared_conditions
 from gpuform.schemas.drain import PoolDrainInputs
 from gpuform.schemas.repair import Cause, NodeFault, RepairInputs
@@ -44,6 +52,7 @@ class Inspection:
         if not self.call.only_looks:
             return nodes, [*found, *kept(nodes, known)]
         running = [node for node in nodes if node.state == NodeState.RUNNING]
+        found += uncertified(running, self.verdicts())
         if running and self._drain.has_scheduler:
             told = self._with_conditions(running, known, written(now))
             nodes = [told.get(node.id, node) for node in nodes]
@@ -57,6 +66,10 @@ class Inspection:
             except GpuformError as error:
                 self.call.on_unchecked(f"how hot the nodes of {self.what} are: {error.message}")
         return nodes, found
+
+    def verdicts(self) -> list[Verdict]:
+        """What certifications of the stack hold against nodes of SCP."""
+        return Verdicts.beside(self.call.intents).of(OWNER)
 
     def conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, Condition]:
         """What the scheduler says of nodes, by their ids, of those that it knows.

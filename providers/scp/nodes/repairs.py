@@ -8,12 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from gpuform.providers.records import Verdict
 from gpuform.providers.repairing import Decision, Fleet, decide, faults_in
 from gpuform.providers.scp.nodes.states import is_leaving
+from gpuform.schemas.certification import NodeFailure
 from gpuform.schemas.repair import Cause, NodeFault, RepairPolicy
 from gpuform.schemas.scp.moments import unix_time
 from gpuform.schemas.scp.outputs import NodeOutputs
 from gpuform.schemas.scp.statuses import NODE_FAILED
+
+OWNER: Final = "scp"
+"""By what failed certifications are kept: ids of nodes are unique on all of SCP."""
 
 REMAKE: Final = "REMAKE"
 """The one way to repair a node."""
@@ -78,6 +83,21 @@ def unusable(nodes: Iterable[NodeOutputs], patience: float, now: float) -> Itera
                 cause=Cause.NOT_READY,
                 because=node.trouble,
                 since=node.unusable_since or "",
+                instance=node.id,
+            )
+
+
+def uncertified(nodes: Iterable[NodeOutputs], verdicts: Iterable[Verdict]) -> Iterator[NodeFault]:
+    """The nodes that have failed a certification."""
+    told = [NodeFailure.model_validate(each) for one in verdicts for each in one.failures]
+    failed = {each.machine: each for each in told}
+    for node in nodes:
+        if (failure := failed.get(node.id)) is not None:
+            yield NodeFault(
+                node=node.gpu_node_name,
+                cause=Cause.FAILED_CERTIFICATION,
+                because=f"{failure.category}: {failure.because}",
+                since=failure.at,
                 instance=node.id,
             )
 

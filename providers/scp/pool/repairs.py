@@ -14,6 +14,7 @@ from gpuform.providers.scp.nodes import (
     Inspection,
     Replacement,
     decided,
+    uncertified,
 )
 from gpuform.schemas.repair import Cause, NodeRepair, RepairInputs
 from gpuform.schemas.scp.outputs import NodeOutputs
@@ -106,6 +107,11 @@ class PoolRepairs:
             limit = policy.max_temperature
             found = self._inspection.measured([each.node], limit)
             return "" if each.name in found else "is no longer too hot"
+        if repair.cause == Cause.FAILED_CERTIFICATION:
+            failed = {
+                fault.since for fault in uncertified([each.node], self._inspection.verdicts())
+            }
+            return "" if repair.since in failed else "was certified since"
         return "" if each.node.state in NODE_FAILED else "is no longer broken"
 
     def _asked_before(self, repair: NodeRepair) -> str:

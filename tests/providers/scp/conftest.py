@@ -17,6 +17,7 @@ from gpuform.providers.calls.clock import EmulatorClock
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.records import FolderRecords, Intents
+from gpuform.providers.scp.certification import CertificationLifecycle
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.providers.scp.fabric import FabricLifecycle
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
@@ -43,6 +44,7 @@ KINDS: Mapping[str, type[Lifecycle[Any, Any]]] = {
     "NodePool": NodePoolLifecycle,
     "GpuNode": GpuNodeLifecycle,
     "Fabric": FabricLifecycle,
+    "Certification": CertificationLifecycle,
 }
 
 

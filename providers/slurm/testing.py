@@ -1,0 +1,159 @@
+"""Batch jobs of Slurm as the tester of one certification.
+
+Which jobs there are follows from the run's record, which is kept before the first job is sent: a
+run that was killed finds its jobs again by their names, and sends none twice.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpuform.providers.certifying import Job, Run
+from gpuform.providers.errors import GpuformError
+from gpuform.providers.records import Batches, BatchRecords
+from gpuform.providers.slurm.batch import Batch, BatchJobs, exit_code_of
+from gpuform.providers.slurm.reading import BatchRun
+from gpuform.providers.slurm.results import result_of
+from gpuform.schemas.certification import CategoryInputs
+from gpuform.schemas.visible import shortened
+
+_LONGEST: Final = 200
+
+
+@dataclass(frozen=True)
+class SlurmTester:
+    """A `gpuform.providers.certifying.Tester`.
+
+    `certification` is the id of the resource, and `name` what people call it. `aliases` are the
+    NodeNames of Slurm, by the names that the platform has for its nodes.
+    """
+
+    slurm: BatchJobs
+    records: BatchRecords
+    certification: str
+    name: str
+    categories: Sequence[CategoryInputs]
+    aliases: Mapping[str, str]
+
+    @property
+    def by(self) -> str:
+        return "Slurm"
+
+    def find(self) -> Run | None:
+        """The run that the record tells of, by the states of its jobs."""
+        record = self.records.find(self.certification)
+        if record is None:
+            return None
+        states = self._states([*self._planned(record)])
+        ended = sum(each.ended for each in states.values())
+        phase = f"{ended} of {len(states)} jobs have ended"
+        waiting = {each.why for each in states.values() if each.why and not each.ended}
+        if waiting:
+            phase += f", {', '.join(sorted(waiting))}"
+        return Run(record.run, record.purpose, phase, ended=ended == len(states))
+
+    def begin(self, nodes: Sequence[str], purpose: str) -> None:
+        """Keeps the record, and sends every job."""
+        run = uuid.uuid4().hex[:12]
+        record = Batches(self.certification, run, purpose, tuple(nodes))
+        planned = [*self._planned(record)]  # before anything is kept: it may be refused
+        self.records.record(record)
+        for each in planned:
+            self.slurm.submit(each.batch)
+
+    def resume(self, run: Run) -> None:
+        """Sends the jobs that were never sent."""
+        planned = [*self._planned(self._record_of(run))]
+        states = self._states(planned)
+        for each in planned:
+            if not states[each.batch.name].is_sent:
+                self.slurm.submit(each.batch)
+
+    def jobs(self, run: Run) -> Sequence[Job]:
+        """What each job has printed, read by the pattern of its category."""
+        planned = [*self._planned(self._record_of(run))]
+        states = self._states(planned)
+        return [self._job(each, states[each.batch.name]) for each in planned]
+
+    def remove(self, run: Run) -> None:
+        """Cancels what still runs, and forgets the run."""
+        record = self.records.find(self.certification)
+        if record is None or record.run != run.id:
+            return
+        names = [each.batch.name for each in self._planned(record)]
+        found = self.slurm.find(names)
+        self.slurm.cancel([each.job_id for each in found.values() if not each.ended])
+        self.records.forget(self.certification)
+
+    def _record_of(self, run: Run) -> Batches:
+        record = self.records.find(self.certification)
+        if record is None or record.run != run.id:
+            raise GpuformError(f"the jobs of certification {self.name} are others by now")
+        return record
+
+    def _states(self, planned: "Sequence[_Planned]") -> "dict[str, _State]":
+        """By the names of the jobs. What Slurm has forgotten is told by what it has printed."""
+        found = self.slurm.find([each.batch.name for each in planned])
+        return {
+            each.batch.name: self._state(each.batch.name, found.get(each.batch.name))
+            for each in planned
+        }
+
+    def _state(self, name: str, run: BatchRun | None) -> "_State":
+        if run is not None:
+            why = f"{run.state.lower()}: {run.reason}" if run.reason else ""
+            return _State(is_sent=True, ended=run.ended, ok=run.ok, told=run.state, why=why)
+        output = self.slurm.output(name)
+        if not output:
+            return _State(is_sent=False, ended=False, ok=False, told="", why="not sent yet")
+        code = exit_code_of(output)
+        told = "without an exit code" if code is None else f"with exit code {code}"
+        return _State(is_sent=True, ended=True, ok=code == 0, told=told)
+
+    def _planned(self, record: Batches) -> "Iterator[_Planned]":
+        """The jobs of a run, in a stable order."""
+        for number, category in enumerate(self.categories):
+            job = category.job
+            if job is None:
+                continue
+            groups = [[*record.nodes]] if job.nodes == "all" else [[n] for n in record.nodes]
+            for part, nodes in enumerate(groups):
+                name = f"gpuform-{self.name}-{record.run}-{number}-{part}"
+                slurm_names = [self.aliases.get(node, node) for node in nodes]
+                yield _Planned(category, nodes, Batch(name, job.script, slurm_names))
+
+    def _job(self, planned: "_Planned", state: "_State") -> Job:
+        """A job that has failed says nothing against its node: a script has many reasons."""
+        category, measured = planned.category, None
+        if state.ok and category.job is not None:
+            measured = result_of(self.slurm.output(planned.batch.name), category.job.result)
+        passed, because = state.ok, f"its job {planned.batch.name} has ended {state.told}"
+        if passed and measured is None:
+            passed, because = False, "its job has printed no line with the result"
+        return Job(
+            category,
+            planned.nodes,
+            passed=passed,
+            measured=measured,
+            because=shortened(because, _LONGEST),
+            is_telling=False,
+        )
+
+
+@dataclass(frozen=True)
+class _Planned:
+    category: CategoryInputs
+    nodes: Sequence[str]
+    batch: Batch
+
+
+@dataclass(frozen=True)
+class _State:
+    """`told` says how it ended, `why` what it waits for."""
+
+    is_sent: bool
+    ended: bool
+    ok: bool
+    told: str
+    why: str = ""

@@ -1,0 +1,108 @@
+"""Nodes of SCP that are certified in the Kubernetes that they are in, and made anew when they fail.
+
+The Kubernetes is that of an emulated cluster whose nodes have the names of the SCP nodes.
+"""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuform.providers.emulator.together import ADMIN_KEY
+from gpuform.schemas.repair import Cause
+
+NAMES = ["train-worker-0", "train-worker-1"]
+CLUSTER = {
+    "cluster_name": "train",
+    "region": "us-central-8",
+    "gpu_type": "H100_SXM",
+    "num_gpus": 16,
+    "billing_type": "ON_DEMAND",
+    "cuda_version": "12.6",
+    "nvidia_driver_version": "560",
+}
+CATEGORY = {
+    "domain": "communication",
+    "variant": "nccl-all-reduce",
+    "options": {"testScale": "intra-node"},
+    "floor": 300,
+}
+REPAIR = {"approve": "automatic", "on": ["failed_certification"]}
+
+
+@pytest.fixture
+def kubeconfig(world: Any, tmp_path: Path) -> str:
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    made = world.http.post("/together/v1/compute/clusters", json=CLUSTER, headers=headers)
+    id_ = made.raise_for_status().json()["cluster_id"]
+    world.advance(3600)
+    shown = world.http.get(f"/together/v1/compute/clusters/{id_}", headers=headers).json()
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(base64.b64decode(shown["kube_config"]))
+    return str(path)
+
+
+@pytest.fixture
+def nodes(world: Any, pool_inputs: dict[str, Any], node_inputs: dict[str, Any]) -> list[Any]:
+    """Two that have joined the fabric of a pool."""
+    pool = world.create("NodePool", {**pool_inputs, "count": 2}, "pool")
+    fabric = pool.outs["cluster_fabric_id"]
+    named = {**node_inputs, "cluster_fabric_id": fabric, "repair": REPAIR}
+    return [world.create("GpuNode", {**named, "gpu_node_name": name}, name) for name in NAMES]
+
+
+def declared(nodes: list[Any], kubeconfig: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "name": "fabric",
+        "node_ids": [each.id for each in nodes],
+        "kubernetes": {"kubeconfig": kubeconfig},
+        "categories": [CATEGORY],
+        **fields,
+    }
+
+
+def slow(world: Any, **nodes: float) -> None:
+    told = {name.replace("_", "-"): figure for name, figure in nodes.items()}
+    world.control("POST", "kubernetes/settings", {"slow_nodes": told})
+
+
+def test_a_node_that_fails_is_made_anew_and_the_new_one_is_certified(
+    world: Any, nodes: list[Any], kubeconfig: str
+) -> None:
+    slow(world, train_worker_1=250)
+    proof = world.create("Certification", declared(nodes, kubeconfig), "fabric")
+    assert "node train-worker-1: communication/nccl-all-reduce: 250 GB/s" in proof.reason
+    assert [each["machine"] for each in proof.outs["evidence"]] == [nodes[0].id]
+
+    seen = [world.refresh(each) for each in nodes]
+    assert [each.outs["faults"] for each in seen[:1]] == [[]]
+    [fault] = seen[1].outs["faults"]
+    assert (fault["cause"], fault["instance"]) == (Cause.FAILED_CERTIFICATION, nodes[1].id)
+    replaced = world.diff(seen[1], seen[1].inputs)
+    assert replaced == ['repair["train-worker-1"]']
+
+
+def test_other_nodes_are_a_row_that_certifies_again(
+    world: Any, nodes: list[Any], kubeconfig: str
+) -> None:
+    proof = world.create("Certification", declared(nodes[:1], kubeconfig), "fabric")
+    assert proof.outs["ready"] is True
+    changes = world.changes(proof, declared(nodes, kubeconfig))
+    assert changes["evidence"] == ("1 node proven", "all nodes proven")
+    proof = world.update(proof, declared(nodes, kubeconfig))
+    assert [each["node"] for each in proof.outs["evidence"]] == NAMES
+    assert world.changes(proof, declared(nodes[:1], kubeconfig)).keys() == {"node_ids"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"kubernetes": None}, "kubernetes"),
+        ({"categories": [{**CATEGORY, "options": None, "job": {}}]}, "categories[0].job.script"),
+        ({"slurm": {"via": "ssh"}}, "slurm"),
+    ],
+)
+def test_what_cannot_be_meant(world: Any, fields: dict[str, Any], path: str) -> None:
+    inputs = {**declared([], "k"), "node_ids": ["a"], **fields}
+    assert path in world.problems("Certification", inputs)

@@ -1,0 +1,77 @@
+"""Nodes of a real Slurm that are certified by batch jobs which really run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_slurm import Slurm
+
+from gpuform.providers.calls import Call
+from gpuform.providers.certifying import Certifying, Machine, Wanted
+from gpuform.providers.errors import NotReady
+from gpuform.providers.records import BatchRecords, FolderRecords
+from gpuform.providers.slurm import BatchJobs, SlurmTester
+from gpuform.providers.slurm.processes import LocalCommands
+from gpuform.schemas.certification import CategoryInputs
+
+pytestmark = pytest.mark.slow
+
+NODES = ["w0", "w1", "w2"]
+SCRIPT = """#!/bin/bash
+case "$SLURM_JOB_NODELIST" in
+    w1) echo "# Avg bus bandwidth    : 250" ;;
+    *) echo "# Avg bus bandwidth    : 487.87" ;;
+esac
+"""
+CATEGORY = CategoryInputs.model_validate(
+    {
+        "domain": "communication",
+        "variant": "nccl-all-reduce",
+        "floor": 300,
+        "tolerance": "10%",
+        "job": {"script": SCRIPT, "result": r"Avg bus bandwidth\s*:\s*([\d.]+)"},
+    }
+)
+
+
+@pytest.fixture
+def certifying(slurm: Slurm, tmp_path: Path) -> Any:
+    def made(known: Any = None, limit: float = 60.0, nodes: list[str] = NODES) -> Certifying:
+        tester = SlurmTester(
+            BatchJobs(LocalCommands(), folder=str(tmp_path)),
+            BatchRecords(FolderRecords(tmp_path / "records")),
+            "default/fabric",
+            "fabric",
+            [CATEGORY],
+            {f"host-{name}": name for name in NODES},
+        )
+        want = Wanted(what="fabric", categories=[CATEGORY], every=False, limit=limit)
+        machines = [Machine(f"host-{name}", f"machine-{name}") for name in nodes]
+        call = Call(known=known or {})
+        return Certifying(call, tester, want, lambda: machines, call.clock.now)
+
+    return made
+
+
+def test_the_slow_node_is_named_with_its_figure(certifying: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("gpuform.providers.certifying.running.INTERVAL", 0.5)
+    outputs = certifying().run()
+    assert outputs.not_ready_reason == (
+        "node host-w1: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB/s less 10%"
+    )
+    assert [each.node for each in outputs.evidence] == ["host-w0", "host-w2"]
+    assert {each.measured for each in outputs.results} == {250.0, 487.87}
+
+
+def test_a_drained_node_is_waited_for_and_its_job_is_found_again(
+    certifying: Any, slurm: Slurm, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("gpuform.providers.certifying.running.INTERVAL", 0.5)
+    slurm.run("scontrol", "update", "NodeName=w2", "State=DRAIN", "Reason=disk")
+    with pytest.raises(NotReady, match="1 of 2 jobs have ended"):
+        certifying(limit=6.0, nodes=["w0", "w2"]).run()
+    queued = slurm.run("squeue", "--noheader", "--format=%i %T").split()
+    slurm.run("scontrol", "update", "NodeName=w2", "State=RESUME")
+    outputs = certifying(nodes=["w0", "w2"]).run()
+    assert outputs.ready is True
+    assert queued[1] == "PENDING"
