@@ -19,7 +19,7 @@ class CertificationInputs(CertificationPolicy):
     region_id: Annotated[RegionId | None, Immutable] = Field(
         default=None,
         description="Region of the nodes; that of the account's settings when not declared.",
-        examples=["KR-WEST-1"],
+        examples=["kr-west1"],
     )
     node_ids: Annotated[list[str], TakenFrom("NodePool", "node_ids"), Unordered] = Field(
         min_length=1,
