@@ -15,13 +15,15 @@ _PREFIX: Final = "batch-"
 class Batches:
     """One run of the jobs of a certification: `run` is its id, `purpose` what it is for.
 
-    `nodes` are the nodes that are tested: which jobs there are follows from them.
+    `nodes` are the nodes that are tested. `jobs` are the names of its jobs, whatever is declared by
+    now.
     """
 
     certification: str
     run: str
     purpose: str
     nodes: Sequence[str]
+    jobs: Sequence[str] = ()
 
 
 class BatchRecords:

@@ -6,7 +6,7 @@ run that was killed finds its jobs again by their names, and sends none twice.
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpuform.providers.certifying import Job, Run
@@ -58,7 +58,7 @@ class SlurmTester:
         run = uuid.uuid4().hex[:12]
         record = Batches(self.certification, run, purpose, tuple(nodes))
         planned = [*self._planned(record)]  # before anything is kept: it may be refused
-        self.records.record(record)
+        self.records.record(replace(record, jobs=tuple(each.batch.name for each in planned)))
         for each in planned:
             self.slurm.submit(each.batch)
 
@@ -81,8 +81,7 @@ class SlurmTester:
         record = self.records.find(self.certification)
         if record is None or record.run != run.id:
             return
-        names = [each.batch.name for each in self._planned(record)]
-        found = self.slurm.find(names)
+        found = self.slurm.find(record.jobs)
         self.slurm.cancel([each.job_id for each in found.values() if not each.ended])
         self.records.forget(self.certification)
 

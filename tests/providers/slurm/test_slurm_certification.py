@@ -172,3 +172,16 @@ def test_deleting_it_cancels_what_waits(world: World) -> None:
 def test_commands_in_a_pod_need_a_folder_that_nodes_share(world: World) -> None:
     with pytest.raises(GpuformError, match="folder"):
         world.create(folder=None)
+
+
+def test_jobs_of_a_test_that_is_not_declared_any_more_are_cancelled(world: World) -> None:
+    """They would run beside those of the next run, and nobody would know them."""
+    other = {**CATEGORY, "variant": "nccl-all-gather"}
+    theirs = world.cluster.submit(name="train", nodes=[NODES[0]], runs_for=36_000)
+    made = world.create(categories=[CATEGORY, other], wait_minutes=1)
+    assert made.outs["ready"] is False
+    assert len(world.jobs()) == 7
+    world.update(made, wait_minutes=1)
+    states = world.cluster.states()
+    going = [each for each in states.values() if each in {"PENDING", "RUNNING"}]
+    assert (states[theirs], len(going)) == ("RUNNING", 1 + 3)
