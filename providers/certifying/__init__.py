@@ -16,6 +16,7 @@ from gpuform.providers.certifying.running import (
     Tester,
     Wanted,
     known_outputs,
+    last_run,
     remove,
     with_gaps,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "gaps_in",
     "judge",
     "known_outputs",
+    "last_run",
     "remove",
     "told_gaps",
     "with_gaps",

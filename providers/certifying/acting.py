@@ -34,12 +34,8 @@ Seen = Observed[CertificationOutputs]
 
 @dataclass(frozen=True)
 class Reach:
-    """The nodes of a certification. `owner` is by what their failures are kept for repairs.
+    """The nodes of a certification. Its functions ask for them, and raise GpuformErrors only."""
 
-    The functions ask the platform, and raise GpuformErrors only.
-    """
-
-    owner: str
     machines: Callable[[], Sequence[Machine]]
     tester: Callable[[], Tester]
     now: Callable[[], float]
@@ -56,6 +52,14 @@ class CertificationActions(ABC, Generic[Want]):
     @abstractmethod
     def _id_of(self, want: Want) -> str:
         """The id of the resource."""
+
+    @abstractmethod
+    def _owner_of(self, want: Want) -> str:
+        """By what the failures of the nodes are kept for repairs."""
+
+    @abstractmethod
+    def _number_of(self, want: Want) -> int:
+        """How many nodes are declared."""
 
     @abstractmethod
     def _reach(self, call: Call, id_: str, want: Want) -> Reach | None:
@@ -82,6 +86,7 @@ class CertificationActions(ABC, Generic[Want]):
             categories=want.categories,
             every=want.nodes == "all",
             limit=60.0 * (want.wait_minutes or WAIT_MINUTES),
+            number=self._number_of(want),
         )
         try:
             certifying = Certifying(call, reach.tester(), wanted, reach.machines, reach.now)
@@ -90,7 +95,7 @@ class CertificationActions(ABC, Generic[Want]):
             last = error.last or known_outputs(call.known)
             raise type(error)(error.reason, last=Observed({}, last)) from None
         failures = [each.model_dump() for each in outputs.failures if each.is_alone]
-        Verdicts.beside(call.intents).record(Verdict(reach.owner, id_, tuple(failures)))
+        Verdicts.beside(call.intents).record(Verdict(self._owner_of(want), id_, tuple(failures)))
         return Observed({}, outputs)
 
     def read(self, call: Call, id_: str, known: Mapping[str, Any]) -> Seen | None:
@@ -115,11 +120,11 @@ class CertificationActions(ABC, Generic[Want]):
     def delete(self, call: Call, id_: str, known: Mapping[str, Any]) -> None:
         """Removes the last test, and what is held against the nodes."""
         want = self._want(known)
+        Verdicts.beside(call.intents).forget(self._owner_of(want), id_)
         try:
             reach = self._reach(call, id_, want)
             if reach is None:
                 return
-            Verdicts.beside(call.intents).forget(reach.owner, id_)
             tester = reach.tester()
             run = tester.find()
         except (NotReady, GpuformError) as error:

@@ -68,12 +68,16 @@ class Tester(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What is to be proven: `every` node once more where one is not proven, or that one alone."""
+    """What is to be proven: `every` node once more where one is not proven, or that one alone.
+
+    `number` is how many nodes are declared.
+    """
 
     what: str
     categories: Sequence[CategoryInputs]
     every: bool
     limit: float
+    number: int
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Certifying:
             raise type(error)(error.reason, last=last) from None
         evidence = covered(before.evidence, there)
         kept = {"evidence": evidence, "gaps": [], "failures": [], "status": _status(evidence, [])}
-        reason = "" if there else "there are no nodes to test"
+        reason = self._missing(there)
         return before.model_copy(update={**_ready(reason), **kept})
 
     def _tested(
@@ -133,7 +137,7 @@ class Certifying:
         proven = [] if unexplained else verdict.evidence
         evidence = sorted([*earlier, *proven], key=lambda each: each.node)
         gaps = gaps_in(now, evidence, want.categories, verdict.failures)
-        reason = verdict.problem or run.problem
+        reason = verdict.problem or run.problem or self._missing(now)
         if not reason and gaps:
             reason = f"not proven: {told_gaps(gaps)}"
         return CertificationOutputs(
@@ -147,6 +151,13 @@ class Certifying:
             run=run.id,
             by=self.tester.by,
         )
+
+    def _missing(self, there: Sequence[Machine]) -> str:
+        """Who cannot be tested: nodes that are declared, and are not there."""
+        number = self.want.number
+        if len(there) >= number:
+            return ""
+        return f"{len(there)} of {number} declared nodes are there: the others cannot be tested"
 
     def _ended(self, chosen: Sequence[Machine], judged: str | None) -> Run:
         """The run of these machines when it has ended. Raises NotReady, and Cancelled."""
@@ -180,6 +191,11 @@ def known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
         return CertificationOutputs.model_validate({"ready": False, **told})
     except ValidationError:
         return CertificationOutputs(ready=False)
+
+
+def last_run(call: Call) -> str:
+    """The id of the run that the state tells of, if there is one."""
+    return known_outputs(call.known).run or ""
 
 
 def _status(evidence: Sequence[NodeEvidence], gaps: Sequence[Gap]) -> str:

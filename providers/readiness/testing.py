@@ -17,12 +17,16 @@ PURPOSE: Final = "gpuform.dev/purpose"
 
 @dataclass(frozen=True)
 class EngineTester:
-    """A `gpuform.providers.certifying.Tester`. `owner` is the URN of the resource."""
+    """A `gpuform.providers.certifying.Tester`.
+
+    `owner` is the URN of the resource, which may have had another one when `last` was begun.
+    """
 
     engine: ReadinessEngine
     place: Place
     categories: Sequence[CategoryInputs]
     owner: str
+    last: str = ""
 
     @property
     def by(self) -> str:
@@ -35,7 +39,7 @@ class EngineTester:
         if found is None:
             return None
         annotations = found.metadata.annotations
-        if annotations.get(OWNER) != self.owner:
+        if annotations.get(OWNER) != self.owner and found.metadata.uid != self.last:
             raise GpuformError(
                 f"there is a certification {self.place} already, which this resource did not make",
                 hint="declare another name; gpuform takes and removes none that others have made",

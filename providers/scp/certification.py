@@ -17,6 +17,7 @@ from gpuform.providers.certifying import (
     Tester,
     change_of,
     due_notices,
+    last_run,
 )
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.declared import declared_kubeconfig
@@ -43,6 +44,12 @@ class NodeCertificationActions(CertificationActions[CertificationInputs]):
 
     def _id_of(self, want: CertificationInputs) -> str:
         return f"{want.namespace or DEFAULT_NAMESPACE}/{want.name}"
+
+    def _owner_of(self, want: CertificationInputs) -> str:  # noqa: ARG002 - the shape of the class
+        return OWNER
+
+    def _number_of(self, want: CertificationInputs) -> int:
+        return len({*want.node_ids})
 
     def _reach(self, call: Call, id_: str, want: CertificationInputs) -> Reach | None:
         client = client_for(self._settings, want.region_id)
@@ -80,9 +87,9 @@ class NodeCertificationActions(CertificationActions[CertificationInputs]):
                 return SlurmTester(jobs, records, id_, want.name, want.categories, {})
             engine = engine_of(client_by(text or "", what), f"of {what}")
             place = Place(want.namespace or DEFAULT_NAMESPACE, want.name)
-            return EngineTester(engine, place, want.categories, call.urn or id_)
+            return EngineTester(engine, place, want.categories, call.urn or id_, last_run(call))
 
-        return Reach(OWNER, machines, tester, lambda: call.platform_time(client.clock_ahead)[0])
+        return Reach(machines, tester, lambda: call.platform_time(client.clock_ahead)[0])
 
 
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):

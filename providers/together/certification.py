@@ -13,6 +13,7 @@ from gpuform.providers.certifying import (
     Tester,
     change_of,
     due_notices,
+    last_run,
 )
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient
@@ -46,6 +47,12 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
     def _id_of(self, want: CertificationInputs) -> str:
         return str(_place_of(want))
 
+    def _owner_of(self, want: CertificationInputs) -> str:
+        return want.cluster_id
+
+    def _number_of(self, want: CertificationInputs) -> int:
+        return want.num_gpus // GPUS_PER_NODE
+
     def _reach(self, call: Call, id_: str, want: CertificationInputs) -> Reach | None:
         client = client_for(self._settings)
         found = kubernetes_of(client, want.cluster_id)
@@ -66,12 +73,12 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
             engine = engine_of(kubernetes, cluster.cluster_name)
             place = _place_of(want)
             where = Place(place.namespace, place.name)
-            return EngineTester(engine, where, want.categories, call.urn or id_)
+            return EngineTester(engine, where, want.categories, call.urn or id_, last_run(call))
 
         def now() -> float:
             return call.platform_time(client.clock_ahead)[0]
 
-        return Reach(want.cluster_id, machines, tester, now)
+        return Reach(machines, tester, now)
 
 
 class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs]):

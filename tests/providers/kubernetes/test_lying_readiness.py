@@ -295,3 +295,36 @@ def test_who_stood_by_and_was_left_out_stays_proven(world: LyingWorld) -> None:
     again = world.update(made, declared)
     assert (again.outs["ready"], proven(again.outs)) == (False, [beside, other])
     assert [each["node"] for each in again.outs["gaps"]] == [new]
+
+
+def test_a_node_that_is_declared_and_not_there_is_not_proven(world: LyingWorld) -> None:
+    made = world.create(world.declared(num_gpus=32))
+    assert "3 of 4 declared nodes are there" in made.outs["not_ready_reason"]
+    assert (made.outs["ready"], proven(made.outs)) == (False, world.nodes())
+    again = world.update(made, world.declared(num_gpus=32))
+    assert (again.outs["ready"], again.outs["run"]) == (False, made.outs["run"])
+
+
+def test_a_resource_of_another_name_tests_and_removes_what_it_made(world: LyingWorld) -> None:
+    """A program gives a certification another name, with an alias."""
+    made = world.create(world.declared())
+    label = {"nvidia.com/cuda.driver-version.full": "570.1"}
+    world.client.patch("/api/v1/nodes" + at(world.nodes()[0]), {"metadata": {"labels": label}})
+    renamed = "urn:pulumi:dev::project::type::proof"
+    with serving(world.call(renamed)):
+        again = world.lifecycle.update(made.id, made.outs, world.declared())
+    assert again.outs["ready"] is True, again.outs
+    with serving(world.call(f"{renamed}-2")):
+        world.lifecycle.delete(made.id, again.outs)
+    assert world.client.list(FOLDER) == ()
+
+
+def test_nothing_is_held_against_nodes_of_a_certification_that_is_gone(world: LyingWorld) -> None:
+    """Its cluster cannot be asked while it is removed."""
+    world.set(slow_nodes={world.nodes()[0]: 250})
+    made = world.create(world.declared())
+    world.cluster.fault(method="GET", path="/compute/clusters", status=503, count=100)
+    with serving(world.call()):
+        world.lifecycle.delete(made.id, made.outs)
+    world.cluster.control("DELETE", "/faults")
+    assert at_fault(world) == []

@@ -95,6 +95,15 @@ def test_other_nodes_are_a_row_that_certifies_again(
     assert world.changes(proof, declared(nodes[:1], kubeconfig)).keys() == {"node_ids"}
 
 
+def test_a_node_that_is_not_there_is_not_proven(
+    world: Any, nodes: list[Any], kubeconfig: str
+) -> None:
+    ids = [*(each.id for each in nodes), "no-such-node"]
+    proof = world.create("Certification", declared(nodes, kubeconfig, node_ids=ids), "fabric")
+    assert proof.outs["ready"] is False
+    assert "2 of 3 declared nodes are there" in proof.reason
+
+
 @pytest.mark.parametrize(
     ("fields", "path"),
     [

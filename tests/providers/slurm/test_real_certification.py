@@ -45,7 +45,7 @@ def certifying(slurm: Slurm, tmp_path: Path) -> Any:
             [CATEGORY],
             {f"host-{name}": name for name in NODES},
         )
-        want = Wanted(what="fabric", categories=[CATEGORY], every=False, limit=limit)
+        want = Wanted(what="fabric", categories=[CATEGORY], every=False, limit=limit, number=1)
         machines = [Machine(f"host-{name}", f"machine-{name}") for name in nodes]
         call = Call(known=known or {})
         return Certifying(call, tester, want, lambda: machines, call.clock.now)
