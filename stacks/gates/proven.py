@@ -11,6 +11,8 @@ from gpuform.stacks.lifecycles import lifecycle_of
 from gpuform.stacks.pricing.footprints import told
 
 _CERTIFICATION = "Certification"
+_NODES = ("cluster_id", "node_ids")
+"""What a certification tests, as the platforms' kinds declare it."""
 
 
 def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
@@ -24,7 +26,7 @@ def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
             continue
         if lifecycle.kind == _CERTIFICATION:
             problem = _problem(step)
-            for urn in new.dependencies:
+            for urn in _tested_by(new):
                 problems.setdefault(urn, []).append(problem)
         elif not step.skipped and lifecycle.gpus(told(new.inputs)) != 0:
             is_new = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
@@ -47,6 +49,12 @@ def certified(proofs: Sequence[Proof] | None, patterns: Sequence[str]) -> Iterat
     for each in proofs or ():
         if each.problem and (not patterns or matches((each.name, each.urn), patterns)):
             yield f"{each.name}: {each.problem}"
+
+
+def _tested_by(certification: ResourceState) -> set[str]:
+    """The resources whose nodes it tests: it may wait for others, too."""
+    found = certification.property_dependencies
+    return {urn for field in _NODES for urn in found.get(field, ())}
 
 
 def _problem(step: Step) -> str:

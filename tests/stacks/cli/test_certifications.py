@@ -101,6 +101,20 @@ def test_the_gate_wants_every_gpu_proven(world: World) -> None:
     assert (alone.code, told in alone.out) == (5, True), alone.out
 
 
+def test_a_certification_proves_no_cluster_that_it_only_waits_for(world: World) -> None:
+    (world.project / "gates.yaml").write_text(GATES)
+    other = (
+        'other = Cluster("other", cluster_name="other", region="us-central-8", num_gpus=8,\n'
+        '    gpu_type="H100_SXM", driver_version="CUDA_12_6_560", billing_type="ON_DEMAND")\n'
+    )
+    waits = 'name="fabric", opts=pulumi.ResourceOptions(depends_on=[other]),'
+    program = PROGRAM.replace("proof =", f"{other}proof =").replace('name="fabric",', waits)
+    world.declare(program)
+    ran = world.run("preview")
+    assert (ran.code, "other: it has GPUs, and no certification" in ran.out) == (5, True), ran.out
+    assert "train:" not in ran.out.partition("Gates:")[2]
+
+
 def test_what_cannot_be_meant_is_told_before_anything_is_made(world: World) -> None:
     wrong = PROGRAM.replace('"floor": 300', '"tolerance": "10%"')
     world.declare(wrong)
