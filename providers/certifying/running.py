@@ -133,7 +133,8 @@ class Certifying:
         retested = {each.node for each in chosen} - (verdict.untested.keys() - missing)
         earlier = covered(before.evidence, now, retested)
         # What is said against the whole, and of no node, is said against each.
-        unexplained = bool(run.problem and not verdict.problem)
+        of_all = verdict if len(tested) == len(chosen) else judge(want.categories, jobs, chosen, at)
+        unexplained = bool(run.problem and not of_all.problem)
         proven = [] if unexplained else verdict.evidence
         evidence = sorted([*earlier, *proven], key=lambda each: each.node)
         gaps = gaps_in(now, evidence, want.categories, verdict.failures)
