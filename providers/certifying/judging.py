@@ -122,6 +122,7 @@ def judge(
         for node in by_node
         if node not in bad and not passed[node].issuperset(wanted)
     }
+    declared = digest_of(categories)
     evidence = [
         NodeEvidence(
             node=each.node,
@@ -129,7 +130,7 @@ def judge(
             driver=each.driver,
             image=each.image,
             categories=wanted,
-            declared=digest_of(categories),
+            declared=declared,
             at=at,
         )
         for each in machines
