@@ -71,6 +71,8 @@ class Call:
     on_unchecked: Callable[[str], None] = logger.info
     init_errors: list[str] = field(default_factory=list)
     refreshing: bool = False
+    keeps_unready: bool = True
+    """The host stores what is not ready as such, and fails; Pulumi's own dynamic host cannot."""
     stores_answers: bool = False
     """The host is Pulumi's: it stores an id when it gets it, and never says that it has."""
     as_of: float | None = None
@@ -210,7 +212,11 @@ def current_call() -> Call:
     if found is not None:
         return found
     urn = stock_host.urn_of_call()
-    return Call() if urn is None else hosted_call(urn)
+    if urn is None:
+        return Call()
+    call = hosted_call(urn)
+    call.keeps_unready = False
+    return call
 
 
 def hosted_call(urn: str) -> Call:

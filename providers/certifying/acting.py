@@ -94,6 +94,8 @@ class CertificationActions(ABC, Generic[Want]):
         except NotReady as error:
             last = error.last or known_outputs(call.known)
             raise type(error)(error.reason, last=Observed({}, last)) from None
+        if not outputs.ready and not call.keeps_unready:
+            _forget_run(call, certifying.tester, wanted.what)
         failures = [each.model_dump() for each in outputs.failures if each.is_alone]
         Verdicts.beside(call.intents).record(Verdict(self._owner_of(want), id_, tuple(failures)))
         return Observed({}, outputs)
@@ -144,3 +146,10 @@ class CertificationActions(ABC, Generic[Want]):
                 hint="give the id of what is there: {{ clusters.NAME.id }}",
             )
         return found
+
+
+def _forget_run(call: Call, tester: Tester, what: str) -> None:
+    """The state will not know that this run was judged: the next one is to test anew."""
+    run = tester.find()
+    if run is not None:
+        remove(call, tester, what, run)

@@ -102,6 +102,7 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     actions = HealthGateActions
     id_example = ID
     is_bound = True
+    makes_nothing = True
     asked = "condition"
 
     @classmethod

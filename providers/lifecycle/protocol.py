@@ -177,11 +177,19 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 id_ = actions.create(call, want)
                 call.just_created = True
                 outs = settle(self, self._actions, call, id_, declared, {})
+            self._refuse_unready(call, outs)
             if call.urn is None:
                 # Nobody would settle the intent later. Another host may be gone before it gets this
                 # answer: its next call about the object shows that it has stored the id.
                 call.intents.forget(id_=id_)
             return CreateResult(id_, outs)
+
+    def _refuse_unready(self, call: Call, outs: Properties) -> None:
+        if self.makes_nothing and not call.keeps_unready and outs.get("ready") is False:
+            raise GpuformError(
+                str(outs.get("not_ready_reason")),
+                hint="remove the cause, and run it again: nothing was made that waits for it",
+            )
 
     def find_created(self, props: Properties) -> CreateResult | None:
         """What an interrupted create of these inputs has made, as it is now; None when nothing.
@@ -260,7 +268,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                     refuse_gone(self._actions, call, _id, error.message)
                     raise
             computed = {key: old[key] for key in self.outputs.model_fields if key in old}
-            return UpdateResult(settle(self, self._actions, call, _id, declared, computed))
+            outs = settle(self, self._actions, call, _id, declared, computed)
+            self._refuse_unready(call, outs)
+            return UpdateResult(outs)
 
     def delete(self, _id: str, _props: Properties) -> None:
         """Deletes the object and waits until it is gone; it may be gone already (`found_gone`).

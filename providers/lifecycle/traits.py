@@ -52,6 +52,9 @@ class Traits:
     all of whose other outputs are compared."""
     is_bound: ClassVar[bool] = False
     """Nothing is made or deleted: any number of resources may stand for one id."""
+    makes_nothing: ClassVar[bool] = False
+    """No object is made that could be lost: where a host cannot store what is not ready, a create
+    or update that ends so fails, so that nothing is made that depends on it."""
     remains: ClassVar[str] = ""
     """What a deletion leaves as it is, for the plan to say; empty when that is nothing."""
     id_example: ClassVar[str] = ""

@@ -104,6 +104,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     id_example = "default/fabric"
     planned = frozenset({"node_ids"})
     watched = frozenset({"gaps"})
+    makes_nothing = True
 
     @classmethod
     def planned_changes(

@@ -93,6 +93,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     id_example = "0f11e35c-a155-4e89-9e21-3f8ed2f99a2d/default/fabric"
     planned = frozenset({"num_gpus"})
     watched = frozenset({"gaps"})
+    makes_nothing = True
 
     @classmethod
     def planned_changes(

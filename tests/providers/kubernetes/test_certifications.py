@@ -47,8 +47,11 @@ class World:
     def nodes(self) -> list[str]:
         return [each["metadata"]["name"] for each in self.client.list("/api/v1/nodes")]
 
-    def create(self, declared: Mapping[str, Any]) -> Any:
-        with serving(self.call()):
+    def create(self, declared: Mapping[str, Any], **host: Any) -> Any:
+        call = self.call()
+        for name, value in host.items():
+            setattr(call, name, value)
+        with serving(call):
             return self.lifecycle.create(dict(declared))
 
     def update(self, made: Any, declared: Mapping[str, Any]) -> Any:
@@ -304,3 +307,15 @@ def test_a_wait_that_is_too_long_ends_and_goes_on_later(world: World) -> None:
     run = world.certification()["metadata"]["uid"]
     again = world.update(made, world.declared(wait_minutes=300))
     assert (again.outs["ready"], again.outs["run"]) == (True, run)
+
+
+def test_a_host_that_cannot_store_what_is_not_ready_hears_an_error(world: World) -> None:
+    """Pulumi's own dynamic host: nothing that depends on the proof is made, nothing is lost."""
+    world.set(slow_nodes={world.nodes()[0]: 250})
+    for _ in range(2):  # and the second time it is tested anew
+        with pytest.raises(GpuformError, match="250 GB/s, and the floor is 300 GB/s"):
+            world.create(world.declared(), keeps_unready=False)
+        assert world.client.list(FOLDER) == ()
+    assert len(world.verdicts()) == 1
+    world.set(slow_nodes={})
+    assert world.create(world.declared(), keeps_unready=False).outs["ready"] is True

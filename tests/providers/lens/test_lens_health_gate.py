@@ -251,3 +251,12 @@ def test_without_an_address_there_is_no_gate(world: World, monkeypatch: pytest.M
     monkeypatch.delenv("LENS_URL")
     with pytest.raises(GpuformError, match="set LENS_URL"):
         world.create()
+
+
+def test_under_a_host_that_cannot_store_a_closed_gate_it_is_an_error(world: World) -> None:
+    """Pulumi's own dynamic host would make what depends on it."""
+    world.show(faulty_nodes=9, faultyNodes=9)
+    with world.serving(timeout=60) as call:
+        call.keeps_unready = False
+        with pytest.raises(GpuformError, match="wanted: at most 1"):
+            world.lifecycle.create({**GATE, "__provider": "p"})
