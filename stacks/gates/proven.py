@@ -19,6 +19,7 @@ def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
     """What proves the resources with GPUs that a run leaves."""
     left: list[tuple[ResourceState, bool]] = []
     problems: dict[str, list[str]] = {}
+    tested: dict[str, list[object]] = {}
     for step in steps:
         new = step.new
         lifecycle = lifecycle_of(new.type) if new is not None else None
@@ -28,6 +29,7 @@ def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
             problem = _problem(step)
             for urn in _tested_by(new):
                 problems.setdefault(urn, []).append(problem)
+                tested.setdefault(urn, []).append(told(new.inputs).get("node_ids"))
         elif not step.skipped and lifecycle.gpus(told(new.inputs)) != 0:
             is_new = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
             seen = {} if is_new or step.old is None else told(step.old.outputs)
@@ -36,7 +38,8 @@ def proofs_of_steps(steps: Iterable[Step]) -> tuple[Proof, ...]:
         Proof(
             urn=each.urn,
             name=name_of(each.urn),
-            problem=_problem_of(problems.get(each.urn), is_accepted=is_accepted),
+            problem=_problem_of(problems.get(each.urn), is_accepted=is_accepted)
+            or _left_out(told(each.outputs).get("node_ids"), tested.get(each.urn, ())),
         )
         for each, is_accepted in left
     )
@@ -68,6 +71,18 @@ def _problem(step: Step) -> str:
     if lifecycle is not None and [*lifecycle.due(outputs, told(step.new.inputs))]:
         return f"certification {name} is stale, and this plan does not test its nodes"
     return ""
+
+
+def _left_out(nodes: object, tested: Sequence[object]) -> str:
+    """Nodes that no certification is of, where both are known when the plan is made."""
+    if not isinstance(nodes, list) or not tested:
+        return ""
+    lists = [each for each in tested if isinstance(each, list)]
+    listed = {node for each in lists for node in each if isinstance(node, str)}
+    if len(lists) < len(tested) or not all(isinstance(n, str) for each in lists for n in each):
+        return ""
+    missing = sum(isinstance(node, str) and node not in listed for node in nodes)
+    return f"{missing} of its {len(nodes)} nodes are in no certification" if missing else ""
 
 
 def _problem_of(problems: Sequence[str] | None, *, is_accepted: bool) -> str:

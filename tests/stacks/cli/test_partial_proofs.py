@@ -1,0 +1,40 @@
+"""A gate on pools of SCP of which a certification tests a part."""
+
+from plan_scenes import Scene
+
+from tests.stacks.cli.test_scp_idle import pool
+
+__all__ = ["pool"]  # the fixture
+
+PROOF = """
+certifications:
+  fabric:
+    platform: scp
+    name: fabric
+    node_ids: NODES
+    region_id: kr-west1
+    kubernetes: {kubeconfig: kubeconfig}
+    categories:
+      - domain: communication
+        variant: nccl-all-reduce
+        options: {testScale: intra-node}
+        floor: 300
+"""
+ONE = '["{{ node_pools.pool.node_ids[0] }}"]'
+ALL = '"{{ node_pools.pool.node_ids }}"'
+
+
+def test_a_proof_of_one_node_is_none_of_its_pool(pool: tuple[Scene, str]) -> None:
+    scene, _ = pool
+    topology = scene.project / "topology.yaml"
+    declared = topology.read_text()
+    (scene.project / "gates.yaml").write_text("gates:\n  proven: {certified: true}\n")
+    topology.write_text(declared + PROOF.replace("NODES", ONE))
+    ran = scene.run("preview")
+    assert ran.code == 5, ran.out + ran.err
+    assert "pool: 1 of its 2 nodes are in no certification" in ran.out, ran.out
+
+    topology.write_text(declared + PROOF.replace("NODES", ALL))
+    ran = scene.run("up", "--yes")
+    assert ran.code == 0, ran.out + ran.err
+    assert scene.run("preview", "--expect-no-changes").code == 0
