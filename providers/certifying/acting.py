@@ -20,7 +20,7 @@ from gpuform.providers.certifying.running import (
     remove,
     with_gaps,
 )
-from gpuform.providers.errors import GpuformError, NotReady
+from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.records import Verdict, Verdicts
 from gpuform.schemas.certification import WAIT_MINUTES, CertificationOutputs, CertificationPolicy
 from gpuform.schemas.changes import FieldChange
@@ -52,6 +52,10 @@ class CertificationActions(ABC, Generic[Want]):
     @abstractmethod
     def _id_of(self, want: Want) -> str:
         """The id of the resource."""
+
+    @abstractmethod
+    def _inputs_of(self, id_: str) -> Mapping[str, Any]:
+        """What an id tells of the inputs. Raises GpuformError for what is no id."""
 
     @abstractmethod
     def _owner_of(self, want: Want) -> str:
@@ -104,17 +108,27 @@ class CertificationActions(ABC, Generic[Want]):
         """What was proven, and which nodes of now that does not cover."""
         outputs = known_outputs(call.known)
         if not known:
-            return Observed({}, outputs.model_copy(update={"not_ready_reason": "never tested"}))
+            return self._imported(call, id_)
         want = self._want(known)
         try:
             reach = self._reach(call, id_, want)
             if reach is None:
                 return None
             outputs = with_gaps(outputs, reach.machines(), want.categories)
-        except (NotReady, GpuformError) as error:
-            told = error.reason if isinstance(error, NotReady) else error.message
-            call.on_unchecked(f"nodes of certification {want.name}: {told}")
+        except Cancelled:
+            raise
+        except GpuformError as error:
+            call.on_unchecked(f"nodes of certification {want.name}: {error.message}")
         return Observed({}, outputs)
+
+    def _imported(self, call: Call, id_: str) -> Seen | None:
+        """Nothing is proven of what the state has no proof of; its id says what it is of."""
+        try:
+            inputs = self._inputs_of(id_)
+        except GpuformError as error:
+            call.on_warning(str(error))  # the id of somebody's import; nothing has it
+            return None
+        return Observed(inputs, CertificationOutputs(ready=False, not_ready_reason="never tested"))
 
     def update(self, call: Call, id_: str, want: Want, changes: Sequence[FieldChange]) -> None:
         """Sends nothing: `settle` tests what is not proven by then."""
@@ -129,7 +143,9 @@ class CertificationActions(ABC, Generic[Want]):
                 return
             tester = reach.tester()
             run = tester.find()
-        except (NotReady, GpuformError) as error:
+        except Cancelled:
+            raise
+        except GpuformError as error:
             call.on_warning(f"certification {want.name} is forgotten, not removed: {error}")
             return
         if run is not None:

@@ -19,6 +19,7 @@ from gpuform.providers.certifying import (
     due_notices,
     last_run,
 )
+from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import client_by
 from gpuform.providers.kubernetes.declared import declared_kubeconfig
 from gpuform.providers.kubernetes.nodes import software_of_nodes
@@ -44,6 +45,15 @@ class NodeCertificationActions(CertificationActions[CertificationInputs]):
 
     def _id_of(self, want: CertificationInputs) -> str:
         return f"{want.namespace or DEFAULT_NAMESPACE}/{want.name}"
+
+    def _inputs_of(self, id_: str) -> Mapping[str, Any]:
+        namespace, _, name = id_.partition("/")
+        if not namespace or not name or "/" in name:
+            raise GpuformError(
+                f"{id_!r} is not the id of a certification",
+                hint="write it as NAMESPACE/NAME, such as default/fabric",
+            )
+        return {"namespace": namespace, "name": name}
 
     def _owner_of(self, want: CertificationInputs) -> str:  # noqa: ARG002 - the shape of the class
         return OWNER

@@ -47,6 +47,11 @@ class ClusterCertificationActions(CertificationActions[CertificationInputs]):
     def _id_of(self, want: CertificationInputs) -> str:
         return str(_place_of(want))
 
+    def _inputs_of(self, id_: str) -> Mapping[str, Any]:
+        place = ObjectId.parsed(id_, "certification")
+        named = {"namespace": place.namespace, "name": place.name}
+        return {"cluster_id": place.cluster_id, **named}
+
     def _owner_of(self, want: CertificationInputs) -> str:
         return want.cluster_id
 

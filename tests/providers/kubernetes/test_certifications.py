@@ -319,3 +319,12 @@ def test_a_host_that_cannot_store_what_is_not_ready_hears_an_error(world: World)
     assert len(world.verdicts()) == 1
     world.set(slow_nodes={})
     assert world.create(world.declared(), keeps_unready=False).outs["ready"] is True
+
+
+def test_an_id_tells_an_import_what_it_is_of_and_proves_nothing(world: World) -> None:
+    id_ = f"{world.cluster.id}/default/fabric"
+    with serving(world.call()):
+        read = world.lifecycle.read(id_, {})
+        assert world.lifecycle.read("fabric", {}).id == ""
+    assert read.inputs == {"cluster_id": world.cluster.id, "name": "fabric"}
+    assert (read.outs["ready"], read.outs["evidence"]) == (False, [])
