@@ -1,7 +1,7 @@
 """A project's gates: the rules that a plan has to pass before it is applied."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
@@ -188,11 +188,11 @@ class GatesInputs(InputModel):
     @classmethod
     def problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         gates = values.get("gates")
-        for name in gates if isinstance(gates, Mapping) else ():
-            if not _is_plain_name(name):
-                yield Problem(f"gates.{name}", "is not known as a name: use a-z, 0-9 and hyphens")
+        yield from gate_name_problems(gates if isinstance(gates, Mapping) else ())
 
 
-def _is_plain_name(text: str) -> bool:
-    """Whether it can stand on any command line as it is: small letters, digits, hyphens."""
-    return _PLAIN_NAME.fullmatch(text) is not None
+def gate_name_problems(names: Iterable[str]) -> Iterator[Problem]:
+    """What is wrong with names of gates: each can stand on any command line as it is."""
+    for name in names:
+        if not _PLAIN_NAME.fullmatch(name):
+            yield Problem(f"gates.{name}", "is not known as a name: use a-z, 0-9 and hyphens")

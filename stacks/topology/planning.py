@@ -1,7 +1,7 @@
 """From a topology file to the resources that it declares, in their order, all of it checked."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -38,13 +38,15 @@ class Surroundings:
 
     `program` are the names of the `project` and `stack`. Without `lookup`, which asks a platform,
     it is only checked: then nothing needs to have a value yet. `emulated` says of platforms whether
-    all of them are emulated.
+    all of them are emulated. `exports` are the names of what other stacks give out, by the name of
+    the reference, as far as that is known.
     """
 
     config: StackConfig
     program: Mapping[str, str]
     lookup: Callable[[str, str], Any] | None = None
     emulated: Callable[[Iterable[str]], bool] = lambda _platforms: False
+    exports: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,9 @@ def plan_topology(
     if planning and not problems:
         _refuse_unset(topology, config, problems)
         planning = not problems  # else what is not known would be told twice
-    source = Checking(config, surroundings.program, surroundings.lookup, given)
+    source = Checking(
+        config, surroundings.program, surroundings.lookup, given, surroundings.exports
+    )
     names = Names(source, tuple(topology.config), topology.inputs, tuple(topology.stack_references))
     names = expand(topology, names, problems, planning=planning)
     scope = Scope(names)
@@ -113,6 +117,24 @@ def plan_topology(
     _check_rules(resources, problems)
     modules = [module for each in scope.every() for module in each.modules_here()]
     return Planned(topology, names, config, modules, resources)
+
+
+def stacks_named(
+    topology: Topology, surroundings: Surroundings, problems: Diagnostics
+) -> dict[str, str]:
+    """The stacks that a loaded topology refers to, by its names for them.
+
+    Those that nobody can tell without more than files are left out.
+    """
+    config = configured(topology.config.values(), surroundings.config, problems)
+    source = Checking(config, surroundings.program)
+    scope = Scope(Names(source, tuple(topology.config), topology.inputs))
+    found = {}
+    for name, entry in topology.stack_references.items():
+        value = known(entry.node, f"stack_references.{name}", scope, problems, planning=False)
+        if isinstance(value, str):
+            found[name] = value
+    return found
 
 
 def _first(inputs: Mapping[str, ConfigVariable], path: Path) -> SourcePosition:

@@ -1,10 +1,12 @@
 """Where the values of expressions come from while a topology is checked."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuform.schemas.reasons import nearest
 from gpuform.schemas.values import UNKNOWN, contains_unknown
+from gpuform.stacks.expressions.errors import ExpressionError
 from gpuform.stacks.topology.configuration import Stacked
 from gpuform.stacks.topology.instances import Instance
 
@@ -21,6 +23,8 @@ class Checking:
     lookups: Callable[[str, str], Any] | None = None
     given: Mapping[str, Stacked] = field(default_factory=dict)
     """The inputs of a module that no file includes."""
+    exports: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """What other stacks are known to give out, by the name of the reference."""
 
     def config(self, name: str) -> Any:
         """UNKNOWN when secret, or not set."""
@@ -40,8 +44,16 @@ class Checking:
         """Never known."""
         return UNKNOWN
 
-    def stack_output(self, _reference: str, _name: str) -> Any:
-        """Never known."""
+    def stack_output(self, reference: str, name: str) -> Any:
+        """Never known. Raises ExpressionError where the other stack is known to have no such."""
+        known = self.exports.get(reference)
+        if known is not None and name not in known:
+            near = nearest(name, tuple(known))
+            there = f"there is {', '.join(sorted(known))}" if known else "it has none at all"
+            raise ExpressionError(
+                f"the stack of stack_references.{reference} has no output {name}",
+                f"did you mean {near}?" if near else there,
+            )
         return UNKNOWN
 
     def lookup(self, platform: str, name: str) -> Any:

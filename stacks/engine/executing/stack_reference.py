@@ -13,6 +13,33 @@ from gpuform.stacks.engine.values import Crypter, PropertyMap, PropertyValue, va
 
 _ORGANIZATION = "organization"
 
+Foreseen = Callable[[str, str], PropertyMap | None]
+"""The outputs that a project's stack will have once what is planned for it is done, unknown ones
+among them; None where its state tells them."""
+
+
+def full_name_of(name: str, project: str) -> str:
+    """`organization/PROJECT/STACK` for the name that a program of `project` has for a stack.
+
+    Raises EngineError for what is no name of one.
+    """
+    return "/".join((_ORGANIZATION, *_parts(name, project)))
+
+
+def _parts(name: str, own: str) -> tuple[str, str]:
+    organization, project, stack = _ORGANIZATION, own, name
+    parts = name.split("/")
+    if len(parts) == 2:
+        organization, stack = parts
+    elif len(parts) == 3:
+        organization, project, stack = parts
+    if organization != _ORGANIZATION or "/" in stack:
+        raise EngineError(
+            f"{name!r} is not the name of a stack in this backend",
+            hint="write STACK, or organization/PROJECT/STACK (the word `organization` itself)",
+        )
+    return project, stack
+
 
 @dataclass(frozen=True, slots=True)
 class StackReferences:
@@ -20,13 +47,14 @@ class StackReferences:
 
     `project` is the program's own, for names that say none. `load` gives the last checkpoint of a
     project's stack, None when there is no such stack. `passphrase` is asked when there is a secret
-    to read; `warn` is told what cannot be read.
+    to read; `warn` is told what cannot be read. `foreseen` is asked before the state.
     """
 
     project: str
     load: Callable[[str, str], Checkpoint | None]
     passphrase: Callable[[], str]
     warn: Callable[[str], None] = lambda _text: None
+    foreseen: Foreseen = lambda _project, _stack: None
 
     def read(self, inputs: PropertyMap) -> PropertyMap:
         """The outputs of a stack reference: `name`, `outputs` and `secretOutputNames`.
@@ -37,14 +65,10 @@ class StackReferences:
         name = inputs.get("name")
         if not isinstance(name, str):
             raise EngineError("a stack reference needs the name of a stack")
-        checkpoint = self.load(*self._parts(name))
-        if checkpoint is None:
-            raise EngineError(
-                f"unknown stack {name!r}",
-                hint="name it as in `gpuform stack ls`: STACK, or organization/PROJECT/STACK; it "
-                "must be in the same backend",
-            )
-        outputs, lost = self._outputs(checkpoint)
+        project, stack = _parts(name, self.project)
+        outputs, lost = self.foreseen(project, stack), list[str]()
+        if outputs is None:
+            outputs, lost = self._outputs(self._checkpoint(name, project, stack))
         if lost:
             self.warn(
                 f"stack reference {name!r}: the passphrase does not open its secret outputs "
@@ -55,19 +79,15 @@ class StackReferences:
         ]
         return {"name": name, "outputs": outputs, "secretOutputNames": secret}
 
-    def _parts(self, name: str) -> tuple[str, str]:
-        organization, project, stack = _ORGANIZATION, self.project, name
-        parts = name.split("/")
-        if len(parts) == 2:
-            organization, stack = parts
-        elif len(parts) == 3:
-            organization, project, stack = parts
-        if organization != _ORGANIZATION or "/" in stack:
+    def _checkpoint(self, name: str, project: str, stack: str) -> Checkpoint:
+        checkpoint = self.load(project, stack)
+        if checkpoint is None:
             raise EngineError(
-                f"{name!r} is not the name of a stack in this backend",
-                hint="write STACK, or organization/PROJECT/STACK (the word `organization` itself)",
+                f"unknown stack {name!r}",
+                hint="name it as in `gpuform stack ls`: STACK, or organization/PROJECT/STACK; it "
+                "must be in the same backend",
             )
-        return project, stack
+        return checkpoint
 
     def _outputs(self, checkpoint: Checkpoint) -> tuple[PropertyMap, list[str]]:
         """The stack's outputs, and the names of those that cannot be decrypted."""

@@ -11,6 +11,7 @@ from gpuform.stacks.engine.project.project import (
     Project,
     ProjectError,
     find_project,
+    load_project,
     read_text,
     topology_in,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "import_project_modules",
     "is_of_type",
     "is_secure",
+    "load_project",
     "read_text",
     "remove_in",
     "restore_process",

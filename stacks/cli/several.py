@@ -1,0 +1,53 @@
+"""`--all` and `--filter`: the flags by which a command is about several stacks."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from gpuform.stacks.cli.session import Session
+    from gpuform.stacks.estate import Order
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+all_flag = click.option(
+    "--all",
+    "every_stack",
+    is_flag=True,
+    help="All stacks of stacks.yaml, else of the projects in this folder; with --stack those of "
+    "this name.",
+)
+filter_flag = click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="WHAT",
+    help="With --all, only these: a name (network/prod, clusters-*), a folder (./clusters), or "
+    "what a git diff touches ([main]); `...` before it adds the dependants.",
+)
+
+
+def several_flags(command: F) -> F:
+    """Adds --all and --filter."""
+    return all_flag(filter_flag(command))
+
+
+def check_several(*, every_stack: bool, filters: Sequence[str]) -> None:
+    """Raises UsageError where stacks are chosen among one."""
+    if filters and not every_stack:
+        raise click.UsageError("--filter chooses among the stacks of --all")
+
+
+def order_of(session: "Session") -> "Order":
+    """The stacks that --all means, in their order. Raises EstateError for what is wrong with it."""
+    from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
+    from gpuform.stacks.document.reports import text  # noqa: PLC0415 - as above
+    from gpuform.stacks.estate import EstateError, Order, read_estate  # noqa: PLC0415 - as above
+
+    problems = Diagnostics()
+    order = Order.of(read_estate(Path.cwd(), session.environ, session.stack), problems)
+    if problems:
+        raise EstateError(f"the stacks cannot be put in order:\n{text(list(problems))}")
+    return order

@@ -1,0 +1,61 @@
+"""The stacks that are planned and applied together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from gpuform.stacks.document.diagnostics import SourcePosition
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.project import Project
+from gpuform.stacks.engine.store import full_name
+
+FILE: Final = "stacks.yaml"
+
+
+class EstateError(EngineError):
+    """What is wrong with several stacks that are to be worked on together."""
+
+    page = "guides/several-stacks"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One stack of several. `backend` is the URL of where its state is, as it is configured.
+
+    `after` are the names of stacks that come before it though it reads nothing of them. `place` is
+    where the member is named.
+    """
+
+    project: Project
+    stack: str
+    backend: str
+    place: SourcePosition
+    after: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`PROJECT/STACK`, by which people and files name it."""
+        return f"{self.project.name}/{self.stack}"
+
+    @property
+    def full_name(self) -> str:
+        """As programs name it: `organization/PROJECT/STACK`."""
+        return full_name(self.project.name, self.stack)
+
+
+@dataclass(frozen=True, slots=True)
+class Estate:
+    """All stacks that are worked on together, by their names, in the order of the file.
+
+    `root` is the folder that they are in; `file` is its stacks.yaml, where it has one.
+    """
+
+    root: Path
+    members: Mapping[str, Member] = field(default_factory=dict)
+    file: Path | None = None
+
+    def find(self, backend: str, stack: str) -> Member | None:
+        """The member that a full name means in a backend: elsewhere it is another stack."""
+        found = self.members.get(stack.removeprefix("organization/"))
+        return found if found is not None and found.backend == backend else None

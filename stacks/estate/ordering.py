@@ -1,0 +1,131 @@
+"""Which stack comes before which: what they read of each other, and what `after` says."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
+from gpuform.stacks.engine.store import Backend, BackendError
+from gpuform.stacks.estate.members import FILE, Estate, Member
+from gpuform.stacks.estate.references import StackUse, Told, told_by
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What each member needs, by names: those that come before it, and where that is written.
+
+    `told` is what the files of each member tell.
+    """
+
+    estate: Estate
+    needs: Mapping[str, Mapping[str, SourcePosition]]
+    told: Mapping[str, Told]
+
+    @classmethod
+    def of(cls, estate: Estate, problems: Diagnostics) -> Self:
+        """The order that files tell. What is wrong goes to `problems`: circles, unknown stacks."""
+        told = {name: told_by(each, problems) for name, each in estate.members.items()}
+        needs: dict[str, dict[str, SourcePosition]] = {}
+        for name, member in estate.members.items():
+            needs[name] = {other: member.place for other in member.after if other != name}
+            for use in told[name].uses:
+                other = estate.find(member.backend, use.stack)
+                if other is None:
+                    _check_outside(estate, member, use, problems)
+                elif other.name != name:
+                    needs[name].setdefault(other.name, use.place)
+        for circle in circles(needs):
+            way = " -> ".join(circle)
+            place = needs[circle[0]][circle[1]]
+            hint = "take one of these references out, or move what is read into a stack of its own"
+            problems.add(place, "cycle", f"these stacks need each other: {way}", hint)
+        return cls(estate, needs, told)
+
+    def exports(self) -> dict[str, frozenset[str]]:
+        """The names of what each member gives out, by full names, as far as files tell them all."""
+        members = self.estate.members
+        found = {members[name].full_name: told.exports for name, told in self.told.items()}
+        return {name: exports for name, exports in found.items() if exports is not None}
+
+    def dependants(self, names: Iterable[str]) -> set[str]:
+        """These members, and all that need one of them, in whatever number of steps."""
+        return reaching(set(names), {name: set(needs) for name, needs in self.needs.items()})
+
+
+def reaching(found: set[str], needs: Mapping[str, Collection[str]]) -> set[str]:
+    """All that these are, or that need one of them."""
+    users: dict[str, list[str]] = {}
+    for name, needed in needs.items():
+        for other in needed:
+            users.setdefault(other, []).append(name)
+    rest = list(found)
+    while rest:
+        for user in users.get(rest.pop(), ()):
+            if user not in found:
+                found.add(user)
+                rest.append(user)
+    return found
+
+
+def circles(needs: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """The circles among needs, each from its first member back to itself; no member in two."""
+    done: set[str] = set()
+    found = []
+    for first in needs:
+        path: dict[str, None] = {}
+        rest = [(first, False)]
+        while rest:
+            name, is_end = rest.pop()
+            if is_end:
+                del path[name]
+                done.add(name)
+            elif name in path:
+                way = list(path)
+                found.append([*way[way.index(name) :], name])
+            elif name not in done:
+                path[name] = None
+                rest.append((name, True))
+                rest += [(other, False) for other in needs.get(name, ()) if other in needs]
+    return found
+
+
+def sequence(needs: Mapping[str, Collection[str]]) -> list[str]:
+    """The names, each after what it needs; needs have no circle."""
+    done: dict[str, None] = {}
+    for first in needs:
+        rest = [(first, False)]
+        while rest:
+            name, is_end = rest.pop()
+            if is_end:
+                done[name] = None
+            elif name not in done:
+                rest.append((name, True))
+                rest += [(other, False) for other in needs[name] if other in needs]
+    return list(done)
+
+
+def _check_outside(estate: Estate, member: Member, use: StackUse, problems: Diagnostics) -> None:
+    """A stack that is not among the members has to be in the backend, where files can tell."""
+    short = use.stack.removeprefix("organization/")
+    known = estate.members.get(short)
+    if known is not None:
+        message = (
+            f"{member.name} reads {short}, which is in another backend: {known.backend}, and not "
+            f"{member.backend}"
+        )
+        hint = "a stack reads stacks of its own backend only: give both the same"
+        problems.add(use.place, "unknown-stack", message, hint)
+        return
+    if not member.backend.startswith("file:"):
+        return
+    project, _, stack = short.partition("/")
+    try:
+        is_there = Backend.open(member.backend).exists(project, stack)
+    except BackendError as error:
+        problems.add(use.place, "unknown-stack", error.message, error.hint or "")
+        return
+    if not is_there:
+        message = f"{member.name} reads {short}, and there is no such stack"
+        names = ", ".join(each for each in estate.members if each != member.name)
+        hint = f"add it to {FILE}, or name one of {names}" if names else f"add it to {FILE}"
+        problems.add(use.place, "unknown-stack", message, hint)
