@@ -11,12 +11,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from gpuform.stacks.estate.members import Estate, EstateError, Member
+from gpuform.stacks.estate.members import EstateError, Member
 from gpuform.stacks.estate.ordering import Order
 
 _DEPENDANTS: Final = "..."
 _DIFF: Final = re.compile(r"\[(?P<base>[^\[\]]*?)(?:\.\.\.(?P<head>[^\[\]]*))?\]")
-_REVISION: Final = re.compile(r"[A-Za-z0-9_./@{}^~+-]+")
+_REVISION: Final = re.compile(r"[^-\s]\S*")
 _FORMS: Final = (
     "write a name such as network/prod or clusters-*/prod, a folder such as ./clusters, or a git "
     "diff such as [main]; `...` before it adds the dependants"
@@ -33,19 +33,19 @@ def filtered(order: Order, filters: Sequence[str]) -> set[str]:
     found: set[str] = set()
     for text in filters:
         what = text.removeprefix(_DEPENDANTS)
-        chosen = _chosen(order.estate, text, what)
+        chosen = _chosen(order, text, what)
         found |= order.dependants(chosen) if what != text else set(chosen)
     return found
 
 
-def _chosen(estate: Estate, text: str, what: str) -> list[str]:
-    members = estate.members.values()
+def _chosen(order: Order, text: str, what: str) -> list[str]:
+    estate, members = order.estate, order.estate.members.values()
     if what.startswith("["):
         match = _DIFF.fullmatch(what)
         if match is None:
             raise EstateError(f"--filter {text} is not understood", hint=_FORMS)
         # A diff may touch nothing: that is an answer.
-        return _touched(estate, match["base"], match["head"])
+        return _touched(order, match["base"], match["head"])
     if what.startswith((".", "/")):
         folder = Path(what)
         found = [each.name for each in members if _is_in(each, folder)]
@@ -67,23 +67,26 @@ def _is_named(member: Member, pattern: str) -> bool:
 
 def _is_in(member: Member, pattern: Path) -> bool:
     """Whether its folder is this one, one that the pattern means, or below it."""
-    wanted = (Path.cwd() / pattern).parts
-    own = member.project.directory.parts
-    wanted = tuple(Path(*wanted).resolve().parts) if "*" not in str(pattern) else wanted
-    own = member.project.directory.resolve().parts if "*" not in str(pattern) else own
-    return len(own) >= len(wanted) and all(
-        fnmatchcase(part, each) for part, each in zip(own, wanted, strict=False)
+    parts = pattern.parts
+    plain = next((at for at, part in enumerate(parts) if "*" in part), len(parts))
+    start, own = Path(*parts[:plain]).resolve(), member.project.directory.resolve()
+    if not own.is_relative_to(start):
+        return False
+    wanted, rest = parts[plain:], own.relative_to(start).parts
+    return len(rest) >= len(wanted) and all(
+        fnmatchcase(part, each) for part, each in zip(rest, wanted, strict=False)
     )
 
 
-def _touched(estate: Estate, base: str, head: str | None) -> list[str]:
-    """Members with a changed file in their folder, or in what their topology includes.
+def _touched(order: Order, base: str, head: str | None) -> list[str]:
+    """Members with a changed file in their folder, or among what their topology includes.
 
-    A change outside of all of them, such as of a module that several include, touches those whose
-    project names the file; of stacks.yaml, all.
+    A change outside of all of them, such as of a package that several programs import, touches
+    those whose files name it; of stacks.yaml, all.
     """
+    estate = order.estate
     for revision in (base, head or "HEAD"):
-        if not _REVISION.fullmatch(revision) or revision.startswith("-"):
+        if not _REVISION.fullmatch(revision):
             raise EstateError(f"{revision!r} is no revision of git", hint=_FORMS)
     top = Path(_git(estate.root, "rev-parse", "--show-toplevel").strip())
     what = [f"{base}...{head}"] if head else [_merge_base(estate.root, base)]
@@ -95,7 +98,7 @@ def _touched(estate: Estate, base: str, head: str | None) -> list[str]:
     changed = [top / name for name in names.split("\0") if name]
     if estate.file is not None and estate.file.resolve() in changed:
         return list(estate.members)
-    return [each.name for each in estate.members.values() if _is_touched(each, estate, changed)]
+    return [name for name in estate.members if _is_touched(name, order, changed)]
 
 
 def _merge_base(root: Path, base: str) -> str:
@@ -103,16 +106,19 @@ def _merge_base(root: Path, base: str) -> str:
     return _git(root, "merge-base", base, "HEAD").strip()
 
 
-def _is_touched(member: Member, estate: Estate, changed: Iterable[Path]) -> bool:
+def _is_touched(name: str, order: Order, changed: Iterable[Path]) -> bool:
+    member, files = order.estate.members[name], order.told[name].files
     own = member.project.directory.resolve()
     others = [
         each.project.directory.resolve()
-        for each in estate.members.values()
+        for each in order.estate.members.values()
         if each.project.path != member.project.path
     ]
     inner = [other for other in others if other.is_relative_to(own) and other != own]
     settings = member.project.settings_path(member.stack)
     for path in changed:
+        if path in files or path == settings.resolve():
+            return True
         if path.is_relative_to(own):
             if any(path.is_relative_to(other) for other in inner):
                 continue
@@ -130,11 +136,13 @@ def _is_settings_of_another(path: Path, settings: Path) -> bool:
 
 
 def _names(member: Member, path: Path) -> bool:
-    """Whether a file of the member's folder names this one, as an `include` or a `main` does."""
+    """Whether a file of the member's folder names this one, as a `main` or an `import` does."""
+    said = path.stem if path.suffix == ".py" and path.stem != "__init__" else path.name
+    said = path.parent.name if path.name == "__init__.py" else said
     for file in member.project.directory.glob("*"):
         if file.suffix in (".yaml", ".yml", ".py", ".toml", ".txt") and file.is_file():
             try:
-                if path.name in file.read_text(encoding="utf-8", errors="replace"):
+                if said in file.read_text(encoding="utf-8", errors="replace"):
                     return True
             except OSError:
                 continue

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.engine.store import Backend, BackendError
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.store import Backend, without_credentials
 from gpuform.stacks.estate.members import FILE, Estate, Member
 from gpuform.stacks.estate.references import StackUse, Told, told_by
 
@@ -14,32 +15,37 @@ from gpuform.stacks.estate.references import StackUse, Told, told_by
 class Order:
     """What each member needs, by names: those that come before it, and where that is written.
 
-    `told` is what the files of each member tell.
+    `told` is what the files of each member tell, and `found` what is wrong with them.
     """
 
     estate: Estate
     needs: Mapping[str, Mapping[str, SourcePosition]]
     told: Mapping[str, Told]
+    found: Mapping[str, Diagnostics]
 
     @classmethod
     def of(cls, estate: Estate, problems: Diagnostics) -> Self:
         """The order that files tell. What is wrong goes to `problems`: circles, unknown stacks."""
-        told = {name: told_by(each, problems) for name, each in estate.members.items()}
+        found = {name: Diagnostics() for name in estate.members}
+        told = {name: told_by(each, found[name]) for name, each in estate.members.items()}
         needs: dict[str, dict[str, SourcePosition]] = {}
         for name, member in estate.members.items():
             needs[name] = {other: member.place for other in member.after if other != name}
             for use in told[name].uses:
                 other = estate.find(member.backend, use.stack)
                 if other is None:
-                    _check_outside(estate, member, use, problems)
+                    _check_outside(estate, member, use, found[name])
                 elif other.name != name:
                     needs[name].setdefault(other.name, use.place)
         for circle in circles(needs):
             way = " -> ".join(circle)
             place = needs[circle[0]][circle[1]]
             hint = "take one of these references out, or move what is read into a stack of its own"
-            problems.add(place, "cycle", f"these stacks need each other: {way}", hint)
-        return cls(estate, needs, told)
+            for name in circle:
+                found[name].add(place, "cycle", f"these stacks need each other: {way}", hint)
+        for each in found.values():
+            problems.extend(each)
+        return cls(estate, needs, told, found)
 
     def exports(self) -> dict[str, frozenset[str]]:
         """The names of what each member gives out, by full names, as far as files tell them all."""
@@ -70,7 +76,8 @@ def reaching(found: set[str], needs: Mapping[str, Collection[str]]) -> set[str]:
 def circles(needs: Mapping[str, Collection[str]]) -> list[list[str]]:
     """The circles among needs, each from its first member back to itself; no member in two."""
     done: set[str] = set()
-    found = []
+    found: list[list[str]] = []
+    told: set[str] = set()
     for first in needs:
         path: dict[str, None] = {}
         rest = [(first, False)]
@@ -81,7 +88,10 @@ def circles(needs: Mapping[str, Collection[str]]) -> list[list[str]]:
                 done.add(name)
             elif name in path:
                 way = list(path)
-                found.append([*way[way.index(name) :], name])
+                circle = way[way.index(name) :]
+                if told.isdisjoint(circle):
+                    found.append([*circle, name])
+                    told.update(circle)
             elif name not in done:
                 path[name] = None
                 rest.append((name, True))
@@ -90,7 +100,8 @@ def circles(needs: Mapping[str, Collection[str]]) -> list[list[str]]:
 
 
 def sequence(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """The names, each after what it needs; needs have no circle."""
+    """The names, each after what it needs; in a circle somewhere."""
+    begun: set[str] = set()
     done: dict[str, None] = {}
     for first in needs:
         rest = [(first, False)]
@@ -98,7 +109,8 @@ def sequence(needs: Mapping[str, Collection[str]]) -> list[str]:
             name, is_end = rest.pop()
             if is_end:
                 done[name] = None
-            elif name not in done:
+            elif name not in begun:
+                begun.add(name)
                 rest.append((name, True))
                 rest += [(other, False) for other in needs[name] if other in needs]
     return list(done)
@@ -110,18 +122,19 @@ def _check_outside(estate: Estate, member: Member, use: StackUse, problems: Diag
     known = estate.members.get(short)
     if known is not None:
         message = (
-            f"{member.name} reads {short}, which is in another backend: {known.backend}, and not "
-            f"{member.backend}"
+            f"{member.name} reads {short}, which is in another backend: "
+            f"{without_credentials(known.backend)}, and not {without_credentials(member.backend)}"
         )
         hint = "a stack reads stacks of its own backend only: give both the same"
         problems.add(use.place, "unknown-stack", message, hint)
         return
-    if not member.backend.startswith("file:"):
+    # What could not be read may be what is meant; a bucket cannot be asked without credentials.
+    if not estate.is_whole or not member.backend.startswith("file:"):
         return
     project, _, stack = short.partition("/")
     try:
         is_there = Backend.open(member.backend).exists(project, stack)
-    except BackendError as error:
+    except EngineError as error:
         problems.add(use.place, "unknown-stack", error.message, error.hint or "")
         return
     if not is_there:

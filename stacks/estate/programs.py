@@ -1,6 +1,9 @@
 """What a Python program says of other stacks, read from its text: nothing of it is run."""
 
 import ast
+import os
+import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +15,11 @@ from gpuform.stacks.topology.files import shown
 _REFERENCE: Final = "StackReference"
 _READING: Final = ("get_output", "require_output", "get_output_details")
 _EXPORT: Final = "export"
+_NOT_READ: Final = frozenset({"venv", "tests", "node_modules", "__pycache__"})
+_OTHERS: Final = ("Pulumi.yaml", "Pulumi.yml", "pyvenv.cfg")
+"""A folder with one of these inside the program's is a project or an environment of its own."""
+_GIVE_NOTHING_OUT: Final = sys.stdlib_module_names | {"gpuform", "pulumi", "yaml"}
+"""Packages that export nothing of a stack by themselves."""
 
 
 @dataclass(slots=True)
@@ -20,7 +28,7 @@ class ProgramText:
 
     `stacks` are the names of the stacks that it refers to, each with its place; `read` are the
     outputs that it reads of them; `exports` the names of its own outputs. `is_whole` is False where
-    a name is made in a way that only a run can tell.
+    a name is made in a way that only a run can tell, or may be made elsewhere.
     """
 
     stacks: list[tuple[str, SourcePosition]] = field(default_factory=list)
@@ -36,69 +44,105 @@ def read_program(program: Path, about: Mapping[str, str]) -> ProgramText:
     """
     folder = program if program.is_dir() else program.parent
     found = ProgramText()
-    for file in sorted(folder.rglob("*.py")):
-        inner = file.relative_to(folder).parts[:-1]
-        if any(part.startswith(".") or part in _NOT_READ for part in inner):
-            continue
+    files = sorted(_files(folder))
+    own = {part for file in files for part in file.relative_to(folder).with_suffix("").parts}
+    for file in files:
         try:
-            tree = ast.parse(file.read_bytes())
-        except (OSError, SyntaxError, ValueError):
+            text = file.read_bytes()
+            tree = ast.parse(text)
+        except (OSError, SyntaxError, ValueError, RecursionError):
             found.is_whole = False
             continue
-        _File(shown(file), about, found).read(tree)
+        _File(shown(file), text.splitlines(), about, own, found).read(tree)
     return found
 
 
-_NOT_READ: Final = frozenset({"venv", "tests", "node_modules"})
+def _files(root: Path) -> Iterator[Path]:
+    for folder, names, files in os.walk(root):
+        if Path(folder) != root and any(name in files for name in _OTHERS):
+            names.clear()
+            continue
+        names[:] = [n for n in names if not n.startswith(".") and n not in _NOT_READ]
+        yield from (Path(folder, name) for name in files if name.endswith(".py"))
 
 
 @dataclass(slots=True)
 class _File:
+    """One file. `own` are the names of the program's modules.
+
+    `meant` are the names that an import has for others; `texts` and `stacks` what variables are.
+    """
+
     file: str
+    lines: list[bytes]
     about: Mapping[str, str]
+    own: set[str]
     found: ProgramText
+    meant: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     stacks: dict[str, str] = field(default_factory=dict)
 
     def read(self, tree: ast.Module) -> None:
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(tree))
+        for node in nodes:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self._imported(node)
+        bound = Counter(_bound(nodes))
+        for node in nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-                self._assigned(node)
-        for node in ast.walk(tree):
+                self._assigned(node, node.value, bound)
+        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        for node in nodes:
             if isinstance(node, ast.Call):
                 self._called(node)
+            elif id(node) not in called and self._name_of(node) == _EXPORT:
+                self.found.is_whole = False  # whoever gets it may call it
 
-    def _assigned(self, node: ast.Assign | ast.AnnAssign) -> None:
+    def _imported(self, node: ast.Import | ast.ImportFrom) -> None:
+        for each in node.names:
+            if isinstance(node, ast.ImportFrom) and each.asname:
+                self.meant[each.asname] = each.name
+        modules = (
+            [node.module] if isinstance(node, ast.ImportFrom) else [e.name for e in node.names]
+        )
+        is_own = isinstance(node, ast.ImportFrom) and node.level > 0
+        for module in modules:
+            package = (module or "").partition(".")[0]
+            is_known = package in _GIVE_NOTHING_OUT or package.startswith("pulumi_")
+            if not (is_own or is_known or package in self.own):
+                self.found.is_whole = False
+
+    def _assigned(
+        self, node: ast.Assign | ast.AnnAssign, value: ast.expr, bound: Mapping[str, int]
+    ) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        names = [each.id for each in targets if isinstance(each, ast.Name)]
-        value = node.value
-        if value is None:
-            return
-        text = self._text(value)
-        for name in names:
-            if text is not None:
-                self.texts[name] = text
-            stack = self._stack_of(value)
-            if stack is not None:
-                self.stacks[name] = stack
+        text, stack = self._text(value), self._stack_of(value)
+        for each in targets:
+            # What is bound twice is one or the other.
+            if isinstance(each, ast.Name) and bound[each.id] == 1:
+                if text is not None:
+                    self.texts[each.id] = text
+                if stack is not None:
+                    self.stacks[each.id] = stack
 
     def _called(self, node: ast.Call) -> None:
-        name = _name_of(node.func)
-        place = SourcePosition(self.file, node.lineno, node.col_offset + 1)
+        name = self._name_of(node.func)
+        before = self.lines[node.lineno - 1][: node.col_offset].decode(errors="replace")
+        place = SourcePosition(self.file, node.lineno, len(before) + 1)
         if name == _REFERENCE:
             stack = self._stack_of(node)
             if stack is None:
                 self.found.is_whole = False
             else:
                 self.found.stacks.append((stack, place))
-        elif name in _READING and isinstance(node.func, ast.Attribute) and node.args:
+        elif name in _READING and isinstance(node.func, ast.Attribute):
             of = node.func.value
             stack = self.stacks.get(of.id) if isinstance(of, ast.Name) else self._stack_of(of)
-            output = self._text(node.args[0])
+            output = self._first(node, "name")
             if stack is not None and output is not None:
                 self.found.read.append((stack, output, place))
-        elif name == _EXPORT and node.args:
-            output = self._text(node.args[0])
+        elif name == _EXPORT:
+            output = self._first(node, "name")
             if output is None:
                 self.found.is_whole = False
             else:
@@ -106,12 +150,21 @@ class _File:
 
     def _stack_of(self, node: ast.expr) -> str | None:
         """The name of the stack that a `StackReference(...)` is of; None where that is not told."""
-        if not (isinstance(node, ast.Call) and _name_of(node.func) == _REFERENCE):
+        if not (isinstance(node, ast.Call) and self._name_of(node.func) == _REFERENCE):
             return None
         given = {each.arg: each.value for each in node.keywords}
+        if None in given:  # **more
+            return None
         named = given.get("stack_name") or (node.args[1] if len(node.args) > 1 else None)
-        first = named or given.get("name") or (node.args[0] if node.args else None)
-        return None if first is None else self._text(first)
+        if isinstance(named, ast.Constant) and named.value is None:
+            named = None
+        return self._first(node, "name") if named is None else self._text(named)
+
+    def _first(self, node: ast.Call, name: str) -> str | None:
+        """The text that is its first argument, or the one of this name."""
+        given = [each.value for each in node.keywords if each.arg == name]
+        values = [*node.args[:1], *given]
+        return self._text(values[0]) if values else None
 
     def _text(self, node: ast.expr) -> str | None:
         """A text that is written out, or made of such and of the names of project and stack."""
@@ -120,7 +173,7 @@ class _File:
         if isinstance(node, ast.Name):
             return self.texts.get(node.id)
         if isinstance(node, ast.Call):
-            name = _name_of(node.func)
+            name = self._name_of(node.func)
             asked = {"get_stack": "stack", "get_project": "project"}.get(name, "")
             return "organization" if name == "get_organization" else self.about.get(asked)
         parts: Iterator[str | None]
@@ -139,8 +192,20 @@ class _File:
             return self._text(node.value) if is_plain else None
         return self._text(node)
 
+    def _name_of(self, node: ast.AST) -> str:
+        if isinstance(node, ast.Attribute):
+            return node.attr
+        return self.meant.get(node.id, node.id) if isinstance(node, ast.Name) else ""
 
-def _name_of(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+
+def _bound(nodes: list[ast.AST]) -> Iterator[str]:
+    """Every name that is given a value, as often as it is."""
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id  # it had a value before

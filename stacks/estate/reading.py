@@ -1,8 +1,9 @@
 """Which stacks there are: those of `stacks.yaml`, else those of every project in the folder."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,12 +12,14 @@ from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import MappingNode, find
 from gpuform.stacks.document.reports import text
+from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, load_project
 from gpuform.stacks.engine.store import anchor, backend_url
-from gpuform.stacks.estate.members import FILE, Estate, EstateError, Member
+from gpuform.stacks.estate.members import FILE, Estate, EstateError, Member, note
 from gpuform.stacks.topology.files import shown
 
 _PROJECT_FILES: Final = ("Pulumi.yaml", "Pulumi.yml")
+_STACK_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _NOT_WALKED: Final = frozenset({"node_modules", "venv", "__pycache__"})
 
 
@@ -32,11 +35,17 @@ def read_estate(start: Path, environ: Mapping[str, str], stack: str | None = Non
         raise EstateError(f"the stacks are not known:\n{text(list(problems))}")
     if stack is None:
         return estate
-    chosen = {name: each for name, each in estate.members.items() if each.stack == stack}
+    chosen = {name: estate.members[name] for name in named(estate, stack)}
+    return Estate(estate.root, chosen, estate.file)
+
+
+def named(estate: Estate, stack: str) -> list[str]:
+    """The members of which `--stack` is the name. Raises EstateError where there is none."""
+    chosen = [name for name, each in estate.members.items() if stack in (each.stack, name)]
     if not chosen:
         names = ", ".join(sorted({each.stack for each in estate.members.values()}))
-        raise EstateError(f"no project has a stack named {stack!r}", hint=f"there are {names}")
-    return Estate(estate.root, chosen, estate.file)
+        raise EstateError(f"no project has a stack named {stack!r}", hint=f"there is {names}")
+    return chosen
 
 
 def find_estate(start: Path, environ: Mapping[str, str], problems: Diagnostics) -> Estate:
@@ -44,12 +53,15 @@ def find_estate(start: Path, environ: Mapping[str, str], problems: Diagnostics) 
     start = Path(os.path.abspath(start))  # noqa: PTH100 - Path.resolve would follow links
     file = next((p / FILE for p in (start, *start.parents) if (p / FILE).is_file()), None)
     if file is None:
-        found = _Reader(start, environ, problems).of_tree()
+        reader = _Reader(start, environ, problems)
+        found = reader.of_tree()
         hint = f"write a {FILE}, or make a stack: `gpuform stack init NAME` in its folder"
         if not found and not problems:
             raise EstateError(f"there is no {FILE}, and no project with a stack in {start}", hint)
-        return Estate(start, found)
-    return Estate(file.parent, _Reader(file.parent, environ, problems).of_file(file), file)
+        return Estate(start, found, is_whole=not reader.unread)
+    reader = _Reader(file.parent, environ, problems)
+    members = reader.of_file(file)
+    return Estate(file.parent, members, file, is_whole=not reader.unread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +69,15 @@ class _Reader:
     root: Path
     environ: Mapping[str, str]
     problems: Diagnostics
+    unread: list[Path] = field(default_factory=list)
+    """Files of projects that could not be read."""
 
     def of_tree(self) -> dict[str, Member]:
         members: dict[str, Member] = {}
         for path in _project_files(self.root):
-            project = load_project(path)
+            project = self._project(path)
+            if project is None:
+                continue
             for stack in _stacks_of(project):
                 settings = project.settings_path(stack)
                 self._add(members, project, stack, SourcePosition(shown(settings)), ())
@@ -74,22 +90,29 @@ class _Reader:
             return members
         for index, entry in enumerate(values["stacks"]):
             self._entry(members, root, index, entry)
-        for name, member in members.items():
-            for other in member.after:
-                if other not in members:
-                    there = ", ".join(each for each in members if each != name)
-                    message = f"{name} comes after {other!r}, which is none of the stacks"
-                    hint = f"name it as PROJECT/STACK; there is {there}"
-                    self.problems.add(member.place, "unknown-stack", message, hint)
+        for index, entry in enumerate(values["stacks"]):
+            for at, other in enumerate(entry.get("after") or ()):
+                # What could not be read may be what is meant.
+                if other not in members and not self.unread:
+                    place = find(root, ("stacks", index, "after", at)).place
+                    message = f"{other!r} in `after` is none of the stacks"
+                    hint = f"name it as PROJECT/STACK; there is {', '.join(members)}"
+                    self.problems.add(place, "unknown-stack", message, hint)
         return members
 
     def _entry(
         self, members: dict[str, Member], root: MappingNode, index: int, entry: Mapping[str, Any]
     ) -> None:
         place = find(root, ("stacks", index, "folder")).place
-        folders = self._folders(entry["folder"], place)
-        for project in folders:
-            stacks = [entry["stack"]] if entry.get("stack") else _stacks_of(project)
+        named = entry.get("stack")
+        if named and not _STACK_NAME.fullmatch(named):
+            at = find(root, ("stacks", index, "stack")).place
+            message = f"{named!r} is no name of a stack"
+            hint = "write letters, digits, hyphens, underscores and dots, without the project"
+            self.problems.add(at, "unknown-stack", message, hint)
+            return
+        for project in self._projects(entry["folder"], place):
+            stacks = [named] if named else _stacks_of(project)
             if not stacks:
                 where = shown(project.directory)
                 hint = "name it with `stack`, or make one: `gpuform stack init NAME`"
@@ -97,20 +120,41 @@ class _Reader:
             for stack in stacks:
                 self._add(members, project, stack, place, tuple(entry.get("after") or ()))
 
-    def _folders(self, pattern: str, place: SourcePosition) -> Sequence[Project]:
-        if Path(pattern).is_absolute():
-            self.problems.add(place, "folder", f"{pattern} is no folder below the file's own")
+    def _projects(self, pattern: str, place: SourcePosition) -> Sequence[Project]:
+        path = Path(pattern)
+        if path.is_absolute() or ".." in path.parts:
+            message = f"{pattern} is no folder below the file's own"
+            hint = f"put {FILE} into a folder that all projects are below"
+            self.problems.add(place, "folder", message, hint)
             return ()
         try:
-            found = sorted(each for each in self.root.glob(pattern) if each.is_dir())
-        except (ValueError, NotImplementedError) as error:
-            self.problems.add(place, "folder", f"{pattern} is no pattern of folders: {error}")
+            # Path.glob knows no pattern without a name.
+            found = sorted(self.root.glob(pattern)) if path.parts else [self.root]
+        except ValueError as error:
+            self.problems.add(place, "folder", f"{pattern!r} is no pattern of folders: {error}")
             return ()
+        found = [each for each in found if each.is_dir() and self._is_walked(each, path)]
         files = [file for folder in found if (file := _project_file(folder)) is not None]
         if not files:
             why = "has no Pulumi.yaml" if found else "is not there"
             self.problems.add(place, "folder", f"{pattern} {why}", "name a project's folder")
-        return [load_project(file) for file in files]
+        return [each for file in files if (each := self._project(file)) is not None]
+
+    def _is_walked(self, folder: Path, pattern: Path) -> bool:
+        """What a star finds is no hidden folder, and no folder of packages."""
+        return all(
+            part in pattern.parts or not _is_passed_over(part)
+            for part in folder.relative_to(self.root).parts
+        )
+
+    def _project(self, file: Path) -> Project | None:
+        """None, with its problems noted, where it cannot be used."""
+        try:
+            return load_project(file)
+        except EngineError as error:
+            note(error, file, self.problems)
+            self.unread.append(file)
+            return None
 
     def _add(
         self,
@@ -145,10 +189,14 @@ def _project_file(folder: Path) -> Path | None:
 
 def _project_files(root: Path) -> Iterator[Path]:
     for folder, names, _ in os.walk(root):
-        names[:] = sorted(n for n in names if not n.startswith(".") and n not in _NOT_WALKED)
+        names[:] = sorted(name for name in names if not _is_passed_over(name))
         found = _project_file(Path(folder))
         if found is not None:
             yield found
+
+
+def _is_passed_over(folder: str) -> bool:
+    return folder.startswith(".") or folder in _NOT_WALKED
 
 
 def _stacks_of(project: Project) -> list[str]:

@@ -8,12 +8,14 @@ from typing import Any, Final
 from gpuform.providers import permissions
 from gpuform.schemas.gates import GateInputs, GatesInputs
 from gpuform.schemas.plan import GateLevel
+from gpuform.schemas.stacks_file import StacksInputs
 from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, find, find_key
 from gpuform.stacks.document.reports import text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.pricing import book as prices
+from gpuform.stacks.topology.files import shown as shown_path
 
 FILE: Final = "gates.yaml"
 
@@ -56,10 +58,23 @@ def read_gates(path: Path, shown: str) -> Sequence[Gate]:
 
 def check_gates(directory: Path, problems: Diagnostics) -> None:
     """Notes what is wrong with a project's gates and prices, where it has such files."""
-    if (directory / prices.FILE).exists():
-        read_checked(directory / prices.FILE, prices.FILE, prices.price_book_model(), problems)
-    if (directory / FILE).exists():
-        _checked(directory / FILE, FILE, problems)
+    book, gates = directory / prices.FILE, directory / FILE
+    if book.exists():
+        # Each by its own: what was found before is no reason to stop.
+        own = Diagnostics()
+        read_checked(book, shown_path(book), prices.price_book_model(), own)
+        problems.extend(own)
+    if gates.exists():
+        _checked(gates, shown_path(gates), problems)
+
+
+def check_gates_over(stacks_file: Path, problems: Diagnostics) -> None:
+    """Notes what is wrong with the gates of a stacks.yaml."""
+    own = Diagnostics()
+    root, values = read_checked(stacks_file, shown_path(stacks_file), StacksInputs, own)
+    if not own and values.get("gates"):
+        _refuse_mixed_currencies(stacks_file, root, values["gates"], own)
+    problems.extend(own)
 
 
 def _checked(
