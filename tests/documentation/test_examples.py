@@ -84,6 +84,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         _SERVED,
         "gpuform stack select --create dev",
         "gpuform validate",
+        "gpuform validate --all",
         "gpuform schema --link",
         "gpuform schema --output topology.schema.json",
         "gpuform fmt",

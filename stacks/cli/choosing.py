@@ -1,0 +1,41 @@
+"""Which stacks a command that only looks at several is about."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuform.stacks.cli.session import Session
+from gpuform.stacks.document.diagnostics import Diagnostics
+from gpuform.stacks.estate import Member, Order, filtered, find_estate, named, sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The order of all stacks, and the names of the chosen ones, each after what it reads."""
+
+    order: Order
+    names: Sequence[str]
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The chosen stacks."""
+        return [self.order.estate.members[name] for name in self.names]
+
+    def reads(self, name: str) -> list[str]:
+        """The stacks that come before this one, by name."""
+        return sorted(self.order.needs[name])
+
+
+def chosen_of(session: Session, filters: Sequence[str], problems: Diagnostics) -> Chosen:
+    """What keeps stacks from being known goes to `problems`; what is in them, to the order.
+
+    Raises EstateError for flags that mean no stack.
+    """
+    estate = find_estate(Path.cwd(), session.environ, problems)
+    order = Order.of(estate, Diagnostics())
+    if not estate.members:
+        return Chosen(order, ())
+    found = filtered(order, filters)
+    if session.stack is not None:
+        found &= set(named(estate, session.stack))
+    return Chosen(order, [name for name in sequence(order.needs) if name in found])

@@ -1,0 +1,101 @@
+"""`gpuform validate --all`: several stacks by their files alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from several_projects import topology, write_project, write_three
+
+
+@pytest.fixture
+def three(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three projects in the current folder; there is neither a passphrase nor a state."""
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    root = tmp_path / "three"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    write_three(root)
+    return root
+
+
+def test_the_stacks_in_their_order(run: Any, three: Path) -> None:
+    ran = run("validate", "--all")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        "network/prod is valid: 1 resource",
+        "clusters/prod is valid: 1 resource; after network/prod",
+        "apps/prod is a Python program; after clusters/prod",
+    ]
+    assert not list((three / "state").iterdir()), "nothing is written"
+
+
+def test_some_of_them(run: Any, three: Path) -> None:
+    assert run("validate", "--all", "--filter", "...clusters").out.count("\n") == 2
+    write_project(three, "network", stacks=("dev", "prod"))
+    assert run("validate", "--all", "--stack", "dev").out == "network/dev is valid: 1 resource\n"
+    ran = run("validate", "--all", "--filter", "network", "--stack", "prod")
+    assert ran.out == "network/prod is valid: 1 resource\n"
+    ran = run("validate", "--all", "--filter", "apps", "--stack", "dev")
+    assert (ran.code, ran.out) == (0, "No stack is touched: nothing is to be checked.\n")
+    inside = run("--cwd", "apps", "validate", "--all", "--filter", "../network", "--stack", "dev")
+    assert inside.out == "network/dev is valid: 1 resource\n"
+
+
+def test_all_problems_at_once_with_their_places(run: Any, three: Path) -> None:
+    (three / "clusters/gates.yaml").write_text("gates: []\n")
+    (three / "network/topology.yaml").write_text(topology("data") + "clutsers: {}\n")
+    (three / "apps/__main__.py").write_text("import pulumi\npulumi.StackReference('none')\n")
+    write_project(three, "broken")
+    (three / "broken/Pulumi.yaml").write_text("name: broken\nruntime: go\n")
+    with (three / "stacks.yaml").open("a") as file:
+        file.write("  - folder: broken\n  - folder: none\n")
+    ran = run("validate", "--all")
+    assert ran.code == 1
+    assert [line.split(": ")[0] for line in ran.out.splitlines() if line[0] != " "] == [
+        "broken/Pulumi.yaml:2:10",
+        "clusters/gates.yaml:1:8",
+        "network/topology.yaml:7:1",
+        "stacks.yaml:6:13",
+    ], "nobody tells whether `none` is what cannot be read"
+    assert ran.err == "error: 4 problems\n"
+
+
+@pytest.mark.parametrize("form", ["json", "sarif", "github"])
+def test_the_other_formats(run: Any, three: Path, form: str) -> None:
+    ran = run("validate", "--all", "--format", form)
+    assert ran.code == 0
+    (three / "network/topology.yaml").unlink()
+    ran = run("validate", "--all", "--format", form)
+    assert ran.code == 1
+    assert "no output volume" in ran.out
+    if form != "github":
+        json.loads(ran.out)
+
+
+def test_no_traceback_for_any_file(run: Any, three: Path) -> None:
+    write_project(three, "network", {"topology.yaml": "\0"})
+    (three / "clusters/__main__.py").write_text("def")
+    (three / "clusters/topology.yaml").unlink()
+    (three / "stacks.yaml").write_text("stacks: [{folder: '*'}]\ngates: 5\n")
+    ran = run("validate", "--all")
+    assert ran.code == 1
+    assert ran.out.startswith("stacks.yaml:2:8: gates: ")
+
+
+def test_flags_that_do_not_go_together(run: Any, three: Path) -> None:
+    for flags in (["--all", "x.yaml"], ["--filter", "network"]):
+        ran = run("validate", *flags)
+        assert (ran.code, ran.out) == (2, "")
+    for flags in (["--filter", "none"], ["--stack", "none"], ["--filter", "[main]"]):
+        ran = run("validate", "--all", *flags)
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.startswith("error: ")
+
+
+def test_no_stack_at_all(run: Any, three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (three / "empty").mkdir()
+    (three / "stacks.yaml").unlink()
+    ran = run("--cwd", "empty", "validate", "--all")
+    assert (ran.code, ran.out) == (1, "")
+    assert "there is no stacks.yaml, and no project with a stack in" in ran.err
