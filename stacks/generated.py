@@ -14,7 +14,11 @@ from gpuform.providers.generating import (
     remove_or_check,
     write_or_check,
 )
-from gpuform.stacks.language.file_schemas import gates_schema_text, prices_schema_text
+from gpuform.stacks.language.file_schemas import (
+    gates_schema_text,
+    prices_schema_text,
+    stacks_schema_text,
+)
 from gpuform.stacks.language.json_schema import schema_text
 from gpuform.stacks.language.plan_schema import plan_schema_text
 from gpuform.stacks.reference.pages import WHOLE_FOLDERS, pages
@@ -40,6 +44,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield _FOLDER / "plan.schema.json", plan_schema_text()
     yield _FOLDER / "prices.schema.json", prices_schema_text()
     yield _FOLDER / "gates.schema.json", gates_schema_text()
+    yield _FOLDER / "stacks.schema.json", stacks_schema_text()
     for path, text in pages():
         yield _REFERENCE / path, text
 

@@ -1,10 +1,11 @@
-"""The JSON Schemas of the files beside a topology: the price book and the gates."""
+"""The JSON Schemas of the files beside a topology: the price book, the gates, and the stacks."""
 
 import json
 from typing import Any
 
 from gpuform.schemas.gates import GatesInputs
 from gpuform.schemas.models import InputModel
+from gpuform.schemas.stacks_file import StacksInputs
 from gpuform.stacks.pricing.book import price_book_model
 
 _NULL = {"type": "null"}
@@ -18,6 +19,11 @@ def prices_schema_text() -> str:
 def gates_schema_text() -> str:
     """The schema of `gates.yaml` as the text of a file."""
     return _text(GatesInputs, "gpuform gates")
+
+
+def stacks_schema_text() -> str:
+    """The schema of `stacks.yaml` as the text of a file."""
+    return _text(StacksInputs, "gpuform stacks")
 
 
 def _text(model: type[InputModel], title: str) -> str:

@@ -105,6 +105,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "stacks/manifests": "Getting on a cluster",
     "stacks/placing": "Where nodes are",
     "stacks/operations/placing": "Where nodes are",
+    "stacks/estate": "Several stacks",
     "stacks/gates": "Gates and prices",
     "stacks/pricing": "Gates and prices",
     "stacks/offering": "Offers",

@@ -11,6 +11,7 @@ from gpuform.stacks.reference.expressions_page import expressions_page
 from gpuform.stacks.reference.plan_page import plan_page
 from gpuform.stacks.reference.prices_page import prices_page
 from gpuform.stacks.reference.resource_pages import resource_pages
+from gpuform.stacks.reference.stacks_file_page import stacks_file_page
 from gpuform.stacks.reference.topology_page import topology_page
 
 WHOLE_FOLDERS: Final = ("commands", "resources")
@@ -26,6 +27,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "errors.md", errors_page()
     yield "plan-json.md", plan_page()
     yield "prices-and-gates.md", prices_page()
+    yield "stacks.md", stacks_file_page()
     for path, text in resource_pages():
         yield f"resources/{path}", text
     for path, text in command_pages():

@@ -10,12 +10,13 @@ from pydantic.fields import FieldInfo
 from gpuform.providers.catalog import all_kinds, lifecycle_class
 from gpuform.providers.platforms import platforms
 from gpuform.schemas.rules import rules_of
+from gpuform.schemas.stacks_file import StacksInputs
 from gpuform.schemas.topology import EntryInputs, TopologyInputs, short_names
 
 
 def models() -> Iterator[type[BaseModel]]:
-    """Every model of a topology file, outermost first, with those inside."""
-    left: list[type[BaseModel]] = [TopologyInputs, EntryInputs]
+    """Every model of a topology file and of stacks.yaml, outermost first, with those inside."""
+    left: list[type[BaseModel]] = [TopologyInputs, EntryInputs, StacksInputs]
     left += [lifecycle_class(name, kind).inputs for name, kind in all_kinds()]
     seen = set()
     while left:
@@ -55,6 +56,7 @@ def test_a_field_has_examples_that_it_accepts(field: FieldInfo) -> None:
 def test_what_is_walked() -> None:
     names = {model.__name__ for model in models()}
     assert {"TimeoutsInputs", "OidcConfigInputs", "NodeInputs", "RateBoundsInputs"} <= names
+    assert {"StackEntryInputs", "GateInputs"} <= names
 
 
 @pytest.mark.parametrize(("platform", "kind"), all_kinds())

@@ -30,6 +30,9 @@ PASSED_ON = {
     "stacks/engine/records/kept.py": 2,
     "stacks/engine/secrets/cloud_secrets.py": 1,
     "stacks/engine/state/targeting.py": 1,
+    "stacks/estate/members.py": 1,
+    "stacks/estate/ordering.py": 1,
+    "stacks/estate/references.py": 1,
     "stacks/topology/scope.py": 2,
 }
 

@@ -1,4 +1,4 @@
-"""The pages of the plan's JSON, and of prices and gates."""
+"""The pages of the plan's JSON, of prices and gates, and of stacks."""
 
 import json
 from datetime import UTC, datetime
@@ -9,6 +9,7 @@ import pytest
 
 from gpuform.schemas.gates import GateInputs
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason
+from gpuform.schemas.stacks_file import StacksInputs
 from gpuform.stacks.gates.file import read_gates
 from gpuform.stacks.language.plan_schema import plan_schema
 from gpuform.stacks.pricing.book import price_book_model
@@ -16,6 +17,7 @@ from gpuform.stacks.reference import prices_page
 from gpuform.stacks.reference.plan_example import PLAN
 from gpuform.stacks.reference.plan_page import ACTIONS, REASONS, REVIEW, REVIEWED, plan_page
 from gpuform.stacks.reference.prices_page import prices_page as page_of_prices
+from gpuform.stacks.reference.stacks_file_page import STACKS
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.pages import review_document
 
@@ -64,6 +66,14 @@ def test_the_examples_of_prices_and_gates_are_right(project: Path) -> None:
     assert len(read_gates(project / "gates.yaml", "gates.yaml")) == 8
     for name in GateInputs.rules:
         assert f"| `{name}` |" in page_of_prices()
+
+
+def test_the_example_of_stacks_is_right() -> None:
+    import yaml
+
+    document: Any = yaml.safe_load(STACKS)
+    assert StacksInputs.model_validate(document)
+    assert list(StacksInputs.problems(document)) == []
 
 
 def test_the_gate_in_python_finds_a_replacement() -> None:
