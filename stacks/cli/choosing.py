@@ -6,7 +6,16 @@ from pathlib import Path
 
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.estate import Member, Order, filtered, find_estate, named, sequence
+from gpuform.stacks.document.reports import text
+from gpuform.stacks.estate import (
+    EstateError,
+    Member,
+    Order,
+    filtered,
+    find_estate,
+    named,
+    sequence,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +48,9 @@ def chosen_of(session: Session, filters: Sequence[str], problems: Diagnostics) -
     if session.stack is not None:
         found &= set(named(estate, session.stack))
     return Chosen(order, [name for name in sequence(order.needs) if name in found])
+
+
+def refuse_unknown(chosen: Chosen, problems: Diagnostics) -> None:
+    """Raises EstateError with the problems where they leave no stack."""
+    if problems and not chosen.order.estate.members:
+        raise EstateError(f"the stacks are not known:\n{text(list(problems))}")

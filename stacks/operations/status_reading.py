@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.actions import Settings
@@ -17,7 +18,7 @@ from gpuform.providers.summary import Summary, summary_of
 from gpuform.schemas.footprint import Footprint
 from gpuform.stacks.engine.stack import Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.urn import is_noise, name_of
+from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_noise, name_of
 from gpuform.stacks.expiry.idling import IdleWatch
 from gpuform.stacks.expiry.noticing import notices_of_entries
 from gpuform.stacks.lifecycles import lifecycle_of
@@ -35,17 +36,24 @@ if TYPE_CHECKING:
     from gpuform.providers.lifecycle import Lifecycle
 
 
-def read_status(selected: SelectedStack, *, refresh: bool = False, emulate: bool = False) -> Status:
+def read_status(
+    selected: SelectedStack,
+    *,
+    refresh: bool = False,
+    emulate: bool = False,
+    root: Path | None = None,
+) -> Status:
     """The stack as its state has it, or with `refresh` as the platforms show it now.
 
-    Nothing is locked and nothing is changed.
+    Nothing is locked and nothing is changed. `root` is the folder of several stacks, whose emulator
+    is that of a project without one.
     """
     with selected.environment():
         stack = selected.open()
         # The state alone can be shown without a word about its world.
         is_implied = not refresh and CLOCK_VARIABLE not in os.environ
         is_wanted = emulate or (is_implied and lives_emulated(stack))
-        with world_for(stack, emulate=is_wanted) as emulated:
+        with world_for(stack, emulate=is_wanted, root=root) as emulated:
             at_work = at_work_on(selected.workspace, stack.name)
             return status_of(stack, os.environ, refresh=refresh, emulated=emulated, at_work=at_work)
 
@@ -118,10 +126,10 @@ class _Seen:
 def _read(stack: Stack, config: Mapping[str, str], entries: list[ResourceState]) -> list[_Seen]:
     """Each resource as its platform shows it; as stored, and why, where that cannot be had."""
     found = []
-    objects = [entry for entry in entries if entry.custom]
+    objects = [entry for entry in entries if _is_on_a_platform(entry)]
     answers = iter(read_resources(stack, config, objects))
     for entry in entries:
-        if not entry.custom:  # a component, of which no platform knows
+        if not _is_on_a_platform(entry):
             found.append(_Seen(entry))
             continue
         seen = next(answers)
@@ -134,6 +142,11 @@ def _read(stack: Stack, config: Mapping[str, str], entries: list[ResourceState])
         else:
             found.append(_Seen(replace(entry, outputs=seen.outputs)))
     return found
+
+
+def _is_on_a_platform(entry: ResourceState) -> bool:
+    """Of a component no platform knows, nor of what is read of another stack."""
+    return entry.custom and entry.type != STACK_REFERENCE_TYPE
 
 
 @dataclass(frozen=True, slots=True)

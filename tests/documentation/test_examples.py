@@ -123,6 +123,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
     "looking": [
         *_MADE,
         "gpuform status --stack dev",
+        "gpuform status --all",
         "gpuform status --refresh --json",
         "gpuform doctor",
         "gpuform orphans",

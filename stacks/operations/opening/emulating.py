@@ -12,15 +12,19 @@ _STORE = Path(".gpuform", "emulator.db")
 _PACKAGES = ("flask", "werkzeug", "wsproto")
 
 
-def emulator_for(directory: Path, *, wanted: bool) -> AbstractContextManager[None]:
+def emulator_for(
+    directory: Path, *, wanted: bool, root: Path | None = None
+) -> AbstractContextManager[None]:
     """The emulator of a project, its objects kept in a file; nothing when not wanted.
 
-    That is the nearest one upwards (see `share`), else one of the project's own.
+    That is the nearest one upwards (see `share`), else one of the project's own; where it is one of
+    several stacks, that of their `root`.
     """
     if not wanted:
         return nullcontext()
     require_emulator()
-    return _emulating(_store_of(directory))
+    store = _store_of(directory)
+    return _emulating(root / _STORE if root is not None and not store.exists() else store)
 
 
 def require_emulator() -> None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from gpuform.providers.actions import Settings
 from gpuform.providers.calls import CLOCK_VARIABLE
@@ -24,16 +25,17 @@ from gpuform.stacks.operations.opening.emulating import emulator_for
 
 
 @contextmanager
-def world_for(stack: Stack, *, emulate: bool) -> Iterator[bool]:
+def world_for(stack: Stack, *, emulate: bool, root: Path | None = None) -> Iterator[bool]:
     """Around whatever asks the platforms about a stack; whether that is on the emulator.
 
-    Raises EngineError, before anything is asked, when the stack lives in the other world.
+    `root` is as `emulator_for` has it. Raises EngineError, before anything is asked, when the stack
+    lives in the other world.
     """
     with errors_of_engine():
         known = world_of(stack.intents().records)
         if emulate:
             _require_emulated(stack, known)
-    with emulator_for(stack.project.directory, wanted=emulate):
+    with emulator_for(stack.project.directory, wanted=emulate, root=root):
         with errors_of_engine():
             emulated = emulate or _entered(stack, known)
         yield emulated

@@ -1,0 +1,247 @@
+"""`gpuform status --all`: each stack under its name, and what all of them come to."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from several_projects import topology, write_project, write_three
+
+from gpuform.providers.emulator.server import environment, serve
+from gpuform.schemas.plan import StackCost
+from gpuform.stacks.review.text.several_status_text import StackStatus, Totals, totals_line
+from gpuform.stacks.review.text.status_text import Status
+
+CLUSTER = """\
+clusters:
+  train:
+    platform: together
+    cluster_name: train
+    region: us-central-8
+    gpu_type: H100_SXM
+    num_gpus: 16
+    driver_version: CUDA_12_6_560
+    billing_type: ON_DEMAND
+"""
+PRICES = "currency: {}\ngpus:\n  - {{platform: together, gpu_type: H100_SXM, per_hour: {}}}\n"
+
+
+@pytest.fixture
+def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with serve(seed="status", start=1_800_000_000.0) as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def three(project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three projects in the current folder, of which no stack is made."""
+    root = tmp_path / "three"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    write_three(root, salt)
+    return root
+
+
+@pytest.fixture
+def made(run: Any, three: Path, emulator: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two of them exist, with a volume, and with a volume and a cluster; Lens is not there."""
+    monkeypatch.delenv("LENS_URL")
+    path = three / "clusters/topology.yaml"
+    path.write_text(path.read_text() + CLUSTER)
+    for folder in ("network", "clusters"):
+        assert run("--cwd", folder, "stack", "init", "prod").code == 0
+        ran = run("--cwd", folder, "up", "--yes", "--skip-preview", "--stack", "prod")
+        assert ran.code == 0, ran.out + ran.err
+    return three
+
+
+def break_state(root: Path, name: str) -> None:
+    path = root / f"state/.pulumi/stacks/{name}.json"
+    path.write_text(path.read_text()[:100])
+
+
+def test_each_under_its_name_and_the_totals(run: Any, made: Path) -> None:
+    before = {path: path.read_bytes() for path in made.rglob("*.json")}
+    ran = run("status", "--all")
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    names = ["network/prod:", "clusters/prod:", "apps/prod:"]
+    assert [line for line in lines if line in names] == names
+    assert lines[lines.index("apps/prod:") + 1] == f"It does not exist in file://{made}/state yet."
+    assert lines[-1] == (
+        "All 3 stacks: 4 resources, 16 GPUs; not made yet: apps/prod; "
+        "not real but emulated: network/prod, clusters/prod"
+    )
+    assert {path: path.read_bytes() for path in made.rglob("*.json")} == before
+
+
+def test_as_json(run: Any, made: Path) -> None:
+    text = PRICES.format("USD", 2).replace("H100_SXM", "H200_SXM")
+    (made / "clusters/prices.yaml").write_text(text)
+    found = run("status", "--all", "--json").json
+    assert list(found["stacks"]) == ["network/prod", "clusters/prod", "apps/prod"]
+    clusters = found["stacks"]["clusters/prod"]
+    assert (clusters["exists"], clusters["problem"], clusters["stack"]) == (True, "", "prod")
+    names = [each["name"] for each in clusters["resources"]]
+    assert sorted(names) == ["network", "scratch", "train"]
+    assert found["stacks"]["apps/prod"] == {
+        "exists": False,
+        "problem": f"It does not exist in file://{made}/state yet.",
+    }
+    totals = found["totals"]
+    assert totals["cost"]["amounts"] == []
+    assert any(each.startswith("clusters/prod: train: ") for each in totals.pop("cost")["unknown"])
+    assert totals == {
+        "stacks": 3,
+        "resources": 4,
+        "gpus": 16,
+        "not_ready": 0,
+        "unread": [],
+        "absent": ["apps/prod"],
+        "emulated": ["network/prod", "clusters/prod"],
+    }
+
+
+def test_one_that_cannot_be_read_holds_no_other(run: Any, made: Path) -> None:
+    break_state(made, "network/prod")
+    ran = run("status", "--all")
+    assert ran.code == 1
+    assert ran.err == "error: network/prod could not be read\n"
+    assert "network/prod:\nIt could not be read: " in ran.out
+    assert "All 3 stacks: 3 resources, 16 GPUs" in ran.out
+    assert "; not read: network/prod; not made yet: apps/prod" in ran.out
+    ran = run("status", "--all", "--json")
+    assert ran.code == 1
+    assert ran.json["stacks"]["network/prod"]["problem"]
+    assert ran.json["stacks"]["network/prod"]["exists"] is True
+    assert ran.json["totals"]["unread"] == ["network/prod"]
+
+
+def test_a_backend_that_is_not_there(run: Any, made: Path, salt: str) -> None:
+    write_project(made, "network", backend="file://./none", salt=salt)
+    ran = run("status", "--all")
+    assert ran.code == 1
+    assert "It could not be read: the backend file://" in ran.out
+    assert "All 3 stacks: 3 resources" in ran.out
+
+
+def test_a_broken_project_holds_no_other(run: Any, made: Path) -> None:
+    (made / "apps/Pulumi.yaml").write_text("name: apps\nruntime: go\n")
+    ran = run("status", "--all")
+    assert ran.code == 1
+    assert ran.err.startswith("error: apps/Pulumi.yaml:2:10: the runtime is 'go'")
+    assert "All 2 stacks: 4 resources" in ran.out
+    (made / "stacks.yaml").write_text("stacks: 5\n")
+    ran = run("status", "--all")
+    assert (ran.code, ran.out) == (1, "")
+    assert "the stacks are not known:\nstacks.yaml:1:9: " in ran.err
+
+
+def test_a_broken_topology_is_nothing_to_the_status(run: Any, made: Path) -> None:
+    (made / "network/topology.yaml").write_text("clutsers: {}\n")
+    assert run("status", "--all").code == 0
+
+
+def test_some_of_them(run: Any, made: Path) -> None:
+    ran = run("status", "--all", "--filter", "network", "--json")
+    assert list(ran.json["stacks"]) == ["network/prod"]
+    assert run("status", "--filter", "network").code == 2
+    assert run("status", "--all", "--stack", "none").code == 1
+    inside = run("--cwd", "apps", "status", "--all", "--stack", "prod", "--json")
+    assert list(inside.json["stacks"]) == list(run("status", "--all", "--json").json["stacks"])
+
+
+def test_the_platforms_are_asked_on_request(run: Any, made: Path, emulator: Any) -> None:
+    path = "^/compute/clusters/[0-9a-f-]{36}$"
+    rule = {"method": "GET", "path": path, "status": 403, "count": None}
+    httpx.post(f"{emulator.url}/_emulator/faults", json=rule, trust_env=False).raise_for_status()
+    assert run("status", "--all").code == 0
+    ran = run("status", "--all", "--refresh")
+    assert ran.code == 1
+    assert ran.err == "error: clusters/prod: could not look at train\n"
+    assert ran.out.count("As of now, from the platforms") == 2
+
+
+def test_costs_are_summed_by_currency(run: Any, made: Path) -> None:
+    (made / "clusters/prices.yaml").write_text(PRICES.format("USD", 2))
+    ran = run("status", "--all", "--json")
+    amounts = ran.json["totals"]["cost"]["amounts"]
+    assert amounts == [{"billing": "on_demand", "currency": "USD", "hourly": 32.0}]
+    assert "32.00 USD/h" in run("status", "--all").out.splitlines()[-1]
+
+
+def test_lens_is_shown_once(run: Any, made: Path, emulator: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("LENS_URL", environment(emulator.url)["LENS_URL"])
+    ran = run("status", "--all")
+    assert ran.out.count("Lens:") == 1
+    assert all(
+        run("status", "--all", "--json").json["stacks"][name]["lens"]
+        for name in ("network/prod", "clusters/prod")
+    )
+
+
+@pytest.mark.slow
+def test_each_on_its_emulator(run: Any, three: Path) -> None:
+    (three / "apps/.gpuform").mkdir()
+    for folder in ("network", "apps"):
+        if folder == "apps":
+            (three / "apps/__main__.py").unlink()
+            (three / "apps/topology.yaml").write_text(topology("own"))
+        assert run("--cwd", folder, "stack", "init", "prod", "--emulate").code == 0
+        ran = run("--cwd", folder, "up", "--yes", "--emulate", "--stack", "prod")
+        assert ran.code == 0, ran.err
+    ran = run("status", "--all", "--emulate", "--refresh")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.count("lives on the emulator") == 2
+    assert ran.out.splitlines()[-1].startswith("All 3 stacks: 2 resources; ")
+    assert "; not real but emulated: apps/prod, network/prod" in ran.out.splitlines()[-1]
+    assert run("status", "--all").code == 0, "the state says where they live"
+
+
+@pytest.mark.slow
+def test_looking_makes_no_emulator_of_a_project(run: Any, three: Path) -> None:
+    for folder in ("network", "clusters"):
+        assert run("--cwd", folder, "stack", "init", "prod", "--emulate").code == 0
+    before = set(three.rglob("emulator.db"))
+    ran = run("status", "--all", "--emulate")
+    assert ran.code == 0
+    made = set(three.rglob("emulator.db")) - before
+    assert made <= {three / ".gpuform/emulator.db"}
+
+
+def test_a_passphrase_is_asked_by_name(
+    run: Any, made: Path, terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def answer(prompt: str) -> str:
+        asked.append(prompt)
+        return ""
+
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    monkeypatch.setattr("getpass.getpass", answer)
+    for folder in ("network", "clusters"):
+        path = made / folder / "Pulumi.prod.yaml"
+        monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "")
+        flags = ("--secret", "--stack", "prod", "gpuform:lensToken", "y")
+        assert run("--cwd", folder, "config", "set", *flags).code == 0
+        assert "secure" in path.read_text()
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    assert run("status", "--all").code == 0
+    assert [each.partition(":")[0] for each in asked] == ["network/prod", "clusters/prod"]
+    asked.clear()
+    ran = run("status", "--all", "--non-interactive")
+    assert (ran.code, asked) == (1, [])
+    assert ran.err.count("could not be read") == 2
+
+
+def test_no_cost_is_no_sum() -> None:
+    none = StackStatus("a/b", Status("b", []))
+    assert totals_line(Totals.of([none])) == "All 1 stack: 0 resources"
+    assert Totals.of([none]).cost is None
+    some = StackStatus("c/d", Status("d", [], cost=StackCost(unknown=("x: y",))))
+    assert Totals.of([none, some]).cost == StackCost(unknown=("c/d: x: y",))
+    assert totals_line(Totals.of([])) == "All 0 stacks: 0 resources"
