@@ -274,6 +274,9 @@ class Plan(_PlanModel):
         description="What its preview has failed with: then the plan is not whole, and nothing is "
         "to be decided by it.",
     )
+    stack_references: tuple[str, ...] = Field(
+        default=(), description="The stacks that it reads, as organization/PROJECT/STACK."
+    )
     outputs: tuple[OutputChange, ...] = Field(
         default=(), description="The outputs of the stack that change."
     )

@@ -1,6 +1,7 @@
 """`--all` and `--filter`: the flags by which a command is about several stacks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +28,22 @@ filter_flag = click.option(
     help="With --all, only these: a name (network/prod, clusters-*), a folder (./clusters), or "
     "what a git diff touches ([main]); `...` before it adds the dependants.",
 )
+
+jobs_flag = click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --all, most stacks that work at a time; one for each processor while planning, and "
+    "8 while applying, when not given.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """What --filter and --jobs say of a command on several stacks."""
+
+    filters: tuple[str, ...] = ()
+    jobs: int | None = None
 
 
 def several_flags(command: F) -> F:

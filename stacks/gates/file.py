@@ -56,6 +56,21 @@ def read_gates(path: Path, shown: str) -> Sequence[Gate]:
     ]
 
 
+def gates_in(stacks_file: Path) -> Sequence[Gate]:
+    """The gates of a stacks.yaml over all of its stacks. Raises EngineError."""
+    problems = Diagnostics()
+    shown = stacks_file.name
+    root, values = read_checked(stacks_file, shown, StacksInputs, problems)
+    if not problems and values.get("gates"):
+        _refuse_mixed_currencies(stacks_file, root, values["gates"], problems)
+    if problems:
+        raise EngineError(f"the gates are wrong:\n{text(list(problems))}")
+    return [
+        _gate(name, entry, str(find_key(root, ("gates", name))))
+        for name, entry in (values.get("gates") or {}).items()
+    ]
+
+
 def check_gates(directory: Path, problems: Diagnostics) -> None:
     """Notes what is wrong with a project's gates and prices, where it has such files."""
     book, gates = directory / prices.FILE, directory / FILE

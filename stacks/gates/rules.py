@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gpuform.schemas.footprint import Footprint
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
+from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.cost import max_hourly_cost
 from gpuform.stacks.review.names import counted
 
@@ -22,8 +23,11 @@ Rule = Callable[[Plan, Sequence[ResourceChange], Any], Iterator[str]]
 
 
 def is_named(change: ResourceChange, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns is the name or the URN of the resource."""
-    return matches((change.name, change.urn), patterns)
+    """Whether one of the patterns is the name or the URN of the resource.
+
+    In a plan of several stacks the name says of which stack it is: it is meant without that, too.
+    """
+    return matches((change.name, change.urn, name_of(change.urn)), patterns)
 
 
 def matches(texts: Sequence[str], patterns: Sequence[str]) -> bool:

@@ -5,9 +5,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Self
 
-from gpuform.schemas.plan import OutputChange, Plan, PlanAction, PropertyChange, ResourceChange
+from gpuform.schemas.plan import (
+    GateResult,
+    OutputChange,
+    Plan,
+    PlanAction,
+    PropertyChange,
+    ResourceChange,
+)
+from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.review.dangers import Danger, danger_of, rank, ranked
 from gpuform.stacks.review.gates_text import gate_word
@@ -49,11 +57,15 @@ class RiskyChange:
 
 @dataclass(frozen=True)
 class StackFacts:
-    """One plan. `source` is the file that it was read from, `emulate` the flag of its making."""
+    """One plan. `source` is the file that it was read from, `emulate` the flag of its making.
+
+    With `is_part` the file has the plans of several stacks.
+    """
 
     plan: Plan
     source: str = ""
     emulate: bool = False
+    is_part: bool = False
 
     @property
     def name(self) -> str:
@@ -124,16 +136,45 @@ class StackFacts:
             return ""
         operation = self.plan.operation
         words = ["gpuform", "up" if operation == "update" else operation]
+        words += ["--all"] if self.is_part else []
         words += ["--plan", self.source] if self.is_bound else []
         words += ["--emulate"] if self.emulate else []
-        return shlex.join([*words, "--stack", self.plan.stack])
+        name = f"{self.plan.project}/{self.plan.stack}"
+        which = ["--filter", name] if self.is_part else ["--stack", self.plan.stack]
+        return shlex.join([*words, *which])
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What is said of several stacks together: their name, and what the gates over all say."""
+
+    name: str = ""
+    gates: Sequence[GateResult] = ()
+    source: str = ""
+    emulate: bool = False
+
+    def command(self, operation: str) -> str:
+        """What applies all of it."""
+        words = ["gpuform", "up" if operation == "update" else operation, "--all"]
+        words += ["--plan", self.source] if self.source not in ("", "-") else []
+        return shlex.join([*words, "--emulate"] if self.emulate else words)
 
 
 @dataclass(frozen=True)
 class Review:
-    """All plans that are decided on together, in the order given."""
+    """All plans that are decided on together, in the order given.
+
+    `whole` is what they are parts of, where one run applies them all.
+    """
 
     stacks: Sequence[StackFacts]
+    whole: Whole | None = None
+
+    @classmethod
+    def of(cls, plan: StacksPlan, source: str = "", *, emulate: bool = False) -> Self:
+        """The plan of several stacks; `source` is the file that it was read from."""
+        stacks = [StackFacts(each, source, emulate, is_part=True) for each in plan.plans]
+        return cls(stacks, Whole(plan.name, plan.gates or (), source, emulate))
 
     @cached_property
     def subjects(self) -> Sequence[tuple[StackFacts, RiskyChange]]:
@@ -168,8 +209,18 @@ class Review:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a gate stops one of the plans."""
-        return any(stack.is_stopped for stack in self.stacks)
+        """Whether a gate stops one of the plans, or all of them."""
+        gates = self.whole.gates if self.whole else ()
+        return any(gate.stops for gate in gates) or any(s.is_stopped for s in self.stacks)
+
+    @property
+    def commands(self) -> Sequence[tuple[StackFacts, str]]:
+        """What applies the plans: one command for all where they are applied as one."""
+        found = [(stack, stack.command) for stack in self.stacks if stack.command]
+        if self.whole is None or not found or self.has_failed:
+            return found
+        first, _ = found[0]
+        return [(first, self.whole.command(first.plan.operation))]
 
     @cached_property
     def has_changes(self) -> bool:
@@ -218,7 +269,10 @@ def planned_text(facts: StackFacts | Review) -> str:
 def gates_counted(facts: StackFacts | Review) -> str:
     """`2 passed, 1 stops the plan`."""
     stacks = facts.stacks if isinstance(facts, Review) else [facts]
-    words = Counter(gate_word(gate) for stack in stacks for gate in stack.plan.gates or ())
+    gates = [gate for stack in stacks for gate in stack.plan.gates or ()]
+    if isinstance(facts, Review) and facts.whole is not None:
+        gates += facts.whole.gates
+    words = Counter(map(gate_word, gates))
     return ", ".join(f"{count} {word}" for word, count in words.items())
 
 

@@ -1,6 +1,6 @@
 """What the gates say of a plan, in words that every view prints."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpuform.schemas.plan import GateLevel, GateResult, Plan
 from gpuform.schemas.visible import visible
@@ -27,11 +27,19 @@ def gate_text(gate: GateResult) -> str:
 
 def gates_lines(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
     """`Gates:` with everything that is against the plan, and how many it passes."""
-    if plan.gates is None:
+    if plan.gates is not None:
+        yield from lines_of_gates(plan.gates, paint, "Gates:", tells_none=True)
+
+
+def lines_of_gates(
+    gates: Sequence[GateResult], paint: Paint, title: str, *, tells_none: bool = False
+) -> Iterator[str]:
+    """The same of any gates; nothing where there are none, unless `tells_none`."""
+    if not (gates or tells_none):
         return
-    told = [gate for gate in plan.gates if gate.findings]
-    passed = len(plan.gates) - len(told)
-    yield paint("bold", "Gates:") + (f" {passed} of {len(plan.gates)} passed")
+    told = [gate for gate in gates if gate.findings]
+    passed = len(gates) - len(told)
+    yield paint("bold", title) + (f" {passed} of {len(gates)} passed")
     for gate in told:
         style = "error" if gate.stops else "warning"
         yield paint(style, visible(f"    {gate.name} {gate_word(gate)}"))

@@ -53,7 +53,7 @@ class Program:
     def stack_output(self, reference: str, name: str) -> Any:
         """Pulumi's output; the run fails when the other stack has none of that name."""
         stack = self.stacks[reference]
-        names = pulumi.Output.unsecret(stack.outputs.apply(list))
+        names = pulumi.Output.unsecret(stack.outputs.apply(_names, run_with_unknowns=True))
 
         def found(value: Any, known: Sequence[str]) -> Any:
             if name not in known:
@@ -84,6 +84,11 @@ class Program:
     def join(self, values: Sequence[Any], make: Callable[[Sequence[Any]], Any]) -> Any:
         """An output: secret, unknown and dependent as its parts are."""
         return pulumi.Output.all(*values).apply(make)
+
+
+def _names(outputs: Any) -> Any:
+    """The names of outputs; in a plan of several stacks not all of them have a value yet."""
+    return list(outputs) if isinstance(outputs, Mapping) else outputs
 
 
 def register(planned: Planned) -> None:

@@ -5,10 +5,11 @@ from typing import Final
 import click
 
 from gpuform.schemas.plan import Plan, PlanAction
+from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.review.facts import StackFacts
+from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.text.dangers_text import loss_text
 from gpuform.stacks.review.text.plan_text import plan_text
@@ -62,6 +63,28 @@ def confirmed(screen: Screen, plan: Plan) -> bool:
             return False
         else:
             screen.print(f"Answer {wanted}, no or details.")
+
+
+def confirmed_all(screen: Screen, plan: StacksPlan) -> bool:
+    """The same of several stacks; to destroy or to lose data, their folder's name is typed."""
+    review = Review.of(plan)
+    destroys = all(each.operation == "destroy" for each in plan.plans)
+    by_name = bool(plan.name) and (destroys or any(each.losing_data for each in review.stacks))
+    wanted = plan.name if by_name else "yes"
+    stacks = counted(len(plan.plans), "stack")
+    what = f"This destroys {stacks}." if destroys else f"Perform this on {stacks}?"
+    type_it = f" Type the name of their folder, {plan.name}, to go on." if by_name else ""
+    try:
+        while True:
+            answer = screen.ask(screen.paint("bold", f"{what}{type_it} [{wanted}/no] "))
+            if answer == wanted or (not by_name and is_yes(answer)):
+                return True
+            if answer.lower() in ("", "no", "n"):
+                return False
+            screen.print(f"Answer {wanted} or no.")
+    except KeyboardInterrupt:
+        screen.print()
+        return False
 
 
 def agreed(screen: Screen, question: str, *, yes: bool) -> bool:

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuform.providers.calls import Call, clock_from, span
@@ -30,6 +30,7 @@ from gpuform.stacks.engine.executing import (
     forbidden,
     keep_and_change,
     refresh_all,
+    stacks_read,
 )
 from gpuform.stacks.engine.language_host import (
     Engine,
@@ -55,6 +56,7 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records import errors_of_providers
+from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import (
     Chosen,
     ResourceState,
@@ -64,7 +66,7 @@ from gpuform.stacks.engine.state import (
     UrnPatterns,
     deletable,
 )
-from gpuform.stacks.engine.urn import STACK_TYPE
+from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap
 
 
@@ -378,7 +380,15 @@ class Deployment:
             scope=tuple(self._scope()),
             declared=self._monitor.declared if self._monitor else [],
             out_of_credit=executor.out_of_credit,
+            stack_references=stacks_read(self._references(), self.subject.program.project),
         )
+
+    def _references(self) -> Iterator[PropertyMap]:
+        """The inputs of the stack references: as the program has them, else as the state has."""
+        found: Iterable[Registration | Read | ResourceState] = self.subject.snapshot.resources
+        if self.options.operation == "update" and self._monitor is not None:
+            found = self._monitor.declared
+        return (each.inputs for each in found if each.type == STACK_REFERENCE_TYPE)
 
     def _scope(self) -> Iterator[str]:
         options, touched = self.options, self._executor.effects

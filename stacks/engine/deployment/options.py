@@ -98,7 +98,8 @@ class Outcome:
     for each of them; `effects` says what is done to which URN; `outputs` are the stack's, those
     before and those after; `declared` is what the program asked for; with
     `out_of_credit` a platform has refused something for want of credit; `scope` says what the
-    selection takes along or leaves.
+    selection takes along or leaves; `stack_references` are the full names of the stacks that it
+    reads.
     """
 
     succeeded: bool
@@ -113,6 +114,7 @@ class Outcome:
     declared: Sequence[Registration | Read] = ()
     out_of_credit: bool = False
     scope: Sequence[str] = ()
+    stack_references: Sequence[str] = ()
 
     @property
     def has_changes(self) -> bool:

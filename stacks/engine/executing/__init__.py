@@ -4,7 +4,12 @@ from gpuform.stacks.engine.executing.deletions import DeletePhase, among, forbid
 from gpuform.stacks.engine.executing.expiring import Calendar, Due, find_due, keep_and_change
 from gpuform.stacks.engine.executing.provider_resource import DefaultProviders, Package
 from gpuform.stacks.engine.executing.refreshing import Refresh, refresh_all
-from gpuform.stacks.engine.executing.stack_reference import Foreseen, StackReferences, full_name_of
+from gpuform.stacks.engine.executing.stack_reference import (
+    Foreseen,
+    StackReferences,
+    full_name_of,
+    stacks_read,
+)
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
 
 __all__ = [
@@ -25,4 +30,5 @@ __all__ = [
     "full_name_of",
     "keep_and_change",
     "refresh_all",
+    "stacks_read",
 ]

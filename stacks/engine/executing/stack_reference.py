@@ -1,6 +1,7 @@
 """What a program reads of other stacks: `pulumi.StackReference`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,17 @@ def full_name_of(name: str, project: str) -> str:
     Raises EngineError for what is no name of one.
     """
     return "/".join((_ORGANIZATION, *_parts(name, project)))
+
+
+def stacks_read(inputs: Iterable[PropertyMap], project: str) -> tuple[str, ...]:
+    """The full names of the stacks that stack references with these inputs are of."""
+    found = set()
+    for each in inputs:
+        name = each.get("name")
+        if isinstance(name, str):
+            with suppress(EngineError):  # what is no name was told where it was read
+                found.add(full_name_of(name, project))
+    return tuple(sorted(found))
 
 
 def _parts(name: str, own: str) -> tuple[str, str]:

@@ -48,11 +48,15 @@ class PlanExceeded(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class PlanConstraint:
-    """What a saved plan allows. `changes` are those of its resources' properties, by URN."""
+    """What a saved plan allows. `changes` are those of its resources' properties, by URN.
+
+    With `reads_others` it was made with values of other stacks, of which some may not be made yet.
+    """
 
     basis: Basis
     changes: Mapping[str, Sequence[PropertyChange]]
     digest: Digest
+    reads_others: bool = False
 
     @classmethod
     def of(cls, plan: Plan, digest: Digest) -> Self:
@@ -63,7 +67,7 @@ class PlanConstraint:
         for change in plan.changes:
             if change.action in WRITTEN:  # an import may be followed by an update
                 changes.setdefault(change.urn, []).extend(change.changes)
-        return cls(plan.basis, changes, digest)
+        return cls(plan.basis, changes, digest, bool(plan.stack_references))
 
     def changes_since(self, now: Basis) -> Iterator[str]:
         """What of state and configuration is not as it was."""
@@ -81,15 +85,9 @@ class PlanConstraint:
         `now` is its basis, `planned` its changes.
         """
         reported: set[str] = set()
-        for urn, how in _differences(self.basis.program, now.program):
+        for urn, text in self._declared_otherwise(now):
             reported.add(urn)
-            if how == "new":
-                yield f"program: {urn} is declared, and was not"
-            elif how == "gone":
-                yield f"program: {urn} is declared no more"
-            else:
-                before, after = self.basis.program[urn], now.program[urn]
-                yield f"program: {urn} declares other {_parts(before, after)}"
+            yield text
         for urn, effects in now.effects.items():
             for text in self._more(urn, effects):
                 if urn not in reported:
@@ -99,6 +97,20 @@ class PlanConstraint:
             if change.urn not in reported:
                 yield from other_changes(self.changes, change)
 
+    def _declared_otherwise(self, now: Basis) -> Iterator[tuple[str, str]]:
+        """What the program declares that is not as it was, by URN."""
+        for urn, how in _differences(self.basis.program, now.program):
+            if how == "new":
+                yield urn, f"program: {urn} is declared, and was not"
+            elif how == "gone":
+                yield urn, f"program: {urn} is declared no more"
+            else:
+                before, after = self.basis.program[urn], now.program[urn]
+                if self.reads_others:  # which may have made since what was not known
+                    before, after = _known_before(before, after)
+                if before != after:
+                    yield urn, f"program: {urn} declares other {_parts(before, after)}"
+
     def check_declared(self, asked: Registration | Read) -> None:
         """In a real run the program asks for what it asked for, as far as that was known.
 
@@ -107,11 +119,8 @@ class PlanConstraint:
         planned, found = self.basis.program.get(asked.urn), registration_digests(asked, self.digest)
         if planned is None:
             raise _plan_exceeded(f"{asked.urn} is declared, and is not in the plan")
-        open_ = {part for part, text in planned.items() if text.startswith(UNKNOWN_MARK)}
-        if open_:
-            open_ |= _FOUND_WITH_VALUES
-        before = {part: text for part, text in planned.items() if _is_asked(part, open_)}
-        after = {part: text for part, text in found.items() if _is_asked(part, open_)}
+        asked_for = {part: text for part, text in planned.items() if part != EXPORTS}
+        before, after = _known_before(asked_for, found)
         if before != after:
             raise _plan_exceeded(f"{asked.urn} declares other {_parts(before, after)} than planned")
 
@@ -160,8 +169,15 @@ def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return " and ".join([*texts, *(["outputs"] if EXPORTS in moved else [])])
 
 
-def _is_asked(part: str, open_: Collection[str]) -> bool:
-    return part not in open_ and part != EXPORTS
+def _known_before(
+    planned: Mapping[str, str], found: Mapping[str, str]
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """The parts of a registration that were known when it was planned: then, and now."""
+    open_ = {part for part, text in planned.items() if text.startswith(UNKNOWN_MARK)}
+    if open_:
+        open_ |= _FOUND_WITH_VALUES
+    before = {part: text for part, text in planned.items() if part not in open_}
+    return before, {part: text for part, text in found.items() if part not in open_}
 
 
 def _plan_exceeded(text: str) -> PlanExceeded:

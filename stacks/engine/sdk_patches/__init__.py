@@ -15,11 +15,18 @@ from gpuform.stacks.engine.sdk_patches.outstanding import ONE_WAIT
 from gpuform.stacks.engine.sdk_patches.patch import Patch
 from gpuform.stacks.engine.sdk_patches.pickling import UNWRAPPED_PICKLER
 from gpuform.stacks.engine.sdk_patches.property_types import REMEMBERED_TYPES
+from gpuform.stacks.engine.sdk_patches.stack_outputs import KNOWN_OUTPUTS
 from gpuform.stacks.engine.sdk_patches.stack_traces import REMEMBERED_POSITIONS
 
 __all__ = ["PATCHES", "TRIED", "Patch", "patches_left_out", "spare_sdk"]
 
-PATCHES: Final = (ONE_WAIT, UNWRAPPED_PICKLER, REMEMBERED_TYPES, REMEMBERED_POSITIONS)
+PATCHES: Final = (
+    ONE_WAIT,
+    UNWRAPPED_PICKLER,
+    REMEMBERED_TYPES,
+    REMEMBERED_POSITIONS,
+    KNOWN_OUTPUTS,
+)
 TRIED: Final = ("3.270.0", "3.271.0", "3.272.0")
 """The SDKs with which the tests of all patches pass."""
 

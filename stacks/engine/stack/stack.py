@@ -9,7 +9,7 @@ from pathlib import Path
 from gpuform.providers.records import Intents
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, DeploymentTarget, Outcome
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.executing import StackReferences
+from gpuform.stacks.engine.executing import Foreseen, StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.project import Project, StackSettings, find_project
 from gpuform.stacks.engine.records import Elsewhere, intents_of
@@ -70,7 +70,7 @@ class Stack:
     `passphrase` is asked for the secrets of other stacks that its program reads. `digest` is that
     of the checkpoint on disk; `recovered` counts the changes that an interrupted run's journal
     added to it, and `overtaken` are journals that do not belong to it: they stay until what they
-    tell is settled.
+    tell is settled. `foreseen` tells what other stacks will give out, where a plan of them is made.
     """
 
     project: Project
@@ -83,6 +83,7 @@ class Stack:
     digest: str
     recovered: int = 0
     overtaken: tuple[Overtaken, ...] = ()
+    foreseen: Foreseen | None = None
     _intents: Intents | None = None
 
     def subject(self, parallel: int = DEFAULT_PARALLEL) -> DeploymentTarget:
@@ -119,7 +120,8 @@ class Stack:
     @property
     def references(self) -> StackReferences:
         """What its program reads of other stacks."""
-        return StackReferences(self.project.name, self._load, self.passphrase)
+        found = StackReferences(self.project.name, self._load, self.passphrase)
+        return found if self.foreseen is None else replace(found, foreseen=self.foreseen)
 
     def _load(self, project: str, stack: str) -> Checkpoint | None:
         data = self.backend.read(project, stack)

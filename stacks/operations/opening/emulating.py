@@ -1,7 +1,7 @@
 """`--emulate`: an emulator in this process for the length of a command."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -47,6 +47,26 @@ def share(folder: Path) -> Path:
     _make_folder(store)
     with serve(store_path=store):
         return store
+
+
+def shared_store(directory: Path, root: Path) -> Path:
+    """The file of a project's emulated objects: the nearest one upwards, else that of `root`."""
+    found = _store_of(directory)
+    return found if found.exists() else root / _STORE
+
+
+@contextmanager
+def emulators(stores: Sequence[Path]) -> Iterator[Mapping[Path, Mapping[str, str]]]:
+    """An emulator for each file, and the variables that lead other processes to it."""
+    require_emulator()
+    from gpuform.providers.emulator.server import environment, serve  # noqa: PLC0415 - Flask
+
+    with ExitStack() as held:
+        found = {}
+        for store in stores:
+            _make_folder(store)
+            found[store] = environment(held.enter_context(serve(store_path=store)).url)
+        yield found
 
 
 def _store_of(directory: Path) -> Path:

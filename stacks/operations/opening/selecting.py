@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.executing import Foreseen
 from gpuform.stacks.engine.stack import Stack, StackNotFound, Workspace
 from gpuform.stacks.engine.store import Patience
 from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter
@@ -24,6 +25,7 @@ class SelectedStack:
     `env_vars` are added to the environment while an operation runs. `ask_passphrase` is None where
     nobody can answer: then the environment has to have it. `lock_timeout` is how many seconds an
     operation waits while another has the stack's lock. With `debug` debug messages are events, too.
+    `foreseen` tells what other stacks will give out, where a plan of several stacks is made.
     """
 
     workspace: Workspace
@@ -32,6 +34,7 @@ class SelectedStack:
     ask_passphrase: AskPassphrase | None = None
     lock_timeout: float = 0.0
     debug: bool = False
+    foreseen: Foreseen | None = None
 
     def open(self, *, exclusive: bool = False, with_journal: bool = True) -> Stack:
         """Its settings, secrets and last state. `exclusive` is for who has its lock.
@@ -39,9 +42,11 @@ class SelectedStack:
         Without `with_journal` what an interrupted run has left is not part of the state.
         """
         passphrase = passphrase_of(self.workspace, self.ask_passphrase)
-        return self.workspace.open(
+        stack = self.workspace.open(
             self.name, passphrase, exclusive=exclusive, with_journal=with_journal
         )
+        stack.foreseen = self.foreseen
+        return stack
 
     def patience(self, tell: Callable[[str], None]) -> Patience:
         """How long to wait for the lock; who has it is told."""

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.schemas.plan import Plan
+from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
-from gpuform.stacks.review.previews import read_saved_plan
+from gpuform.stacks.review.previews import read_saved_plan, read_saved_plans
 
 _OWNER_ONLY: Final = 0o600
 
@@ -17,7 +18,7 @@ class PlanRefused(EngineError):
     page = "concepts/saved-plans"
 
 
-def write_plan(path: Path, plan: Plan) -> None:
+def write_plan(path: Path, plan: Plan | StacksPlan) -> None:
     """Writes it in one step, readable by its owner only; one that was there is replaced."""
     try:
         if path.is_file():
@@ -28,9 +29,22 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file. Raises EngineError, which says what it is instead."""
+    """The plan of one stack in a file. Raises EngineError, which says what it is instead."""
+    return read_saved_plan(str(path), _content(path))
+
+
+def read_stacks_plan(path: Path) -> StacksPlan:
+    """The plan of several stacks in a file. Raises EngineError, which says what it is instead."""
+    found = read_saved_plans(str(path), _content(path))
+    if isinstance(found, Plan):
+        raise PlanRefused(
+            f"{path} is a plan of one stack", hint=f"apply it without --all: --plan {path}"
+        )
+    return found
+
+
+def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise PlanRefused(f"the plan {path} cannot be read: {error.strerror}") from error
-    return read_saved_plan(str(path), content)

@@ -97,6 +97,7 @@ class RunRecord:
             "operation": self._operation,
             "outputs": outputs,
             "notices": notices,
+            "stack_references": outcome.stack_references,
         }
         if same := self.counts.get(str(Op.SAME)):
             told["summary"] = {**plan.summary, PlanAction.SAME: same}

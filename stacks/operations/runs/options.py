@@ -25,6 +25,7 @@ class RunOptions:
     `clear_pending_creates` a refresh forgets the creates that were interrupted and that nothing can
     look for. With `require_checks` a plan fails whose checks could not be made. `repair_nodes` are
     the nodes that a repair is for, each as NODE or NODE=MODE; with none it is for all broken ones.
+    `reviewed` says whether a person sees the plan, where that is asked elsewhere.
     """
 
     operation: Literal["update", "refresh", "destroy", "expire", "repair"] = "update"
@@ -57,6 +58,7 @@ class RunOptions:
     run_program: bool = False
     clear_pending_creates: bool = False
     repair_nodes: tuple[str, ...] = ()
+    reviewed: bool | None = None
 
     @property
     def selection(self) -> Selection:

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from gpuform.providers import permissions
 from gpuform.providers.calls import clock_from, tracing
+from gpuform.schemas.plan import Plan
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.engine.deployment import (
     DEFAULT_PARALLEL,
@@ -30,6 +31,7 @@ from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.opening.worlds import world_for
 from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.plans.plan_file import write_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.operations.runs.caller import Caller, Interrupted, RunEnded, RunStarted
@@ -40,7 +42,12 @@ from gpuform.stacks.operations.runs.repairing import RepairRun, preview_permissi
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult, output_values
 from gpuform.stacks.operations.runs.rights import Rights
 from gpuform.stacks.operations.runs.run_log import LogKeeper
-from gpuform.stacks.operations.runs.saved_plans import SavedPlan, bound_of, origin_of, save
+from gpuform.stacks.operations.runs.saved_plans import (
+    SavedPlan,
+    bound_of,
+    origin_of,
+    sealed_plan,
+)
 from gpuform.stacks.operations.runs.settling import (
     answers,
     forget_pending_creates,
@@ -51,13 +58,18 @@ from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
 from gpuform.stacks.topology_runner import run_topology
 
 
-def run(selected: SelectedStack, options: RunOptions, caller: Caller) -> RunResult:
-    """Does it. Raises what stops it before anything is done."""
+def run(
+    selected: SelectedStack, options: RunOptions, caller: Caller, saved: SavedPlan | None = None
+) -> RunResult:
+    """Does it. Raises what stops it before anything is done.
+
+    `saved` is a plan that is a bound, as one is that the options name.
+    """
     workspace, name = selected.workspace, selected.name
-    saved = None
     if options.plan is not None:
         project = workspace.project.name
         saved = SavedPlan.read(options.plan, project, name, options.operation)
+    if saved is not None:
         options = saved.taken_over(options)
     with contextlib.ExitStack() as held:
         held.enter_context(selected.environment())
@@ -247,6 +259,8 @@ class PlannedRun:
     def _is_reviewed(self) -> bool:
         """Whether a person sees the plan before it is applied, if it ever is."""
         options = self.options
+        if options.reviewed is not None:
+            return options.reviewed
         is_asked = self.caller.confirm is not None and not options.skip_preview
         return options.preview_only or self.saved is not None or is_asked
 
@@ -284,9 +298,12 @@ class PlannedRun:
     def _save_plan(self, ended: RunEnded, outcome: Outcome) -> None:
         path = self.options.save_plan
         if path is not None:
-            save(path, ended.plan, self.options, self.stack, outcome)
+            write_plan(path, self._sealed(ended, outcome))
             command = "up" if self.options.operation == "update" else self.options.operation
             self.caller.tell(f"Plan saved to {path}: `gpuform {command} --plan {path}` applies it.")
+
+    def _sealed(self, ended: RunEnded, outcome: Outcome) -> Plan:
+        return sealed_plan(ended.plan, self.options, self.stack, outcome)
 
     def _result(
         self, ended: RunEnded, outcome: Outcome, reason: ExitReason | None = None
@@ -310,6 +327,8 @@ class PlannedRun:
             unknown_ends=names_without_end(outcome) if reason is ExitReason.END_UNKNOWN else (),
             seconds=outcome.seconds,
             make_plan=None if plan is None else lambda: mask_plan(plan, secrets()),
+            foreseen=outcome.outputs,
+            seal=lambda: self._sealed(ended, outcome),
         )
 
     def _reason(self, outcome: Outcome) -> ExitReason:

@@ -20,7 +20,7 @@ from gpuform.stacks.engine.deployment import (
 )
 from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE, PlanConstraint
 from gpuform.stacks.engine.stack import Origin, Stack
-from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_plan, write_plan
+from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.repairing import other_repairs
@@ -32,12 +32,12 @@ _KEPT = (
 _DEFAULTS = {f.name: f.default for f in fields(RunOptions) if f.name in _KEPT}
 
 
-def save(path: Path, plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> None:
-    """Writes what a preview has planned, with all that it was made from."""
+def sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> Plan:
+    """What a preview has planned, with all that it was made from: what `--plan` takes."""
     digest, subject = stack.crypter.digest, stack.subject()
     made = {**made_now(), "basis": _basis(options, stack, preview)}
     told = mask_plan(plan.model_copy(update=made), subject.program.secrets())
-    write_plan(path, seal_plan(told, digest))
+    return seal_plan(told, digest)
 
 
 def origin_of(
@@ -82,7 +82,11 @@ class SavedPlan:
 
         An update (`up`) applies plans of every operation.
         """
-        plan = read_plan(path)
+        return cls.of(path, read_plan(path), project, stack, operation)
+
+    @classmethod
+    def of(cls, path: Path, plan: Plan, project: str, stack: str, operation: Operation) -> Self:
+        """The same of a plan that was read from the file."""
         if (plan.project, plan.stack) != (project, stack):
             raise PlanRefused(
                 f"{path} is a plan for stack {plan.stack} of project {plan.project}, "

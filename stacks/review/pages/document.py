@@ -120,6 +120,7 @@ def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:
     """Everything that there is to tell, by its part of the document."""
     several = len(review.stacks) > 1
     made: dict[str, list[Item]] = {name: [] for name in _SHARES}
+    _add_whole(review, pieces, made)
     for stack, subject in review.subjects:
         facts = (stack, subject, several)
         item = Item(partial(_text, pieces.brief, *facts), partial(_text, pieces.whole, *facts))
@@ -127,8 +128,6 @@ def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:
     for stack in review.stacks:
         if several:
             made["stacks"].append(Item(partial(_text, pieces.stack, stack)))
-        if stack.command:
-            made["commands"].append(Item(partial(_text, pieces.command, stack, several)))
         if stack.plan.cost is not None:
             for text in (plan_cost_text(stack.plan.cost), *cost_facts(stack.plan.cost)):
                 made["costs"].append(Item(partial(_text, pieces.line, stack, text, several)))
@@ -149,6 +148,16 @@ def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:
         for output in map(as_property, stack.plan.outputs):
             made["outputs"].append(Item(partial(_text, pieces.output, stack, output, several)))
     return made
+
+
+def _add_whole(review: Review, pieces: Any, made: dict[str, list[Item]]) -> None:
+    """What applies the plans, and what the gates over all of them say."""
+    several = len(review.stacks) > 1 and review.whole is None
+    for stack, command in review.commands:
+        made["commands"].append(Item(partial(_text, pieces.command, stack, command, several)))
+    for gate in review.whole.gates if review.whole is not None else ():
+        text = f"all stacks: {gate_text(gate)}"
+        made["gates"].append(Item(partial(_text, pieces.line, None, text, False)))
 
 
 def _text(piece: Callable[..., Any], *facts: Any) -> str:

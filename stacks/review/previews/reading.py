@@ -2,11 +2,12 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from gpuform.schemas.plan import FORMAT_VERSION, Plan
+from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.previews.pulumi_events import cut_off, is_event, preview_of
 from gpuform.stacks.review.previews.pulumi_preview import Preview, is_preview, plan_of
@@ -17,6 +18,8 @@ _TO_REVIEW = (
 )
 _TO_APPLY = "`gpuform preview --save-plan FILE` makes one; so do `gpuform destroy` and `refresh`"
 _CLI_PLAN = "resourcePlans"
+_PLANS = "plans"
+_Model = TypeVar("_Model", Plan, StacksPlan)
 
 _DEEPEST = 100
 _VALUE = re.compile(r"[^ \t\r\n]")
@@ -38,7 +41,15 @@ class NotReviewed(EngineError):
 
 
 def read_plan(name: str, content: bytes) -> Plan:
-    """The plan in a file's content. Raises EngineError, which names the file and the place."""
+    """The plan of one stack in a file's content. Raises EngineError, which names the place."""
+    found = read_plans(name, content)
+    if isinstance(found, StacksPlan):
+        raise NotReviewed(f"{name} is a plan of several stacks", "`gpuform review` shows it")
+    return found
+
+
+def read_plans(name: str, content: bytes) -> Plan | StacksPlan:
+    """The plan in a file's content, of one stack or of several. Raises EngineError."""
     *before, last = _values(name, content, _TO_REVIEW)
     if is_event(last):
         events = [each for each in before if is_event(each)]
@@ -48,19 +59,33 @@ def read_plan(name: str, content: bytes) -> Plan:
     document = _object(name, last, _TO_REVIEW)
     if is_preview(document):
         return _preview(name, Preview(document))
-    return _plan(name, document, _TO_REVIEW)
+    return _any_plan(name, document, _TO_REVIEW)
 
 
 def read_saved_plan(name: str, content: bytes) -> Plan:
-    """The saved plan in a file's content, to be applied. Raises EngineError."""
+    """The saved plan of one stack in a file's content, to be applied. Raises EngineError."""
+    found = read_saved_plans(name, content)
+    if isinstance(found, StacksPlan):
+        raise NotReviewed(
+            f"{name} is a plan of several stacks", f"`gpuform up --all --plan {name}` applies it"
+        )
+    return found
+
+
+def read_saved_plans(name: str, content: bytes) -> Plan | StacksPlan:
+    """The saved plan in a file's content, to be applied, of one stack or of several.
+
+    Raises EngineError.
+    """
     *before, last = _values(name, content, _TO_APPLY)
     document = _object(name, last, _TO_APPLY)
     if before or is_event(document) or is_preview(document):
         raise NotReviewed(f"{name} is what a preview prints, not a saved plan", _TO_APPLY)
-    plan = _plan(name, document, _TO_APPLY)
-    if plan.basis is None:
+    found = _any_plan(name, document, _TO_APPLY)
+    plans = found.plans if isinstance(found, StacksPlan) else (found,)
+    if any(plan.basis is None for plan in plans):
         raise NotReviewed(f"{name} is no plan: it does not say what it was made from", _TO_APPLY)
-    return plan
+    return found
 
 
 def _values(name: str, content: bytes, hint: str) -> list[Any]:
@@ -125,11 +150,21 @@ def _is_too_deep(document: Any) -> bool:
     return True
 
 
+def _any_plan(name: str, document: dict[str, Any], hint: str) -> Plan | StacksPlan:
+    if _PLANS in document and "changes" not in document:
+        return _parsed(StacksPlan, name, document, hint)
+    return _plan(name, document, hint)
+
+
 def _plan(name: str, document: dict[str, Any], hint: str) -> Plan:
     for key, what in _OTHERS.items():
         if key in document and "changes" not in document:
             applies = f"`pulumi up --plan {name}` applies it\n"
             raise NotReviewed(f"{name} is {what}", (applies if key == _CLI_PLAN else "") + hint)
+    return _parsed(Plan, name, document, hint)
+
+
+def _parsed(model: type[_Model], name: str, document: dict[str, Any], hint: str) -> _Model:
     version = document.get("format_version")
     if isinstance(version, str) and version != FORMAT_VERSION:
         raise NotReviewed(
@@ -137,7 +172,7 @@ def _plan(name: str, document: dict[str, Any], hint: str) -> Plan:
             "use the release that made it, or a later one",
         )
     try:
-        return Plan.model_validate(document)
+        return model.model_validate(document)
     except ValidationError as error:
         first, *more = error.errors(include_url=False, include_context=False, include_input=False)
         place = ".".join(str(step) for step in first["loc"]) or "the plan"

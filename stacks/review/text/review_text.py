@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gpuform.schemas.visible import visible
 from gpuform.stacks.review.cost_text import plan_cost_lines
 from gpuform.stacks.review.facts import FAILED, Review, gpus_text, planned_text, validity
-from gpuform.stacks.review.gates_text import gates_lines
+from gpuform.stacks.review.gates_text import gates_lines, lines_of_gates
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.notices_text import notices_lines
 from gpuform.stacks.review.paint import PLAIN, Paint
@@ -21,6 +21,8 @@ def review_text(review: Review, paint: Paint = PLAIN) -> str:
     blocks = ["\n".join(_errors_lines(review, paint)), unchecked_line(review.unchecked, paint)]
     blocks += ["\n".join(_heading(review, paint)), "\n".join(dangers_lines(review, paint))]
     blocks.append("\n".join(repairs_lines((stack.plan for stack in review.stacks), paint)))
+    if review.whole is not None:
+        blocks.append("\n".join(lines_of_gates(review.whole.gates, paint, "Gates over all:")))
     for stack in review.stacks:
         title = paint("bold", f"{visible(stack.name)}:")
         blocks += [title] if len(review.stacks) > 1 else []
@@ -63,7 +65,7 @@ def _table(review: Review) -> Iterator[str]:
 
 
 def _next(review: Review, paint: Paint) -> Iterator[str]:
-    commands = [stack.command for stack in review.stacks if stack.command]
+    commands = [command for _, command in review.commands]
     yield paint("bold", "Next:") if commands else review.nothing
     yield from (f"    {visible(command)}" for command in commands)
     if commands:

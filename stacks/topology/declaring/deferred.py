@@ -144,7 +144,12 @@ def property_of(handle: Handle, name: str, *, preview: bool) -> Deferred:
     return Deferred(lambda: _property(handle, name, preview), frozenset([handle]))
 
 
-def _property(handle: Handle, name: str, preview: bool) -> Settled:
+def members_of(handle: Handle, name: str, *, preview: bool) -> Deferred:
+    """The same of an object of which some members may be known, and others not."""
+    return Deferred(lambda: _property(handle, name, preview, by_member=True), frozenset([handle]))
+
+
+def _property(handle: Handle, name: str, preview: bool, *, by_member: bool = False) -> Settled:
     answer, urns = handle.answer, frozenset([handle.urn])
     if answer is None:
         raise AssertionError(f"{handle.urn} has not been registered")
@@ -161,7 +166,9 @@ def _property(handle: Handle, name: str, preview: bool) -> Settled:
     elif is_missing and (preview or answer.failed or answer.unknown):
         return Settled(UNKNOWN, urns=urns)
     plain, is_secret = found
-    if (plain is None and preview) or _contains_unknown(plain):
+    if by_member and isinstance(plain, dict):
+        plain = {key: UNKNOWN if _contains_unknown(item) else item for key, item in plain.items()}
+    elif (plain is None and preview) or _contains_unknown(plain):
         plain = UNKNOWN
     else:
         plain = handle.types(name, plain)

@@ -1,7 +1,7 @@
 """The values of a topology while it is declared."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
 from gpuform.stacks.engine.language_host import TopologyRun
@@ -12,14 +12,13 @@ from gpuform.stacks.topology.declaring.deferred import (
     Settled,
     is_deferred,
     joined,
+    members_of,
     property_of,
     secret,
 )
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.instances import Instance, ModuleInstance
 from gpuform.stacks.topology.planning import Planned
-
-_STACK_NAMES: Final = ("outputs", "secretOutputNames")
 
 
 class Source:
@@ -56,7 +55,8 @@ class Source:
     def stack_output(self, reference: str, name: str) -> Any:
         """A deferred value; it fails when the other stack has none of that name."""
         handle, preview = self.stacks[reference], self._run.preview
-        outputs, names = (property_of(handle, each, preview=preview) for each in _STACK_NAMES)
+        outputs = members_of(handle, "outputs", preview=preview)
+        names = property_of(handle, "secretOutputNames", preview=preview)
         place = self._planned.topology.stack_references[reference].place
 
         def made() -> Settled:

@@ -137,6 +137,7 @@ class Lab:
     written: list[bytes] = field(default_factory=list, repr=False)
     events: list[Event] = field(default_factory=list, repr=False)
     others: dict[str, bytes] = field(default_factory=dict, repr=False)  # by project/stack
+    foreseen: dict[str, Any] = field(default_factory=dict, repr=False)  # by project/stack
 
     def up(self, program: str = "", **options: Any) -> Outcome:
         return self.run("update", program, **options)
@@ -176,7 +177,12 @@ class Lab:
             crypter=self.crypter,
             provider_config=config,
             write=self.written.append,
-            stack_references=StackReferences("lab", self._load, lambda: PASSPHRASE),
+            stack_references=StackReferences(
+                "lab",
+                self._load,
+                lambda: PASSPHRASE,
+                foreseen=lambda project, stack: self.foreseen.get(f"{project}/{stack}"),
+            ),
         )
 
     def _load(self, project: str, stack: str) -> Checkpoint | None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.values import Secret
+from gpuform.stacks.engine.values import UNKNOWN, Secret, contains_secret, contains_unknown
 
 REFERENCE = "urn:pulumi:dev::lab::pulumi:pulumi:StackReference::{}"
 PROVIDER = "urn:pulumi:dev::lab::pulumi:providers:pulumi::default"
@@ -176,3 +176,43 @@ def test_a_reference_that_is_replaced_by_another_stack(lab):
     assert outcome.outputs == {"size": 5.0}
     assert outcome.changes == {"same": 1, "read": 1}
     assert lab.state("there").id == "third"
+
+
+FORESEEN = {"size": 7.0, "id": UNKNOWN, "token": Secret("hush"), "key": Secret(UNKNOWN)}
+
+
+@pytest.mark.parametrize("read", ["get_output", "require_output"])
+def test_what_a_plan_of_another_stack_knows_is_known_here(lab, read):
+    lab.foreseen["lab/other"] = FORESEEN
+    outcome = lab.preview(
+        OTHER.format("other")
+        + f"pulumi.export('size', o.{read}('size'))\n"
+        + f"pulumi.export('text', o.{read}('size').apply(lambda size: f'{{size}} of it'))\n"
+        + f"pulumi.export('id', o.{read}('id').apply(lambda id: f'not {{id}}'))\n"
+        + f"pulumi.export('token', o.{read}('token'))\n"
+        + f"pulumi.export('key', o.{read}('key'))\n"
+    )
+    assert outcome.succeeded, lab.errors
+    outputs = outcome.outputs
+    assert (outputs["size"], outputs["text"]) == (7.0, "7.0 of it")
+    assert outputs["id"] is UNKNOWN
+    assert outputs["token"] == Secret("hush")
+    assert contains_secret(outputs["key"])
+    assert contains_unknown(outputs["key"])
+
+
+def test_an_output_that_another_stack_will_not_have_any_more(lab):
+    lab.foreseen["lab/other"] = {"id": UNKNOWN}
+    outcome = lab.preview(OTHER.format("other") + "o.require_output('size').apply(print)")
+    assert not outcome.succeeded
+    assert "KeyError" in lab.errors[0]
+
+
+def test_resources_are_planned_with_what_another_stack_will_give(lab):
+    lab.foreseen["lab/other"] = FORESEEN
+    program = OTHER.format("other") + "Machine('b', size=o.get_output('size'))"
+    (change,) = (each for each in lab.preview(program).planned if each.name == "b")
+    assert [(each.path, each.after) for each in change.changes if each.path == "size"] == [
+        ("size", 7.0)
+    ]
+    assert lab.preview(program).stack_references == ("organization/lab/other",)

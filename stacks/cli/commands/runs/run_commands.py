@@ -17,6 +17,7 @@ from gpuform.stacks.cli.flags import (
 )
 from gpuform.stacks.cli.locking import lock_flag
 from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.cli.several import Several, all_flag, check_several, filter_flag, jobs_flag
 from gpuform.stacks.cli.terminal.showing import show_reads_flag, show_secrets_flag, showing_flags
 from gpuform.stacks.operations.runs.options import RunOptions
 
@@ -26,11 +27,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _run(options: RunOptions, flags: dict[str, Any]) -> int:
     from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
 
+    several = Several(flags["filters"], flags["jobs"]) if flags["every_stack"] else None
+    check_several(every_stack=several is not None, filters=flags["filters"])
     arguments = RunArguments.of(options, flags)
     options = arguments.options
     if options.exclude and (options.target or options.target_replace):
         raise click.UsageError("--exclude goes with neither --target nor --target-replace")
     with session() as current:
+        if several is not None:
+            from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - as above
+
+            return several_runs.run(arguments, several, current)
         return running.run(arguments, current)
 
 
@@ -54,6 +61,9 @@ def _pairs(
 
 
 _ALWAYS = (
+    all_flag,
+    filter_flag,
+    jobs_flag,
     parallel_flag,
     click.option(
         "--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there."

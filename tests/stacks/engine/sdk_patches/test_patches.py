@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 import pytest
-from pulumi import _types
+from pulumi import StackReference, _types
 from pulumi.dynamic import dynamic
 from pulumi.runtime import resource, rpc, stack
 
@@ -31,6 +31,11 @@ PLACES = {
         rpc,
         "resolve_outputs",
         (_types, "resource_types"),
+    ),
+    "the outputs of another stack, one by one": (
+        StackReference,
+        "get_output",
+        (StackReference, "get_output"),
     ),
     "positions of declarations remembered": (resource, "_get_stack_trace", (resource, "traceback")),
 }

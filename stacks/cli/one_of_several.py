@@ -1,0 +1,294 @@
+"""The process that works on one of several stacks: told what to do on stdin, it answers on stdout.
+
+Its own output and that of programs goes to stderr; messages have the streams for themselves.
+"""
+
+import _thread
+import contextlib
+import itertools
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from io import TextIOBase
+from pathlib import Path
+from typing import BinaryIO, Literal, TextIO, cast
+
+from gpuform.stacks.cli.failures import ABANDONED, FAILED, SUCCESS, explain
+from gpuform.stacks.cli.running import EXIT_CODES, Shown, tell_reason
+from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.showing import Showing
+from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
+from gpuform.stacks.engine.deployment import Outcome
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.engine.planning import Event, Listener
+from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.runs.caller import Caller, RunEnded, RunStarted
+from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.results import ExitReason, RunResult
+from gpuform.stacks.operations.runs.running import run
+from gpuform.stacks.operations.runs.saved_plans import SavedPlan
+from gpuform.stacks.operations.several.messages import (
+    AsksOutputs,
+    AsksPassphrase,
+    Cancel,
+    Ended,
+    Foretold,
+    FromProcess,
+    Hello,
+    Leave,
+    Line,
+    Passphrase,
+    Task,
+    line_of,
+    packed,
+    to_process,
+    unpacked,
+)
+from gpuform.stacks.review.paint import Paint
+from gpuform.stacks.review.summary_text import counts_text
+from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
+
+
+def main() -> None:
+    """Does one task, and ends the process."""
+    channel = Channel.take_streams()
+    channel.send(Hello(version=version("gpuform")))
+    task = channel.task()
+    if task is None:
+        sys.exit(FAILED)
+    threading.Thread(target=channel.listen, name="messages", daemon=True).start()
+    try:
+        ended = _work(task, channel)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told here, once
+        code, lines = explain(error, verbose=task.debug)
+        ended = Ended(code=code, text="\n".join(lines).removeprefix("error: "))
+    channel.send(ended)
+    sys.exit(SUCCESS)
+
+
+@dataclass(slots=True)
+class Channel:
+    """The two streams, and the work that messages end or that waits for them."""
+
+    source: BinaryIO
+    target: BinaryIO
+    _sending: threading.Lock = field(default_factory=threading.Lock)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _waiting: dict[int, "queue.SimpleQueue[Foretold | Passphrase | None]"] = field(
+        default_factory=dict
+    )
+    _running: list[tuple[Callable[[], None], Callable[[], None]]] = field(default_factory=list)
+    _is_cancelled: bool = False
+
+    @classmethod
+    def take_streams(cls) -> "Channel":
+        """This process's own: what programs read and print goes elsewhere from now on."""
+        source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        return cls(source, target)
+
+    def send(self, message: FromProcess) -> None:
+        """Says something; where nobody hears, the work goes on to its end."""
+        with self._sending, contextlib.suppress(OSError, ValueError):
+            self.target.write(line_of(message))
+            self.target.flush()
+
+    def task(self) -> Task | None:
+        """The first message; None where the other side is gone already."""
+        line = self.source.readline()
+        found = to_process(line) if line else None
+        return found if isinstance(found, Task) else None
+
+    def listen(self) -> None:
+        """Until the other side closes its stream: then nobody wants the work any more."""
+        for line in self.source:
+            message = to_process(line)
+            if isinstance(message, Foretold | Passphrase):
+                self._waiting[message.number].put(message)
+            elif isinstance(message, Cancel):
+                self._cancel()
+            elif isinstance(message, Leave):
+                self._leave()
+        self._cancel()
+
+    def ask(self, make: Callable[[int], FromProcess]) -> Foretold | Passphrase | None:
+        """The answer to a question; None once the work is cancelled."""
+        number = next(self._numbers)
+        answers: queue.SimpleQueue[Foretold | Passphrase | None] = queue.SimpleQueue()
+        self._waiting[number] = answers
+        if not self._is_cancelled:
+            self.send(make(number))
+            return answers.get()
+        return None
+
+    def foreseen(self, project: str, stack: str) -> PropertyMap | None:
+        """What another stack will give out, by the plan that is made of it."""
+        found = self.ask(lambda number: AsksOutputs(number=number, project=project, stack=stack))
+        if not isinstance(found, Foretold):
+            raise EngineError("the run was interrupted")
+        if found.error:
+            raise EngineError(found.error)
+        return None if found.outputs is None else unpacked(found.outputs)
+
+    def passphrase(self, prompt: str) -> str:
+        """What a person answers."""
+        found = self.ask(lambda number: AsksPassphrase(number=number, prompt=prompt))
+        if not isinstance(found, Passphrase):
+            raise EngineError("the run was interrupted")
+        return found.text
+
+    @contextlib.contextmanager
+    def around(self, cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
+        """Around work that messages end."""
+        self._running.append((cancel, leave))
+        try:
+            if self._is_cancelled:
+                cancel()
+            yield
+        finally:
+            self._running.pop()
+
+    def _cancel(self) -> None:
+        if self._is_cancelled:
+            return
+        self._is_cancelled = True
+        for answers in list(self._waiting.values()):
+            answers.put(None)
+        if self._running:
+            self._running[-1][0]()
+        else:  # outside of a run, such as while waiting for a lock
+            _thread.interrupt_main()
+
+    def _leave(self) -> None:
+        with contextlib.suppress(Exception):
+            if self._running:
+                self._running[-1][1]()
+        os._exit(ABANDONED)
+
+
+class _Lines(TextIOBase):
+    """A text stream of which every line becomes a message."""
+
+    def __init__(self, channel: Channel, to: Literal["out", "err"]) -> None:
+        self._channel, self._to = channel, to
+        self._begun = ""
+        self._lock = threading.Lock()
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            *lines, self._begun = (self._begun + text).split("\n")
+            for line in lines:
+                self._channel.send(Line(to=self._to, text=line))
+        return len(text)
+
+
+class _AppliedView:
+    """Shows what is done; of the preview before it only why it failed: the plan was shown."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def begin(self, title: RunStarted) -> Listener:
+        return _ignored if title.preview else self._view.begin(title)
+
+    def end(self, ended: RunEnded, outcome: Outcome) -> None:
+        if not ended.started.preview:
+            self._view.end(ended, outcome)
+
+    def notice(self, text: str) -> None:
+        self._view.notice(text)
+
+    def close(self) -> None:
+        self._view.close()
+
+
+class _Silent:
+    """Shows nothing: the plan of all stacks is shown in their place."""
+
+    def begin(self, _title: RunStarted) -> Listener:
+        return _ignored
+
+    def end(self, _ended: RunEnded, _outcome: Outcome) -> None:
+        """The plan says it."""
+
+    def notice(self, text: str) -> None:
+        """The run of all says that it was interrupted."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _ignored(_event: Event) -> None:
+    """The event is not shown."""
+
+
+def _work(task: Task, channel: Channel) -> Ended:
+    lines = [cast("TextIO", _Lines(channel, to)) for to in ("out", "err")]
+    screen = Screen(lines[0], lines[1], Paint(task.color), interactive=False)
+    options = RunOptions(**task.options)
+    caller = Caller(
+        Shown(_view(task, options, screen), screen, tells=task.form == "text"),
+        interruptions=channel,
+    )
+    workspace = Workspace.find(Path.cwd(), os.environ)
+    selected = SelectedStack(
+        workspace,
+        workspace.resolve(task.stack),
+        ask_passphrase=channel.passphrase if task.asks else None,
+        lock_timeout=task.lock_timeout,
+        debug=task.debug,
+        foreseen=channel.foreseen if task.foresees else None,
+    )
+    saved = None
+    if task.plan is not None:
+        project, operation = workspace.project.name, options.operation
+        saved = SavedPlan.of(Path(task.source), task.plan, project, selected.name, operation)
+    result = run(selected, options, caller, saved)
+    if options.preview_only:
+        return _planned(result)
+    tell_reason(result, screen, preview_only=False)
+    return Ended(code=EXIT_CODES[result.reason], reason=result.reason, text=_done(result))
+
+
+def _view(task: Task, options: RunOptions, screen: Screen) -> View:
+    if task.form == "json":
+        if options.operation == "update" and options.preview_only and task.foresees:
+            return PreviewJson(screen)
+        return EventLines(screen)
+    if options.preview_only:
+        return _Silent()
+    return _AppliedView(HumanView(screen, Showing(**task.showing)))
+
+
+def _planned(result: RunResult) -> Ended:
+    """A plan that gates stop is a plan all the same: what follows is planned, too."""
+    if result.plan is None or result.reason in (ExitReason.FAILED, ExitReason.CANCELLED):
+        said = [each.message for each in result.diagnostics if each.severity == "error"]
+        text = "\n".join(said) or "the preview was interrupted"
+        return Ended(code=FAILED, reason=result.reason, text=text)
+    return Ended(
+        code=SUCCESS,
+        reason=result.reason,
+        plan=result.seal() if result.seal is not None else None,
+        outputs=packed(result.foreseen),
+        text=counts_text(result.plan.summary),
+    )
+
+
+def _done(result: RunResult) -> str:
+    if not result.succeeded:
+        return "\n".join(diagnostics_lines(result.diagnostics)) or result.reason
+    return counts_text(result.plan.summary) if result.plan is not None else ""
+
+
+if __name__ == "__main__":
+    main()

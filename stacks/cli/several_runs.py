@@ -1,0 +1,216 @@
+"""Commands on several stacks: one plan of all, one question, and how each of them ended."""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.schemas.visible import json_text, visible
+from gpuform.stacks.cli.arguments import RunArguments
+from gpuform.stacks.cli.failures import SUCCESS
+from gpuform.stacks.cli.locking import patience
+from gpuform.stacks.cli.running import EXIT_CODES
+from gpuform.stacks.cli.session import Session
+from gpuform.stacks.cli.several import Several, order_of
+from gpuform.stacks.cli.terminal.asking import confirmed_all, refuse_what_nobody_can_answer
+from gpuform.stacks.cli.terminal.screen import Screen
+from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
+from gpuform.stacks.estate import filtered
+from gpuform.stacks.operations.runs.results import ExitReason
+from gpuform.stacks.operations.several.messages import Ended, Line
+from gpuform.stacks.operations.several.running import (
+    SeveralCaller,
+    SeveralOptions,
+    SeveralResult,
+    run_several,
+)
+from gpuform.stacks.operations.several.schedule import NOT_BEGUN
+from gpuform.stacks.review.facts import Review
+from gpuform.stacks.review.gates_text import gate_text
+from gpuform.stacks.review.names import counted
+from gpuform.stacks.review.text.review_text import review_text
+
+_ONLY_ONE: Final = (
+    *("target", "exclude", "replace", "target_replace", "config", "adopt", "create_anew"),
+    *("skip_preview", "remove", "event_log", "profile"),
+)
+"""Options that are about one stack's resources, settings or files."""
+
+
+def run(arguments: RunArguments, several: Several, session: Session) -> int:
+    """Does the command on all stacks that it means; the exit code."""
+    options = arguments.options
+    for name in _ONLY_ONE:
+        if getattr(options, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} is about one stack: it does not go with --all")
+    if options.plan is not None and options.preview_only:
+        raise click.UsageError("--plan is checked stack by stack: it does not go with --all here")
+    refuse_what_nobody_can_answer(arguments, session.screen)
+    order = order_of(session)
+    names = filtered(order, several.filters)
+    if not names:
+        session.screen.print("No stack is touched: nothing is to be done.")
+        return SUCCESS
+    shown = _Shown(session.screen, arguments, options.save_plan or options.plan)
+    asked = SeveralOptions(
+        options,
+        names,
+        several.jobs,
+        "json" if arguments.json else "text",
+        session.screen.paint.color,
+        asdict(arguments.showing),
+        patience(session.screen).seconds,
+        session.verbose,
+    )
+    ask = session.screen.passphrase()
+    caller = SeveralCaller(
+        shown.tell,
+        shown.ended,
+        shown.plan,
+        _Told(session.screen),
+        None if arguments.yes else lambda plan: confirmed_all(session.screen, plan),
+        None if ask is None else lambda name, prompt: ask(f"{name}: {prompt}"),
+    )
+    with unwinding():
+        result = run_several(order, asked, caller)
+    shown.result(result)
+    return EXIT_CODES[result.reason]
+
+
+class _Told(Signals):
+    """The signals of this process; that the first was heard is told."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(screen)
+        self._told = screen
+
+    def around(
+        self, cancel: Callable[[], None], leave: Callable[[], None]
+    ) -> AbstractContextManager[None]:
+        def told() -> None:
+            self._told.warn(FIRST)
+            cancel()
+
+        return super().around(told, leave)
+
+
+@dataclass(slots=True)
+class _Shown:
+    """Shows what happens: as text under each stack's name, or as JSON with it."""
+
+    screen: Screen
+    arguments: RunArguments
+    file: Path | None
+    documents: dict[str, list[str]] = field(default_factory=dict)
+
+    def tell(self, name: str, line: Line) -> None:
+        """A line of a stack."""
+        if line.to == "err":
+            self.screen.warn(f"{name}: {line.text}")
+        elif not self.arguments.json:
+            self.screen.print(f"{name}: {line.text}" if line.text else "")
+        elif self.arguments.options.preview_only:
+            self.documents.setdefault(name, []).append(line.text)
+        elif line.text:
+            self.screen.print(json_text({"stack": name, **json.loads(line.text)}))
+
+    def ended(self, name: str, ended: Ended, preview: bool) -> None:
+        """How a stack ended."""
+        if self.arguments.json and ended.code != 0:
+            self.screen.warn(f"error: {name}: {visible(ended.text)}")
+        elif self.arguments.json:
+            return
+        elif ended.code == 0:
+            self.screen.print(f"{name}: {'planned' if preview else 'done'}: {ended.text}")
+        elif preview:
+            self.screen.print(self.screen.paint("error", f"{name}: {_first(ended.text)}"))
+
+    def plan(self, plan: StacksPlan) -> None:
+        """The plan of all."""
+        if not self.arguments.json:
+            review = Review.of(plan, str(self.file or ""), emulate=self.arguments.options.emulate)
+            self.screen.print("\n" + review_text(review, self.screen.paint) + "\n")
+
+    def result(self, result: SeveralResult) -> None:
+        """How all of it ended."""
+        options = self.arguments.options
+        if self.arguments.json and options.preview_only:
+            found = {name: _document(lines) for name, lines in self.documents.items()}
+            self.screen.print(json_text({"stacks": found}, indent=2))
+        if not self.arguments.json and result.reason is not ExitReason.DECLINED:
+            self._table(result)
+        for text in _reasons(result):
+            self.screen.warn(text)
+        if result.reason is ExitReason.DECLINED:
+            self.screen.print("Nothing was changed.")
+        if options.save_plan is not None and result.reason is ExitReason.SUCCEEDED:
+            command = "up" if options.operation == "update" else options.operation
+            applies = f"`gpuform {command} --all --plan {options.save_plan}` applies it."
+            tell = self.screen.warn if self.arguments.json else self.screen.print
+            tell(f"Plan saved to {options.save_plan}: {applies}")
+
+    def _table(self, result: SeveralResult) -> None:
+        """A line for each stack that was to be applied."""
+        plan = result.plan
+        if (
+            not result.stacks
+            or plan is None
+            or plan.has_failed
+            or self.arguments.options.preview_only
+        ):
+            return
+        paint, width = self.screen.paint, max(map(len, result.stacks))
+        self.screen.print("\n" + paint("bold", "Stacks:"))
+        for name, ended in result.stacks.items():
+            how, style = _how(ended)
+            self.screen.print(paint(style, f"    {name:<{width}}  {visible(how)}"))
+
+
+def _how(ended: Ended) -> tuple[str, str]:
+    if ended.code == 0:
+        return f"done: {ended.text}", ""
+    if ended.code == NOT_BEGUN:
+        return ended.text, "warning"
+    return f"failed: {_first(ended.text)}", "error"
+
+
+def _first(text: str) -> str:
+    return text.strip().split("\n")[0]
+
+
+def _document(lines: list[str]) -> object:
+    text = "\n".join(lines)
+    return json.loads(text) if text.strip() else None
+
+
+def _reasons(result: SeveralResult) -> list[str]:
+    """Why it ended as it did, where nothing else says so."""
+    found = []
+    plan = result.plan
+    if result.reason is ExitReason.POLICY_VIOLATION and plan is not None:
+        gates = [*(plan.gates or ()), *(gate for each in plan.plans for gate in each.gates or ())]
+        found += [f"error: {g.source}: gate {gate_text(g)}" for g in gates if g.stops]
+    if result.reason is ExitReason.UNCHECKED and plan is not None:
+        found += [f"error: not checked: {text}" for each in plan.plans for text in each.unchecked]
+    if result.reason is ExitReason.UNEXPECTED_CHANGES:
+        found.append("error: no changes were expected")
+    if result.reason is ExitReason.OUT_OF_CREDIT:
+        found.append("error: no credit is left: add credit to the account")
+    if result.reason in (ExitReason.FAILED, ExitReason.CANCELLED):
+        is_applied = plan is not None and not plan.has_failed
+        bad = [name for name, ended in result.stacks.items() if ended.code != 0]
+        how = "was interrupted" if result.reason is ExitReason.CANCELLED else "failed"
+        if is_applied:
+            found.append(
+                f"error: the run {how}: {counted(len(bad), 'stack')} not done ({', '.join(bad)}). "
+                "What was done is kept; the next run goes on from here."
+            )
+        else:
+            found.append(f"error: the plan {how}: nothing was changed")
+    return [visible(text) for text in found]

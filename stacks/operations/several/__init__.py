@@ -1,0 +1,1 @@
+"""Several stacks planned and applied as one, each by a process of its own."""

@@ -1,0 +1,93 @@
+"""The plan of several stacks: put before the gates of all, saved, and read again."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from gpuform.providers import permissions
+from gpuform.schemas.plan import Amount, Plan, PlanCost, ResourceChange, StackCost
+from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.stacks.engine.errors import EngineError
+from gpuform.stacks.estate import Estate
+from gpuform.stacks.gates.evaluating import Keeper
+from gpuform.stacks.gates.file import Gate, gates_in, project_gates
+
+
+def judged(plan: StacksPlan, estate: Estate, allowed: Collection[str]) -> StacksPlan:
+    """The plan with what the gates of stacks.yaml say of all of it; unchanged without any.
+
+    Raises EngineError for what is wrong in the file.
+    """
+    gates = estate_gates(estate)
+    whole = _as_one(plan.plans)
+    if not gates or whole.operation == "refresh":
+        return plan
+    own = {gate.permission for gate in gates}
+    keeper = Keeper(gates, {each for each in allowed if each in own}, estate.root)
+    return plan.model_copy(update={"gates": keeper.judged(whole).gates})
+
+
+def estate_gates(estate: Estate) -> Sequence[Gate]:
+    """The gates of stacks.yaml. Raises EngineError."""
+    return () if estate.file is None else gates_in(estate.file)
+
+
+def allowed_in(estate: Estate, allowed: Collection[str]) -> dict[str, list[str]]:
+    """By member, what of a run's permissions is for it: all but the gates that it has not.
+
+    Raises EngineError for a gate that nobody has.
+    """
+    lifted = {each for each in allowed if each.startswith(permissions.GATE)}
+    others = sorted(set(allowed) - lifted)
+    known = {gate.permission for gate in estate_gates(estate)} if lifted else set()
+    found: dict[str, list[str]] = {}
+    for name, member in estate.members.items():
+        gates = project_gates(member.project.directory) if lifted else ()
+        own = {gate.permission for gate in gates}
+        found[name] = [*others, *sorted(own & lifted)]
+        known |= own
+    if lifted - known:
+        raise EngineError(
+            f"{', '.join(sorted(lifted - known))}: there is no such gate",
+            hint=f"gates are lifted by {', '.join(sorted(known))}" if known else "there are none",
+        )
+    return found
+
+
+def _as_one(plans: Sequence[Plan]) -> Plan:
+    """All plans as that of one stack, for rules over a plan. A name says of which stack it is."""
+    changes = [_named(change, plan) for plan in plans for change in plan.changes]
+    costs = [(_name(plan), plan.cost or _untold(plan)) for plan in plans]
+    cost = PlanCost(
+        before=_sum((name, each.before) for name, each in costs),
+        after=_sum((name, each.after) for name, each in costs),
+    )
+    whole = Plan.of("", "", changes, unchecked=())
+    is_told = any(plan.cost is not None for plan in plans)
+    told = {"operation": plans[0].operation, "cost": cost if is_told else None}
+    return whole.model_copy(update=told)
+
+
+def _untold(plan: Plan) -> PlanCost:
+    """The cost of a stack that nobody has reckoned: not known where it gets what is paid for."""
+    gets = any(each.after is not None and each.after.expenses for each in plan.changes)
+    unknown = ("costs what nobody tells: its project has no prices.yaml",) if gets else ()
+    return PlanCost(before=StackCost(), after=StackCost(unknown=unknown))
+
+
+def _name(plan: Plan) -> str:
+    return f"{plan.project}/{plan.stack}"
+
+
+def _named(change: ResourceChange, plan: Plan) -> ResourceChange:
+    return change.model_copy(update={"name": f"{_name(plan)} {change.name}"})
+
+
+def _sum(costs: Iterable[tuple[str, StackCost]]) -> StackCost:
+    sums: dict[tuple[str, str], Amount] = {}
+    unknown = []
+    for name, cost in costs:
+        unknown += [f"{name} {text}" for text in cost.unknown]
+        for each in cost.amounts:
+            key = (each.billing, each.currency)
+            hourly = each.hourly + (sums[key].hourly if key in sums else 0.0)
+            sums[key] = each.model_copy(update={"hourly": round(hourly, 6)})
+    return StackCost(amounts=tuple(sums.values()), unknown=tuple(unknown))
