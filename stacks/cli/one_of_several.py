@@ -27,6 +27,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Event, Listener
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.values import PropertyMap
+from gpuform.stacks.operations.drifting import DriftResult, find_drift
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.runs.caller import Caller, RunEnded, RunStarted
 from gpuform.stacks.operations.runs.options import RunOptions
@@ -51,7 +52,7 @@ from gpuform.stacks.operations.several.messages import (
     unpacked,
 )
 from gpuform.stacks.review.paint import Paint
-from gpuform.stacks.review.summary_text import counts_text
+from gpuform.stacks.review.summary_text import counts_text, done_text
 from gpuform.stacks.review.text.diagnostics_text import diagnostics_lines
 
 
@@ -248,6 +249,8 @@ def _work(task: Task, channel: Channel) -> Ended:
         debug=task.debug,
         foreseen=channel.foreseen if task.foresees else None,
     )
+    if task.drift:
+        return _drifted(find_drift(selected, (), caller, emulate=False))
     saved = None
     if task.plan is not None:
         project, operation = workspace.project.name, options.operation
@@ -284,10 +287,17 @@ def _planned(result: RunResult) -> Ended:
     )
 
 
+def _drifted(result: DriftResult) -> Ended:
+    text = "\n".join(each.message for each in result.diagnostics if each.severity == "error")
+    code = SUCCESS if result.succeeded else FAILED
+    told = counts_text(result.plan.summary) if result.succeeded else text
+    return Ended(code=code, plan=result.plan, text=told or "not every resource could be read")
+
+
 def _done(result: RunResult) -> str:
     if not result.succeeded:
         return "\n".join(diagnostics_lines(result.diagnostics)) or result.reason
-    return counts_text(result.plan.summary) if result.plan is not None else ""
+    return done_text(result.plan.summary) if result.plan is not None else ""
 
 
 if __name__ == "__main__":

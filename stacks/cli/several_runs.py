@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from gpuform.schemas.stacks_plan import StacksPlan
-from gpuform.schemas.visible import json_text, visible
+from gpuform.schemas.visible import json_text, visible, visible_lines
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import SUCCESS
 from gpuform.stacks.cli.locking import patience
@@ -21,6 +21,7 @@ from gpuform.stacks.cli.terminal.asking import confirmed_all, refuse_what_nobody
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
 from gpuform.stacks.estate import filtered
+from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
 from gpuform.stacks.operations.several.messages import Ended, Line
 from gpuform.stacks.operations.several.running import (
@@ -83,6 +84,40 @@ def run(arguments: RunArguments, several: Several, session: Session) -> int:
     return EXIT_CODES[result.reason]
 
 
+def drift(several: Several, session: Session, *, emulate: bool) -> SeveralResult:
+    """What was changed behind the backs of all stacks that it means; the plan of it is not shown.
+
+    A stack that could not be read is told on stderr.
+    """
+    order = order_of(session)
+    options = RunOptions("refresh", preview_only=True, emulate=emulate)
+    asked = SeveralOptions(
+        options,
+        filtered(order, several.filters),
+        several.jobs,
+        debug=session.verbose,
+        drift=True,
+    )
+
+    def ended(name: str, how: Ended, _preview: bool) -> None:
+        if how.code != 0:
+            session.screen.warn(visible_lines(f"error: {name}: {how.text}"))
+
+    def tell(name: str, line: Line) -> None:
+        session.screen.warn(f"{name}: {line.text}")
+
+    ask = session.screen.passphrase()
+    caller = SeveralCaller(
+        tell,
+        ended,
+        lambda _plan: None,
+        _Told(session.screen),
+        answer=None if ask is None else lambda name, prompt: ask(f"{name}: {prompt}"),
+    )
+    with unwinding():
+        return run_several(order, asked, caller)
+
+
 class _Told(Signals):
     """The signals of this process; that the first was heard is told."""
 
@@ -130,6 +165,10 @@ class _Shown:
             self.screen.print(f"{name}: {'planned' if preview else 'done'}: {ended.text}")
         elif preview:
             self.screen.print(self.screen.paint("error", f"{name}: {_first(ended.text)}"))
+        elif ended.code != NOT_BEGUN and not ended.reason:  # else its run has told it
+            self.screen.warn(
+                self.screen.paint("error", f"error: {name}: {visible_lines(ended.text)}")
+            )
 
     def plan(self, plan: StacksPlan) -> None:
         """The plan of all."""
@@ -181,7 +220,7 @@ def _how(ended: Ended) -> tuple[str, str]:
 
 
 def _first(text: str) -> str:
-    return text.strip().split("\n")[0]
+    return text.strip().split("\n")[0].removesuffix(":")
 
 
 def _document(lines: list[str]) -> object:

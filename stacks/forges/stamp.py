@@ -48,6 +48,8 @@ class Stamp:
     @classmethod
     def of(cls, review: Review, text: str) -> Self:
         names = "\n".join(sorted(stack.name for stack in review.stacks))
+        if review.whole is not None:  # of all stacks there is one comment, whichever are touched
+            names = f"all stacks of {review.whole.name}"
         made = max((stack.plan.made_at or "" for stack in review.stacks), default="")
         return cls(_digest(names), made, _digest(text), Verdict.of(review))
 

@@ -96,6 +96,16 @@ def _is_about_cost(gate: Gate) -> bool:
     return gate.rule == "max_hourly_cost"
 
 
+def lifted(gates: Iterable[GateResult], allowed: Collection[str]) -> tuple[GateResult, ...]:
+    """What the gates have said, with those passed that a run is allowed to pass."""
+    return tuple(
+        gate.model_copy(update={"allowed": True})
+        if gate.findings and gate.permission in allowed
+        else gate
+        for gate in gates
+    )
+
+
 def stopped_by(plan: Plan) -> list[GateResult]:
     """The gates that the plan does not pass."""
     return [gate for gate in plan.gates or () if gate.stops]

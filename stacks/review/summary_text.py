@@ -50,6 +50,15 @@ def counts_text(counts: Mapping[PlanAction, int]) -> str:
     return ", ".join(found) or "nothing to do"
 
 
+def done_text(counts: Mapping[PlanAction, int]) -> str:
+    """What was done, in one line: `2 created, 1 replaced, 3 unchanged`."""
+    by_name = {str(action): count for action, count in counts.items()}
+    found = [f"{by_name[op]:,} {done}" for op, (_, _, done) in _COUNTED.items() if op in by_name]
+    if unchanged := counts.get(PlanAction.SAME):
+        found.append(f"{unchanged:,} unchanged")
+    return ", ".join(found) or "nothing to do"
+
+
 def unchecked_line(count: int, paint: Paint = PLAIN) -> str:
     """What a plan begins with when checks could not be made; empty when all were."""
     if not count:

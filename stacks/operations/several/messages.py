@@ -23,7 +23,8 @@ class Task(_Message):
 
     `options` are fields of RunOptions. `plan` is what it may do at most; `source` is how messages
     call that. With `foresees` it asks what other stacks will give out, with `asks` for passphrases.
-    `form` is how it shows what happens.
+    With `drift` it looks at what was changed outside, and nothing else. `form` is how it shows what
+    happens.
     """
 
     kind: Literal["task"] = "task"
@@ -32,6 +33,7 @@ class Task(_Message):
     plan: Plan | None = None
     source: str = ""
     foresees: bool = False
+    drift: bool = False
     asks: bool = False
     form: Literal["text", "json"] = "text"
     color: bool = False

@@ -9,6 +9,7 @@ from gpuform.providers import permissions
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.estate import Order, sequence
+from gpuform.stacks.gates.evaluating import lifted
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
 from gpuform.stacks.operations.runs.caller import Interruptions
 from gpuform.stacks.operations.runs.options import RunOptions
@@ -35,9 +36,9 @@ Form = Literal["text", "json"]
 class SeveralOptions:
     """`run` says what is done with each stack; its `plan` and `save_plan` are files of all plans.
 
-    `names` are the stacks that it is about. `jobs` is how many work at a time; None: as many as
-    there are processors while planning, more while applying. `form`, `color`, `showing`,
-    `lock_timeout` and `debug` are for the processes.
+    `names` are the stacks that it is about; with `drift` a refresh only looks. `jobs` is how many
+    work at a time; None: as many as there are processors while planning, more while applying.
+    `form`, `color`, `showing`, `lock_timeout` and `debug` are for the processes.
     """
 
     run: RunOptions
@@ -48,6 +49,7 @@ class SeveralOptions:
     showing: Mapping[str, bool] = field(default_factory=dict)
     lock_timeout: float = 0.0
     debug: bool = False
+    drift: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ class _Several:
         if plan is None:
             ended, is_cancelled = self._preview()
             plan = self._plan(ended)
+            if self.options.drift:
+                return self._looked(plan, ended, is_cancelled=is_cancelled)
             if plan is None or plan.has_failed or is_cancelled:
                 if plan is not None:
                     self.caller.show(plan)
@@ -184,6 +188,18 @@ class _Several:
                 found.append(name)
         return StacksPlan(name=root, plans=tuple(plans[name] for name in found))
 
+    def _looked(
+        self, plan: StacksPlan | None, ended: Mapping[str, Ended], *, is_cancelled: bool
+    ) -> SeveralResult:
+        """What was found is told, also where not all of it could be read."""
+        if plan is not None:
+            self.caller.show(plan)
+        if is_cancelled:
+            return SeveralResult(ExitReason.CANCELLED, plan, ended)
+        is_whole = all(each.code == 0 for each in ended.values())
+        reason = ExitReason.SUCCEEDED if is_whole else ExitReason.FAILED
+        return SeveralResult(reason, plan, ended)
+
     def _narrowed(self, plan: StacksPlan) -> StacksPlan:
         kept = tuple(each for each in plan.plans if _name(each) in self.names)
         if not kept:
@@ -196,13 +212,10 @@ class _Several:
         if self.options.run.operation == "refresh":
             return None
         gates = [*(plan.gates or ()), *(gate for each in plan.plans for gate in each.gates or ())]
-        if any(self._stops(gate.stops, gate.permission) for gate in gates):
+        if any(gate.stops for gate in lifted(gates, _allowed(self.options.run))):
             return ExitReason.POLICY_VIOLATION
         is_unchecked = self.options.run.require_checks and any(p.unchecked for p in plan.plans)
         return ExitReason.UNCHECKED if is_unchecked else None
-
-    def _stops(self, stops: bool, permission: str) -> bool:
-        return stops and permission not in _allowed(self.options.run)
 
     def _apply(self, plan: StacksPlan) -> SeveralResult:
         plans = {_name(each): each for each in plan.plans}
@@ -300,6 +313,7 @@ class _Several:
             showing=dict(options.showing),
             lock_timeout=options.lock_timeout,
             debug=options.debug,
+            drift=options.drift,
         )
 
 

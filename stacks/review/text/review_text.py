@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 from gpuform.schemas.visible import visible
 from gpuform.stacks.review.cost_text import plan_cost_lines
-from gpuform.stacks.review.facts import FAILED, Review, gpus_text, planned_text, validity
+from gpuform.stacks.review.facts import (
+    FAILED,
+    Review,
+    StackFacts,
+    gpus_text,
+    planned_text,
+    validity,
+)
 from gpuform.stacks.review.gates_text import gates_lines, lines_of_gates
 from gpuform.stacks.review.names import counted
 from gpuform.stacks.review.notices_text import notices_lines
@@ -24,17 +31,23 @@ def review_text(review: Review, paint: Paint = PLAIN) -> str:
     if review.whole is not None:
         blocks.append("\n".join(lines_of_gates(review.whole.gates, paint, "Gates over all:")))
     for stack in review.stacks:
+        own = [block for block in _of_stack(stack, paint) if block]
         title = paint("bold", f"{visible(stack.name)}:")
-        blocks += [title] if len(review.stacks) > 1 else []
-        blocks.append(changes_text(stack.plan, paint=paint))
-        blocks.append("\n".join(output_changes_lines(stack.plan.outputs, paint)))
-        blocks.append("\n".join(plan_cost_lines(stack.plan, paint)))
-        blocks.append("\n".join(notices_lines(stack.plan.notices, paint)))
-        blocks.append("\n".join(gates_lines(stack.plan, paint)))
-        if stack.plan.unchecked:
-            blocks.append("\n".join(unchecked_lines(stack.plan.unchecked, paint)))
+        blocks += [title, *own] if own and len(review.stacks) > 1 else own
     blocks.append("\n".join(_next(review, paint)))
     return "\n\n".join(block for block in blocks if block)
+
+
+def _of_stack(stack: StackFacts, paint: Paint) -> Iterator[str]:
+    """All that there is to tell of one stack; a block may be empty."""
+    plan = stack.plan
+    yield changes_text(plan, paint=paint)
+    yield "\n".join(output_changes_lines(plan.outputs, paint))
+    yield "\n".join(plan_cost_lines(plan, paint))
+    yield "\n".join(notices_lines(plan.notices, paint))
+    yield "\n".join(gates_lines(plan, paint))
+    if plan.unchecked:
+        yield "\n".join(unchecked_lines(plan.unchecked, paint))
 
 
 def _heading(review: Review, paint: Paint) -> Iterator[str]:

@@ -34,10 +34,11 @@ def fetch_plan(output: Path, commit: str | None, path: str | None, asked: Asked)
       gpuform fetch-plan && gpuform preview --plan plan.json
       gpuform fetch-plan --pull-request 12 plan.json
     """
+    from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
     from gpuform.stacks.forges.opening import opened  # noqa: PLC0415 - as above
     from gpuform.stacks.forges.place import place_of  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
-    from gpuform.stacks.review.previews import read_saved_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.previews import read_saved_plans  # noqa: PLC0415 - as above
 
     with session() as current:
         place = place_of(asked, current.environ)
@@ -46,6 +47,8 @@ def fetch_plan(output: Path, commit: str | None, path: str | None, asked: Asked)
             raise click.UsageError("name the pull request or the commit: --pull-request, --commit")
         with opened(place, current.environ) as there:
             content = there.reviewed_plan(sha, path or output.name)
-        plan = read_saved_plan("what the job kept", content)
-        write_plan(output, plan)
-        current.screen.print(f"Plan of {plan.project}/{plan.stack}, made {plan.made_at}: {output}")
+        found = read_saved_plans("what the job kept", content)
+        write_plan(output, found)
+        plans = found.plans if isinstance(found, StacksPlan) else (found,)
+        names = ", ".join(f"{plan.project}/{plan.stack}" for plan in plans)
+        current.screen.print(f"Plan of {names}, made {plans[-1].made_at}: {output}")

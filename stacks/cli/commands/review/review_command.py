@@ -16,7 +16,6 @@ from gpuform.stacks.cli.failures import (
 )
 from gpuform.stacks.cli.flags import output_flag, require_checks_flag
 from gpuform.stacks.cli.session import common_flags, session
-from gpuform.stacks.cli.terminal.files import content_of
 from gpuform.stacks.forges.asked import Asked
 
 
@@ -85,13 +84,14 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
 ) -> int:
     """Show saved plans to those who decide on them.
 
-    FILE is a plan that `gpuform preview --save-plan` saved, or what `--json` printed or
-    `--event-log FILE` wrote of a preview of an update, a refresh or a destroy, by gpuform or the
-    Pulumi CLI; - is stdin. The review of a preview that has failed begins with its errors, and
-    ends with 1. Several are reviewed together, one line for each
-    stack first. What destroys capacity or data leads, with the field that forces it. Secrets are
-    masked, old ones as well. Markdown stays below 65,536 characters: what does not fit is counted.
-    A plan holds what its gates say; where nobody has asked them yet, this folder's project's are.
+    FILE is a plan that `gpuform preview --save-plan` saved, with --all of several stacks, or what
+    `--json` printed or `--event-log FILE` wrote of a preview of an update, a refresh or a destroy,
+    by gpuform or the Pulumi CLI; - is stdin. The review of a preview that has failed begins with
+    its errors, and ends with 1. Several are reviewed together, one line for each stack first. The
+    plan of several stacks has one comment, whichever of them are in it. What destroys capacity or
+    data leads, with the field that forces it. Secrets are masked, old ones as well. Markdown stays
+    below 65,536 characters: what does not fit is counted. A plan holds what its gates say; where
+    nobody has asked them yet, this folder's project's are.
 
     --post finds the comment of the same stacks again and edits it, also to say that nothing would
     change. Forge, repository and pull request are those of the CI that runs the command, or given
@@ -104,16 +104,12 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
       pulumi preview --json | gpuform review - --format html --output plan.html
       gpuform review plan.json --post --label
     """
-    from gpuform.stacks.cli.commands.review.review_gates import judged  # noqa: PLC0415 - not for help
-    from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - not for help
-    from gpuform.stacks.review.previews import read_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.commands.review.review_gates import review_of  # noqa: PLC0415 - not for help
 
     if label and not to_post:
         raise click.UsageError("--label is for --post")
     with session() as current:
-        plans = [read_plan("stdin" if name == "-" else name, content_of(name)) for name in files]
-        plans = judged(plans, gates, allow, current.environ)
-        found = Review(list(map(StackFacts, plans, files)))
+        found = review_of(files, gates, allow, current.environ)
         write_review(found, form, output, current)
         if to_post:
             from gpuform.stacks.cli.commands.review.review_posting import post_review  # noqa: PLC0415 - as above

@@ -5,12 +5,39 @@ from pathlib import Path
 
 from gpuform.providers import permissions
 from gpuform.schemas.plan import Plan
+from gpuform.schemas.stacks_plan import StacksPlan
+from gpuform.stacks.cli.terminal.files import content_of
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
-from gpuform.stacks.gates.evaluating import Keeper
+from gpuform.stacks.gates.evaluating import Keeper, lifted
 from gpuform.stacks.gates.file import Gate, project_gates, read_gates
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.planned import with_prices
+from gpuform.stacks.review.facts import Review, StackFacts
+from gpuform.stacks.review.previews import read_plans
+
+
+def review_of(
+    files: Sequence[str], gates: Path | None, allow: Sequence[str], environ: Mapping[str, str]
+) -> Review:
+    """The plans of these files, judged: of one stack each, or one file with those of several.
+
+    Raises EngineError.
+    """
+    read = [read_plans("stdin" if name == "-" else name, content_of(name)) for name in files]
+    (first, *others) = read
+    if isinstance(first, StacksPlan) and not others:
+        allowed = permissions.given(environ) | permissions.parsed(",".join(allow))
+        plans = tuple(judged(first.plans, gates, allow, environ))
+        over_all = None if first.gates is None else lifted(first.gates, allowed)
+        return Review.of(first.model_copy(update={"plans": plans, "gates": over_all}), files[0])
+    plans_of_one = []
+    for name, plan in zip(files, read, strict=True):
+        if isinstance(plan, StacksPlan):
+            hint = "review it by itself: it is one plan already"
+            raise EngineError(f"{name} is a plan of several stacks", hint=hint)
+        plans_of_one.append(plan)
+    return Review(list(map(StackFacts, judged(plans_of_one, gates, allow, environ), files)))
 
 
 def judged(
@@ -50,10 +77,4 @@ def _by_project(plan: Plan) -> Plan:
 def _allowed(plan: Plan, allowed: frozenset[str]) -> Plan:
     if plan.gates is None:
         return plan
-    gates = tuple(
-        gate.model_copy(update={"allowed": True})
-        if gate.findings and gate.permission in allowed
-        else gate
-        for gate in plan.gates
-    )
-    return plan.model_copy(update={"gates": gates})
+    return plan.model_copy(update={"gates": lifted(plan.gates, allowed)})

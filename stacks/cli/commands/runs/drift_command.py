@@ -10,6 +10,7 @@ from gpuform.stacks.cli.commands.review.review_output import FORMATS, write_revi
 from gpuform.stacks.cli.failures import CHANGES, FAILED, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, output_flag
 from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.cli.several import Several, all_flag, check_several, filter_flag, jobs_flag
 
 if TYPE_CHECKING:
     from gpuform.stacks.operations.drifting import DriftResult
@@ -40,14 +41,20 @@ if TYPE_CHECKING:
     metavar="URN",
     help="Only this resource: a URN, a name, or a pattern with * or **.",
 )
+@all_flag
+@filter_flag
+@jobs_flag
 @emulate_flag
 @stack_flags
-def drift(
+def drift(  # noqa: PLR0913, PLR0917 - the flags
     form: str,
     output: Path | None,
     save_plan: Path | None,
     detailed_exitcode: bool,
     target: tuple[str, ...],
+    every_stack: bool,
+    filters: tuple[str, ...],
+    jobs: int | None,
     emulate: bool,
 ) -> int:
     """Show what was changed behind the stack's back.
@@ -70,9 +77,26 @@ def drift(
     from gpuform.stacks.cli.terminal.stopping import unwinding  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.drifting import find_drift  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.runs.results import ExitReason  # noqa: PLC0415 - as above
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
 
+    check_several(every_stack=every_stack, filters=filters)
+    if every_stack and target:
+        raise click.UsageError("--target is about one stack: it does not go with --all")
     with session() as current:
+        if every_stack:
+            several = Several(filters, jobs)
+            from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - as above
+
+            whole = several_runs.drift(several, current, emulate=emulate)
+            if whole.plan is None:
+                return FAILED
+            write_review(Review.of(whole.plan, emulate=emulate), form, output, current)
+            if save_plan is not None:
+                write_plan(save_plan, whole.plan)
+            if whole.reason is not ExitReason.SUCCEEDED:
+                return FAILED
+            return CHANGES if detailed_exitcode and whole.plan.has_changes else SUCCESS
         workspace = workspace_of(current)
         if goes_on_elsewhere(workspace.project):
             return SUCCESS
