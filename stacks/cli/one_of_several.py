@@ -263,10 +263,8 @@ def _work(task: Task, channel: Channel) -> Ended:
 
 
 def _view(task: Task, options: RunOptions, screen: Screen) -> View:
-    if task.form == "json":
-        if options.operation == "update" and options.preview_only and task.foresees:
-            return PreviewJson(screen)
-        return EventLines(screen)
+    if task.form != "text":
+        return (PreviewJson if task.form == "json" else EventLines)(screen)
     if options.preview_only:
         return _Silent()
     return _AppliedView(HumanView(screen, Showing(**task.showing)))

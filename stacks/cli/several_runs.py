@@ -23,7 +23,7 @@ from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
 from gpuform.stacks.estate import filtered
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
-from gpuform.stacks.operations.several.messages import Ended, Line
+from gpuform.stacks.operations.several.messages import Ended, Form, Line
 from gpuform.stacks.operations.several.running import (
     SeveralCaller,
     SeveralOptions,
@@ -63,7 +63,7 @@ def run(arguments: RunArguments, several: Several, session: Session) -> int:
         options,
         names,
         several.jobs,
-        "json" if arguments.json else "text",
+        _form(arguments),
         session.screen.paint.color,
         asdict(arguments.showing),
         patience(session.screen).seconds,
@@ -116,6 +116,12 @@ def drift(several: Several, session: Session, *, emulate: bool) -> SeveralResult
     )
     with unwinding():
         return run_several(order, asked, caller)
+
+
+def _form(arguments: RunArguments) -> Form:
+    if not arguments.json:
+        return "text"
+    return "json" if arguments.options.preview_only else "events"
 
 
 class _Told(Signals):

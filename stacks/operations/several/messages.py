@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.values import PropertyMap, from_struct, to_struct
 
+Form = Literal["text", "json", "events"]
+"""Text for people, one JSON object of a preview, or Pulumi's event log."""
+
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -35,7 +38,7 @@ class Task(_Message):
     foresees: bool = False
     drift: bool = False
     asks: bool = False
-    form: Literal["text", "json"] = "text"
+    form: Form = "text"
     color: bool = False
     showing: dict[str, bool] = Field(default_factory=dict)
     lock_timeout: float = 0.0

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from gpuform.providers import permissions
 from gpuform.schemas.plan import Plan
@@ -14,7 +14,7 @@ from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_p
 from gpuform.stacks.operations.runs.caller import Interruptions
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
-from gpuform.stacks.operations.several.messages import Ended, Line, Task
+from gpuform.stacks.operations.several.messages import Ended, Form, Line, Task
 from gpuform.stacks.operations.several.process import refuse_missing
 from gpuform.stacks.operations.several.schedule import Schedule
 from gpuform.stacks.operations.several.whole_plan import allowed_in, judged
@@ -28,8 +28,6 @@ _TOLD: Final = (
     *("exclude_protected", "run_program", "clear_pending_creates"),
 )
 """The options of a run that hold for each of its stacks."""
-
-Form = Literal["text", "json"]
 
 
 @dataclass(frozen=True, slots=True)

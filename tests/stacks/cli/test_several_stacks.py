@@ -1,0 +1,188 @@
+"""`--all`: several stacks as one plan, one review, one run."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bucket_server import KEYS, BucketServer, url
+from estates import NAMES, SECRET, Estate, make_estate
+
+from gpuform.providers.emulator.server import serve
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def estate(tmp_path: Path) -> Iterator[Estate]:
+    with serve(seed="several") as server:
+        yield make_estate(tmp_path / "fleet", server.url, {}, {})
+
+
+def refuse_clusters(estate: Estate) -> None:
+    """The next cluster that is to be made finds no capacity."""
+    fault = {"method": "POST", "path": "^/compute/clusters$", "capacity": True}
+    body = json.dumps(fault).encode()
+    address = f"{estate.variables['GPUFORM_CLOCK']}/_emulator/faults"
+    request = urllib.request.Request(
+        address, body, {"Content-Type": "application/json"}, method="POST"
+    )
+    urllib.request.urlopen(request).close()
+
+
+def ordered(text: str, *parts: str) -> bool:
+    """Whether a text has these parts, one after the other."""
+    places = [text.find(part) for part in parts]
+    return -1 not in places and places == sorted(places)
+
+
+@pytest.mark.sampled(1)
+def test_the_life_of_several_stacks_over_two_backends(
+    tmp_path: Path, bucket_server: BucketServer
+) -> None:
+    bucket = url(bucket_server.bucket(), bucket_server.port)
+    backends = {"volumes": bucket, "training": bucket}
+    states = []
+    for way in ("all", "single"):
+        with serve(seed="several") as server:
+            made = make_estate(tmp_path / way, server.url, KEYS, backends if way == "all" else {})
+            states.append(list(live(made, together=way == "all")))
+    for together, single in zip(*states, strict=True):
+        assert together == single
+
+
+APART = """
+stacks:
+  - {folder: volumes, stack: dev}
+  - {folder: training, stack: dev}
+  - {folder: told, stack: dev, after: [training/dev]}
+"""
+
+
+def live(estate: Estate, *, together: bool) -> Iterator[object]:
+    """The states after each of its steps, by commands on all stacks or on one after the other.
+
+    The last stack is in another backend, where it can read nothing of the two.
+    """
+    (estate.root / "told/__main__.py").write_text("import pulumi\npulumi.export('x', 1)\n")
+    (estate.root / "stacks.yaml").write_text(APART)
+
+    def do(command: str, *flags: str, reverse: bool = False) -> None:
+        if together:
+            estate.ok(command, "--all", "--yes", *flags)
+            return
+        for name in reversed(NAMES) if reverse else NAMES:
+            folder, _, stack = name.partition("/")
+            estate.ok(command, "--yes", "--stack", stack, *flags, folder=folder)
+
+    do("up")
+    yield estate.states()
+    estate.edit("volumes/topology.yaml", "default: 5", "default: 6")
+    estate.edit("training/topology.yaml", "default: 16", "default: 24")
+    do("up")
+    yield estate.states()
+    do("destroy", reverse=True)
+    yield estate.states()
+
+
+def test_a_plan_of_all_is_saved_reviewed_and_applied(estate: Estate) -> None:
+    planned = estate.ok("preview", "--all", "--save-plan", "plan.json")
+    assert 'region:                "us-central-8"' in planned
+    assert "volume_id:             [known after apply]" in planned
+    assert '+ place:      "in us-central-8"' in planned
+    assert SECRET not in planned + (estate.root / "plan.json").read_text()
+    document = json.loads((estate.root / "plan.json").read_text())
+    assert [f"{each['project']}/{each['stack']}" for each in document["plans"]] == [*NAMES]
+    review = estate.ok("review", "plan.json", "--format", "github")
+    assert "# gpuform plan: 3 stacks" in review
+    assert "gpuform up --all --plan plan.json" in review
+
+    done = estate.ok("up", "--all", "--plan", "plan.json", "--yes")
+    assert ordered(done, "Stacks:", *(f"{name:<12}  done" for name in NAMES))
+    assert SECRET not in done
+    outputs = json.loads(estate.ok("stack", "output", "--json", "--stack", "dev", folder="told"))
+    assert outputs["place"] == "in us-central-8"
+    assert "expect" not in estate.ok("preview", "--all", "--expect-no-changes")
+    again = estate.run("up", "--all", "--plan", "plan.json", "--yes")
+    assert again.code == 1
+    assert "volumes/dev: the plan plan.json is overtaken, and nothing was changed" in again.stderr
+    assert "training/dev  not begun: volumes/dev has failed" in again.stdout
+
+
+def test_an_overtaken_part_stops_what_depends_on_it_alone(estate: Estate) -> None:
+    estate.ok("up", "--all", "--yes")
+    estate.edit("volumes/topology.yaml", "default: 5", "default: 6")
+    estate.edit("training/topology.yaml", "default: 16", "default: 24")
+    estate.ok("preview", "--all", "--save-plan", "plan.json")
+    estate.edit("training/topology.yaml", "default: 24", "default: 32")
+    done = estate.run("up", "--all", "--plan", "plan.json", "--yes")
+    assert done.code == 1
+    assert "volumes/dev   done: 1 updated" in done.stdout
+    assert "training/dev  failed: the plan plan.json is overtaken" in done.stdout
+    assert "told/dev      not begun: training/dev has failed" in done.stdout
+    assert "declares other inputs: num_gpus" in done.stderr
+
+
+def test_a_preview_that_fails_changes_nothing_anywhere(estate: Estate) -> None:
+    estate.edit("training/topology.yaml", "gpu_type: H100_SXM", "gpu_type: NO_SUCH_GPU")
+    done = estate.run("up", "--all", "--yes")
+    assert done.code == 1
+    assert "error: the plan failed: nothing was changed" in done.stderr
+    assert "told/dev: not begun: training/dev has failed" in done.stdout
+    assert estate.export("volumes/dev").get("resources") is None
+
+
+def test_what_fails_stops_what_depends_on_it_and_the_next_run_goes_on(estate: Estate) -> None:
+    refuse_clusters(estate)
+    done = estate.run("up", "--all", "--yes")
+    assert done.code == 1
+    assert "volumes/dev   done: 1 created" in done.stdout
+    assert "training/dev  failed" in done.stdout
+    assert "told/dev      not begun: training/dev has failed" in done.stdout
+    again = estate.ok("up", "--all", "--yes")
+    assert ordered(again, "Stacks:", *(f"{name:<12}  done" for name in NAMES))
+
+
+STORAGE = "{platform: together, unit: TiB, per_month: 73}"
+
+
+def test_one_gate_over_all(estate: Estate) -> None:
+    (estate.root / "stacks.yaml").write_text(
+        "stacks:\n  - {folder: '*', stack: dev}\n"
+        "gates:\n  budget: {max_hourly_cost: {amount: 10, currency: USD}}\n"
+    )
+    price = "{platform: together, gpu_type: H100_SXM, per_hour: 2.5}"
+    prices = f"currency: USD\ngpus:\n  - {price}\nstorage: [{STORAGE}]\n"
+    for project in ("training", "volumes"):
+        (estate.root / project / "prices.yaml").write_text(prices)
+    done = estate.run("up", "--all", "--yes")
+    assert done.code == 5, done.stdout + done.stderr
+    assert "an hour would cost 40.50 USD: at most 10.00 may" in done.stderr
+    assert estate.run("up", "--all", "--yes", "--allow", "gate:budget").code == 0
+
+
+def test_json(estate: Estate) -> None:
+    previews = json.loads(estate.ok("preview", "--all", "--json"))
+    assert [*previews["stacks"]] == [*NAMES]
+    assert previews["stacks"]["volumes/dev"]["changeSummary"] == {"create": 2}
+    lines = estate.ok("up", "--all", "--json", "--yes").splitlines()
+    events = [json.loads(line) for line in lines]
+    assert {each["stack"] for each in events} == {*NAMES}
+    assert SECRET not in "".join(lines)
+
+
+def test_a_filter(estate: Estate) -> None:
+    done = estate.ok("up", "--all", "--yes", "--filter", "volumes")
+    assert "training/dev" not in done
+    assert "training/dev: planned" in estate.ok("preview", "--all", "--filter", "...training")
+    missing = estate.run("preview", "--all", "--filter", "nothing")
+    assert missing.code == 1
+    assert "--filter nothing means none of the stacks" in missing.stderr
+
+
+def test_drift_of_all(estate: Estate) -> None:
+    estate.ok("up", "--all", "--yes")
+    done = estate.run("drift", "--all", "--detailed-exitcode")
+    assert done.code == 0, done.stdout + done.stderr
+    assert "Nothing was changed outside." in done.stdout

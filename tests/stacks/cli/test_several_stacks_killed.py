@@ -1,0 +1,125 @@
+"""A run of several stacks that dies at a write: all of its processes at once, as a machine dies.
+
+Whatever the write is, to a platform, to a state or to a record, the next run makes it whole: every
+stack is as declared, and nothing is there twice.
+"""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from estates import Estate, make_estate
+
+from gpuform.providers.emulator.server import serve
+
+# Loaded by each process when it starts: counts the writes of all of them in one file, and at the
+# chosen one kills every process that has registered.
+KILLER = """
+import fcntl, os, pathlib, signal
+folder, last = os.environ["KILLER_FOLDER"], int(os.environ["KILLER_AT"])
+open(os.path.join(folder, "pids"), "a").write(f"{os.getpid()}\\n")
+
+def count():
+    with open(os.path.join(folder, "count"), "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        number = int(file.read() or 0) + 1
+        file.seek(0)
+        file.truncate()
+        file.write(str(number))
+        file.flush()
+        if number == last:
+            for line in open(os.path.join(folder, "pids")).read().split():
+                if int(line) != os.getpid():
+                    try:
+                        os.kill(int(line), signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def counted(holder, name):
+    function = getattr(holder, name)
+    def call(*given, **options):
+        count()
+        return function(*given, **options)
+    setattr(holder, name, call)
+
+counted(os, "fsync")
+counted(pathlib.Path, "replace")
+
+import http.client
+put = http.client.HTTPConnection.putrequest
+
+import httpx
+send = httpx.HTTPTransport.handle_request
+
+def sent(self, request):
+    if request.method != "GET" and "_emulator" not in str(request.url):
+        count()
+        answer = send(self, request)
+        answer.read()
+        count()
+        return answer
+    return send(self, request)
+
+httpx.HTTPTransport.handle_request = sent
+"""
+
+
+@pytest.fixture
+def estate(tmp_path: Path) -> Iterator[Estate]:
+    with serve(seed="killed") as server:
+        yield make_estate(tmp_path / "fleet", server.url, {}, {})
+
+
+def killed_at(estate: Estate, number: int, *command: str) -> bool:
+    """Whether the command was killed at its write of this number; else it has ended before."""
+    folder = estate.root.parent / "killer"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(KILLER)
+    variables = {"KILLER_FOLDER": str(folder), "KILLER_AT": str(number)}
+    done = estate.run(*command, PYTHONPATH=str(folder), **variables)
+    assert done.code in (0, -9), done.stdout + done.stderr
+    return done.code == -9
+
+
+def objects(estate: Estate) -> tuple[int, int]:
+    """How many volumes and clusters the platform has."""
+    url, key = (estate.variables[f"TOGETHER_{name}"] for name in ("BASE_URL", "API_KEY"))
+    found = []
+    for kind in ("/storage/volumes", ""):
+        request = urllib.request.Request(
+            f"{url}/v1/compute/clusters{kind}", headers={"Authorization": f"Bearer {key}"}
+        )
+        with urllib.request.urlopen(request) as answer:
+            (listed,) = (v for v in json.load(answer).values() if isinstance(v, list))
+        found.append(len(listed))
+    return found[0], found[1]
+
+
+def assert_mended(estate: Estate) -> None:
+    done = estate.run("up", "--all", "--yes")
+    assert done.code == 0, done.stdout + done.stderr
+    estate.ok("preview", "--all", "--expect-no-changes")
+    assert objects(estate) == (1, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(15)
+@pytest.mark.parametrize("number", range(1, 61))
+def test_a_run_that_is_killed_at_a_write_goes_on(estate: Estate, number: int) -> None:
+    killed_at(estate, number, "up", "--all", "--yes", "--jobs", "2")
+    assert_mended(estate)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize("number", range(1, 41))
+def test_a_destroy_that_is_killed_at_a_write_goes_on(estate: Estate, number: int) -> None:
+    estate.ok("up", "--all", "--yes")
+    killed_at(estate, number, "destroy", "--all", "--yes")
+    done = estate.run("destroy", "--all", "--yes")
+    assert done.code == 0, done.stdout + done.stderr
+    assert objects(estate) == (0, 0)
