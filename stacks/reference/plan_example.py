@@ -53,6 +53,7 @@ PLAN: Final = """\
     "seal": "6d9b617b477aa14cbf77ade5bbf58f95"
   },
   "errors": [],
+  "stack_references": [],
   "outputs": [
     {
       "name": "size",

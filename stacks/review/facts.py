@@ -291,10 +291,11 @@ def validity(review: Review) -> str:
         )
     what = "Not every plan here was saved" if len(review.stacks) > 1 else "The plan was not saved"
     is_destroy = all(stack.plan.operation == "destroy" for stack in review.stacks)
+    command = "destroy" if is_destroy else "preview"
+    command += " --all" if review.whole is not None else ""
     return (
         f"{what}: what is applied is planned anew, from what is there then. "
-        f"`gpuform {'destroy' if is_destroy else 'preview'} --save-plan FILE` makes a plan that "
-        "binds."
+        f"`gpuform {command} --save-plan FILE` makes a plan that binds."
     )
 
 

@@ -12,7 +12,9 @@ from comparing import ids_of, kept, same
 
 from gpuform.stacks.cli.app import cli
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*"))
+EXAMPLES = sorted(
+    file.parent for file in (Path(__file__).parents[2] / "examples").glob("[0-9]*/Pulumi.yaml")
+)
 IN_PYTHON = [example for example in EXAMPLES if (example / "python").is_dir()]
 FIRST, *OTHERS = [*EXAMPLES, *(example / "python" for example in IN_PYTHON)]
 PROJECTS = [FIRST, *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)]

@@ -14,7 +14,9 @@ from processes.commands import PASSPHRASE, SALT, Result, in_a_process, pulumi
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
-EXAMPLES: Final = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*"))
+EXAMPLES: Final = sorted(
+    file.parent for file in (Path(__file__).parents[2] / "examples").glob("[0-9]*/Pulumi.yaml")
+)
 FORMS: Final = {"topology": "", "python": "python", "yaml": "pulumi-yaml"}
 PROJECTS: Final = [
     pytest.param(example / folder, form, id=f"{example.name}-{form}")

@@ -1,5 +1,6 @@
 """`gpuform stack`: make, list, select, rename and remove stacks."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,8 +23,9 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import errors_of_engine, intents_of
 from gpuform.stacks.engine.stack import Workspace, rename_stack, short_name
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import full_name, name_the_last_good
+from gpuform.stacks.engine.store import Backend, full_name, name_the_last_good
 from gpuform.stacks.engine.urn import is_listed
+from gpuform.stacks.estate import read_estate
 from gpuform.stacks.operations.opening.passphrase import passphrase_of
 from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.runs.settling import answers, settle_left
@@ -60,15 +62,21 @@ for _command in (output, export, import_state, history, change_secrets_provider)
 
 
 @stack.command()
-@click.argument("name")
+@click.argument("name", required=False)
 @_PROVIDER
 @click.option(
     "--emulate",
     is_flag=True,
     help="It lives on the emulator: every command on it wants --emulate.",
 )
+@click.option(
+    "--all",
+    "every_stack",
+    is_flag=True,
+    help="Every stack that stacks.yaml names and that is not there yet.",
+)
 @common_flags
-def init(name: str, secrets_provider: str | None, emulate: bool) -> None:
+def init(name: str | None, secrets_provider: str | None, emulate: bool, every_stack: bool) -> None:
     """Make an empty stack and select it.
 
     A stack lives on real platforms or on the emulator, from its first run on. Writes
@@ -79,8 +87,14 @@ def init(name: str, secrets_provider: str | None, emulate: bool) -> None:
     Examples:
       gpuform stack init dev
       gpuform stack init prod --secrets-provider "awskms://alias/team?region=eu-central-1"
+      gpuform stack init --all
     """
+    if (name is None) is not every_stack:
+        raise click.UsageError("give the NAME of the stack, or --all")
     with session() as current:
+        if name is None:
+            _init_all(current, secrets_provider, emulate=emulate)
+            return
         _init(workspace_of(current), name, current, secrets_provider, emulate=emulate)
 
 
@@ -249,6 +263,18 @@ def _init(
             record_world(records, World(emulated=True))
     where = " on the emulator" if emulate else ""
     current.screen.print(f"Stack {name} is made{where} and selected.")
+
+
+def _init_all(current: Session, provider: str | None, *, emulate: bool) -> None:
+    members = read_estate(Path.cwd(), current.environ).members.values()
+    for member in members:
+        backend = Backend.open(member.backend, current.environ)
+        workspace = Workspace(member.project, backend, current.environ)
+        if member.stack in workspace.stacks():
+            current.screen.print(f"{member.name} is there already.")
+            continue
+        current.screen.print(f"{member.name}:")
+        _init(workspace, member.stack, current, provider, emulate=emulate)
 
 
 def _row(

@@ -1,0 +1,5 @@
+"""Hands the topology to gpuform, so that `pulumi up` works here as well."""
+
+from gpuform.stacks import run
+
+run("topology.yaml")
