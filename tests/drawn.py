@@ -18,12 +18,12 @@ _TEXT = r'"((?:[^"\\\n]|\\["\\n])*)"'
 _HEAD = re.compile(rf"digraph {_TEXT} {{")
 _DEFAULTS = re.compile(r'  (graph|node|edge) \[[A-Za-z]+=("[A-Za-z#0-9,]+"|[A-Za-z]+)(, .*)?\]')
 _LOOKS = r'(, [a-z]+="#[0-9a-f]{6}")*'
-_NODE = re.compile(rf" *([np][0-9]+) \[label={_TEXT}{_LOOKS}\]")
-_POINT = re.compile(r' *(n[0-9]+) \[shape=point, style=invis, label=""\]')
-_OPEN = re.compile(r" *subgraph cluster_([np][0-9]+) {")
+_NODE = re.compile(rf" *([nps][0-9]+) \[label={_TEXT}{_LOOKS}\]")
+_POINT = re.compile(r' *([ns][0-9]+) \[shape=point, style=invis, label=""\]')
+_OPEN = re.compile(r" *subgraph cluster_([nps][0-9]+) {")
 _TITLE = re.compile(rf" *graph \[label={_TEXT}{_LOOKS}\]")
 _EDGE = re.compile(
-    rf"  (n[0-9]+) -> (n[0-9]+)( \[(label={_TEXT})?(, )?(ltail=\w+)?(, )?(lhead=\w+)?\])?"
+    rf"  ([ns][0-9]+) -> ([ns][0-9]+)( \[(label={_TEXT})?(, )?(ltail=\w+)?(, )?(lhead=\w+)?\])?"
 )
 
 
@@ -53,7 +53,7 @@ def read_dot(text: str) -> Drawn:
             last = open_.pop()
     assert (last, open_) == ("", [])
     assert {key for arrow in drawn.arrows for key in arrow} <= drawn.labels.keys()
-    assert points == {k for k in drawn.inside.values() if k.startswith("n")}
+    assert points == {k for k in drawn.inside.values() if k.startswith(("n", "s"))}
     return drawn
 
 
@@ -65,7 +65,7 @@ def _of_dot(label: str) -> str:
 
 
 _SHAPE = re.compile(r' *(subgraph )?([a-z][0-9]+)\["([^"]*)"\]')
-_ARROW = re.compile(r'  (n[0-9]+) -->(\|"[^"]*"\|)? (n[0-9]+)')
+_ARROW = re.compile(r'  ([ns][0-9]+) -->(\|"[^"]*"\|)? ([ns][0-9]+)')
 _LOOK = re.compile(r"  (classDef|class) [A-Za-z0-9:#, -]+")
 
 

@@ -39,7 +39,7 @@ MEANINGS: Final = (
     Meaning(SUCCESS, "SUCCESS", (), "It is done."),
     Meaning(FAILED, "FAILED", (), "It failed, was refused, was declined or was interrupted."),
     Meaning(FAILED, "FAILED", ("review",), "One of the previews has failed."),
-    Meaning(FAILED, "FAILED", ("drift", "status"), "Something could not be read."),
+    Meaning(FAILED, "FAILED", ("drift", "status", "graph"), "Something could not be read."),
     Meaning(FAILED, "FAILED", ("validate", "doctor"), "There are problems."),
     Meaning(FAILED, "FAILED", ("fmt",), "With `--check`: a file would change."),
     Meaning(FAILED, "FAILED", ("convert",), "Something of Terraform's is not taken over."),

@@ -31,12 +31,15 @@ _KINDS: Final = (
 class Item:
     """One shape: a thing, or like things as one. `key` is short, and unique in the drawing.
 
-    A `box` is a platform: it holds things and is none.
+    A `box` is a platform, or with `is_stack` a whole stack: it holds things and is none. `note` is
+    what there is to say of it.
     """
 
     key: str
     things: Sequence[Thing] = ()
     box: str = ""
+    is_stack: bool = False
+    note: str = ""
     children: list["Item"] = field(default_factory=list)
 
 
@@ -51,21 +54,48 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The boxes of the platforms with all that is in them, and the arrows between shapes."""
+    """The outermost boxes with all that is in them, and the arrows between shapes.
+
+    These boxes are platforms, or stacks with platforms inside.
+    """
 
     title: str
     boxes: Sequence[Item]
     arrows: Sequence[Arrow]
     things: Sequence[Thing]
 
+    def every_box(self) -> list[Item]:
+        """Every box, each before those in it."""
+        return [item for item in self._every() if item.box]
+
     def items(self) -> list[Item]:
-        """Every shape but the platforms' boxes, each before what is in it."""
+        """Every shape but the boxes, each before what is in it."""
+        return [item for item in self._every() if not item.box]
+
+    def stacks(self) -> list[Item]:
+        """The boxes of whole stacks; none in a drawing of one."""
+        return [box for box in self.boxes if box.is_stack]
+
+    def _every(self) -> list[Item]:
         found: list[Item] = []
-        waiting = [item for box in reversed(self.boxes) for item in reversed(box.children)]
+        waiting = [*reversed(self.boxes)]
         while waiting:
             found.append(waiting.pop())
             waiting += reversed(found[-1].children)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class StackPart:
+    """One of several stacks to draw: its things, and the names of the stacks that it needs.
+
+    `note` is what there is to say where there are no things to draw.
+    """
+
+    name: str
+    things: Sequence[Thing] = ()
+    needs: Sequence[str] = ()
+    note: str = ""
 
 
 def arrange(title: str, things: Iterable[Thing], most: int = MOST) -> Drawing:
@@ -75,19 +105,55 @@ def arrange(title: str, things: Iterable[Thing], most: int = MOST) -> Drawing:
     one type, in one place, to which the same happens: where there are many, then wherever.
     """
     ordered = sorted(things, key=_place)
-    for alike in (_nothing, _parts_alike, _many_alike(ordered), _all_alike):
-        groups = _groups(ordered, alike)
-        if len(set(groups.values())) <= most:
+    (groups,) = _grouped([ordered], most)
+    boxes, arrows = _Numbers().drawn(ordered, groups)
+    return Drawing(title, boxes, arrows, ordered)
+
+
+def arrange_stacks(title: str, parts: Sequence[StackPart], most: int = MOST) -> Drawing:
+    """The drawing of several stacks: each a box with its things, which `most` counts together."""
+    ordered = [sorted(part.things, key=_place) for part in parts]
+    numbers = _Numbers()
+    boxes: dict[str, Item] = {}
+    arrows: list[Arrow] = []
+    for part, things, groups in zip(parts, ordered, _grouped(ordered, most), strict=True):
+        inner, own = numbers.drawn(things, groups)
+        key = f"s{len(boxes) + 1}"
+        boxes[part.name] = Item(key, box=part.name, is_stack=True, note=part.note, children=inner)
+        arrows += own
+    arrows += [
+        Arrow(boxes[part.name], boxes[needed], 1)
+        for part in parts
+        for needed in part.needs
+        if needed in boxes and needed != part.name
+    ]
+    return Drawing(title, list(boxes.values()), arrows, [each for of in ordered for each in of])
+
+
+def _grouped(stacks: Sequence[Sequence[Thing]], most: int) -> list[dict[str, int]]:
+    """For each stack the number of the shape of each thing; all stacks by the same rule."""
+    found: list[dict[str, int]] = []
+    for rule in (_as_they_are, _parts_as_one, _many_alike, _all_as_one):
+        found = [_groups(things, rule(things)) for things in stacks]
+        if sum(len(set(groups.values())) for groups in found) <= most:
             break
-    return _drawn(title, ordered, groups)
+    return found
 
 
 Alike = Callable[[Thing, bool], Hashable]
 """What things of one shape have in common; the second argument says whether others are inside."""
 
 
-def _nothing(thing: Thing, _holds: bool) -> Hashable:
-    return thing.key
+def _as_they_are(_things: Sequence[Thing]) -> Alike:
+    return lambda thing, _holds: thing.key
+
+
+def _parts_as_one(_things: Sequence[Thing]) -> Alike:
+    return _parts_alike
+
+
+def _all_as_one(_things: Sequence[Thing]) -> Alike:
+    return _all_alike
 
 
 def _parts_alike(thing: Thing, holds: bool) -> Hashable:
@@ -135,32 +201,50 @@ def _outside_in(
     yield from reversed(way.values())
 
 
-def _drawn(title: str, things: Sequence[Thing], groups: Mapping[str, int]) -> Drawing:
-    members: dict[int, list[Thing]] = {}
-    for thing in things:
-        members.setdefault(groups[thing.key], []).append(thing)
-    boxes: dict[str, Item] = {}
-    items = {group: Item(f"n{at}", those) for at, (group, those) in enumerate(members.items(), 1)}
-    outer_of = {
-        group: groups[item.things[0].inside]
-        for group, item in items.items()
-        if item.things[0].inside in groups
-    }
-    for group, item in items.items():
-        if _is_shallow(group, outer_of):
-            outer = items[outer_of[group]]
-        else:
+@dataclass(slots=True)
+class _Numbers:
+    """Numbers the shapes of one drawing, whatever number of stacks it has."""
+
+    items: int = 0
+    boxes: int = 0
+
+    def drawn(
+        self, things: Sequence[Thing], groups: Mapping[str, int]
+    ) -> tuple[list[Item], list[Arrow]]:
+        """The boxes of the platforms with all that is in them, and the arrows between."""
+        members: dict[int, list[Thing]] = {}
+        for thing in things:
+            members.setdefault(groups[thing.key], []).append(thing)
+        boxes: dict[str, Item] = {}
+        items = {group: self._item(those) for group, those in members.items()}
+        outer_of = {
+            group: groups[item.things[0].inside]
+            for group, item in items.items()
+            if item.things[0].inside in groups
+        }
+        for group, item in items.items():
             platform = item.things[0].platform
-            outer = boxes.setdefault(platform, Item(f"p{len(boxes) + 1}", box=platform))
-        outer.children.append(item)
-    arrows = Counter(
-        (groups[thing.key], groups[needed])
-        for thing in things
-        for needed in sorted(thing.needs)
-        if needed in groups and groups[needed] != groups[thing.key]
-    )
-    found = [Arrow(items[one], items[other], count) for (one, other), count in arrows.items()]
-    return Drawing(title, list(boxes.values()), found, things)
+            if _is_shallow(group, outer_of):
+                outer = items[outer_of[group]]
+            else:
+                outer = boxes.get(platform) or boxes.setdefault(platform, self._box(platform))
+            outer.children.append(item)
+        arrows = Counter(
+            (groups[thing.key], groups[needed])
+            for thing in things
+            for needed in sorted(thing.needs)
+            if needed in groups and groups[needed] != groups[thing.key]
+        )
+        found = [Arrow(items[one], items[other], count) for (one, other), count in arrows.items()]
+        return list(boxes.values()), found
+
+    def _item(self, things: Sequence[Thing]) -> Item:
+        self.items += 1
+        return Item(f"n{self.items}", things)
+
+    def _box(self, platform: str) -> Item:
+        self.boxes += 1
+        return Item(f"p{self.boxes}", box=platform)
 
 
 def _is_shallow(group: int, outer_of: Mapping[int, int]) -> bool:

@@ -41,7 +41,7 @@ def _shape(item: Item, indent: str) -> Iterator[str]:
         return
     yield f"{indent}subgraph cluster_{item.key} {{"
     yield f"{indent}  graph [{', '.join([f'label={_label(item)}', *_colors(item)])}]"
-    if not item.box:
+    if item.is_stack or not item.box:
         yield f'{indent}  {item.key} [shape=point, style=invis, label=""]'
     for child in item.children:
         yield from _shape(child, f"{indent}  ")

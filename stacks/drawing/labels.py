@@ -50,7 +50,8 @@ def _action(item: Item) -> PlanAction | None:
 
 def _lines(item: Item) -> Iterator[str]:
     if item.box:
-        yield _title(item.box)
+        yield item.box if item.is_stack else _title(item.box)
+        yield item.note
         return
     first, last = item.things[0], item.things[-1]
     symbol = f"{SYMBOLS[first.action]} " if first.action and style_of(item) else ""

@@ -41,14 +41,18 @@ def lay_out(drawing: Drawing) -> tuple[Places, float, float]:
     """The places of all shapes, and the width and height of it all."""
     needs = _lifted(drawing)
     inner = {box.key: _placed(box, needs) for box in drawing.boxes}
+    # Platforms stand below each other; a stack stands to the left of what it needs.
+    columns = _columns(list(inner), needs) if drawing.stacks() else [list(inner)]
     places: Places = {}
-    width = y = 0.0
-    for box in drawing.boxes:
-        for key, place in inner[box.key].items():
-            places[key] = place.moved(0, y)
-        size = inner[box.key][box.key]
-        width, y = max(width, size.width), y + size.height + _BESIDE
-    return places, width, max(y - _BESIDE, 0)
+    x = width = height = 0.0
+    for column in columns:
+        y = 0.0
+        for outer in column:
+            places.update({key: at.moved(x, y) for key, at in inner[outer].items()})
+            y += inner[outer][outer].height + _BESIDE
+        width = x + max((inner[outer][outer].width for outer in column), default=0.0)
+        x, height = width + _BETWEEN, max(height, y - _BESIDE)
+    return places, width, height
 
 
 Needs = Mapping[str, Mapping[str, None]]

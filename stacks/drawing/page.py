@@ -30,8 +30,8 @@ def page(drawing: Drawing) -> str:
     environment.filters["line"] = _line
     return environment.get_template("graph.html.j2").render(
         title=drawing.title,
-        summary=f"{count:,} {'resource' if count == 1 else 'resources'}",
-        shapes=[(places[item.key], _shape(item)) for item in [*drawing.boxes, *items]],
+        summary=_summary(count, len(drawing.stacks())),
+        shapes=[(places[item.key], _shape(item)) for item in [*drawing.every_box(), *items]],
         arrows=[(curve_of(arrow, places), count_of(arrow)) for arrow in drawing.arrows],
         rows=_rows(drawing, items),
         legend=legend(items),
@@ -47,7 +47,7 @@ def _shape(item: Item) -> dict[str, Any]:
     more = len(item.things) - len(names)
     return {
         "lines": lines_of(item),
-        "style": style_of(item) or ("platform" if item.box else ""),
+        "style": style_of(item) or _kind(item),
         "tip": ", ".join([*names, f"and {more:,} more"] if more else names),
     }
 
@@ -57,16 +57,40 @@ def _rows(drawing: Drawing, items: list[Item]) -> list[dict[str, Any]]:
     needs: dict[str, list[str]] = {}
     for arrow in drawing.arrows:
         needs.setdefault(arrow.source.key, []).append(lines_of(arrow.target)[0])
-    inside = {child.key: item for item in items for child in item.children}
-    return [
+    stacks = [
+        {"lines": [*lines_of(box)[:1], "stack", box.note], "style": "", "inside": "",
+         "needs": ", ".join(needs.get(box.key, ()))}
+        for box in drawing.stacks()
+    ]  # fmt: skip
+    inside = _holders(drawing)
+    return stacks + [
         {
             "lines": (lines_of(item) + [""] * 2)[:3],
             "style": style_of(item),
-            "inside": lines_of(inside[item.key])[0] if item.key in inside else "",
+            "inside": inside.get(item.key, ""),
             "needs": ", ".join(needs.get(item.key, ())),
         }
         for item in items
     ]
+
+
+def _holders(drawing: Drawing) -> dict[str, str]:
+    """What each shape is in, by name: another shape, or its stack; platforms are passed over."""
+    found: dict[str, str] = {}
+    for item in [*drawing.every_box(), *drawing.items()]:
+        is_platform = bool(item.box) and not item.is_stack
+        name = found.get(item.key, "") if is_platform else lines_of(item)[0]
+        found |= {child.key: name for child in item.children}
+    return found
+
+
+def _kind(item: Item) -> str:
+    return "stack" if item.is_stack else "platform" if item.box else ""
+
+
+def _summary(resources: int, stacks: int) -> str:
+    of = f" in {stacks:,} {'stack' if stacks == 1 else 'stacks'}" if stacks else ""
+    return f"{resources:,} {'resource' if resources == 1 else 'resources'}{of}"
 
 
 def _line(text: str) -> str:

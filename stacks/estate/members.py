@@ -11,7 +11,8 @@ from urllib.parse import unquote
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.store import full_name
+from gpuform.stacks.engine.stack import Workspace
+from gpuform.stacks.engine.store import Backend, full_name
 from gpuform.stacks.topology.files import shown
 
 FILE: Final = "stacks.yaml"
@@ -47,6 +48,10 @@ class Member:
     def full_name(self) -> str:
         """As programs name it: `organization/PROJECT/STACK`."""
         return full_name(self.project.name, self.stack)
+
+    def workspace(self, environ: Mapping[str, str]) -> Workspace:
+        """Its project with its backend, whatever the current folder is."""
+        return Workspace(self.project, Backend.open(self.backend, environ), environ)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuform.schemas.errors import UserError
-from gpuform.stacks.engine.stack import StackNotFound, Workspace
-from gpuform.stacks.engine.store import Backend, without_credentials
+from gpuform.stacks.engine.stack import StackNotFound
+from gpuform.stacks.engine.store import without_credentials
 from gpuform.stacks.estate import Member
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.status_reading import read_status
@@ -29,11 +29,6 @@ class Looking:
     ask_passphrase: Callable[[str, str], str] | None = None
 
 
-def workspace_of(member: Member, environ: Mapping[str, str]) -> Workspace:
-    """The member's project with its backend, whatever the current folder is."""
-    return Workspace(member.project, Backend.open(member.backend, environ), environ)
-
-
 def read_several(members: Sequence[Member], looking: Looking) -> Iterator[StackStatus]:
     """Each stack in turn. What keeps one from being read is told, and holds no other."""
     for member in members:
@@ -44,7 +39,7 @@ def _read(member: Member, looking: Looking) -> StackStatus:
     ask = looking.ask_passphrase
     ask_own = None if ask is None else lambda prompt: ask(member.name, prompt)
     try:
-        workspace = workspace_of(member, looking.environ)
+        workspace = member.workspace(looking.environ)
         if member.stack not in workspace.stacks():
             where = without_credentials(workspace.backend.url)
             problem = f"It does not exist in {where} yet."

@@ -133,6 +133,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform console",
         "gpuform console -e 'clusters.train.num_gpus // 8'",
         "gpuform graph --format html --output stack.html",
+        "gpuform graph --all --format mermaid",
         "gpuform manifests",
         "gpuform about",
         "gpuform whoami --verbose",

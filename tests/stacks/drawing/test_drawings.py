@@ -1,98 +1,22 @@
 """Drawings of any stack are valid in every format, deterministic, and show no secret."""
 
 import random
-import re
-from xml.etree import ElementTree as ET
 
 import pytest
-from drawn import Drawn, read_dot, read_mermaid
+from drawing_scenes import STACK, drawing_of, entry, names, same_everywhere, stacks
+from drawn import Drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_strategies import ODD_TEXTS, plans
+from plan_strategies import plans
 
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
-from gpuform.stacks.drawing.arranging import MOST, Drawing, arrange
+from gpuform.stacks.drawing.arranging import MOST, arrange
 from gpuform.stacks.drawing.dot import dot
-from gpuform.stacks.drawing.labels import lines_of
 from gpuform.stacks.drawing.mermaid import fits, mermaid
 from gpuform.stacks.drawing.page import page
-from gpuform.stacks.drawing.things import Thing, things_of_plan, things_of_state
+from gpuform.stacks.drawing.things import Thing, things_of_plan
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import Secret
-
-STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
-
-
-def entry(kind: str, name: str, *needs: ResourceState, **values: object) -> ResourceState:
-    type_ = f"pulumi-python:dynamic/gpuform.{kind}"
-    return ResourceState(
-        f"urn:pulumi:dev::demo::{type_}::{name}",
-        custom=True,
-        type=type_,
-        parent=STACK,
-        inputs=dict(values),
-        outputs={"ready": True, **values},
-        dependencies=[need.urn for need in needs],
-    )
-
-
-def drawing_of(*entries: ResourceState, most: int = MOST) -> Drawing:
-    return arrange("demo/dev", things_of_state(entries), most)
-
-
-def same_everywhere(drawing: Drawing) -> Drawn:
-    """What all formats say."""
-    found = read_dot(dot(drawing))
-    other = read_mermaid(mermaid(drawing))
-    assert other.arrows == found.arrows
-    assert other.inside == found.inside
-    likes = str.maketrans({"\N{FULLWIDTH DOLLAR SIGN}": "$"})
-    assert {k: v.translate(likes) for k, v in other.labels.items()} == {
-        k: v.replace("\N{SET MINUS}", "\\").replace("\N{RATIO}", ":").translate(likes)
-        for k, v in found.labels.items()
-    }
-    shapes = [*drawing.boxes, *drawing.items()]
-    assert found.labels == {shape.key: "\n".join(lines_of(shape)) for shape in shapes}
-    _check_page(page(drawing), len(shapes), len(drawing.arrows))
-    return found
-
-
-def _check_page(text: str, shapes: int, arrows: int) -> None:
-    assert "<script" not in text.lower()
-    assert not re.search(r"(src|href)=(?!\"?#)", re.sub(r">[^<]*<", "><", text))
-    found = re.search(r"<svg.*</svg>", text, re.DOTALL)
-    if found is None:
-        assert shapes == 0
-        return
-    svg = ET.fromstring(found[0])
-    assert len(svg.findall("g")) == shapes
-    assert len(svg.findall("path")) == arrows
-
-
-names = (
-    st.sampled_from(ODD_TEXTS) | st.text(max_size=20) | st.text('"\\&#;`<>{}[]|%\n$:-', max_size=9)
-)
-
-
-@st.composite
-def stacks(draw: st.DrawFn) -> list[Thing]:
-    """Things in things that need each other in any way."""
-    count = draw(st.integers(0, 12))
-    keys = [f"urn:pulumi:dev::demo::t::{at}" for at in range(count)]
-    others = st.sampled_from(["", "gone", *keys])
-    return [
-        Thing(
-            key=key,
-            type=draw(st.sampled_from(["together:Cluster", "scp:NodePool", "x:y:Z"]) | names),
-            name=draw(names),
-            facts=tuple(draw(st.lists(names, max_size=2))),
-            gpus=draw(st.integers(-100, 100)),
-            inside=draw(others),
-            needs=frozenset(draw(st.lists(others, max_size=3))),
-            action=draw(st.none() | st.sampled_from(PlanAction)),
-        )
-        for key in keys
-    ]
 
 
 @pytest.mark.slow

@@ -1,0 +1,91 @@
+"""`gpuform graph --all` as a person runs it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drawn import read_dot, read_mermaid
+from several_projects import write_three
+
+from gpuform.providers.emulator.server import environment, serve
+
+
+@pytest.fixture
+def made(
+    run: Any, project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Three projects in the current folder; the stacks of two are made, and nobody has a key."""
+    root = tmp_path / "three"
+    root.mkdir()
+    monkeypatch.chdir(root)
+    write_three(root, salt)
+    with serve(seed="graph") as server:
+        for name, value in environment(server.url).items():
+            monkeypatch.setenv(name, value)
+        for folder in ("network", "clusters"):
+            assert run("--cwd", folder, "stack", "init", "prod").code == 0
+            ran = run("--cwd", folder, "up", "--yes", "--skip-preview", "--stack", "prod")
+            assert ran.code == 0, ran.err
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    return root
+
+
+def test_each_stack_is_a_box(run: Any, made: Path) -> None:
+    ran = run("graph", "--all")
+    assert (ran.code, ran.err) == (0, "")
+    found = read_dot(ran.out)
+    by_name = {label.split("\n")[0]: key for key, label in found.labels.items()}
+    assert found.arrows == {
+        (by_name["clusters/prod"], by_name["network/prod"]),
+        (by_name["apps/prod"], by_name["clusters/prod"]),
+    }
+    assert found.labels[by_name["apps/prod"]] == "apps/prod\nnot made yet"
+    assert found.inside[found.inside[by_name["data"]]] == by_name["network/prod"]
+    assert found.inside[found.inside[by_name["scratch"]]] == by_name["clusters/prod"]
+    mermaid = read_mermaid(run("graph", "--all", "--format", "mermaid").out)
+    assert (mermaid.labels, mermaid.arrows) == (found.labels, found.arrows)
+    ran = run("graph", "--all", "--format", "html", "--output", "all.html")
+    assert (ran.code, ran.out) == (0, "")
+    assert "2 resources in 3 stacks" in (made / "all.html").read_text()
+
+
+def test_some_of_them(run: Any, made: Path) -> None:
+    found = read_dot(run("graph", "--all", "--filter", "...clusters").out)
+    names = [label.split("\n")[0] for label in found.labels.values()]
+    assert "network/prod" not in names
+    assert len(found.arrows) == 1
+    assert run("graph", "--all", "--most", "1").out.count("subgraph") == 4
+
+
+def test_one_that_cannot_be_read_holds_no_other(run: Any, made: Path) -> None:
+    (made / "state/.pulumi/stacks/network/prod.json").write_text("{")
+    ran = run("graph", "--all")
+    assert ran.code == 1
+    assert ran.err.startswith("error: network/prod: ")
+    labels = read_dot(ran.out).labels.values()
+    assert "network/prod\ncould not be read" in labels
+    assert any(label.startswith("scratch\n") for label in labels)
+
+
+def test_a_broken_project_holds_no_other(run: Any, made: Path) -> None:
+    (made / "apps/Pulumi.yaml").write_text("name: apps\nruntime: go\n")
+    ran = run("graph", "--all")
+    assert ran.code == 1
+    assert ran.err.startswith("error: apps/Pulumi.yaml:2:10: ")
+    assert len(read_dot(ran.out).arrows) == 1
+
+
+def test_a_circle_is_drawn_as_it_is(run: Any, made: Path) -> None:
+    with (made / "stacks.yaml").open("a") as file:
+        file.write("    after: [apps/prod]\n")
+    for form in ("dot", "mermaid", "html"):
+        assert run("graph", "--all", "--format", form).code == 0
+    assert len(read_dot(run("graph", "--all").out).arrows) == 3
+
+
+def test_flags_that_do_not_go_together(run: Any, made: Path) -> None:
+    for flags in (["--all", "--plan", "plan.json"], ["--filter", "network"]):
+        ran = run("graph", *flags)
+        assert (ran.code, ran.out) == (2, "")
+    ran = run("graph", "--all", "--filter", "none")
+    assert (ran.code, ran.out) == (1, "")
