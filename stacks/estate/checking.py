@@ -35,5 +35,5 @@ def _check_settings(member: Member, problems: Diagnostics) -> None:
     path = member.project.settings_path(member.stack)
     if not path.exists():
         message = f"there is no {path.name} for the stack {member.name}"
-        hint = f"make it in its folder: `gpuform stack init {member.stack}`, or name another"
+        hint = "make it: `gpuform stack init --all`, or name another"
         problems.add(member.place, "unknown-stack", message, hint)

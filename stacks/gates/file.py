@@ -59,10 +59,7 @@ def read_gates(path: Path, shown: str) -> Sequence[Gate]:
 def gates_in(stacks_file: Path) -> Sequence[Gate]:
     """The gates of a stacks.yaml over all of its stacks. Raises EngineError."""
     problems = Diagnostics()
-    shown = stacks_file.name
-    root, values = read_checked(stacks_file, shown, StacksInputs, problems)
-    if not problems and values.get("gates"):
-        _refuse_mixed_currencies(stacks_file, root, values["gates"], problems)
+    root, values = _checked_over(stacks_file, stacks_file.name, problems)
     if problems:
         raise EngineError(f"the gates are wrong:\n{text(list(problems))}")
     return [
@@ -85,11 +82,18 @@ def check_gates(directory: Path, problems: Diagnostics) -> None:
 
 def check_gates_over(stacks_file: Path, problems: Diagnostics) -> None:
     """Notes what is wrong with the gates of a stacks.yaml."""
+    _checked_over(stacks_file, shown_path(stacks_file), problems)
+
+
+def _checked_over(
+    stacks_file: Path, shown: str, problems: Diagnostics
+) -> tuple[MappingNode, Mapping[str, Any]]:
     own = Diagnostics()
-    root, values = read_checked(stacks_file, shown_path(stacks_file), StacksInputs, own)
+    root, values = read_checked(stacks_file, shown, StacksInputs, own)
     if not own and values.get("gates"):
         _refuse_mixed_currencies(stacks_file, root, values["gates"], own)
     problems.extend(own)
+    return root, values
 
 
 def _checked(
