@@ -85,6 +85,7 @@ SCENES: Final[dict[str, list[str | tuple[str, str]]]] = {
         "gpuform stack select --create dev",
         "gpuform validate",
         "gpuform validate --all",
+        "gpuform stack init --all",
         "gpuform schema --link",
         "gpuform schema --output topology.schema.json",
         "gpuform fmt",
